@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dragoman.broker.broker import Broker
-from dragoman.broker.replica import Acknowledge
 from dragoman.captures.processes import CaptureProcesses
 from dragoman.captures.service import Captures
 from dragoman.config.listeners import Address, Listener
@@ -45,16 +44,17 @@ from dragoman.log_limiter import LogLimiter
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Session
 from dragoman.net.connections import ConnectionCaps, ConnectionCount
+from dragoman.net.detection import DetectionSession
 from dragoman.net.future import future_of
 from dragoman.net.hosts import CachedHostNames, look_up_beside
 from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
+from dragoman.net.peer_connections import PeerConnections
 from dragoman.net.peer_frames import VERSION_MIN, Hello
-from dragoman.net.peering import Peering
-from dragoman.net.routing import RoutingSession
 from dragoman.net.stalled import StalledPeers
 from dragoman.peers import Peers
 from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
 from dragoman.protocols.service import Service
+from dragoman.replication.replica import Acknowledge
 from dragoman.world import (
     Background,
     Clock,
@@ -135,8 +135,8 @@ class Node:
         self.peer_budget = MemoryBudget(
             settings.memory_budget_bytes // _PEER_BUDGET_SHARE, bounds_working=False
         )
-        peering = Peering(self._hello, loop, random, self.peer_budget)
-        self.peers = Peers(peering, self._addresses, nodes)
+        connections = PeerConnections(self._hello, loop, random, self.peer_budget)
+        self.peers = Peers(connections, self._addresses, nodes)
         self._etcd = _etcd_client(settings, loop)
         self.store = LogStore(
             disk,
@@ -249,7 +249,7 @@ class Node:
         self.captures.kill_all()
         for listener in self.listeners:
             listener.close()
-        self.peers.peering.close()
+        self.peers.connections.close()
         if self.broker.is_recovered:
             self.broker.stop()
             self.store.close()
@@ -307,7 +307,7 @@ class Node:
             case "http":
                 return self._http_factory()
             case "peer":
-                return self._channel_factory("peer", self.peers.peering.session)
+                return self._channel_factory("peer", self.peers.connections.session)
             case "any":
                 return self._channel_factory("any", self._routing())
             case name:
@@ -343,7 +343,7 @@ class Node:
 
         def session(channel: Channel) -> Session:
             timeout_s = self.broker.settings.any_detection_timeout_ms / 1000
-            return RoutingSession(channel, services, self._loop, timeout_s)
+            return DetectionSession(channel, services, self._loop, timeout_s)
 
         return session
 
@@ -361,7 +361,7 @@ class Node:
                 descriptor_max=self._descriptor_max(
                     DESCRIPTORS_LEFT_BY_CLIENTS if is_for_clients else DESCRIPTORS_LEFT_BY_NODES
                 ),
-                give_way=None if is_for_clients else self.peers.peering.give_way,
+                give_way=None if is_for_clients else self.peers.connections.give_way,
                 limiter=self._log_of_connections,
             )
         channels = self.channels[name]
@@ -482,7 +482,7 @@ class Node:
             self.clock,
             self._loop,
             descriptor_max=self._descriptor_max(DESCRIPTORS_LEFT_BY_HTTP),
-            give_way=self.peers.peering.give_way,
+            give_way=self.peers.connections.give_way,
         )
         return http.protocol
 
@@ -519,7 +519,7 @@ class Node:
             for _ in range(ACCEPT_TURNS):
                 await asyncio.sleep(0)
         self.broker.stop()
-        self.peers.peering.close()
+        self.peers.connections.close()
         if self._etcd is not None:
             # The lease is given back, and others need not wait for its end.
             await self._etcd.finish(ETCD_CLOSE_GRACE_S)
@@ -546,7 +546,7 @@ class Node:
         if self._etcd is not None:
             self._etcd.close()
         self.broker.cluster.stop()
-        self.peers.peering.close()
+        self.peers.connections.close()
         for listener in self.listeners:
             listener.close()
         for channels in self.channels.values():

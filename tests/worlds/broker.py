@@ -15,7 +15,6 @@ from typing import TypeVar
 from dragoman.broker.broker import Broker
 from dragoman.broker.fetch import Fetch, Fetched, FetchLimits, Wanted
 from dragoman.broker.produce import check_produced, place
-from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
 from dragoman.captures.service import Captures
 from dragoman.cluster.etcd.calls import Gateway
@@ -35,6 +34,7 @@ from dragoman.protocols.kafka.connection import ClientConnection, Reply
 from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
 from dragoman.protocols.kafka.handlers.service import KafkaService
 from dragoman.protocols.kafka.handlers.session import KafkaSession
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Authorizer
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dragoman.broker.accumulator import RecordAccumulator
-from dragoman.broker.cluster import Cluster, Links, NoLinks
+from dragoman.broker.cluster_node import ClusterNode, Links, NoLinks
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.context import NodeContext
 from dragoman.broker.coordination import Coordination
@@ -31,7 +31,6 @@ from dragoman.broker.partitions import Partitions, directory_name
 from dragoman.broker.quotas import ClientQuotas
 from dragoman.broker.readers import Readers
 from dragoman.broker.refusal_names import ERROR_BY_NAME
-from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.staged_writes import StagedWrites
 from dragoman.broker.topics import Topics
@@ -62,6 +61,7 @@ from dragoman.errors import (
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
+from dragoman.replication.replica import Acknowledge, Replica
 from dragoman.rpc import Registry, Rpc
 from dragoman.rpc.refusals import Refusals
 from dragoman.security.authorizer import AllowAll, Authorizer
@@ -145,7 +145,7 @@ class Broker:
         store.on_rolled = self._rolled
         store.on_damage = self._damaged
         self.metadata_log = self._open_metadata_log()
-        self.cluster = Cluster(
+        self.cluster = ClusterNode(
             context, store, partitions, self.metadata_log, links or NoLinks(), etcd
         )
         self.cluster.on_fatal = lambda error: self.on_fatal(error)

@@ -23,7 +23,6 @@ from dragoman.broker.errors import (
 from dragoman.broker.groups import OFFSETS_TOPIC, JoinRequest
 from dragoman.broker.groups.direct import DirectGroup, DirectMember, DirectRules
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, PreparedOffsets
-from dragoman.broker.replica import Replica
 from dragoman.broker.staged_writes import STAGING_TOPIC
 from dragoman.broker.transactions import ProducerIdentity, TransactionState
 from dragoman.broker.transactions.service import TRANSACTIONS_TOPIC
@@ -32,6 +31,7 @@ from dragoman.errors import DiskFullError, DragomanError
 from dragoman.log.batch import TRANSACTIONAL, Record, build_batch
 from dragoman.outcome import Outcome as Unsettled
 from dragoman.outcome import start
+from dragoman.replication.replica import Replica
 from dragoman.types import GroupId, MemberId, Offset, Partition, TopicName
 from worlds.broker import Outcome, World, batch_of
 from worlds.remote_leaders import move, register_another

@@ -9,7 +9,12 @@ from random import Random
 
 import pytest
 
-from dragoman.broker.replication.messages import (
+from dragoman.broker.topics import NewTopic
+from dragoman.cluster.events import Member, NodeRegistered
+from dragoman.config.settings import Settings
+from dragoman.errors import ClusterError, ConfigError, DragomanError, OutcomeUnknownError
+from dragoman.outcome import start
+from dragoman.replication.messages import (
     AddNode,
     ControlReply,
     ControlRequest,
@@ -18,14 +23,9 @@ from dragoman.broker.replication.messages import (
     RemoveNode,
     TransferMetadata,
 )
-from dragoman.broker.replication.messages import (
+from dragoman.replication.messages import (
     Decision as Answer,
 )
-from dragoman.broker.topics import NewTopic
-from dragoman.cluster.events import Member, NodeRegistered
-from dragoman.config.settings import Settings
-from dragoman.errors import ClusterError, ConfigError, DragomanError, OutcomeUnknownError
-from dragoman.outcome import start
 from dragoman.world import Disk
 from worlds.broker import Outcome, World, batch_of
 from worlds.etcd import ToyEtcd, ToyGateway

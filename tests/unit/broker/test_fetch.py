@@ -11,10 +11,10 @@ import pytest
 from dragoman import limits
 from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.fetch import Wanted
-from dragoman.broker.replica import Replica
 from dragoman.errors import OffsetOutOfRangeError
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.outcome import start
+from dragoman.replication.replica import Replica
 from worlds.broker import World, batch_of
 
 
@@ -295,7 +295,7 @@ def test_same_partition_twice_in_one_fetch(world: World, replica: Replica) -> No
 def test_past_the_bound_of_parked_fetches_the_answer_comes_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.broker.replica.FETCHES_PARKED_MAX", 2)
+    monkeypatch.setattr("dragoman.replication.replica.FETCHES_PARKED_MAX", 2)
     first, second = world.create("two", 2)
     for _ in range(2):
         assert not world.fetch([Wanted(second, 0, 1000)]).is_answered

@@ -13,11 +13,11 @@ import pytest
 from dragoman.broker import accumulator
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.leader_queues import Answered, Append
-from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import NO_LEADER
 from dragoman.errors import DragomanError
 from dragoman.limits import RELAY_PATIENCE_S, RELAY_RETRY_S
 from dragoman.log.batch import Record
+from dragoman.replication.replica import Replica
 from dragoman.types import Buffer
 from worlds.two_nodes import Pair
 

@@ -12,13 +12,13 @@ import pytest
 from crc32c import crc32c
 
 from dragoman.broker.accumulator import RecordAccumulator
-from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record, assign
 from dragoman.log.cleaner import _Output
 from dragoman.outcome import start
+from dragoman.replication.replica import Replica
 from worlds.broker import Follower, World, batch_of
 
 HOUR_S = 3600

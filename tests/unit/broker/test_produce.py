@@ -19,11 +19,11 @@ from dragoman.broker.errors import (
     UnsupportedFormat,
 )
 from dragoman.broker.produce import check_produced, place
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CONTROL, Record, build_batch, read_header, records
 from dragoman.log.compression import Codec
 from dragoman.log.producer import InvalidProducerEpochError, OutOfOrderSequenceError
+from dragoman.replication.replica import Replica
 from worlds.broker import World, batch_of
 
 

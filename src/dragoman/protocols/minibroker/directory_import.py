@@ -33,7 +33,6 @@ from dragoman.broker.errors import CoordinatorLoading
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.local_reader import LocalReader
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import DragomanError
@@ -48,6 +47,7 @@ from dragoman.log.batch import Record, build_batch
 from dragoman.outcome import start
 from dragoman.protocols.minibroker.constants import OFFSET_MAX, TOPIC_CONFIG
 from dragoman.protocols.minibroker.storage import Damage, Source, StoredRecord, scan
+from dragoman.replication.replica import Acknowledge, Replica
 from dragoman.types import GroupId, Offset, Partition, TopicName
 from dragoman.world import Scheduler
 

@@ -13,7 +13,6 @@ from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.leader_queues import LeaderQueues, TakeReply
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.readers import Readers
-from dragoman.broker.replica import Replica
 from dragoman.broker.topics import Topics
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.cluster.quorum import MetadataQuorum
@@ -27,6 +26,7 @@ from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import is_expressible
 from dragoman.protocols.cursus.handlers.state import State
 from dragoman.protocols.service import Address, Service, handlers_by_name
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Rpc
 from dragoman.world import Clock, Random, Scheduler
 

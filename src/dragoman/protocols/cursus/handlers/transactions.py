@@ -33,7 +33,6 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.groups import TopicPartition
 from dragoman.broker.leader_queues import TakeReply
-from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import (
     ProducerIdentity,
     TransactionDescription,
@@ -62,6 +61,7 @@ from dragoman.protocols.cursus.handlers.relayed import (
 from dragoman.protocols.cursus.handlers.service import Core, CursusService
 from dragoman.protocols.cursus.handlers.session import Arguments, Call
 from dragoman.protocols.cursus.messages import Command, Message
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 

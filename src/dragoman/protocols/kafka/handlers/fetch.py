@@ -10,7 +10,6 @@ from functools import partial
 
 from dragoman.broker.errors import NotAuthorized, UnsupportedCompression
 from dragoman.broker.fetch import Fetched, FetchLimits, Wanted
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, read_header
 from dragoman.log.compression import Codec
@@ -30,6 +29,7 @@ from dragoman.protocols.kafka.messages import (
     FetchResponsePartition,
     FetchResponseTopic,
 )
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 
 _READ_COMMITTED = 1

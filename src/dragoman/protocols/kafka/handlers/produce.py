@@ -18,7 +18,6 @@ from dragoman.broker.errors import (
     UnsupportedCompression,
 )
 from dragoman.broker.produce import check_produced, place
-from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import ProducerIdentity
 from dragoman.broker.writable import check_writable
 from dragoman.errors import DragomanError
@@ -35,6 +34,7 @@ from dragoman.protocols.kafka.messages import (
     ProduceResponsePartition,
     ProduceResponseTopic,
 )
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 

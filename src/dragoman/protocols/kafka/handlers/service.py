@@ -16,7 +16,7 @@ from dragoman.broker.staged_writes import StagedWrites
 from dragoman.broker.topics import Topics
 from dragoman.broker.work_queue import WorkQueue
 from dragoman.cluster.etcd.quorum import EtcdQuorum
-from dragoman.cluster.raft.quorum import RaftQuorum
+from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.config.settings import Settings
 from dragoman.limits import KAFKA_FENCED_NODE_LISTED_S
 from dragoman.log.store import LogStore

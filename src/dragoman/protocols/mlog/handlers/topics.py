@@ -11,7 +11,6 @@ on, as in the original, which leaves the choice of the leader to the cluster as 
 from __future__ import annotations
 
 from dragoman.broker.errors import NotLeader, TopicExists, UnknownTopic
-from dragoman.broker.replica import Replica
 from dragoman.broker.replica_ends import Ends
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
@@ -35,6 +34,7 @@ from dragoman.protocols.mlog.messages import (
     TopicInfo,
 )
 from dragoman.protocols.session import Place
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 
 _INDEX_DIGITS_MAX = 9

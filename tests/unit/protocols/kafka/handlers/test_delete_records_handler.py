@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 from worlds.broker import Wire, World, fetch_request, only
 from worlds.kafka_admin import ends, forbidden
