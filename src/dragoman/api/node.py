@@ -6,7 +6,7 @@ Pipelines run outside the node and report to it; their reports are kept in memor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import msgspec
@@ -18,11 +18,11 @@ from dragoman.api.groups import GroupBroker, GroupService
 from dragoman.api.topics import TopicBroker, TopicService
 from dragoman.api.values import PipelineList, PipelineStatus
 from dragoman.broker.context import NodeContext
+from dragoman.broker.partitions import Partitions
 from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channels
-from dragoman.replication.replica import Replica
 from dragoman.telemetry.catalogue import Stats
 from dragoman.world import Clock
 
@@ -67,7 +67,8 @@ class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, Protocol):
     @property
     def is_stopping(self) -> bool: ...
 
-    def open_replicas(self) -> Sequence[Replica]: ...
+    @property
+    def partitions(self) -> Partitions: ...
 
 
 class RunningNode(ClusterNode, Protocol):
@@ -170,7 +171,7 @@ class BrokerView:
             "in_flight_bytes": node.budget.used,
             "peer_in_flight_bytes": node.peer_budget.used,
             "appended_bytes_total": store.committed_bytes,
-            "log_bytes": sum(each.log.size for each in broker.open_replicas()),
+            "log_bytes": sum(each.log.size for each in broker.partitions),
             "log_damaged_ranges": len(damaged_ranges(broker.store)),
             "log_damage_found_total": store.damage,
             "journal_groups_total": store.groups,
