@@ -35,9 +35,9 @@ from dragoman.log_limiter import LogLimiter
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels, Session
 from dragoman.net.connections import ConnectionCaps, ConnectionCount
+from dragoman.net.detection import DetectionSession
 from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
-from dragoman.net.peering import Peering
-from dragoman.net.routing import RoutingSession
+from dragoman.net.peer_connections import PeerConnections
 from dragoman.net.stalled import StalledPeers
 from dragoman.protocols import service
 from dragoman.protocols.service import Service
@@ -78,7 +78,7 @@ _PROTOCOLS = {
     "mlog": _Served(
         "dragoman.protocols.mlog.handlers.service:MlogService",
         "dragoman.protocols.mlog.handlers.session:MlogSession",
-        "dragoman.protocols.mlog.handlers.names:is_expressible",
+        "dragoman.protocols.mlog.handlers.topics:is_expressible",
     ),
     "rocketmq": _Served(
         "dragoman.protocols.rocketmq.handlers.service:RocketmqService",
@@ -119,7 +119,7 @@ class Listeners:
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        peering: Peering,
+        peers: PeerConnections,
         peer_budget: MemoryBudget,
         *,
         unopened_files: Callable[[], int],
@@ -132,7 +132,7 @@ class Listeners:
         self._settings = settings
         self._loop = loop
         self._clock = clock
-        self._peering = peering
+        self._peers = peers
         self._unopened_files = unopened_files
         self._http_view = http_view
         self._http: HttpListener | None = None
@@ -212,9 +212,9 @@ class Listeners:
             case "http":
                 return self._http_factory()
             case "peer":
-                return self._channel_factory("peer", self._peering.session)
+                return self._channel_factory("peer", self._peers.session)
             case "any":
-                return self._channel_factory("any", self._routing_session)
+                return self._channel_factory("any", self._detection_session)
             case name if listener.protocol in _PROTOCOLS:
                 return self._channel_factory(name, self._sessions(name, listener.protocol))
             case name:
@@ -229,7 +229,7 @@ class Listeners:
             self._clock,
             self._loop,
             descriptor_max=self._descriptor_max(DESCRIPTORS_LEFT_BY_HTTP),
-            give_way=self._peering.give_way,
+            give_way=self._peers.give_way,
         )
         return self._http.protocol
 
@@ -247,10 +247,10 @@ class Listeners:
         make_session: Callable[..., Session] = _load(_PROTOCOLS[protocol].session)
         return partial(make_session, service=known)
 
-    def _routing_session(self, channel: Channel) -> Session:
+    def _detection_session(self, channel: Channel) -> Session:
         """The session of a connection on `any`, whose protocol is not known yet."""
         timeout_s = self._broker.settings.any_detection_timeout_ms / 1000
-        return RoutingSession(channel, self._sessions_on_any, self._loop, timeout_s)
+        return DetectionSession(channel, self._sessions_on_any, self._loop, timeout_s)
 
     def _session_on_any(self, protocol: str, channel: Channel) -> Session:
         return self._sessions("any", protocol)(channel)
@@ -281,7 +281,7 @@ class Listeners:
                 descriptor_max=self._descriptor_max(
                     DESCRIPTORS_LEFT_BY_CLIENTS if is_for_clients else DESCRIPTORS_LEFT_BY_NODES
                 ),
-                give_way=None if is_for_clients else self._peering.give_way,
+                give_way=None if is_for_clients else self._peers.give_way,
                 limiter=self._connection_log,
             )
         channels = self.channels[name]

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dragoman.broker.broker import Broker
-from dragoman.broker.replica import Acknowledge
 from dragoman.captures.processes import CaptureProcesses
 from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings, etcd_addresses
@@ -25,10 +24,11 @@ from dragoman.log.store import Durability, LogStore
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.future import future_of
 from dragoman.net.hosts import CachedHostNames, look_up_beside
+from dragoman.net.peer_connections import PeerConnections
 from dragoman.net.peer_frames import VERSION_MIN, Hello
-from dragoman.net.peering import Peering
 from dragoman.peers import Peers
 from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
+from dragoman.replication.replica import Acknowledge
 from dragoman.world import Background, Clock, Disk, Random, RealDisk
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ class Node:
         self.peer_budget = MemoryBudget(
             settings.memory_budget_bytes // _PEER_BUDGET_SHARE, bounds_working=False
         )
-        peering = Peering(self._hello, loop, random, self.peer_budget)
-        self.peers = Peers(peering, self._addresses, settings.cluster_nodes)
+        connections = PeerConnections(self._hello, loop, random, self.peer_budget)
+        self.peers = Peers(connections, self._addresses, settings.cluster_nodes)
         self._etcd = _etcd_client(settings, loop)
         self.store = LogStore(
             disk,
@@ -96,7 +96,7 @@ class Node:
             settings,
             loop,
             clock,
-            peering,
+            connections,
             self.peer_budget,
             unopened_files=lambda: self.store.files.unopened,
             http_view=self._http_view,
@@ -171,7 +171,7 @@ class Node:
     def _give_up(self) -> None:
         self.captures.kill_all()
         self.listeners.close()
-        self.peers.peering.close()
+        self.peers.connections.close()
         if self.broker.is_recovered:
             self.broker.stop()
             self.store.close()
@@ -209,8 +209,7 @@ class Node:
 
     def mlog_events(self) -> list[bytes]:
         """The metadata as the events that a cluster of mlog would have agreed on."""
-        from dragoman.protocols.mlog.handlers.metadata_events import events_of
-        from dragoman.protocols.mlog.replication import encode_event
+        from dragoman.protocols.mlog.handlers.metadata_events import encode_event, events_of
 
         return list(map(encode_event, events_of(self.broker.image)))
 
@@ -229,7 +228,7 @@ class Node:
         await self._hand_over()
         await self.listeners.stop_accepting()
         self.broker.stop()
-        self.peers.peering.close()
+        self.peers.connections.close()
         if self._etcd is not None:
             # It gives its lease back, so that the other nodes need not wait until it expires.
             await self._etcd.finish(ETCD_CLOSE_GRACE_S)
@@ -261,7 +260,7 @@ class Node:
         if self._etcd is not None:
             self._etcd.close()
         self.broker.cluster.stop()
-        self.peers.peering.close()
+        self.peers.connections.close()
         self.listeners.close()
         await self.listeners.abort_connections()
         # What was cancelled ends.

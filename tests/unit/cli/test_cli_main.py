@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import __version__
-from dragoman.cli.app import build
-from dragoman.cli.main import main
+from dragoman.cli.main import build, main
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
