@@ -42,7 +42,7 @@ from dragoman.protocols.rocketmq.handlers.service import REQUESTS, RocketmqServi
 from dragoman.protocols.rocketmq.messages import host_bytes
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import MatchedSession
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
 from dragoman.types import Buffer
 from dragoman.world import Handle
 
@@ -151,7 +151,7 @@ class Call:
 
     def authorize_cluster(self, operation: Operation) -> None:
         """Raises `NotAuthorized`. The name is the one that rules know the cluster by."""
-        self.session.authorize(operation, Resource.CLUSTER, "kafka-cluster")
+        self.session.authorize(operation, Resource.CLUSTER, CLUSTER_NAME)
 
     # ---- the answer
 
