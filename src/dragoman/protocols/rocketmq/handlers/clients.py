@@ -34,22 +34,11 @@ from dragoman.protocols.rocketmq.bodies import (
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request
 from dragoman.protocols.rocketmq.handlers.core import Core
-from dragoman.protocols.rocketmq.handlers.rpc import (
-    Announce,
-    Listed,
-    Listing,
-    ProducerClient,
-)
+from dragoman.protocols.rocketmq.handlers.rpc import Announce, Listed, Listing, ProducerClient
 from dragoman.world import Handle
 
 #: The group will be coordinated, or be reached: the announcement is repeated.
-_TRANSIENT = (
-    CoordinatorLoading,
-    CoordinatorNotAvailable,
-    NotCoordinator,
-    Overloaded,
-    ClusterError,
-)
+_TRANSIENT = (CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator, Overloaded, ClusterError)
 
 
 class Connection(Protocol):
@@ -233,11 +222,7 @@ class Clients:
     # ---- consumers
 
     def join(
-        self,
-        session: Connection,
-        client_id: str,
-        data: ConsumerData,
-        done: Acknowledge,
+        self, session: Connection, client_id: str, data: ConsumerData, done: Acknowledge
     ) -> None:
         name = data.group_name
         group = self.groups.get(name)

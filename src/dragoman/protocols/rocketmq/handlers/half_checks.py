@@ -24,17 +24,10 @@ from dragoman.protocols.rocketmq.constants import (
     SysFlag,
 )
 from dragoman.protocols.rocketmq.handlers.core import Core
-from dragoman.protocols.rocketmq.handlers.names import (
-    physical_offset,
-    spelling,
-)
+from dragoman.protocols.rocketmq.handlers.names import physical_offset, spelling
 from dragoman.protocols.rocketmq.handlers.records import message_of, sent_again
 from dragoman.protocols.rocketmq.handlers.rpc import CheckProducer
-from dragoman.protocols.rocketmq.messages import (
-    NO_HOST,
-    encode_message,
-    offset_message_id,
-)
+from dragoman.protocols.rocketmq.messages import NO_HOST, encode_message, offset_message_id
 
 #: The label of a half that names the group of its producer.
 GROUP_LABEL: Final = "rocketmq.group"

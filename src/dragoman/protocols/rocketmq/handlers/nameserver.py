@@ -18,12 +18,7 @@ from dragoman.protocols.rocketmq.handlers.broker_admin import (
     lines_of_request,
     shown_settings,
 )
-from dragoman.protocols.rocketmq.handlers.names import (
-    broker_name,
-    node_of,
-    spelling,
-    visible_topic,
-)
+from dragoman.protocols.rocketmq.handlers.names import broker_name, node_of, spelling, visible_topic
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import (

@@ -277,12 +277,7 @@ class RocketmqNode:
             start(self.relays.call(request, each.node)).then(ignore)
 
     async def ask_member(
-        self,
-        group: str,
-        member: Listed,
-        code: int,
-        fields: Mapping[str, str],
-        body: bytes = b"",
+        self, group: str, member: Listed, code: int, fields: Mapping[str, str], body: bytes = b""
     ) -> ClientAnswer:
         request = AskClient(
             group=group, client_id=member.client_id, code=code, fields=dict(fields), body=body
@@ -387,13 +382,7 @@ class Commits:
         #: Those who wait for the last commit that is under way.
         self._under_way: dict[Place, list[Outcome[None]]] = {}
 
-    def commit(
-        self,
-        group: str,
-        topic: str,
-        offsets: Mapping[int, int],
-        done: Acknowledge,
-    ) -> None:
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int], done: Acknowledge) -> None:
         waiting: dict[Place, list[Outcome[None]]] = {(group, topic, queue): [] for queue in offsets}
         self._under_way.update(waiting)
 

@@ -299,10 +299,7 @@ def _reset_body(table: dict[MessageQueue, int], member: Listed) -> bytes:
         return bodies.encode(bodies.ResetOffset(offset_table=bodies.keyed(table)), object_keys=True)
     rows = [
         QueueOffset(
-            topic=queue.topic,
-            broker_name=queue.broker_name,
-            queue_id=queue.queue_id,
-            offset=offset,
+            topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id, offset=offset
         )
         for queue, offset in table.items()
     ]

@@ -109,12 +109,7 @@ def _commit(call: Call, group: str, topic: str, queue: int) -> None:
 
 class _Pull:
     def __init__(
-        self,
-        call: Call,
-        partition: PartitionMetadata,
-        spelt: str,
-        chosen: Filter,
-        sys_flag: int,
+        self, call: Call, partition: PartitionMetadata, spelt: str, chosen: Filter, sys_flag: int
     ) -> None:
         self._call = call
         self._partition = partition

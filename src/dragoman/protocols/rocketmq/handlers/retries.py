@@ -7,17 +7,8 @@ was, whatever protocol wrote it.
 
 from __future__ import annotations
 
-from dragoman.protocols.rocketmq.constants import (
-    DELAY_LEVELS_S,
-    DLQ_PREFIX,
-    RETRY_PREFIX,
-    Property,
-)
-from dragoman.protocols.rocketmq.handlers.names import (
-    check_group_name,
-    physical_offset,
-    spelling,
-)
+from dragoman.protocols.rocketmq.constants import DELAY_LEVELS_S, DLQ_PREFIX, RETRY_PREFIX, Property
+from dragoman.protocols.rocketmq.handlers.names import check_group_name, physical_offset, spelling
 from dragoman.protocols.rocketmq.handlers.queries import Found, find_record
 from dragoman.protocols.rocketmq.handlers.records import Sent, sent_again
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call

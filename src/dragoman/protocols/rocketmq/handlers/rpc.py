@@ -250,9 +250,7 @@ class Relays:
         self._handlers: dict[type, _AnyHandler] = {}
 
     def serve(
-        self,
-        request: type[RelayedRequest[A]],
-        handler: Callable[[R], Coroutine[object, None, A]],
+        self, request: type[RelayedRequest[A]], handler: Callable[[R], Coroutine[object, None, A]]
     ) -> None:
         """Have every request of this type answered by the handler."""
         self._handlers[request] = cast(_AnyHandler, handler)

@@ -485,8 +485,6 @@ async def _see(call: Call, partition: PartitionMetadata, ends: Ends, minute_ago:
         updated = await store_time_of(call.node, partition, end - 1)
     offset = end if updated < minute_ago else await offset_at(call.node, partition, minute_ago)
     cell = bodies.TopicOffset(
-        min_offset=ends.log_start_offset,
-        max_offset=end,
-        last_update_timestamp=max(0, updated),
+        min_offset=ends.log_start_offset, max_offset=end, last_update_timestamp=max(0, updated)
     )
     return _Seen(cell, max(0, end - offset))

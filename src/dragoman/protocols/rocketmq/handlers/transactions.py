@@ -21,19 +21,12 @@ from dragoman.protocols.rocketmq.constants import (
     SysFlag,
 )
 from dragoman.protocols.rocketmq.handlers.half_checks import GROUP_LABEL
-from dragoman.protocols.rocketmq.handlers.names import (
-    spelling,
-    split_physical,
-    visible_topic,
-)
+from dragoman.protocols.rocketmq.handlers.names import spelling, split_physical, visible_topic
 from dragoman.protocols.rocketmq.handlers.queries import find_record
 from dragoman.protocols.rocketmq.handlers.records import Sent, sent_again
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Call
-from dragoman.protocols.rocketmq.messages import (
-    encode_properties,
-    read_message_id,
-)
+from dragoman.protocols.rocketmq.messages import encode_properties, read_message_id
 from dragoman.security.authorizer import Operation
 
 _COMMIT: Final = int(SysFlag.TRANSACTION_COMMIT)
