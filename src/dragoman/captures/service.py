@@ -35,12 +35,11 @@ from dragoman.captures.definition import (
     TRANSACTIONAL_PREFIX,
     Definition,
     read_definition,
+    secured_definition,
 )
-from dragoman.captures.overlap import Overlap, overlap
-from dragoman.captures.policy import secured_definition
 from dragoman.captures.positions import Positions
-from dragoman.captures.runner import CaptureRunner, Findings
-from dragoman.captures.supervisor import CaptureState, Supervisor
+from dragoman.captures.supervisor import CaptureRunner, CaptureState, Findings, Supervisor
+from dragoman.captures.topics import Overlap, overlap
 from dragoman.cluster.events import CaptureDefined, CaptureRemoved, Event
 from dragoman.errors import ClusterError, ConfigError, DragomanError, NotSentError
 from dragoman.limits import (

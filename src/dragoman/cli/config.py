@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.cli.node_options import configuration, node_parser
+from dragoman.cli.serve import configuration, node_parser
 from dragoman.config.keys import format_value
 from dragoman.config.layers import Configuration
 from dragoman.config.reference import json_schema, toml_listing

@@ -14,8 +14,7 @@ from cyclopts import App, Parameter
 
 from dragoman.cli.positions import parse_place
 from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
-from dragoman.cli.record_clients.records import Plan
-from dragoman.cli.record_clients.session import Reader, RecordClient
+from dragoman.cli.record_clients.session import Plan, Reader, RecordClient
 from dragoman.cli.record_lines import (
     DEFAULT_FORMAT,
     Write,

@@ -1,7 +1,8 @@
-"""Entry point of the command `dragoman`.
+"""Entry point of the command `dragoman`, and the tree of its commands.
 
-`serve` and `--version` are dispatched by hand: the libraries that make the other commands pleasant
-cost a tenth of a second, which a node's start does not have.
+`serve` and `--version` are dispatched by hand: importing the parser of the other commands takes a
+tenth of a second, which a node's start does not have. Each other noun is a module with an `app`,
+imported when one of its commands runs.
 """
 
 from __future__ import annotations
@@ -9,10 +10,31 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dragoman import __version__
 from dragoman.cli.status import OK, USAGE, CommandError, complain
 from dragoman.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+_NOUNS = {
+    "produce": "Write records to a topic.",
+    "consume": "Read records of a topic.",
+    "sql": "Query topics with SQL.",
+    "pipeline": "Pipelines on Spark: from topics and captured changes to topics and tables.",
+    "topic": "Topics of a running node.",
+    "group": "Groups of a running node.",
+    "cluster": "State of the cluster.",
+    "cdc": "Captures of databases: changes of rows become records.",
+    "rocketmq": "Administration of RocketMQ clusters, Dragoman's and others.",
+    "config": "Settings of a node.",
+    "log": "Data directories, read without a node.",
+    "import": "Take over the data of other brokers.",
+}
+#: Nouns whose module cannot have their name.
+_MODULES = {"import": "data_import"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,9 +72,36 @@ def _dispatch(arguments: list[str]) -> int:
             print(f"dragoman {__version__}")
             return OK
         case _:
-            from dragoman.cli.app import run
+            return _run_command(arguments)
 
-            return run(arguments)
+
+def _run_command(arguments: Sequence[str]) -> int:
+    from cyclopts import CycloptsError
+
+    try:
+        status = build()(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        raise CommandError(str(error), USAGE) from None
+    return status if isinstance(status, int) else OK
+
+
+def build() -> App:
+    """The tree of commands."""
+    from cyclopts import App
+
+    app = App(
+        name="dragoman",
+        help="One durable log; every client speaks its own protocol to it.",
+        version=f"dragoman {__version__}",
+        # Markdown in help texts would load a parser for it.
+        help_format="plaintext",
+        result_action="return_value",
+    )
+    # Listed by the help. `_dispatch` runs it without this parser.
+    app.command("dragoman.cli.serve:serve", name="serve", help="Run a node.", help_flags=[])
+    for noun, text in _NOUNS.items():
+        app.command(f"dragoman.cli.{_MODULES.get(noun, noun)}:app", name=noun, help=text)
+    return app
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ from typing import Annotated, Literal, cast
 from cyclopts import App, Parameter
 
 from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
-from dragoman.cli.record_clients.records import Feature, Target
-from dragoman.cli.record_clients.session import Writer
+from dragoman.cli.record_clients.session import Feature, Target, Writer
 from dragoman.cli.record_lines import (
     ByteSource,
     LineField,

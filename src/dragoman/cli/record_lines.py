@@ -26,7 +26,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from dragoman.cli.record_clients.records import Feature, IncomingRecord, OutgoingRecord
+from dragoman.cli.record_clients.session import Feature, IncomingRecord, OutgoingRecord
 from dragoman.cli.status import CommandError
 from dragoman.limits import CLI_LINE_BYTES_MAX, CLI_READ_BYTES
 

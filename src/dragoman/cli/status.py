@@ -1,10 +1,12 @@
-"""Exit statuses, and how a command says that it failed."""
+"""Exit statuses, and the failures that end a command with one line on stderr."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from dragoman.errors import DragomanError
+from dragoman.errors import ConfigError, DragomanError
 
 OK = 0
 #: The request was understood and failed: refused, not reachable, damage found.
@@ -29,3 +31,33 @@ def say(message: str) -> None:
 def complain(message: str) -> None:
     """One line that says why a command failed, whatever line breaks the message brought along."""
     say("dragoman: " + " ".join(message.split()))
+
+
+@contextmanager
+def one_line_failures(protocol: str) -> Iterator[None]:
+    """Turn the errors of a client into a `CommandError` with its most likely cause."""
+    # Here, because a node's start imports this module.
+    from dragoman.client_core.errors import (
+        ConnectionLostError,
+        RequestTimeoutError,
+        UnreachableError,
+    )
+
+    try:
+        yield
+    except CommandError:
+        raise
+    except ConfigError as error:
+        raise CommandError(f"--bootstrap: {error}", USAGE) from None
+    except UnreachableError as error:
+        raise CommandError(_doubted(error, "is a node there?")) from None
+    except (ConnectionLostError, RequestTimeoutError) as error:
+        raise CommandError(_doubted(error, f"does it speak {protocol}?")) from None
+    except DragomanError as error:
+        raise CommandError(str(error)) from None
+
+
+def _doubted(error: DragomanError, question: str) -> str:
+    """The error with a question for its cause, unless it names the cause already."""
+    text = str(error)
+    return text if "does not speak" in text else f"{text}; {question}"

@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from dragoman.api.errors import ApiError
 from dragoman.api.listener import HttpListener
+from dragoman.api.operations import ApiError
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,
@@ -357,7 +357,7 @@ async def test_a_capture_that_fails_is_told(dragoman, node, monkeypatch) -> None
     ran = await dragoman(*ADD)
     assert ran.status == 1
     assert ran.err.endswith("capture shop was added and has failed: the slot is gone\n")
-    monkeypatch.setattr("dragoman.cli.cdc.display._PATIENCE_S", 0)
+    monkeypatch.setattr("dragoman.cli.cdc_display._PATIENCE_S", 0)
     node.capture_status = Status(state="waiting", problem="no route")
     ran = await dragoman(*ADD)
     assert "capture shop was added and is waiting: no route; it is tried again" in ran.err

@@ -10,8 +10,8 @@ import pytest
 
 from dragoman.api.values import CaptureDescription
 from dragoman.captures.control import Status, TableProgress
-from dragoman.cli.cdc import display
-from dragoman.cli.cdc.display import size_text, time_text, wait_until_it_runs, watch
+from dragoman.cli import cdc_display as display
+from dragoman.cli.cdc_display import size_text, time_text, wait_until_it_runs, watch
 from dragoman.cli.status import CommandError
 
 CAPTURE = CaptureDescription(

@@ -19,8 +19,7 @@ import pytest
 from dragoman.cli.main import main
 from dragoman.cli.positions import Place
 from dragoman.cli.record_clients import MODULES, ProtocolName, minibroker, mlog, record_client
-from dragoman.cli.record_clients.records import PlainRecord, Plan
-from dragoman.cli.record_clients.session import Batch, Batches, Merged, resolved
+from dragoman.cli.record_clients.session import Batch, Batches, Merged, PlainRecord, Plan, resolved
 from dragoman.client.cursus import BlockingCursusClient, CursusClient
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, NewTopic
 from dragoman.client.minibroker import BlockingMinibrokerClient

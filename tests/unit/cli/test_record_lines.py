@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.cli import record_lines
-from dragoman.cli.record_clients.records import OutgoingRecord
+from dragoman.cli.record_clients.session import OutgoingRecord
 from dragoman.cli.record_lines import (
     LineFormat,
     compile_format,

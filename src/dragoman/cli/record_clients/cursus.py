@@ -13,30 +13,28 @@ from typing import Final
 from uuid import uuid4
 
 from dragoman.cli.positions import Bounds
-from dragoman.cli.record_clients.records import (
+from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,
     FOLLOWS_TO_OFFSET,
     GROUP_ASSIGNS,
-    OutgoingRecord,
-    PlainRecord,
-    Plan,
-    Refusal,
-    Target,
-    check_partition,
-    not_from,
-    not_until,
-    portions,
-)
-from dragoman.cli.record_clients.session import (
     HELLO_ANSWER_S,
     HELLO_TRIES_S,
     Batch,
     Batches,
     Fetched,
+    OutgoingRecord,
+    PlainRecord,
+    Plan,
     RecordClient,
+    Refusal,
+    Target,
     TopicReader,
     TopicWriter,
     before,
+    check_partition,
+    not_from,
+    not_until,
+    portions,
 )
 from dragoman.cli.status import CommandError
 from dragoman.client.cursus import (

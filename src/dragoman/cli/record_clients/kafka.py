@@ -20,11 +20,14 @@ from dragoman.cli.kafka_client import (
     refuse_live_group,
 )
 from dragoman.cli.positions import Bounds
-from dragoman.cli.record_clients.records import FOLLOWS_TO_OFFSET, OutgoingRecord, Plan, Target
 from dragoman.cli.record_clients.session import (
+    FOLLOWS_TO_OFFSET,
     Batch,
     Batches,
+    OutgoingRecord,
+    Plan,
     RecordClient,
+    Target,
     TopicReader,
     TopicWriter,
 )

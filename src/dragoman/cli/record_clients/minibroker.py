@@ -13,27 +13,25 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from dragoman.cli.record_clients.records import (
+from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,
     GROUP_ASSIGNS,
-    OutgoingRecord,
-    PlainRecord,
-    Plan,
-    Refusal,
-    Target,
-    not_from,
-    not_until,
-    portions,
-)
-from dragoman.cli.record_clients.session import (
     HELLO_ANSWER_S,
     HELLO_TRIES_S,
     NEXT,
     Batches,
+    OutgoingRecord,
+    PlainRecord,
+    Plan,
     RecordClient,
+    Refusal,
+    Target,
     TopicReader,
     TopicWriter,
     before,
+    not_from,
+    not_until,
+    portions,
 )
 from dragoman.cli.status import CommandError
 from dragoman.client.minibroker import (

@@ -15,24 +15,22 @@ from contextlib import asynccontextmanager
 from typing import Final
 from uuid import uuid4
 
-from dragoman.cli.record_clients.records import (
+from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,
     FOLLOWS_TO_OFFSET,
-    OutgoingRecord,
-    PlainRecord,
-    Plan,
-    Target,
-    check_partition,
-    not_from,
-    not_until,
-)
-from dragoman.cli.record_clients.session import (
     HELLO_ANSWER_S,
     HELLO_TRIES_S,
     Fetched,
+    OutgoingRecord,
+    PlainRecord,
+    Plan,
     RecordClient,
+    Target,
     TopicReader,
     TopicWriter,
+    check_partition,
+    not_from,
+    not_until,
 )
 from dragoman.cli.status import CommandError
 from dragoman.client.mlog import AckMode, ClientSettings, MlogClient, TopicNotFoundError

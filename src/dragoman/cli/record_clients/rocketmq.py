@@ -14,22 +14,20 @@ from typing import Final
 from zlib import crc32
 
 from dragoman.cli.positions import Bounds
-from dragoman.cli.record_clients.records import (
+from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,
     FOLLOWS_TO_OFFSET,
-    OutgoingRecord,
-    PlainRecord,
-    Plan,
-    Target,
-    check_partition,
-)
-from dragoman.cli.record_clients.session import (
     HELLO_ANSWER_S,
     HELLO_TRIES_S,
     Fetched,
+    OutgoingRecord,
+    PlainRecord,
+    Plan,
     RecordClient,
+    Target,
     TopicReader,
     TopicWriter,
+    check_partition,
 )
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.client.rocketmq import (

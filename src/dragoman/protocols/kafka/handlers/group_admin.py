@@ -14,13 +14,11 @@ from dragoman.broker.groups.offsets import PreparedOffsets
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers.access import NOT_ASKED, allowed_operations
 from dragoman.protocols.kafka.handlers.groups import open_groups
-from dragoman.protocols.kafka.handlers.items import gather
-from dragoman.protocols.kafka.handlers.names import exists
 from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.resources import NOT_ASKED, allowed_operations, exists
 from dragoman.protocols.kafka.handlers.session import Call, awaited
-from dragoman.protocols.kafka.handlers.slices import Elements, answer_array
+from dragoman.protocols.kafka.handlers.slices import Elements, answer_array, gather
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, Partition, TopicName
 

@@ -8,11 +8,10 @@ from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers.access import authorize_cluster
-from dragoman.protocols.kafka.handlers.items import gather
-from dragoman.protocols.kafka.handlers.names import partition_of
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
+from dragoman.protocols.kafka.handlers.resources import authorize_cluster, partition_of
 from dragoman.protocols.kafka.handlers.session import Call, awaited
+from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.authorizer import Operation
 
 _PREFERRED, _UNCLEAN = 0, 1

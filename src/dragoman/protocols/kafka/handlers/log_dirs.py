@@ -14,9 +14,13 @@ from dragoman.errors import DragomanError
 from dragoman.limits import LOG_SIZES_PER_SLICE
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers.access import authorize_cluster
-from dragoman.protocols.kafka.handlers.names import exists, is_visible, partition_of
 from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.resources import (
+    authorize_cluster,
+    exists,
+    is_visible,
+    partition_of,
+)
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.security.authorizer import Operation
 
@@ -69,7 +73,7 @@ class _Sizes:
 
     def _take(self, metadata: PartitionMetadata) -> None:
         try:
-            size = self._call.service.broker.replica(metadata).log.size
+            size = self._call.service.broker.partitions.replica(metadata).log.size
         except DragomanError:
             # Led by another node: its log is not in this directory.
             return

@@ -9,10 +9,10 @@ from dragoman.broker.quotas import ADDRESS, ENTITY_KINDS, Component, Match
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import UnsupportedVersionError
-from dragoman.protocols.kafka.handlers.access import authorize_cluster
-from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
+from dragoman.protocols.kafka.handlers.resources import authorize_cluster
 from dragoman.protocols.kafka.handlers.session import Call, awaited
+from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.authorizer import Operation
 
 _MATCHES: Final = {0: Match.EXACT, 1: Match.DEFAULT, 2: Match.ANY}

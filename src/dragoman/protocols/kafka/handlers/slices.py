@@ -1,21 +1,27 @@
-"""Answers that take long, worked out in slices; see `broker/work_queue.py`.
+"""Answers that take long, worked out in slices of a loop turn; see `broker/work_queue.py`.
 
 While one is worked on, later requests of its connection wait: their replies would have to wait for
-it, and hold memory meanwhile.
+it, and hold memory meanwhile. `gather` is for requests that name many things, each with a result of
+its own: it begins every item and waits for all results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Generic, TypeAlias, TypeVar
 
+from dragoman.broker.errors import RequestTimedOut
 from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
+from dragoman.outcome import Outcome, start
 from dragoman.protocols.kafka.codec import array_encoder
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.messages import Message
 from dragoman.types import Buffer
+from dragoman.world import Handle
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 #: The elements of a reply's array, each with what it cost, in items.
 Elements: TypeAlias = Iterator[tuple[Message, int]]
@@ -66,3 +72,84 @@ def answer_array(call: Call, rest: Message, field: str, elements: Elements) -> N
             call.reply_raw(result)
 
     work_on(call, steps(), done)
+
+
+async def gather(
+    call: Call,
+    items: Sequence[Item],
+    work: Callable[[Item], Coroutine[object, None, Result]],
+    *,
+    timeout_ms: int | None = None,
+    weigh: Callable[[Item], int] = lambda _: 1,
+) -> list[Result | DragomanError]:
+    """The result of each item, or the error that it raised, in the order of the items.
+
+    Many items are begun over several loop turns; `weigh` says how much one is worth, in items of
+    the queue of long work. What has no result `timeout_ms` after all have begun is answered with
+    `RequestTimedOut`, and still happens; what that turn of the loop makes durable is in time even
+    if the client does not want to wait at all, which is what zero and less mean to Kafka.
+    """
+    if not items:
+        return []
+    return await _Gathering(call, items, work, timeout_ms, weigh).results
+
+
+class _Gathering(Generic[Result]):
+    def __init__(
+        self,
+        call: Call,
+        items: Sequence[Item],
+        work: Callable[[Item], Coroutine[object, None, Result]],
+        timeout_ms: int | None,
+        weigh: Callable[[Item], int],
+    ) -> None:
+        self._call = call
+        self._count = len(items)
+        self._timeout_ms = timeout_ms
+        self._timer: Handle | None = None
+        self._found: dict[int, Result | DragomanError] = {}
+        self.results: Outcome[list[Result | DragomanError]] = Outcome()
+
+        def steps() -> Steps[None]:
+            for place, item in enumerate(items):
+                start(work(item)).then(partial(self._put, place))
+                yield weigh(item)
+
+        call.on_drop(self._drop)
+        work_on(call, steps(), self._begun)
+
+    def _put(self, place: int, result: Result | DragomanError) -> None:
+        if self.results.is_settled:
+            # The connection is gone, or the time is over.
+            return
+        if isinstance(result, DragomanError):
+            # Thousands of errors with the frames they came through are a long garbage collection.
+            result.__traceback__ = None
+        self._found[place] = result
+        if len(self._found) == self._count:
+            self._forget_time()
+            self.results.succeed([self._found[each] for each in range(self._count)])
+
+    def _begun(self, error: DragomanError | None) -> None:
+        if error is not None:
+            self.results.fail(error)
+        elif self._timeout_ms is not None and not self.results.is_settled:
+            seconds = max(self._timeout_ms, 0) / 1000
+            scheduler = self._call.service.broker.scheduler
+            self._timer = scheduler.call_later(seconds, self._time_is_over)
+
+    def _time_is_over(self) -> None:
+        error = RequestTimedOut(f"not done within {self._timeout_ms} ms; it may still be")
+        for place in range(self._count):
+            if place not in self._found:
+                self._put(place, error)
+
+    def _forget_time(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _drop(self) -> None:
+        """Nobody waits for the reply; what was begun ends by itself."""
+        self._forget_time()
+        if not self.results.is_settled:
+            self.results.fail(RequestTimedOut("the connection is gone"))

@@ -1,8 +1,10 @@
-"""AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), TxnOffsetCommit (28).
+"""Transactions of producers: InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25),
+EndTxn (26) and TxnOffsetCommit (28).
 
-Two generations of the protocol. Before KIP-890 a producer announces each partition and group before
-it writes; from EndTxn 5, TxnOffsetCommit 5 and Produce 12 on, the first write announces it and
-every transaction has an epoch of its own. Clients choose by the feature `transaction.version`.
+The protocol has two generations. Before KIP-890 a producer announces each partition and group
+before it writes; from EndTxn 5, TxnOffsetCommit 5 and Produce 12 on, the first write announces it
+and every transaction has an epoch of its own. Clients choose by the feature `transaction.version`.
+An idempotent producer gets its identity from InitProducerId, versions 0 to 5, as well.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
-from dragoman.protocols.kafka.handlers.names import exists
 from dragoman.protocols.kafka.handlers.refusals import code_for_version
+from dragoman.protocols.kafka.handlers.resources import exists
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, ProducerId, TopicName
@@ -229,3 +231,39 @@ class _CommitOffsets:
         # This request never knew PRODUCER_FENCED.
         abortable = self._call.version >= 4
         return code_for_version(error, knows_fenced=False, knows_abortable=abortable)
+
+
+_INIT_FENCED_SINCE = 4
+
+
+def handle_init_producer_id(call: Call) -> None:
+    request = call.decode(m.InitProducerIdRequest)
+
+    def reply(result: ProducerIdentity | DragomanError) -> None:
+        if call.is_done:
+            return
+        if isinstance(result, DragomanError):
+            fenced = call.version >= _INIT_FENCED_SINCE
+            code = code_for_version(result, knows_fenced=fenced, knows_abortable=call.version >= 5)
+            call.reply(m.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
+            return
+        identity = m.InitProducerIdResponse(
+            producer_id=result.producer_id, producer_epoch=result.epoch
+        )
+        call.reply(identity)
+
+    coordination = call.service.broker.coordination
+    current = None
+    if request.producer_id >= 0 and request.producer_epoch >= 0:
+        current = ProducerIdentity(request.producer_id, request.producer_epoch)
+    try:
+        transactional_id = request.transactional_id
+        call.session.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id or "")
+        if transactional_id is not None:
+            coordination.transactions.require(transactional_id)
+    except DragomanError as error:
+        reply(error)
+        return
+    coordination.transactions.coordinator.init_producer_id(
+        request.transactional_id, request.transaction_timeout_ms, current, reply
+    )

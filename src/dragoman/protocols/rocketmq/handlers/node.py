@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import TypeAlias
 
 from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import GroupNotFound, Overloaded, UnknownTopic
@@ -16,13 +18,7 @@ from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_TOLD_OFFSETS_MAX
 from dragoman.log_limiter import LogLimiter
-from dragoman.outcome import (
-    Outcome,
-    attempt,
-    gather,
-    ignore,
-    start,
-)
+from dragoman.outcome import Acknowledge, Outcome, attempt, gather, ignore, start
 from dragoman.protocols.rocketmq.bodies import SubscriptionGroupConfig
 from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.handlers import rpc
@@ -37,6 +33,9 @@ from dragoman.protocols.rocketmq.handlers.state import State
 from dragoman.protocols.rocketmq.handlers.traffic import Traffic
 from dragoman.types import GroupId, Offset, Partition, TopicName
 
+#: Waiters by group, topic and queue.
+_Waiting: TypeAlias = dict[tuple[str, str, int], list[Outcome[None]]]
+
 
 class Commits:
     """Commits of groups' offsets that came in at this node.
@@ -48,27 +47,29 @@ class Commits:
 
     def __init__(self, broker: Core) -> None:
         self._broker = broker
-        #: What waits for the last commit in progress, by group, topic and queue.
-        self._pending: dict[tuple[str, str, int], list[Outcome[None]]] = {}
+        #: What waits for the last commit of each queue.
+        self._pending: _Waiting = {}
 
-    async def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Commit offsets by queue, durably."""
-        waiting: dict[tuple[str, str, int], list[Outcome[None]]]
-        waiting = {(group, topic, queue): [] for queue in offsets}
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int], done: Acknowledge) -> None:
+        """Commit offsets by queue; call back when they are durable."""
+        waiting: _Waiting = {(group, topic, queue): [] for queue in offsets}
         self._pending.update(waiting)
         commits = tuple(
             OffsetCommit(topic=TopicName(topic), partition=Partition(queue), offset=Offset(offset))
             for queue, offset in offsets.items()
         )
         request = CommitRequest(group_id=GroupId(group), offsets=commits, owner=OWNER)
-        try:
-            await self._broker.coordination.groups.commit_anywhere(request)
-        finally:
-            for place, waiters in waiting.items():
-                if self._pending.get(place) is waiters:
-                    del self._pending[place]
-                for each in waiters:
-                    each.succeed(None)
+        finished = partial(self._finish, waiting, done)
+        self._broker.coordination.groups.commit_anywhere(request, finished)
+
+    def _finish(self, waiting: _Waiting, done: Acknowledge, error: DragomanError | None) -> None:
+        for queue, waiters in waiting.items():
+            if self._pending.get(queue) is waiters:
+                del self._pending[queue]
+        done(error)
+        for waiters in waiting.values():
+            for each in waiters:
+                each.succeed(None)
 
     async def settled(self, group: str, topic: str, queue: int) -> None:
         """Return when the commits of the queue that came before are done."""
@@ -377,7 +378,7 @@ class RocketmqNode:
         partition = self.broker.image.partitions.get(request.partition_id)
         if partition is None:
             raise UnknownTopic("the partition is gone")
-        log = self.broker.replica(partition).log
+        log = self.broker.partitions.replica(partition).log
         end = log.last_stable_offset
         if request.timestamp is not None:
             found = log.offset_for_time(request.timestamp, end)

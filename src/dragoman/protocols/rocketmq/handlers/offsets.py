@@ -58,16 +58,17 @@ async def _is_young(call: Call) -> bool:
     return has_few and ends.log_start_offset == 0
 
 
-async def handle_update_consumer_offset(call: Call) -> None:
+def handle_update_consumer_offset(call: Call) -> None:
     group, queue = call.text("consumerGroup"), call.number("queueId")
     topic, offset = topic_name(call.text("topic")), call.number("commitOffset")
     call.session.authorize(Operation.READ, Resource.GROUP, group)
     if offset < 0:
         # Some clients commit -1 before they have read anything.
+        call.reply()
         return
     if not 0 <= queue < TOPIC_PARTITIONS_MAX:
         raise Refused(Response.INVALID_PARAMETER, f"queueId[{queue}] is illegal")
-    await call.node.commits.commit(group, topic, {queue: offset})
+    call.node.commits.commit(group, topic, {queue: offset}, call.done)
 
 
 # ---- ends and times
@@ -127,7 +128,7 @@ async def store_time_of(node: RocketmqNode, partition: PartitionMetadata, offset
 
 async def _find(node: RocketmqNode, partition: PartitionMetadata, request: FindOffset) -> int:
     try:
-        node.broker.replica(partition)
+        node.broker.partitions.replica(partition)
     except NotLeader as error:
         return await node.find_offset(request, error.leader)
     return await node.find_offset(request, node.broker.node_id)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dragoman.broker.readers import Ends
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
-from dragoman.outcome import ignore, start
+from dragoman.outcome import acknowledged, ignore, start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import MessageQueue, QueueOffset
 from dragoman.protocols.rocketmq.constants import RETRY_PREFIX, Request, Response
@@ -226,7 +226,7 @@ async def handle_invoke_broker_to_reset_offset(call: Call) -> Answer:
     offsets = await _reset_offsets(call, partitions, row.offsets.get(topic.name, {}))
     targets = {each.index: offset for each, offset in zip(partitions, offsets, strict=True)}
     table = {queue_of(call, topic.partitions[index]): each for index, each in targets.items()}
-    await call.node.commits.commit(group, topic.name, targets)
+    await _commit(call, group, topic.name, targets)
     start(_notify_members(call, group, topic, table)).then(ignore)
     return call.queue_table(bodies.ResetOffset(offset_table=bodies.keyed(table)))
 
@@ -249,6 +249,10 @@ async def _reset_offsets(
         offsets.append(offset if is_forced or present is None else min(offset, present))
         await call.pause()
     return offsets
+
+
+async def _commit(call: Call, group: str, topic: str, offsets: dict[int, int]) -> None:
+    await acknowledged(partial(call.node.commits.commit, group, topic, offsets))
 
 
 async def _notify_members(
@@ -289,5 +293,5 @@ async def handle_clone_group_offset(call: Call) -> None:
     topics = (visible_topic(image, name) for name in ([only] if only else topics_of(call, row)))
     for each in topics:
         if each is not None and (offsets := row.offsets.get(each.name)):
-            await call.node.commits.commit(target, each.name, offsets)
+            await _commit(call, target, each.name, offsets)
             await call.pause()

@@ -22,7 +22,7 @@ from dragoman.limits import (
     ROCKETMQ_SCAN_BYTES_MAX,
 )
 from dragoman.log.batch import Record
-from dragoman.outcome import ignore, start
+from dragoman.outcome import ignore
 from dragoman.protocols.rocketmq.constants import (
     RETRY_PREFIX,
     SYSTEM_GROUPS,
@@ -104,7 +104,7 @@ def _commit(call: Call, group: str, topic: str, queue: int) -> None:
     offset = call.number("commitOffset", -1)
     if offset >= 0:
         # The result is not reported; the next pull commits again.
-        start(call.node.commits.commit(group, topic, {queue: offset})).then(ignore)
+        call.node.commits.commit(group, topic, {queue: offset}, ignore)
 
 
 class _Pull:
@@ -136,7 +136,7 @@ class _Pull:
     def begin(self) -> None:
         broker = self._call.broker
         try:
-            log = broker.held(self._partition).log
+            log = broker.partitions.held(self._partition).log
         except NotLeader:
             self._has_asked = True
             self._call.after(broker.readers.ends(self._partition), self._check)
@@ -310,7 +310,7 @@ class _Pull:
     def _current_ends(self) -> Ends:
         broker = self._call.broker
         try:
-            log = broker.held(self._partition).log
+            log = broker.partitions.held(self._partition).log
         except NotLeader:
             return self._ends
         return Ends(

@@ -1,0 +1,103 @@
+"""OpenStaging (32000) and PublishStaged (32001), version 0: requests of our own.
+
+A writer that must not write twice, such as a Spark job, has each task attempt open a place in the
+staging topic and produce its batches there. One PublishStaged then names the pieces that count. It
+may be repeated, whatever became of the first: the batch id tells.
+"""
+
+from __future__ import annotations
+
+from dragoman.broker.staged_writes import (
+    STAGING_TOPIC,
+    Destination,
+    Piece,
+    Publication,
+    StagingPlace,
+)
+from dragoman.errors import DragomanError
+from dragoman.outcome import start
+from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
+from dragoman.protocols.kafka.handlers.resources import check_kafka_name
+from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.security.authorizer import Operation, Resource
+
+
+def handle_open(call: Call) -> None:
+    request = call.decode(m.OpenStagingRequest)
+
+    def reply(result: StagingPlace | DragomanError) -> None:
+        if call.is_done:
+            return
+        if isinstance(result, DragomanError):
+            code, text = wire_code(result), wire_text(result)
+            call.reply(m.OpenStagingResponse(error_code=code, error_message=text))
+            return
+        call.reply(
+            m.OpenStagingResponse(
+                topic=result.topic,
+                partition=result.partition,
+                producer_id=result.producer_id,
+                producer_epoch=result.epoch,
+            )
+        )
+
+    try:
+        _authorize_writer(call, request.writer_id)
+    except DragomanError as error:
+        reply(error)
+        return
+    start(call.service.broker.staged_writes.staging_topic.open()).then(reply)
+
+
+def handle_publish(call: Call) -> None:
+    request = call.decode(m.PublishStagedRequest)
+
+    def reply(result: bool | DragomanError) -> None:
+        if call.is_done:
+            return
+        if isinstance(result, DragomanError):
+            code, text = wire_code(result), wire_text(result)
+            call.reply(m.PublishStagedResponse(error_code=code, error_message=text))
+            return
+        call.reply(m.PublishStagedResponse(was_published_before=result))
+
+    try:
+        _authorize_writer(call, request.writer_id)
+        for topic in request.topics:
+            check_kafka_name(topic.name)
+            call.session.authorize(Operation.WRITE, Resource.TOPIC, topic.name)
+    except DragomanError as error:
+        reply(error)
+        return
+    start(call.service.broker.staged_writes.publish(_publication(request))).then(reply)
+
+
+def _authorize_writer(call: Call, writer_id: str) -> None:
+    """A writer id is to staging what a transactional id is to transactions."""
+    call.session.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, writer_id)
+    call.session.authorize(Operation.WRITE, Resource.TOPIC, STAGING_TOPIC)
+
+
+def _publication(request: m.PublishStagedRequest) -> Publication:
+    return Publication(
+        writer_id=request.writer_id,
+        query_id=request.query_id,
+        batch_id=request.batch_id,
+        is_single=request.is_single,
+        destinations=tuple(
+            Destination(topic.name, partition.index, tuple(map(_piece, partition.pieces)))
+            for topic in request.topics
+            for partition in topic.partitions
+        ),
+    )
+
+
+def _piece(piece: m.PublishStagedRequestPiece) -> Piece:
+    return Piece(
+        piece.staging_partition,
+        piece.first_offset,
+        piece.next_offset,
+        piece.record_count,
+        piece.checksum,
+    )
