@@ -29,8 +29,8 @@ from dragoman.cluster.events import (
     TopicCreated,
     TopicDeleted,
 )
+from dragoman.cluster.image_codec import encode_image
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft.state import encode_image
 from dragoman.errors import (
     DragomanError,
     LogStoppedError,

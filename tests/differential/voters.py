@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from differential.scenario import Pending, Proposal, digest
 from dragoman.cluster.events import Event, TermBegan
-from dragoman.cluster.raft.effects import Role
 from dragoman.errors import DragomanError, NotControllerError
+from dragoman.raft.ports import Role
 from simulation.raft.checker import Checker
 from simulation.raft.cluster import Cluster, Plan, SimNode
 from simulation.raft.disk import DiskMachine

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from dragoman import limits
-from dragoman.api.errors import ApiError
+from dragoman.api.operations import ApiError
 
 #: Set in the state of a request's scope once an operation works on it.
 BEGUN = "begun"

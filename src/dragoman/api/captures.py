@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dragoman.api.errors import ApiError
-from dragoman.api.operations import PageLimit
+from dragoman.api.operations import ApiError, PageLimit
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
     CaptureCheck,

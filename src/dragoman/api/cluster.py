@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeVar
 from msgspec import Raw
 
 from dragoman import __version__, limits
-from dragoman.api.errors import ApiError
+from dragoman.api.operations import ApiError
 from dragoman.api.values import (
     ClusterStatus,
     DamagedRange,
@@ -40,7 +40,17 @@ from dragoman.broker.errors import (
     PreferredLeaderNotAvailable,
 )
 from dragoman.broker.leadership import Leadership
-from dragoman.broker.replication.messages import (
+from dragoman.broker.topics import Topics
+from dragoman.cluster.metadata import EVERY_NODE, NO_LEADER, MetadataImage, PartitionMetadata
+from dragoman.config.settings import Settings
+from dragoman.errors import DragomanError, OutcomeUnknownError
+from dragoman.log.damage import lost_ranges
+from dragoman.log.store import LogStore
+from dragoman.net.future import future_of
+from dragoman.net.listener import OpenListener
+from dragoman.outcome import Outcome, attempt, gather, start
+from dragoman.raft.membership import Membership
+from dragoman.replication.messages import (
     AddNode,
     ControlReply,
     ControlRequest,
@@ -49,16 +59,6 @@ from dragoman.broker.replication.messages import (
     RemoveNode,
     TransferMetadata,
 )
-from dragoman.broker.topics import Topics
-from dragoman.cluster.metadata import EVERY_NODE, NO_LEADER, MetadataImage, PartitionMetadata
-from dragoman.cluster.raft.membership import Membership
-from dragoman.config.settings import Settings
-from dragoman.errors import DragomanError, OutcomeUnknownError
-from dragoman.log.damage import lost_ranges
-from dragoman.log.store import LogStore
-from dragoman.net.future import future_of
-from dragoman.net.listener import OpenListener
-from dragoman.outcome import Outcome, attempt, gather, start
 from dragoman.types import NodeId
 from dragoman.world import Clock
 
@@ -140,6 +140,11 @@ class ClusterBroker(Protocol):
     def coordination(self) -> GroupCount: ...
 
 
+class OpenListeners(Protocol):
+    @property
+    def opened(self) -> Sequence[OpenListener]: ...
+
+
 class ClusterNode(Protocol):
     """What the service uses of the node."""
 
@@ -153,7 +158,7 @@ class ClusterNode(Protocol):
     def started_at(self) -> float: ...
 
     @property
-    def listeners(self) -> Sequence[OpenListener]: ...
+    def listeners(self) -> OpenListeners: ...
 
     def mlog_events(self) -> Sequence[bytes]:
         """The metadata as mlog's metadata events, each as its nodes write it down."""
@@ -243,7 +248,7 @@ class ClusterService:
                 for name, address in addresses.items()
             )
         found = []
-        for each in self._node.listeners:
+        for each in self._node.listeners.opened:
             advertised = str(each.advertised) if each.advertised else None
             if each.name == "peer":
                 # Where other nodes reach this one, also if it listens on all addresses.

@@ -26,7 +26,6 @@ from typing import Final, Literal, NewType, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from dragoman import limits
-from dragoman.api.errors import ApiError
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,
@@ -51,8 +50,19 @@ from dragoman.api.values import (
     Transfer,
 )
 from dragoman.captures.definition import Definition
+from dragoman.errors import DragomanError
 from dragoman.telemetry.catalogue import Stats
 from dragoman.types import NodeId
+
+
+class ApiError(DragomanError):
+    """A request the API itself refuses, before the node sees it."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+
 
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 Function = TypeVar("Function", bound=Callable[..., object])

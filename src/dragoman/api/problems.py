@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dragoman.api.errors import ApiError
+from dragoman.api.operations import ApiError
 from dragoman.api.values import Problem
 from dragoman.errors import (
     AuthError,

@@ -7,7 +7,7 @@ from typing import Protocol, assert_never
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import CoordinatorNotAvailable, UnknownTopic
 from dragoman.broker.placement import NOBODY
-from dragoman.broker.replica import not_leader
+from dragoman.replication.replica import not_leader
 from dragoman.rpc import Coordinator, Leader, Node, Where
 
 

@@ -31,13 +31,13 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.placement import coordinator_partition
-from dragoman.broker.replica import Acknowledge
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.errors import BrokerError, DiskFullError, DragomanError
 from dragoman.limits import INTERNAL_LOAD_RETRY_S, INTERNAL_RECORDS_PER_SLICE
 from dragoman.log.batch import Record, build_batch, read_header
 from dragoman.log.partition import PartitionLog
 from dragoman.outcome import acknowledged, ignore, pause, start
+from dragoman.replication.replica import Acknowledge
 
 log = logging.getLogger("dragoman.coordination")
 #: Key and value of one record; without a value the key is removed.

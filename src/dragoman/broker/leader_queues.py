@@ -26,13 +26,13 @@ from dragoman.broker.errors import MessageTooLarge, NotLeader, ShuttingDown, Unk
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.placement import NOBODY
 from dragoman.broker.produce import check_produced, place
-from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.overrides import TopicConfig
 from dragoman.errors import BrokerError, DragomanError, NotSentError
 from dragoman.limits import RELAY_PATIENCE_S, RELAY_RETRY_S
 from dragoman.log.batch import Record, build_batch
 from dragoman.outcome import Outcome, acknowledged
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Answer, Call, Node, Registry, Reply, Request, Rpc
 from dragoman.types import Buffer
 from dragoman.world import Handle, Scheduler

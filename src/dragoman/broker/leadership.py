@@ -17,7 +17,10 @@ from dragoman.broker.errors import (
     NoReassignmentInProgress,
     PreferredLeaderNotAvailable,
 )
-from dragoman.broker.replication.messages import (
+from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata
+from dragoman.errors import DragomanError, OutcomeUnknownError
+from dragoman.outcome import Outcome
+from dragoman.replication.messages import (
     ControlReply,
     ControlRequest,
     Decision,
@@ -25,10 +28,7 @@ from dragoman.broker.replication.messages import (
     ElectUnclean,
     Move,
 )
-from dragoman.broker.replication.ports import Controlled
-from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata
-from dragoman.errors import DragomanError, OutcomeUnknownError
-from dragoman.outcome import Outcome
+from dragoman.replication.ports import Controlled
 
 
 class Controller(Protocol):

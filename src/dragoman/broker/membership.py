@@ -14,8 +14,13 @@ from __future__ import annotations
 import logging
 from typing import assert_never
 
-from dragoman.broker.replication.controller import Controller
-from dragoman.broker.replication.messages import (
+from dragoman.cluster.events import Event, NodeAdded, NodeRemoved
+from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
+from dragoman.cluster.raft_quorum.quorum import RaftQuorum
+from dragoman.config.hosts import parse_nodes
+from dragoman.errors import ClusterError, ConfigError, DragomanError, OutcomeUnknownError
+from dragoman.replication.controller import Controller
+from dragoman.replication.messages import (
     NONE,
     AddNode,
     ControlReply,
@@ -24,12 +29,7 @@ from dragoman.broker.replication.messages import (
     RemoveNode,
     TransferMetadata,
 )
-from dragoman.broker.replication.ports import Controlled
-from dragoman.cluster.events import Event, NodeAdded, NodeRemoved
-from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
-from dragoman.cluster.raft.quorum import RaftQuorum
-from dragoman.config.hosts import parse_nodes
-from dragoman.errors import ClusterError, ConfigError, DragomanError, OutcomeUnknownError
+from dragoman.replication.ports import Controlled
 
 log = logging.getLogger("dragoman.cluster")
 _ACCEPTED = ControlReply(outcomes=(Decision.ACCEPTED,))

@@ -24,7 +24,6 @@ from dragoman.broker.fetch import Fetched, Fetches, FetchLimits, Wanted
 from dragoman.broker.local_reader import LocalReader, RecordBuffer
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.placement import NOBODY
-from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import (
     ClusterError,
@@ -38,6 +37,7 @@ from dragoman.limits import FAR_READ_BYTES_MAX, FAR_READ_RETRY_S, FAR_READ_WAIT_
 from dragoman.log.batch import BatchHeader, Record
 from dragoman.log.expansion import Expanded, Expansions, expanded_bytes_max
 from dragoman.outcome import Outcome, gather, start
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Answer, Call, Leader, Node, Registry, Reply, Request, Rpc
 from dragoman.world import Handle
 

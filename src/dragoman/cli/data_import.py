@@ -67,24 +67,30 @@ def _settings(data: str) -> Settings:
 
 
 def _import(settings: Settings, topics: list[SourceTopic], *, skip_damaged: bool) -> Imported:
+    from dragoman.process import offline_node
     from dragoman.protocols.minibroker.directory_import import Imported, Importer
-    from dragoman.server import work_offline
 
     total = sum(each.size for topic in topics for part in topic.segments.values() for each in part)
     imported = Imported()
     with _progress() as progress:
         task = progress.add_task("importing", total=total)
-        work = work_offline(
-            settings,
-            lambda broker, done: Importer(
-                broker,
-                topics,
-                imported,
-                skips_damaged=skip_damaged,
-                progress=lambda size: progress.advance(task, size),
-            ).run(done),
-        )
-        asyncio.run(work)
+
+        async def work() -> None:
+            async with offline_node(settings) as node:
+                finished: asyncio.Future[DragomanError | None] = asyncio.Future()
+                importer = Importer(
+                    node.broker,
+                    topics,
+                    imported,
+                    skips_damaged=skip_damaged,
+                    progress=lambda size: progress.advance(task, size),
+                )
+                importer.run(finished.set_result)
+                error = await finished
+                if error is not None:
+                    raise error
+
+        asyncio.run(work())
     return imported
 
 

@@ -149,7 +149,7 @@ def _run(settings: Settings) -> int:
     from dragoman.telemetry.logs import configure
 
     configure(settings.log_format, settings.log_level, sys.stderr)
-    from dragoman.server import run
+    from dragoman.process import run
 
     return run(settings, _announce)
 

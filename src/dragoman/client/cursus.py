@@ -15,12 +15,13 @@ from dragoman.client_core.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
-from dragoman.protocols.cursus.client.blocking import (
+from dragoman.protocols.cursus.client.client import (
     BlockingConsumer,
     BlockingCursusClient,
     BlockingProducer,
+    CursusClient,
 )
-from dragoman.protocols.cursus.client.client import CursusClient
+from dragoman.protocols.cursus.client.connection import CursusSettings
 from dragoman.protocols.cursus.client.consumer import Consumer
 from dragoman.protocols.cursus.client.errors import (
     CursusError,
@@ -30,9 +31,7 @@ from dragoman.protocols.cursus.client.errors import (
     UnknownTopicError,
     VersionConflictError,
 )
-from dragoman.protocols.cursus.client.producer import Producer
-from dragoman.protocols.cursus.client.settings import CursusSettings
-from dragoman.protocols.cursus.client.transactions import Transaction
+from dragoman.protocols.cursus.client.producer import Producer, Transaction
 from dragoman.protocols.cursus.client.values import (
     Appended,
     Event,

@@ -18,8 +18,7 @@ from typing import NamedTuple
 from dragoman.errors import CorruptionError, FormatError
 from dragoman.limits import JOURNAL_BLOCK_BYTES
 from dragoman.log.directory import LOCK_FILE, QUARANTINE
-from dragoman.log.journal import DIRECTORY, JournalReader, group_seeds
-from dragoman.log.journal_mark import read_mark, seed_of
+from dragoman.log.journal import DIRECTORY, JournalReader, group_seeds, read_mark, seed_of
 from dragoman.log.node import (
     FEATURE_LEVEL,
     NODE_FILE,

@@ -29,8 +29,7 @@ from dragoman.log import index as sparse
 from dragoman.log.directory import FULL, PARTITIONS, DataDirectory
 from dragoman.log.group_commit import GroupCommit
 from dragoman.log.index_cache import IndexCache
-from dragoman.log.journal import Journal
-from dragoman.log.journal_mark import MARK_FILE
+from dragoman.log.journal import MARK_FILE, Journal
 from dragoman.log.manifest import NAME as MANIFEST
 from dragoman.log.manifest import Manifest, SegmentEntry, encode_manifest
 from dragoman.log.partition import PartitionLog

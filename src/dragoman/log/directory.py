@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -19,7 +20,6 @@ import msgspec
 
 from dragoman.errors import CorruptionError
 from dragoman.limits import DAMAGED_PARTITIONS_MAX
-from dragoman.log.files import FileCache
 from dragoman.log.journal import JournalDamage
 from dragoman.log.node import (
     FEATURE_LEVEL_MIN,
@@ -39,8 +39,10 @@ from dragoman.world import (
     BackgroundJob,
     Clock,
     Disk,
+    File,
     Random,
     Scheduler,
+    parent,
     perform,
     read_whole,
     replace_file,
@@ -82,6 +84,84 @@ class StoreStats:
         self.damage = 0
         #: Torn bytes that recovery cut off.
         self.cut_bytes = 0
+
+
+class FileCache:
+    """Open segment files: a bounded set, the least recently used closed first.
+
+    Thousands of partitions share a few hundred descriptors. When the operating system has none
+    left, half of these are closed and the call is retried.
+    """
+
+    def __init__(self, disk: Disk, open_max: int) -> None:
+        self._disk = disk
+        self._open: OrderedDict[str, File] = OrderedDict()
+        self._open_max = open_max
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def unopened(self) -> int:
+        """How many more files may be opened before one is closed."""
+        return max(0, self._open_max - len(self._open))
+
+    def get(self, path: str) -> File:
+        """An existing file, open for reading and writing."""
+        file = self._open.get(path)
+        if file is not None:
+            self._open.move_to_end(path)
+            return file
+        return self._add(path, create=False)
+
+    def create(self, path: str) -> File:
+        """A new file, in a directory that is made when missing."""
+        return self._add(path, create=True)
+
+    def get_or_create(self, path: str) -> File:
+        try:
+            return self.get(path)
+        except FileNotFoundError:
+            return self.create(path)
+
+    def _add(self, path: str, *, create: bool) -> File:
+        try:
+            file = self._open_file(path, create)
+        except OSError as error:
+            if error.errno not in OUT_OF_FILES or not self.give_up_half():
+                raise
+            file = self._open_file(path, create)
+        self._open[path] = file
+        self._shrink(self._open_max)
+        return file
+
+    def _open_file(self, path: str, create: bool) -> File:
+        if not create:
+            return self._disk.open(path, "write")
+        try:
+            return self._disk.open(path, "create")
+        except FileNotFoundError:
+            self._disk.make_directory(parent(path))
+            return self._disk.open(path, "create")
+
+    def give_up_half(self) -> bool:
+        """Close half of the files to free descriptors. False: none was open."""
+        has_any = bool(self._open)
+        self._shrink(len(self._open) // 2)
+        return has_any
+
+    def _shrink(self, keep: int) -> None:
+        while len(self._open) > keep:
+            _, file = self._open.popitem(last=False)
+            file.close()
+
+    def forget(self, path: str) -> None:
+        file = self._open.pop(path, None)
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        self._shrink(0)
 
 
 def _ignore() -> None:

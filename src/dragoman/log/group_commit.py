@@ -23,8 +23,7 @@ from dragoman.limits import (
     SLOW_SYNC_PROBE_GROUPS,
 )
 from dragoman.log.directory import FULL, DataDirectory
-from dragoman.log.journal import ENTRY_BYTES, EntryKind, Journal, entry_header
-from dragoman.log.journal_mark import MarkWriter
+from dragoman.log.journal import ENTRY_BYTES, EntryKind, Journal, MarkWriter, entry_header
 from dragoman.log.node import Ballot, Durability, ballot_entry_data
 from dragoman.log.partition import PartitionLog
 from dragoman.log.segment import Run, Segment

@@ -22,8 +22,7 @@ from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log.batch import WALKED_PREFIX_BYTES
 from dragoman.log.directory import LOCK_FILE, PARTITIONS
 from dragoman.log.index import SparseIndex, load_index
-from dragoman.log.journal import DIRECTORY, JournalReader
-from dragoman.log.journal_mark import MARK_FILE, read_mark, seed_of
+from dragoman.log.journal import DIRECTORY, MARK_FILE, JournalReader, read_mark, seed_of
 from dragoman.log.manifest import NAME as MANIFEST
 from dragoman.log.manifest import Manifest, SegmentEntry, decode_manifest
 from dragoman.log.node import NODE_FILE, NodeState, has_data, read_node_state

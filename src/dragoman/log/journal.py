@@ -22,13 +22,27 @@ sequence whose bytes are known to be synced in the segments: replay starts after
 
 One group is in flight at a time. Hence, when reading: an invalid group with a later valid one is
 damage; an invalid one with nothing after it was being written when the power went, and was never
-acknowledged, unless `journal/mark` says that it was (`log/journal_mark.py`).
+acknowledged, unless `journal/mark` says that it was.
+
+A group that was acknowledged and lost later (cut off, overwritten with zeros, deleted with its
+file) looks like one that was being written when the power went. So the sequence of the last
+acknowledged group is written to `journal/mark` after each group, without a sync. After a killed
+process it is exact; after a power cut it may be older, which claims less. When it names a group
+that the journal does not hold, that group was lost. Two slots are written in turn, so that a torn
+one leaves the other:
+
+    slot    magic u32 "DGM1", CRC-32C u32, sequence u64, incarnation u64, durability u8,
+            directory id 16 bytes
+
+The CRC of a slot is seeded like those of groups. The other fields repeat `node.json`: a directory
+that has lost that file is adopted with them (`log/adoption.py`).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -41,8 +55,9 @@ from dragoman.limits import (
     JOURNAL_FIRST_FILE_BYTES,
     SCAN_CHUNK_BYTES,
 )
+from dragoman.log.node import Durability, NodeState
 from dragoman.types import Buffer
-from dragoman.world import Disk, File, sync_path, zero_fill
+from dragoman.world import Disk, File, read_whole, sync_path, zero_fill
 
 DIRECTORY = "journal"
 _MAGIC = 0x314A4744
@@ -464,3 +479,81 @@ def group_seeds(disk: Disk, path: str, size_max: int) -> Iterator[int]:
                 yield crc32c_seed(data, crc)
     finally:
         file.close()
+
+
+MARK_FILE = f"{DIRECTORY}/mark"
+_SLOT = struct.Struct("<IIQQB16s")
+_SLOT_MAGIC = 0x314D4744
+#: A sector: what is written to one slot never touches the other.
+_SLOT_STRIDE_BYTES = 512
+_DURABILITIES = (Durability.FSYNC, Durability.OS)
+
+
+class Mark(NamedTuple):
+    sequence: int
+    incarnation: int
+    durability: Durability
+    directory_id: str
+
+
+class MarkWriter:
+    """The file, kept open: a write to it costs a system call for each group."""
+
+    def __init__(self, disk: Disk, node: NodeState, sequence: int) -> None:
+        """Creates the file when it is missing, durable at once. Raises `OSError`."""
+        self._seed = seed_of(node.directory_id)
+        self._tail = (
+            node.incarnation,
+            _DURABILITIES.index(node.durability),
+            bytes.fromhex(node.directory_id),
+        )
+        is_new = not disk.exists(MARK_FILE)
+        if is_new:
+            disk.make_directory(DIRECTORY)
+        self._file: File = disk.open(MARK_FILE, "create" if is_new else "write")
+        self._file.write([self._slot(sequence)], 0)
+        self._file.write([self._slot(sequence)], _SLOT_STRIDE_BYTES)
+        self._file.sync()
+        if is_new:
+            disk.sync_directory(DIRECTORY)
+            disk.sync_directory("")
+
+    def _slot(self, sequence: int) -> bytes:
+        slot = _SLOT.pack(_SLOT_MAGIC, 0, sequence, *self._tail)
+        crc = crc32c(slot[_CRC_END:], self._seed)
+        return _SLOT.pack(_SLOT_MAGIC, crc, sequence, *self._tail)
+
+    def write(self, sequence: int) -> None:
+        """Every group up to this one is stable. A failure costs only what the mark could tell."""
+        with suppress(OSError):
+            self._file.write([self._slot(sequence)], sequence % 2 * _SLOT_STRIDE_BYTES)
+
+    @property
+    def is_linked(self) -> bool:
+        return self._file.is_linked()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_mark(disk: Disk) -> Mark | None:
+    """The later of two sound slots; None when there is none."""
+    if not disk.exists(MARK_FILE):
+        return None
+    data = read_whole(disk, MARK_FILE)
+    found: list[Mark] = []
+    for at in (0, _SLOT_STRIDE_BYTES):
+        if len(data) - at < _SLOT.size:
+            continue
+        slot = data[at : at + _SLOT.size]
+        magic, crc, sequence, incarnation, durability, identity = _SLOT.unpack(slot)
+        directory_id = identity.hex()
+        is_sound = crc32c(slot[_CRC_END:], seed_of(directory_id)) == crc
+        if magic == _SLOT_MAGIC and is_sound and durability < len(_DURABILITIES):
+            found.append(Mark(sequence, incarnation, _DURABILITIES[durability], directory_id))
+    return max(found, default=None)
+
+
+def seed_of(directory_id: str) -> int:
+    """What the checksums of a directory's journal begin with."""
+    return int(directory_id[:8], 16)

@@ -43,7 +43,8 @@ from dragoman.log.epochs import EpochHistory
 from dragoman.log.index import SparseIndex
 from dragoman.log.journal import EntryKind
 from dragoman.log.manifest import Identity
-from dragoman.log.producers import Duplicate, ProducerStates
+from dragoman.log.producer import Duplicate
+from dragoman.log.producer_states import ProducerStates
 from dragoman.log.readable_log import ReadableLog, ReadableStore
 from dragoman.log.segment import Run, Segment
 from dragoman.log.segment_reader import (

@@ -17,7 +17,7 @@ from dragoman.log.directory import DataDirectory
 from dragoman.log.expansion import Expanded, Expansions
 from dragoman.log.index import SparseIndex
 from dragoman.log.manifest import Identity
-from dragoman.log.producers import ProducerStates
+from dragoman.log.producer_states import ProducerStates
 from dragoman.log.segment import Run, Segment
 from dragoman.log.segment_reader import (
     ReadResult,

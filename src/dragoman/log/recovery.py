@@ -34,6 +34,7 @@ from dragoman.log.manifest import Manifest, decode_manifest
 from dragoman.log.partition import PartitionLog
 from dragoman.log.producer_file import NAME as PRODUCERS
 from dragoman.log.producer_file import Believed, load_producers
+from dragoman.log.salvage import keep_whole_part, shorten_index
 from dragoman.log.segment import (
     Segment,
     checksum_of,
@@ -41,7 +42,6 @@ from dragoman.log.segment import (
     listed_segment,
     parse_segment_name,
 )
-from dragoman.log.shortened import keep_whole_part, shorten_index
 from dragoman.log.truncations import RESTART, Truncation, read_truncation
 from dragoman.world import read_whole
 

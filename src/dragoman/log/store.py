@@ -45,14 +45,17 @@ from dragoman.log.group_commit import GroupCommit
 from dragoman.log.index import SparseIndex
 from dragoman.log.index_cache import IndexCache
 from dragoman.log.journal import (
+    MARK_FILE,
     EntryKind,
     EntryRef,
     Journal,
     JournalDamage,
     JournalReader,
+    MarkWriter,
     read_entry,
+    read_mark,
+    seed_of,
 )
-from dragoman.log.journal_mark import MARK_FILE, MarkWriter, read_mark, seed_of
 from dragoman.log.manifest import Identity
 from dragoman.log.node import Ballot, Durability, NodeState, read_ballot, read_node_state
 from dragoman.log.partition import LogConfig, PartitionLog

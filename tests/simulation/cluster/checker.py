@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dragoman.broker.replication.leader import LedPartition
 from dragoman.cluster.events import (
     Event,
     NodeRegistered,
@@ -24,8 +23,9 @@ from dragoman.cluster.events import (
     decode_event,
     encode_event,
 )
+from dragoman.cluster.image_codec import _holders, image_events
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft.state import _holders, image_events
+from dragoman.replication.leader import LedPartition
 from simulation.harness.checker import Checker, check_chain
 from simulation.harness.runs import Violation
 

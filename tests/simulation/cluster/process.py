@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from dragoman.broker.replica import Replica
-from dragoman.broker.replication.replication import Replication
-from dragoman.cluster.raft.ports import Settings as RaftSettings
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
+from dragoman.raft.ports import Settings as RaftSettings
+from dragoman.replication.replica import Replica
+from dragoman.replication.replication import Replication
 from dragoman.testing.sim.background import SyncDelays
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import PowerCut

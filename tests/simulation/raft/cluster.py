@@ -15,22 +15,21 @@ import msgspec
 
 from dragoman.cluster.events import GroupConfigChanged
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft.core import Raft
-from dragoman.cluster.raft.effects import Role, RoleChanged
-from dragoman.cluster.raft.membership import Membership
-from dragoman.cluster.raft.messages import (
+from dragoman.cluster.raft_quorum.entries import MetadataEntries
+from dragoman.cluster.raft_quorum.quorum import RaftQuorum
+from dragoman.errors import DragomanError, LogStoppedError, OutcomeUnknownError
+from dragoman.log.batch import batches
+from dragoman.raft.core import Raft
+from dragoman.raft.membership import Membership
+from dragoman.raft.messages import (
     Message,
     VoteReply,
     VoteRequest,
     decode_message,
     encode_message,
 )
-from dragoman.cluster.raft.ports import RaftStorage, Settings
-from dragoman.cluster.raft.quorum import RaftQuorum
-from dragoman.errors import DragomanError, LogStoppedError, OutcomeUnknownError
-from dragoman.log.batch import batches
-from dragoman.testing.sim.clock import SimClock
-from dragoman.testing.sim.scheduler import SimScheduler
+from dragoman.raft.ports import RaftStorage, Role, RoleChanged, Settings
+from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 from dragoman.world import Scheduler
 from simulation.harness.runs import Outcome, reported
 from simulation.raft.checker import Checker, Operation, expect
@@ -143,6 +142,7 @@ class SimNode:
         self.raft = Raft(
             self.node_id,
             storage,
+            MetadataEntries(),
             Random(cluster.random.getrandbits(32)),
             initial,
             Settings(

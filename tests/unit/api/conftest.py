@@ -11,8 +11,8 @@ from msgspec import Raw
 
 from dragoman import __version__
 from dragoman.api.app import create_app
+from dragoman.api.node import PipelineReports
 from dragoman.api.operations import PageLimit
-from dragoman.api.pipelines import PipelineReports
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
     CaptureCheck,

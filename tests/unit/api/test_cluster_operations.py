@@ -15,18 +15,10 @@ import pytest
 
 from dragoman import limits
 from dragoman.api.cluster import ClusterService
-from dragoman.api.errors import ApiError
+from dragoman.api.operations import ApiError
 from dragoman.api.values import Election, Moves, NewMoves
 from dragoman.broker.errors import InvalidReplicaAssignment
 from dragoman.broker.leadership import Leadership
-from dragoman.broker.replication.decisions import Decisions
-from dragoman.broker.replication.messages import (
-    ControlReply,
-    ControlRequest,
-    Decision,
-    ElectPreferred,
-    Move,
-)
 from dragoman.cluster.events import (
     Member,
     NodeRegistered,
@@ -35,6 +27,14 @@ from dragoman.cluster.events import (
 )
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import OutcomeUnknownError
+from dragoman.replication.decisions import Decisions
+from dragoman.replication.messages import (
+    ControlReply,
+    ControlRequest,
+    Decision,
+    ElectPreferred,
+    Move,
+)
 
 MANY = 3 * limits.HTTP_CHANGES_AT_ONCE_MAX + 17
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from dragoman import limits
-from dragoman.api.pipelines import PipelineReports
+from dragoman.api.node import PipelineReports
 from dragoman.api.values import PipelinePart, PipelineStatus
 
 

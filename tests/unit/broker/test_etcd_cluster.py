@@ -9,7 +9,12 @@ from random import Random
 
 import pytest
 
-from dragoman.broker.replication.messages import (
+from dragoman.broker.topics import NewTopic
+from dragoman.cluster.events import Member, NodeRegistered
+from dragoman.config.settings import Settings
+from dragoman.errors import ClusterError, ConfigError, DragomanError, OutcomeUnknownError
+from dragoman.outcome import start
+from dragoman.replication.messages import (
     AddNode,
     ControlReply,
     ControlRequest,
@@ -18,14 +23,9 @@ from dragoman.broker.replication.messages import (
     RemoveNode,
     TransferMetadata,
 )
-from dragoman.broker.replication.messages import (
+from dragoman.replication.messages import (
     Decision as Answer,
 )
-from dragoman.broker.topics import NewTopic
-from dragoman.cluster.events import Member, NodeRegistered
-from dragoman.config.settings import Settings
-from dragoman.errors import ClusterError, ConfigError, DragomanError, OutcomeUnknownError
-from dragoman.outcome import start
 from dragoman.world import Disk
 from worlds.broker import Outcome, World, batch_of
 from worlds.etcd import ToyEtcd, ToyGateway
@@ -123,7 +123,7 @@ def test_topics_and_records_outlive_a_restart(node: Node) -> None:
     [replica] = node.create("t")
     node.append(replica, batch_of(b"one"))
     again = node.again().begin()
-    assert again.broker.find("t", 0).log.log_end_offset == 1
+    assert again.broker.partitions.find("t", 0).log.log_end_offset == 1
     assert again.broker.image.nodes == {1: 2}
 
 

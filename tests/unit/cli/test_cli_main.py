@@ -197,9 +197,9 @@ def test_reader_that_stops_early_is_no_error() -> None:
 def test_serve_loads_neither_the_rich_parser_nor_http() -> None:
     script = """
 import sys, types
-server = types.ModuleType("dragoman.server")
-server.run = lambda settings, announce: 0
-sys.modules["dragoman.server"] = server
+process = types.ModuleType("dragoman.process")
+process.run = lambda settings, announce: 0
+sys.modules["dragoman.process"] = process
 from dragoman.cli.main import main
 assert main(["serve", "--set", "num.partitions=3", "--listen", "kafka=127.0.0.1:0"]) == 0
 heavy = {"rich", "cyclopts", "uvicorn", "starlette", "http.client", "prometheus_client", "json"}

@@ -22,8 +22,8 @@ from dragoman.cluster.events import (
     TopicDeleted,
     VotersChanged,
 )
+from dragoman.cluster.image_codec import encode_image, restore_image
 from dragoman.cluster.metadata import METADATA_PARTITION_ID, MetadataImage
-from dragoman.cluster.raft.state import encode_image, restore_image
 from dragoman.peers import peer_addresses
 
 TOPIC = bytes(range(16))

@@ -33,7 +33,6 @@ from dragoman.broker.groups.records import OFFSETS_TOPIC
 from dragoman.broker.internal_topic import InternalTopic
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.placement import NOBODY
-from dragoman.broker.replica import Replica
 from dragoman.broker.transactions.coordinator import TransactionCoordinator
 from dragoman.broker.transactions.ports import Markers
 from dragoman.broker.transactions.state import ProducerIdentity, TopicPartition
@@ -41,6 +40,7 @@ from dragoman.errors import ClusterError
 from dragoman.limits import TRANSACTION_GUARDS_MAX
 from dragoman.log.batch import Marker, build_marker, read_header
 from dragoman.outcome import acknowledged, gather, start
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Call, Done, Node, Registry, Request, Rpc
 from dragoman.types import GroupId, ProducerId
 

@@ -5,7 +5,7 @@ In place of `RaftQuorum` for those who run an etcd already. What is agreed on li
 leads: the one whose key etcd keeps for as long as its lease lives (`session.py`). Only that node
 proposes (`leading.py`), others say who leads, as with Raft; versions count events, as with Raft.
 
-**How a node uses it** (`broker/cluster.py`).
+**How a node uses it** (`broker/cluster_node.py`).
 
 - There is no log of metadata on the node's disk. `start` reads what is in etcd, and `on_loaded`
   comes when the image has it; only then can partitions be opened. It never comes while etcd cannot
@@ -43,11 +43,9 @@ from dragoman.cluster.etcd.leadership import Leadership
 from dragoman.cluster.etcd.session import Session, Settings
 from dragoman.cluster.etcd.snapshots import SnapshotWriter
 from dragoman.cluster.events import Event
+from dragoman.cluster.image_codec import encode_image, restore_image
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
 from dragoman.cluster.quorum import Done
-from dragoman.cluster.raft.effects import Role, RoleChanged
-from dragoman.cluster.raft.membership import Membership
-from dragoman.cluster.raft.state import encode_image, restore_image
 from dragoman.errors import (
     ClusterError,
     DragomanError,
@@ -56,6 +54,8 @@ from dragoman.errors import (
     OutcomeUnknownError,
 )
 from dragoman.limits import METADATA_PROPOSALS_MAX, RAFT_SNAPSHOT_BYTES_MAX
+from dragoman.raft.membership import Membership
+from dragoman.raft.ports import Role, RoleChanged
 from dragoman.world import Scheduler
 
 _NOBODY = -1

@@ -290,3 +290,14 @@ def decode_reply(frame: Buffer, request: m.Request) -> m.Reply:
     if frame[0] != Op.OK:
         raise DecodeError(f"op 0x{frame[0]:02x} is no reply")
     return _read(_Fields(frame), _REPLIES.get(type(request), m.Done), "ok: bad")
+
+
+_BASIS: Final = 0x811C9DC5
+_PRIME: Final = 0x01000193
+
+
+def fnv1a_32(data: bytes) -> int:
+    value = _BASIS
+    for byte in data:
+        value = (value ^ byte) * _PRIME & 0xFFFF_FFFF
+    return value

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import binascii
 import struct
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -23,8 +24,16 @@ from dragoman.protocols.mlog.constants import (
     Encoding,
     MessageType,
 )
-from dragoman.protocols.mlog.messages import MESSAGES, TYPES, Message, ProduceResp
-from dragoman.protocols.mlog.schema import Field, Kind, fields_of
+from dragoman.protocols.mlog.messages import (
+    MESSAGES,
+    TYPES,
+    Entry,
+    Field,
+    Kind,
+    Message,
+    ProduceResp,
+    fields_of,
+)
 from dragoman.types import Buffer
 
 AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
@@ -190,3 +199,45 @@ def _has_text(kind: type[msgspec.Struct]) -> bool:
 
 #: Messages in which there is nothing to escape.
 _PLAIN: Final = frozenset(each for each in TYPES if not _has_text(each))
+
+
+# ---- batches of ReplicateStream
+
+_BATCH: Final = struct.Struct(">qiiIBi")
+_RECORD: Final = struct.Struct(">qi")
+
+
+def encode_batch(entries: Sequence[Entry]) -> bytes:
+    """No entries make no bytes."""
+    if not entries:
+        return b""
+    records = b"".join(
+        _RECORD.pack(each.offset, len(each.value or b"")) + (each.value or b"") for each in entries
+    )
+    first, last = entries[0].offset, entries[-1].offset
+    crc = zlib.crc32(records)
+    return _BATCH.pack(first, len(records), 0, crc, 0, last - first) + records
+
+
+def decode_batch(data: Buffer) -> list[Entry]:
+    """Raises `DecodeError` for another length than announced and for a wrong checksum."""
+    if not data:
+        return []
+    if len(data) < _BATCH.size:
+        raise DecodeError(f"batch of {len(data)} bytes; its header has {_BATCH.size}")
+    _, size, _, crc, _, _ = _BATCH.unpack_from(data)
+    records = bytes(data[_BATCH.size :])
+    if size != len(records):
+        raise DecodeError(f"batch announces {size} bytes of records and has {len(records)}")
+    if zlib.crc32(records) != crc:
+        raise DecodeError("batch fails its checksum")
+    entries: list[Entry] = []
+    position = 0
+    while position + _RECORD.size <= size:
+        offset, length = _RECORD.unpack_from(records, position)
+        position += _RECORD.size
+        if offset < 0 or not 0 <= length <= size - position:
+            break
+        entries.append(Entry(offset=offset, value=records[position : position + length]))
+        position += length
+    return entries

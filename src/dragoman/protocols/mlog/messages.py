@@ -3,12 +3,16 @@
 The order of fields is the order in JSON and gives the field numbers in protobuf, from 1. Names are
 those of the original's Go structs, spelled as Python does; `_GO_NAMES` has the ones whose capitals
 do not follow from that. Bytes and lists may be None, which is Go's nil: `null` in JSON, absent in
-protobuf. Missing fields have Go's zero values.
+protobuf. Missing fields have Go's zero values. `fields_of` gives the fields of a message as the
+table from which both encodings work.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from enum import Enum, auto
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -275,3 +279,64 @@ REPLIES: Final[dict[type[Message], type[Message]]] = {
     ListTopics: ListTopicsResp,
     ApplyIsrUpdateEvent: ApplyIsrUpdateEventResp,
 }
+
+
+class Kind(Enum):
+    TEXT = auto()
+    BYTES = auto()
+    BOOL = auto()
+    INT = auto()
+    MESSAGE = auto()
+
+
+class Field(NamedTuple):
+    #: From 1, in the order of declaration: protobuf's field number.
+    number: int
+    name: str
+    json_name: str
+    kind: Kind
+    is_list: bool
+    #: Of an integer: the smallest and the largest.
+    low: int = 0
+    high: int = 0
+    #: Of a message: which.
+    message: type[msgspec.Struct] | None = None
+
+
+_INTEGERS = {
+    "uint64": (0, (1 << 64) - 1),
+    "uint32": (0, (1 << 32) - 1),
+    "int64": (-(1 << 63), (1 << 63) - 1),
+    "int32": (-(1 << 31), (1 << 31) - 1),
+}
+
+
+@cache
+def fields_of(message: type[msgspec.Struct]) -> tuple[Field, ...]:
+    return tuple(
+        _field(number, each) for number, each in enumerate(msgspec.structs.fields(message), 1)
+    )
+
+
+def _field(number: int, info: msgspec.structs.FieldInfo) -> Field:
+    kind = _without_none(info.type)
+    is_list = get_origin(kind) is list
+    if is_list:
+        kind = _without_none(get_args(kind)[0])
+    field = Field(number, info.name, info.encode_name, Kind.MESSAGE, is_list)
+    simple = {str: Kind.TEXT, bytes: Kind.BYTES, bool: Kind.BOOL}.get(kind)
+    if simple is not None:
+        return field._replace(kind=simple)
+    metadata = getattr(kind, "__metadata__", ())
+    if metadata:
+        low, high = _INTEGERS[metadata[0].title]
+        return field._replace(kind=Kind.INT, low=low, high=high)
+    assert issubclass(kind, msgspec.Struct)
+    return field._replace(message=kind)
+
+
+def _without_none(kind: Any) -> Any:
+    """`X` of `X | None`."""
+    found = [each for each in get_args(kind) if each is not NoneType]
+    is_union = NoneType in get_args(kind)
+    return found[0] if is_union else kind

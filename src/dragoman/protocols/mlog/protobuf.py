@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from dragoman.errors import DecodeError, EncodeError
-from dragoman.protocols.mlog.schema import Field, Kind, fields_of
+from dragoman.protocols.mlog.messages import Field, Kind, fields_of
 
 AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
 

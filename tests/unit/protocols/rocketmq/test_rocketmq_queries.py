@@ -21,8 +21,7 @@ from dragoman.protocols.rocketmq.handlers import queries
 from dragoman.protocols.rocketmq.handlers.node import node_of
 from dragoman.protocols.rocketmq.handlers.traffic import Rate, Traffic
 from dragoman.protocols.rocketmq.messages import Message, decode_messages, tag_hash
-from dragoman.testing.sim.clock import SimClock
-from dragoman.testing.sim.scheduler import SimScheduler
+from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 from worlds.broker import World, batch_of
 from worlds.rocketmq import RocketmqPipe, send_fields, table
 from worlds.two_nodes import Pair

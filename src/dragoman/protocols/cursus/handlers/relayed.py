@@ -19,13 +19,13 @@ from typing import Final, TypeAlias, assert_never
 import msgspec
 
 from dragoman.broker.leader_queues import Answered, Relay, TakeReply
-from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.outcome import start
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.service import PROTOCOL, CursusService
 from dragoman.protocols.cursus.messages import Batch, Command, Message
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Node
 from dragoman.types import Buffer
 
@@ -128,7 +128,7 @@ def perform(service: CursusService, body: memoryview, reply: TakeReply) -> None:
     from dragoman.protocols.cursus.handlers.publish import append_batch
     from dragoman.protocols.cursus.handlers.transactions import stage_message, stage_offsets
 
-    request, find = decode(body), service.broker.find
+    request, find = decode(body), service.broker.partitions.find
     send = partial(_send, reply)
     try:
         match request:

@@ -33,7 +33,6 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.groups import TopicPartition
 from dragoman.broker.leader_queues import TakeReply
-from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import (
     ProducerIdentity,
     TransactionDescription,
@@ -45,8 +44,12 @@ from dragoman.log.batch import TRANSACTIONAL
 from dragoman.outcome import Outcome, acknowledged, attempt, called_back, start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
-from dragoman.protocols.cursus.handlers.groups import open_group
-from dragoman.protocols.cursus.handlers.offsets import commit, commit_request, parse_offsets
+from dragoman.protocols.cursus.handlers.groups import (
+    commit,
+    commit_request,
+    open_group,
+    parse_offsets,
+)
 from dragoman.protocols.cursus.handlers.publish import route
 from dragoman.protocols.cursus.handlers.records import append_records, record_of
 from dragoman.protocols.cursus.handlers.relayed import (
@@ -58,6 +61,7 @@ from dragoman.protocols.cursus.handlers.relayed import (
 from dragoman.protocols.cursus.handlers.service import Core, CursusService
 from dragoman.protocols.cursus.handlers.session import Arguments, Call
 from dragoman.protocols.cursus.messages import Command, Message
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 

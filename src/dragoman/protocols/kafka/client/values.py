@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from dragoman.client_core.settings import RetrySettings
+from dragoman.client_core.connection import RetrySettings
 from dragoman.errors import ConfigError
 from dragoman.limits import KAFKA_CLIENT_FETCH_PARTITION_BYTES, KAFKA_IN_FLIGHT_MAX
 

@@ -18,7 +18,6 @@ from dragoman.broker.errors import (
     UnsupportedCompression,
 )
 from dragoman.broker.produce import check_produced, place
-from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import ProducerIdentity
 from dragoman.broker.writable import check_writable
 from dragoman.errors import DragomanError
@@ -35,6 +34,7 @@ from dragoman.protocols.kafka.messages import (
     ProduceResponsePartition,
     ProduceResponseTopic,
 )
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 
@@ -201,9 +201,9 @@ class _Produce:
     def _find(self, topic: ProduceRequestTopic, index: int) -> Replica:
         broker = self._call.service.broker
         if self._call.version >= 13:
-            replica = broker.find_by_id(topic.topic_id, index)
+            replica = broker.partitions.find_by_id(topic.topic_id, index)
         else:
-            replica = broker.find(topic.name, index)
+            replica = broker.partitions.find(topic.name, index)
         metadata = replica.metadata.topic
         principal = self._call.session.principal
         if not broker.authorizer.is_allowed(

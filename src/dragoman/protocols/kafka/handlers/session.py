@@ -21,7 +21,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial, wraps
 from typing import Final, TypeAlias, TypeVar
 
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
 from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX
 from dragoman.net.channel import Channel
@@ -36,6 +35,7 @@ from dragoman.protocols.kafka.handlers.service import REQUESTS, KafkaService
 from dragoman.protocols.kafka.messages import Message
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import OrderedSession, Waiting
+from dragoman.replication.replica import Replica
 from dragoman.types import Buffer
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)

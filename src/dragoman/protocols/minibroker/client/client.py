@@ -1,31 +1,35 @@
-"""A minibroker client for asyncio: one connection, kept up, with everything that goes over it.
+"""A minibroker client: one connection, kept open, that carries all requests and subscriptions.
 
     open ── lost ──► dialling: every address, a pause, again ── made ──► subscribed anew ──► open
 
 Requests wait for the connection and are sent again over the next one when it breaks (`retry_for_s`,
-`repeats_publish`). "not leader" moves on to the next address (spec, sections 9 and 10).
+`repeats_publish`). After "not leader" the next address is tried (spec, sections 9 and 10).
 
 Back-pressure. A subscription whose user does not take its records stops the reading of the
-connection, unless a reply is waited for: a handler that commits must get its answer. Then records
-go on piling up, to `MINIBROKER_CLIENT_RECORDS_MAX` and no further.
+connection, unless a reply is due: a handler that commits must get its reply. Then records keep
+accumulating, up to `MINIBROKER_CLIENT_RECORDS_MAX` of them.
+
+`MinibrokerClient` is for asyncio, `BlockingMinibrokerClient` for code without an event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Self
+from typing import Self, TypeVar
 
 from dragoman.client_core.addresses import Address, Rotation, parse_addresses
+from dragoman.client_core.blocking import BlockingClient, BlockingPart, opening, waiting
 from dragoman.client_core.channel import OrderedChannel
-from dragoman.client_core.connection import dial
+from dragoman.client_core.connection import ConnectionSettings, dial
 from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
     ConnectionLostError,
     UnreachableError,
 )
-from dragoman.client_core.retry import Retry
+from dragoman.client_core.retry import Retry, RetryPolicy
 from dragoman.errors import DecodeError
 from dragoman.framing import FrameReader, Scratch
 from dragoman.limits import CONNECTION_CLOSE_GRACE_S, MINIBROKER_CLIENT_RECORDS_MAX
@@ -37,7 +41,6 @@ from dragoman.protocols.minibroker.client.errors import (
     RefusedError,
     refused,
 )
-from dragoman.protocols.minibroker.client.settings import DEFAULT_PORT, ClientSettings
 from dragoman.protocols.minibroker.client.subscription import (
     GroupSubscription,
     OnRebalance,
@@ -45,6 +48,34 @@ from dragoman.protocols.minibroker.client.subscription import (
     Subscription,
 )
 from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX
+from dragoman.protocols.minibroker.messages import Delivered, Published
+
+DEFAULT_PORT = 4222
+
+
+class ClientSettings(ConnectionSettings, frozen=True, kw_only=True):
+    """Times are in seconds. The pauses are those of the original client."""
+
+    #: How long a request is tried again over new connections before its failure is raised.
+    retry_for_s: float = 60.0
+    #: Whether a PUB is sent again when its connection broke before the reply. The record may then
+    #: be there twice; without it, it may be there although `ConnectionLostError` was raised.
+    repeats_publish: bool = True
+    #: Between rounds over all addresses.
+    reconnect_pause_s: float = 0.5
+    #: After "not leader", and after a failed try.
+    redirect_pause_s: float = 0.25
+    retry_pause_s: float = 0.15
+    #: Between heartbeats of group members; the server waits 15 s.
+    heartbeat_interval_s: float = 5.0
+    in_flight_max: int = 256
+    #: Records that wait to be taken from one subscription; past it the connection is not read.
+    queue_records_max: int = 1000
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """Pauses of equal length, as in the original client."""
+        return RetryPolicy(self.retry_for_s, self.retry_pause_s, self.retry_pause_s)
 
 
 class MinibrokerClient:
@@ -382,3 +413,61 @@ class MinibrokerClient:
 def _assign(subscription: Subscription, reply: m.Reply) -> None:
     assert isinstance(reply, m.Subscribed | m.Joined)
     subscription.assign(reply.partitions)
+
+
+AnySubscription = TypeVar("AnySubscription", bound=Subscription)
+
+
+class BlockingSubscription(BlockingPart[AnySubscription]):
+    """See `Subscription`."""
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        return self._part.partitions
+
+    def next(self, timeout_s: float | None = None) -> Delivered | None:
+        """The next record; None when there was none in time, or the subscription was closed."""
+        return self._thread.run(lambda: self._next(timeout_s))
+
+    async def _next(self, timeout_s: float | None) -> Delivered | None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await anext(self._part, None)
+        except TimeoutError:
+            return None
+
+    def __iter__(self) -> Iterator[Delivered]:
+        while (record := self.next()) is not None:
+            yield record
+
+
+class BlockingGroupSubscription(BlockingSubscription[GroupSubscription]):
+    """See `GroupSubscription`."""
+
+    commit = waiting(GroupSubscription.commit)
+
+
+class BlockingMinibrokerClient(BlockingClient[MinibrokerClient]):
+    """`MinibrokerClient` with methods that wait. Their meaning is described there."""
+
+    def __init__(self, addresses: str, settings: ClientSettings | None = None) -> None:
+        super().__init__(
+            "dragoman-minibroker-client", lambda: MinibrokerClient(addresses, settings)
+        )
+
+    def open(self) -> Self:
+        self._thread.run(self._client.open)
+        return self
+
+    publish = waiting(MinibrokerClient.publish)
+    commit = waiting(MinibrokerClient.commit)
+    subscribe = opening(MinibrokerClient.subscribe, BlockingSubscription[Subscription])
+    join = opening(MinibrokerClient.join, BlockingGroupSubscription)
+
+    def publish_many(self, topic: str, payloads: list[bytes], key: bytes = b"") -> list[Published]:
+        """All at once, in order: their durability costs little more than that of one."""
+        return self._thread.run(lambda: self._publish_many(topic, payloads, key))
+
+    async def _publish_many(self, topic: str, payloads: list[bytes], key: bytes) -> list[Published]:
+        publish = self._client.publish
+        return await asyncio.gather(*(publish(topic, each, key) for each in payloads))

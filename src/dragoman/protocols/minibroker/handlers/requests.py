@@ -15,38 +15,132 @@ them: clients of this protocol know no coordinators, and pay for every `not lead
 
 from __future__ import annotations
 
-from functools import partial
+import re
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import assert_never
 
-from dragoman.broker.errors import CoordinatorLoading, CoordinatorNotAvailable
+from dragoman.broker.errors import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    InvalidTopicName,
+    UnknownTopic,
+)
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.readers import Ends
+from dragoman.broker.topics import NewTopic, check_name
 from dragoman.cluster.metadata import NO_LEADER, TopicMetadata
 from dragoman.errors import DragomanError
-from dragoman.limits import GROUPS_LOADING_PAUSE_S, MINIBROKER_SUBSCRIPTIONS_MAX
+from dragoman.limits import (
+    GROUPS_LOADING_PAUSE_S,
+    MINIBROKER_SUBSCRIPTIONS_MAX,
+    TOPIC_NAME_BYTES_MAX,
+)
 from dragoman.log.batch import Record
 from dragoman.outcome import start
 from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker import messages as m
-from dragoman.protocols.minibroker.codec import published_frame
-from dragoman.protocols.minibroker.constants import KEY_BYTES_MAX, OFFSET_MAX
+from dragoman.protocols.minibroker.codec import fnv1a_32, published_frame
+from dragoman.protocols.minibroker.constants import KEY_BYTES_MAX, OFFSET_MAX, TOPIC_CONFIG
 from dragoman.protocols.minibroker.errors import BAD_COMMIT_OFFSET, KEY_TOO_LARGE
-from dragoman.protocols.minibroker.handlers.refusals import Refused
 from dragoman.protocols.minibroker.handlers.service import OWNER
-from dragoman.protocols.minibroker.handlers.session import MinibrokerSession
+from dragoman.protocols.minibroker.handlers.session import MinibrokerSession, Refused
 from dragoman.protocols.minibroker.handlers.subscriptions import GroupSubscription, Subscription
-from dragoman.protocols.minibroker.handlers.topics import (
-    make_topic,
-    require_group,
-    require_partition,
-    usable_topic,
-    use_topic,
-)
 from dragoman.protocols.minibroker.messages import Commit, Committed, Publish
-from dragoman.protocols.minibroker.partitioner import fnv1a_32
 from dragoman.protocols.session import Place
-from dragoman.security.authorizer import Operation
+from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, Offset, Partition, TopicName
+
+# Looked up once: members of enumerations are slow to find.
+_TOPIC = Resource.TOPIC
+_match_name = re.compile(r"[a-zA-Z0-9._-]+").fullmatch
+
+
+@lru_cache(maxsize=4096)
+def _is_name(name: str) -> bool:
+    return _match_name(name) is not None
+
+
+def use_topic(
+    session: MinibrokerSession,
+    place: Place,
+    name: str,
+    operation: Operation,
+    use: Callable[[TopicMetadata], None],
+) -> None:
+    """Have `use` called with the topic, now or when it has been made; what it raises is answered.
+
+    Raises `DragomanError`.
+    """
+    topic = usable_topic(session, name, operation)
+    if topic is None:
+        make_topic(session, place, name, use)
+    else:
+        use(topic)
+
+
+def usable_topic(
+    session: MinibrokerSession, name: str, operation: Operation
+) -> TopicMetadata | None:
+    """The topic, or None when it has to be made. Raises `DragomanError`.
+
+    The broker's own topics are taken for names that there cannot be.
+    """
+    if len(name) > TOPIC_NAME_BYTES_MAX or not _is_name(name):
+        raise Refused(errors.invalid_topic(name))
+    session.authorize(operation, _TOPIC, name)
+    topic = session.service.broker.image.topics.get(name)
+    if topic is not None and topic.is_internal:
+        raise Refused(errors.invalid_topic(name))
+    return topic
+
+
+def make_topic(
+    session: MinibrokerSession, place: Place, name: str, use: Callable[[TopicMetadata], None]
+) -> None:
+    broker = session.service.broker
+    try:
+        check_name(name)
+    except InvalidTopicName:
+        raise Refused(errors.invalid_topic(name)) from None
+    if not broker.settings.auto_create_topics_enable:
+        raise UnknownTopic(f"there is no topic {name!r}")
+    session.authorize(Operation.CREATE, Resource.TOPIC, name)
+
+    def made(error: DragomanError | None) -> None:
+        if place.is_done:
+            return
+        try:
+            topic = broker.image.topics.get(name)
+            if topic is None:
+                raise error or UnknownTopic(f"topic {name!r} is gone")
+            use(topic)
+        except DragomanError as refused:
+            place.reply(session.refusal(refused))
+
+    settings = broker.settings
+    # The node's own limit, if it has one, is the topic's, also when it is changed later.
+    config = {} if settings.log_retention_segments >= 0 else TOPIC_CONFIG
+    new = NewTopic(name=name, partition_count=settings.minibroker_partitions, config=config)
+    start(broker.topics.ensure(new)).then(made)
+
+
+def require_partition(topic: TopicMetadata, partition: int) -> None:
+    if partition >= len(topic.partitions):
+        raise Refused(errors.partition_out_of_range(partition, len(topic.partitions)))
+
+
+def require_group(session: MinibrokerSession, group: str) -> GroupId:
+    """The original takes any bytes for a group's name; other protocols must be able to say it."""
+    try:
+        group.encode()
+    except UnicodeEncodeError:
+        raise Refused(errors.invalid_group(group)) from None
+    if not group:
+        raise Refused(errors.invalid_group(group))
+    session.authorize(Operation.READ, Resource.GROUP, group)
+    return GroupId(group)
+
 
 # Looked up once: members of enumerations are slow to find.
 _WRITE = Operation.WRITE
@@ -105,7 +199,7 @@ def commit(session: MinibrokerSession, request: Commit, place: Place) -> None:
                 subscription.committed(request.partition, request.offset)
 
     def send(asked: CommitRequest) -> None:
-        start(coordination.groups.commit_anywhere(asked)).then(partial(committed, asked))
+        coordination.groups.commit_anywhere(asked, partial(committed, asked))
 
     def store(topic: TopicMetadata) -> None:
         require_partition(topic, request.partition)

@@ -1,8 +1,8 @@
-"""One minibroker connection: which request is handled when, and by whom.
+"""One minibroker connection: the order in which its requests are handled, and its error replies.
 
 The original handles one request at a time. Here PUB and COMMIT are pipelined among themselves,
-since each is only as durable as the disk is fast; every other request waits until all before it
-are answered, and those behind it wait for its answer. To a client the difference is speed.
+because each waits for the disk; every other request begins when all requests before it have been
+answered, and those behind it wait for its reply. Clients notice only the speed.
 """
 
 from __future__ import annotations
@@ -10,20 +10,41 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from dragoman.errors import DragomanError
+from dragoman.broker.errors import NotCoordinator, NotLeader
+from dragoman.errors import BrokerError, DragomanError, NotControllerError, NotSentError
 from dragoman.framing import FrameReader
 from dragoman.limits import CONNECTION_CLOSE_GRACE_S, PUSHED_UNSENT_BYTES_MAX
 from dragoman.net.channel import Channel
-from dragoman.protocols.minibroker import codec
+from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX, Op
 from dragoman.protocols.minibroker.errors import EVICTED, fitting
 from dragoman.protocols.minibroker.handlers.delivery import Pusher
-from dragoman.protocols.minibroker.handlers.refusals import refusal
 from dragoman.protocols.minibroker.handlers.service import REQUESTS, MinibrokerService
 from dragoman.protocols.minibroker.handlers.subscriptions import Subscription
+from dragoman.protocols.minibroker.messages import Failed
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import OrderedSession, Place
+
+#: Host and port of another node, by its number; None when they are not known.
+AddressOf: TypeAlias = Callable[[int], tuple[str, int] | None]
+
+
+class Refused(BrokerError):  # noqa: N818
+    """Its message is the text that the client is told."""
+
+
+def refusal(error: DragomanError, address_of: AddressOf) -> bytes:
+    """The frame that says why; and who leads, or coordinates, in place of this node."""
+    reason = str(error)
+    if isinstance(error, NotLeader | NotCoordinator):
+        leader = address_of(error.leader)
+        reason = errors.not_leader("" if leader is None else f"{leader[0]}:{leader[1]}")
+    elif isinstance(error, NotSentError | NotControllerError):
+        # The leader cannot be reached from here, perhaps from another node. Nothing was done.
+        reason = errors.not_leader()
+    return codec.encode(Failed(reason=errors.fitting(reason)))
+
 
 #: Takes the session, a request of the class that it is listed under, and its place in line. Raises
 #: `DragomanError` to refuse.

@@ -1,28 +1,30 @@
-"""`MlogClient`: everything the mlog client does, behind one object.
+"""The mlog client: records, committed offsets and topics.
 
     async with MlogClient("127.0.0.1:9094") as client:
         await client.create_topic("orders")
         offset = await client.produce("orders", b"3 apples")
 
-It belongs to the event loop it was made on. Calls may run side by side; those to one server share a
-connection and are pipelined.
+`MlogClient` belongs to the event loop on which it was made. Calls may run concurrently; those to
+one server share a connection and are pipelined. `BlockingMlogClient` offers the same to code
+without an event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Self, TypeVar
 
 from dragoman.client_core.addresses import parse_addresses
+from dragoman.client_core.blocking import BlockingClient, Face, making, waiting
 from dragoman.client_core.errors import ClientError
 from dragoman.client_core.retry import Retry
 from dragoman.protocols.mlog import messages as m
+from dragoman.protocols.mlog.client.connection import ClientSettings, Leaders
 from dragoman.protocols.mlog.client.errors import NoDataError, TopicNotFoundError
-from dragoman.protocols.mlog.client.leaders import Leaders
-from dragoman.protocols.mlog.client.settings import ClientSettings
 from dragoman.protocols.mlog.constants import AckMode
+from dragoman.protocols.mlog.messages import Entry
 
 Reply = TypeVar("Reply", bound=m.Message)
 _PRODUCING = (m.Produce, m.ProduceBatch)
@@ -236,3 +238,37 @@ class Consumer:
         if found:
             self._fetched.extend(found)
             self._next_fetched = found[-1].offset + 1
+
+
+class BlockingConsumer(Face[Consumer]):
+    """See `Consumer`; iteration waits for the next record, for ever."""
+
+    @property
+    def position(self) -> int | None:
+        return self._owner.position
+
+    next_entries = waiting(Consumer.next_entries)
+    commit = waiting(Consumer.commit)
+
+    def __iter__(self) -> Iterator[Entry]:
+        while True:
+            yield self._thread.run(self._owner.__anext__)
+
+
+class BlockingMlogClient(BlockingClient[MlogClient]):
+    """See `MlogClient`. Calls may be made from any thread."""
+
+    def __init__(self, *addresses: str, settings: ClientSettings | None = None) -> None:
+        super().__init__("dragoman-mlog-client", lambda: MlogClient(*addresses, settings=settings))
+
+    produce = waiting(MlogClient.produce)
+    produce_batch = waiting(MlogClient.produce_batch)
+    fetch = waiting(MlogClient.fetch)
+    fetch_batch = waiting(MlogClient.fetch_batch)
+    commit = waiting(MlogClient.commit)
+    committed = waiting(MlogClient.committed)
+    create_topic = waiting(MlogClient.create_topic)
+    delete_topic = waiting(MlogClient.delete_topic)
+    topics = waiting(MlogClient.topics)
+    topic_leader = waiting(MlogClient.topic_leader)
+    consume = making(MlogClient.consume, BlockingConsumer)

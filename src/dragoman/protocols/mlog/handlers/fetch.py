@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dragoman.broker.local_reader import LocalReader
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     MLOG_FETCH_BYTES_MAX,
@@ -26,11 +25,11 @@ from dragoman.limits import (
     MLOG_FETCH_ONE_BYTES_MAX,
 )
 from dragoman.log.batch import Record
+from dragoman.protocols.mlog.codec import encode_batch
 from dragoman.protocols.mlog.errors import ErrorCode, beyond_watermark
-from dragoman.protocols.mlog.handlers.names import find, find_to_read, node_name, require_topic
 from dragoman.protocols.mlog.handlers.offsets import with_committed
-from dragoman.protocols.mlog.handlers.refusals import Refused
-from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.protocols.mlog.handlers.session import MlogSession, Refused
+from dragoman.protocols.mlog.handlers.topics import find, find_to_read, node_name, require_topic
 from dragoman.protocols.mlog.messages import (
     ApplyIsrUpdateEvent,
     ApplyIsrUpdateEventResp,
@@ -44,8 +43,8 @@ from dragoman.protocols.mlog.messages import (
     ReplicateResp,
     ReplicateStream,
 )
-from dragoman.protocols.mlog.replication import encode_batch
 from dragoman.protocols.session import Place
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation
 from dragoman.world import Handle
 

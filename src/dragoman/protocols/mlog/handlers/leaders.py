@@ -17,9 +17,8 @@ from dragoman.cluster.metadata import NO_LEADER
 from dragoman.errors import DragomanError
 from dragoman.limits import MLOG_LEADER_RETRY_S, MLOG_LEADER_WAIT_S
 from dragoman.protocols.mlog.errors import ErrorCode
-from dragoman.protocols.mlog.handlers.names import find_partition, require_topic, unknown
-from dragoman.protocols.mlog.handlers.refusals import Refused
-from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.protocols.mlog.handlers.session import MlogSession, Refused
+from dragoman.protocols.mlog.handlers.topics import find_partition, require_topic, unknown
 from dragoman.protocols.mlog.messages import (
     FindRaftLeader,
     FindRaftLeaderResp,
@@ -44,7 +43,7 @@ def handle_find_topic_leader(session: MlogSession, request: FindTopicLeader, pla
             raise unknown(request.topic)
         if partition.leader == broker.node_id:
             try:
-                broker.replica(partition)
+                broker.partitions.replica(partition)
             except NotLeader:
                 return NO_LEADER
         return partition.leader

@@ -14,8 +14,8 @@ from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import DragomanError
 from dragoman.outcome import start
 from dragoman.protocols.mlog.constants import DEFAULT_ID
-from dragoman.protocols.mlog.handlers.names import require_topic, split
 from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.protocols.mlog.handlers.topics import require_topic, split
 from dragoman.protocols.mlog.messages import (
     CommitOffset,
     CommitOffsetResp,
@@ -46,7 +46,7 @@ def handle_commit(session: MlogSession, request: CommitOffset, place: Place) -> 
 
     commit_request = CommitRequest(group_id=group, offsets=(commit,), owner=OWNER)
     groups = session.service.broker.coordination.groups
-    start(groups.commit_anywhere(commit_request)).then(done)
+    groups.commit_anywhere(commit_request, done)
 
 
 def handle_fetch_offset(session: MlogSession, request: FetchOffset, place: Place) -> None:

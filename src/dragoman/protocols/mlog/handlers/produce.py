@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.limits import MLOG_BATCH_VALUES_MAX
 from dragoman.log.batch import Record
@@ -21,15 +20,15 @@ from dragoman.protocols.mlog.errors import (
     VALUES_REQUIRED_TEXT,
     ErrorCode,
 )
-from dragoman.protocols.mlog.handlers.names import find, require_topic
-from dragoman.protocols.mlog.handlers.refusals import Refused
-from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.protocols.mlog.handlers.session import MlogSession, Refused
+from dragoman.protocols.mlog.handlers.topics import find, require_topic
 from dragoman.protocols.mlog.messages import (
     Produce,
     ProduceBatch,
     ProduceBatchResp,
 )
 from dragoman.protocols.session import Place
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation
 
 # Looked up once: members of enumerations are slow to find.

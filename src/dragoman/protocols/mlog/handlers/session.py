@@ -1,7 +1,10 @@
 """One mlog connection: requests in, replies out, in order.
 
-A FetchStream may wait for records; the requests behind it are begun when it has been answered, so
-that their replies need not be kept meanwhile.
+A FetchStream may wait for records. The requests behind it begin when it has been answered, so that
+their replies need not be kept in memory.
+
+Errors that handlers raise become mlog's codes and texts here, and nowhere else. Where the original
+has a text of its own, a handler raises `Refused`; errors of the broker keep their texts.
 """
 
 from __future__ import annotations
@@ -9,18 +12,73 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from dragoman.broker import errors as broker
 from dragoman.broker.local_reader import LocalReader
-from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
+from dragoman.errors import (
+    BrokerError,
+    ClusterError,
+    DragomanError,
+    EncodeError,
+    OffsetOutOfRangeError,
+    RemoteProtocolError,
+)
 from dragoman.net.channel import Channel
 from dragoman.protocols.mlog.codec import encode_frame
 from dragoman.protocols.mlog.connection import Connection, Role
 from dragoman.protocols.mlog.constants import Encoding
-from dragoman.protocols.mlog.errors import ErrorCode
-from dragoman.protocols.mlog.handlers.refusals import Refused, refusal
+from dragoman.protocols.mlog.errors import CATCH_UP_TEXT, NOT_LEADER_TEXT, ErrorCode
 from dragoman.protocols.mlog.handlers.service import REQUESTS, MlogService
 from dragoman.protocols.mlog.messages import Message, RPCError
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import OrderedSession, Place
+
+
+class Refused(BrokerError):  # noqa: N818
+    """A refusal in mlog's own words."""
+
+    def __init__(self, number: ErrorCode, text: str) -> None:
+        super().__init__(text)
+        self.number = number
+
+
+#: The first that fits counts; what is not named is 0 (Unknown).
+_CODES: Final[tuple[tuple[type[DragomanError], ErrorCode], ...]] = (
+    (broker.UnknownTopic, ErrorCode.TOPIC_NOT_FOUND),
+    (broker.NotLeader, ErrorCode.NOT_TOPIC_LEADER),
+    (broker.TopicExists, ErrorCode.TOPIC_EXISTS),
+    (broker.InvalidReplicationFactor, ErrorCode.NOT_ENOUGH_NODES),
+    (broker.NotEnoughReplicas, ErrorCode.NOT_ENOUGH_NODES),
+    (broker.RequestTimedOut, ErrorCode.TIMEOUT_CATCH_UP),
+    # Clients look for the leader on 11 and come back, which is what these want them to do.
+    (broker.ShuttingDown, ErrorCode.RAFT_LEADER_UNAVAILABLE),
+    (broker.CoordinatorLoading, ErrorCode.RAFT_LEADER_UNAVAILABLE),
+    (broker.CoordinatorNotAvailable, ErrorCode.RAFT_LEADER_UNAVAILABLE),
+    (broker.NotCoordinator, ErrorCode.RAFT_LEADER_UNAVAILABLE),
+    # Without a quorum, or when the node that decides does not answer.
+    (ClusterError, ErrorCode.RAFT_LEADER_UNAVAILABLE),
+    (broker.ReplicaDamaged, ErrorCode.RAFT_LEADER_UNAVAILABLE),
+    (broker.ForeignGroup, ErrorCode.COMMIT_OFFSET),
+    (broker.UnknownMember, ErrorCode.COMMIT_OFFSET),
+    (broker.InvalidCommitOffset, ErrorCode.COMMIT_OFFSET),
+    (broker.InvalidGroupId, ErrorCode.COMMIT_OFFSET),
+    (broker.TooManyOffsets, ErrorCode.COMMIT_OFFSET),
+    (broker.TooManyGroups, ErrorCode.COMMIT_OFFSET),
+    (OffsetOutOfRangeError, ErrorCode.READ_OFFSET),
+)
+_TEXTS: Final = {
+    ErrorCode.NOT_TOPIC_LEADER: NOT_LEADER_TEXT,
+    ErrorCode.TIMEOUT_CATCH_UP: CATCH_UP_TEXT,
+}
+_PREFIXES: Final = {ErrorCode.COMMIT_OFFSET: "failed to commit offset: "}
+
+
+def refusal(error: DragomanError) -> RPCError:
+    if isinstance(error, Refused):
+        return RPCError(code=error.number, message=str(error))
+    code = next((number for kind, number in _CODES if isinstance(error, kind)), ErrorCode.UNKNOWN)
+    text = _TEXTS.get(code) or _PREFIXES.get(code, "") + str(error)
+    return RPCError(code=code, message=text)
+
 
 # Looked up once: members of enumerations are slow to find.
 _JSON = Encoding.JSON

@@ -1,29 +1,28 @@
-"""CreateTopic (16), DeleteTopic (18) and ListTopics (25).
+"""Topics by name, and CreateTopic (16), DeleteTopic (18) and ListTopics (25).
 
-Nodes are called `node-ID`. A topic made here has one partition; its leader epoch is shown from 1
-on, as in the original, which leaves the choice of leader to the cluster as well.
+mlog has no partitions, so `orders` names the first partition of a topic and `orders@2` the third.
+A topic whose own name ends like that, which other protocols may create, is hidden here, and so are
+the broker's internal topics.
+
+Nodes are called `node-ID`. A topic created here has one partition. Its leader epoch is shown from 1
+on, as in the original, which leaves the choice of the leader to the cluster as well.
 """
 
 from __future__ import annotations
 
-from dragoman.broker.errors import TopicExists, UnknownTopic
+from dragoman.broker.errors import NotLeader, TopicExists, UnknownTopic
 from dragoman.broker.replica_ends import Ends
 from dragoman.broker.topics import NewTopic
-from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.outcome import start
 from dragoman.protocols.mlog.errors import (
     TOPIC_NAME_REQUIRED_TEXT,
+    TOPIC_REQUIRED_TEXT,
     ErrorCode,
     topic_not_found,
 )
-from dragoman.protocols.mlog.handlers.names import (
-    is_expressible,
-    node_name,
-    visible_topic,
-)
-from dragoman.protocols.mlog.handlers.refusals import Refused
-from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.protocols.mlog.handlers.session import MlogSession, Refused
 from dragoman.protocols.mlog.messages import (
     CreateTopic,
     CreateTopicResp,
@@ -35,7 +34,70 @@ from dragoman.protocols.mlog.messages import (
     TopicInfo,
 )
 from dragoman.protocols.session import Place
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
+
+_INDEX_DIGITS_MAX = 9
+# Looked up once: members of enumerations are slow to find.
+_TOPIC = Resource.TOPIC
+
+
+def split(name: str) -> tuple[str, int]:
+    """The topic and the partition that a name stands for."""
+    if "@" in name:
+        topic, _, index = name.rpartition("@")
+        if topic and index.isascii() and index.isdigit() and len(index) <= _INDEX_DIGITS_MAX:
+            return topic, int(index)
+    return name, 0
+
+
+def is_expressible(name: str) -> bool:
+    return split(name)[0] == name
+
+
+def node_name(node_id: int) -> str:
+    """Empty for nobody."""
+    return f"node-{node_id}" if node_id != NO_LEADER else ""
+
+
+def require_topic(name: str) -> None:
+    if not name:
+        raise Refused(ErrorCode.TOPIC_REQUIRED, TOPIC_REQUIRED_TEXT)
+
+
+def unknown(name: str) -> Refused:
+    """In the words of all requests but DeleteTopic: the original wraps its error twice."""
+    return Refused(ErrorCode.TOPIC_NOT_FOUND, f"topic {name} not found: {topic_not_found(name)}")
+
+
+def visible_topic(session: MlogSession, name: str) -> TopicMetadata | None:
+    topic = session.service.broker.image.topics.get(name)
+    return None if topic is None or topic.is_internal else topic
+
+
+def find(session: MlogSession, name: str, operation: Operation) -> Replica:
+    """The partition that a name stands for, led by this node. Raises `Refused`, `NotLeader`."""
+    return session.service.broker.partitions.replica(find_partition(session, name, operation))
+
+
+def find_partition(session: MlogSession, name: str, operation: Operation) -> PartitionMetadata:
+    """The partition that a name stands for, whoever leads it. Raises `Refused`."""
+    topic, index = split(name)
+    metadata = visible_topic(session, topic)
+    if metadata is None or index >= len(metadata.partitions):
+        raise unknown(name)
+    session.authorize(operation, _TOPIC, topic)
+    return metadata.partitions[index]
+
+
+def find_to_read(session: MlogSession, name: str) -> Replica:
+    """The same for a fetch, whose refusal by a follower has a code and a text of its own."""
+    require_topic(name)
+    try:
+        return find(session, name, Operation.READ)
+    except NotLeader:
+        text = f"topic {name} not found: this node is not leader for topic {name}"
+        raise Refused(ErrorCode.TOPIC_NOT_FOUND, text) from None
 
 
 def handle_create(session: MlogSession, request: CreateTopic, place: Place) -> None:

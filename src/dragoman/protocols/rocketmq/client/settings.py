@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dragoman.client_core import addresses
-from dragoman.client_core.settings import RetrySettings, require_positive_numbers
+from dragoman.client_core.connection import RetrySettings, require_positive_numbers
 from dragoman.errors import ConfigError
 from dragoman.protocols.rocketmq.constants import Serialization
 

@@ -16,7 +16,6 @@ from dragoman.broker.delayed import Token
 from dragoman.broker.errors import NotLeader, Overloaded
 from dragoman.broker.fetch import FetchLimits, Wanted, read_all
 from dragoman.broker.readers import ReadBatches
-from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DecodeError
 from dragoman.limits import (
@@ -45,6 +44,7 @@ from dragoman.protocols.rocketmq.handlers.records import PREFIX, encoded, proper
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.messages import read_message_id, tag_hash
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Node
 from dragoman.security.authorizer import Operation, Resource
 
@@ -376,7 +376,7 @@ async def read_slice(
     certain bytes are left out. A slice may be empty although there are more records behind it.
     """
     try:
-        replica = broker.replica(partition)
+        replica = broker.partitions.replica(partition)
     except NotLeader as error:
         leader = error.leader
     else:
