@@ -204,7 +204,7 @@ class Node:
         A start that fails lets go of the data directory and of what was opened.
         """
         try:
-            await self._called_back(self.broker.load)
+            await future_of(self.broker.load())
             self.broker.recover()
             # Where they are is told to the others; they serve when the cluster knows this node.
             for listener in self.settings.listeners:
@@ -564,13 +564,11 @@ class Node:
         """While clients are still served: who leads what is known to them before this node goes."""
         if not self.settings.is_clustered or self.failure is not None or not self.broker.is_ready:
             return
-        handed_over = asyncio.Event()
-        self.broker.cluster.hand_over(handed_over.set)
         try:
             async with asyncio.timeout(HAND_OVER_TIMEOUT_S):
-                await handed_over.wait()
+                await future_of(self.broker.cluster.hand_over())
         except TimeoutError:
-            log.warning("nobody has taken over what this node leads")
+            log.warning("no other node has taken over what this node leads")
 
     async def _connections_gone(self) -> None:
         """Peers get a moment to take their last replies; those that do not are cut off."""
