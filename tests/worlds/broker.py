@@ -153,7 +153,7 @@ class World:
         start(self.broker.topics.create(new)).then(outcome)
         self.settle()
         assert outcome.error is None, outcome.error
-        return [self.broker.find(name, index) for index in range(partitions)]
+        return [self.broker.partitions.find(name, index) for index in range(partitions)]
 
     def create_outcome(self, new: NewTopic) -> DragomanError | None:
         outcome = Outcome()
@@ -196,7 +196,7 @@ class World:
     ) -> FetchProbe:
         probe = FetchProbe()
         limits = FetchLimits(bytes_min, bytes_max, wait_s, committed_only)
-        probe.parked = self.broker.fetch(list(wanted), limits, probe)
+        probe.parked = self.broker.fetches.begin(list(wanted), limits, probe)
         return probe
 
 

@@ -141,6 +141,11 @@ class ClusterBroker(Protocol):
     def coordination(self) -> GroupCount: ...
 
 
+class OpenListeners(Protocol):
+    @property
+    def opened(self) -> Sequence[OpenListener]: ...
+
+
 class ClusterNode(Protocol):
     """What the service uses of the node."""
 
@@ -154,7 +159,7 @@ class ClusterNode(Protocol):
     def started_at(self) -> float: ...
 
     @property
-    def listeners(self) -> Sequence[OpenListener]: ...
+    def listeners(self) -> OpenListeners: ...
 
     def mlog_events(self) -> Sequence[bytes]:
         """The metadata as mlog's metadata events, each as its nodes write it down."""
@@ -244,7 +249,7 @@ class ClusterService:
                 for name, address in addresses.items()
             )
         found = []
-        for each in self._node.listeners:
+        for each in self._node.listeners.opened:
             advertised = str(each.advertised) if each.advertised else None
             if each.name == "peer":
                 # Where other nodes reach this one, also if it listens on all addresses.

@@ -129,7 +129,7 @@ def test_topics_and_records_outlive_a_restart(node: Node) -> None:
     [replica] = node.create("t")
     node.append(replica, batch_of(b"one"))
     again = node.again().begin()
-    assert again.broker.find("t", 0).log.log_end_offset == 1
+    assert again.broker.partitions.find("t", 0).log.log_end_offset == 1
     assert again.broker.image.nodes == {1: 2}
 
 

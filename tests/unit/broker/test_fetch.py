@@ -262,7 +262,7 @@ def test_cancelled_fetch_never_answers_and_leaves_nothing(world: World) -> None:
     replicas = world.create("two", 2)
     probe = world.fetch([Wanted(each, 0, 1000) for each in replicas])
     assert probe.parked is not None
-    world.broker.cancel(probe.parked)
+    world.broker.fetches.cancel(probe.parked)
     assert not any(each.parked for each in replicas)
     world.write(replicas[0], b"a")
     world.advance(100)

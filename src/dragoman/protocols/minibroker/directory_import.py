@@ -32,7 +32,8 @@ from dragoman.broker.coordination import Coordination, CoordinatorKind
 from dragoman.broker.errors import CoordinatorLoading
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.local_reader import LocalReader
-from dragoman.broker.topics import NewTopic
+from dragoman.broker.partitions import Partitions
+from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import DragomanError
 from dragoman.limits import (
@@ -158,9 +159,11 @@ class Core(Protocol):
     @property
     def coordination(self) -> Coordination: ...
 
-    def find(self, topic: str, index: int, /) -> Replica: ...
+    @property
+    def topics(self) -> Topics: ...
 
-    async def ensure_topic(self, new: NewTopic, /) -> None: ...
+    @property
+    def partitions(self) -> Partitions: ...
 
 
 class Importer:
@@ -235,7 +238,7 @@ class Importer:
     def _make(self, topic: SourceTopic) -> Steps:
         count = topic.partition_count
         new = NewTopic(name=topic.name, partition_count=count, config=_CONFIG)
-        error = yield lambda done: start(self._broker.ensure_topic(new)).then(done)
+        error = yield lambda done: start(self._broker.topics.ensure(new)).then(done)
         if error is not None:
             raise error
         found = len(self._broker.image.topics[topic.name].partitions)
@@ -246,7 +249,7 @@ class Importer:
             )
 
     def _import_partition(self, topic: SourceTopic, index: int, segments: list[Segment]) -> Steps:
-        replica = self._broker.find(topic.name, index)
+        replica = self._broker.partitions.find(topic.name, index)
         present = _Present(replica, f"{topic.name}/{index}")
         first: int | None = None
         gathered: list[Record] = []

@@ -196,7 +196,7 @@ def _publish(
     in_leader_queue = session.in_leader_queue(request.batch.acks not in ACKS_OF_ALL)
     if not service.broker.leader_queues.is_busy(partition, in_leader_queue=in_leader_queue):
         try:
-            replica = service.broker.replica(partition)
+            replica = service.broker.partitions.replica(partition)
         except NotLeader:
             pass
         else:

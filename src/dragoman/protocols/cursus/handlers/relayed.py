@@ -128,7 +128,7 @@ def perform(service: CursusService, body: memoryview, reply: TakeReply) -> None:
     from dragoman.protocols.cursus.handlers.publish import append_batch
     from dragoman.protocols.cursus.handlers.transactions import stage_message, stage_offsets
 
-    request, find = decode(body), service.broker.find
+    request, find = decode(body), service.broker.partitions.find
     send = partial(_send, reply)
     try:
         match request:

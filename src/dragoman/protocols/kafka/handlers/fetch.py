@@ -75,9 +75,9 @@ def handle(call: Call) -> None:
         session_id = session.session_id if session is not None else NO_SESSION
         call.reply(_response(session_id, results))
 
-    parked = broker.fetch(wanted, limits, finish)
+    parked = broker.fetches.begin(wanted, limits, finish)
     if parked is not None:
-        call.on_drop(lambda: broker.cancel(parked))
+        call.on_drop(lambda: broker.fetches.cancel(parked))
         call.on_end(parked.finish_now)
 
 
@@ -95,9 +95,9 @@ def _find(call: Call, key: Key) -> Replica:
     broker = call.service.broker
     name, topic_id, index = key
     if call.version >= _IDS_SINCE_VERSION:
-        replica = broker.find_by_id(topic_id, index)
+        replica = broker.partitions.find_by_id(topic_id, index)
     else:
-        replica = broker.find(name, index)
+        replica = broker.partitions.find(name, index)
     principal = call.session.principal
     found = replica.metadata.topic.name
     if not broker.authorizer.is_allowed(principal, Operation.READ, Resource.TOPIC, found):

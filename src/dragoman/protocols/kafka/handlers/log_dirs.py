@@ -73,7 +73,7 @@ class _Sizes:
 
     def _take(self, metadata: PartitionMetadata) -> None:
         try:
-            size = self._call.service.broker.replica(metadata).log.size
+            size = self._call.service.broker.partitions.replica(metadata).log.size
         except DragomanError:
             # Led by another node: its log is not in this directory.
             return

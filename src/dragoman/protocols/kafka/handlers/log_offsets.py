@@ -65,7 +65,7 @@ def _listed(
 ) -> m.ListOffsetsResponsePartition:
     index = partition.partition_index
     try:
-        replica = call.service.broker.find(topic, index)
+        replica = call.service.broker.partitions.find(topic, index)
         call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
         replica.check_epoch(partition.current_leader_epoch)
         log = replica.log
@@ -129,7 +129,7 @@ def _delete(
     index = asked.partition_index
     try:
         call.session.authorize(Operation.DELETE, Resource.TOPIC, topic)
-        replica = call.service.broker.find(topic, index)
+        replica = call.service.broker.partitions.find(topic, index)
         if replica.metadata.topic.is_internal:
             raise InvalidTopicName(f"records of {topic} are the broker's own")
         low_watermark = replica.delete_below(asked.offset)
@@ -161,7 +161,7 @@ def _epoch_end(
 ) -> m.OffsetForLeaderEpochResponsePartition:
     try:
         call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
-        replica = call.service.broker.find(topic, asked.partition)
+        replica = call.service.broker.partitions.find(topic, asked.partition)
         replica.check_epoch(asked.current_leader_epoch)
         found = replica.end_of_epoch(asked.leader_epoch)
     except DragomanError as error:

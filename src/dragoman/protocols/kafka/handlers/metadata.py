@@ -114,7 +114,7 @@ async def _by_name(call: Call, request: m.MetadataRequest, name: str) -> m.Metad
     call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
 
     with suppress(TopicExists):
-        await broker.ensure_topic(NewTopic(name=name))
+        await broker.topics.ensure(NewTopic(name=name))
     topic = broker.image.topics.get(name)
     if topic is None:
         raise UnknownTopic(f"topic {name!r} is gone")

@@ -201,9 +201,9 @@ class _Produce:
     def _find(self, topic: ProduceRequestTopic, index: int) -> Replica:
         broker = self._call.service.broker
         if self._call.version >= 13:
-            replica = broker.find_by_id(topic.topic_id, index)
+            replica = broker.partitions.find_by_id(topic.topic_id, index)
         else:
-            replica = broker.find(topic.name, index)
+            replica = broker.partitions.find(topic.name, index)
         metadata = replica.metadata.topic
         principal = self._call.session.principal
         if not broker.authorizer.is_allowed(

@@ -59,7 +59,7 @@ def handle_describe_producers(call: Call) -> None:
 def _producers(call: Call, topic: str, index: int) -> m.DescribeProducersResponsePartition:
     try:
         call.session.authorize(Operation.READ, Resource.TOPIC, topic)
-        states = call.service.broker.find(topic, index).log.producers
+        states = call.service.broker.partitions.find(topic, index).log.producers
     except DragomanError as error:
         return m.DescribeProducersResponsePartition(
             partition_index=index, error_code=wire_code(error), error_message=str(error)
@@ -215,7 +215,7 @@ def _check_epoch(
 ) -> None:
     if marker.transaction_version < _EPOCH_PER_TRANSACTION:
         return
-    states = call.service.broker.find(topic, index).log.producers
+    states = call.service.broker.partitions.find(topic, index).log.producers
     known = states.producers().get(marker.producer_id) if states is not None else None
     if known is not None and marker.producer_epoch <= known.epoch:
         raise InvalidProducerEpochError(marker.producer_id, known.epoch + 1, marker.producer_epoch)

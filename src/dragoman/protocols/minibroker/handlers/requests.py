@@ -122,7 +122,7 @@ def make_topic(
     # The node's own limit, if it has one, is the topic's, also when it is changed later.
     config = {} if settings.log_retention_segments >= 0 else TOPIC_CONFIG
     new = NewTopic(name=name, partition_count=settings.minibroker_partitions, config=config)
-    start(broker.ensure_topic(new)).then(made)
+    start(broker.topics.ensure(new)).then(made)
 
 
 def require_partition(topic: TopicMetadata, partition: int) -> None:
@@ -199,7 +199,7 @@ def commit(session: MinibrokerSession, request: Commit, place: Place) -> None:
                 subscription.committed(request.partition, request.offset)
 
     def send(asked: CommitRequest) -> None:
-        start(coordination.groups.commit_anywhere(asked)).then(partial(committed, asked))
+        coordination.groups.commit_anywhere(asked, partial(committed, asked))
 
     def store(topic: TopicMetadata) -> None:
         require_partition(topic, request.partition)

@@ -43,7 +43,7 @@ def handle_find_topic_leader(session: MlogSession, request: FindTopicLeader, pla
             raise unknown(request.topic)
         if partition.leader == broker.node_id:
             try:
-                broker.replica(partition)
+                broker.partitions.replica(partition)
             except NotLeader:
                 return NO_LEADER
         return partition.leader

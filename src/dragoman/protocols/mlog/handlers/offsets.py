@@ -46,7 +46,7 @@ def handle_commit(session: MlogSession, request: CommitOffset, place: Place) -> 
 
     commit_request = CommitRequest(group_id=group, offsets=(commit,), owner=OWNER)
     groups = session.service.broker.coordination.groups
-    start(groups.commit_anywhere(commit_request)).then(done)
+    groups.commit_anywhere(commit_request, done)
 
 
 def handle_fetch_offset(session: MlogSession, request: FetchOffset, place: Place) -> None:

@@ -77,7 +77,7 @@ def visible_topic(session: MlogSession, name: str) -> TopicMetadata | None:
 
 def find(session: MlogSession, name: str, operation: Operation) -> Replica:
     """The partition that a name stands for, led by this node. Raises `Refused`, `NotLeader`."""
-    return session.service.broker.replica(find_partition(session, name, operation))
+    return session.service.broker.partitions.replica(find_partition(session, name, operation))
 
 
 def find_partition(session: MlogSession, name: str, operation: Operation) -> PartitionMetadata:

@@ -222,7 +222,7 @@ async def handle_get_broker_runtime_info(call: Call) -> bodies.KvTable:
 
 
 def _written(call: Call, partition: PartitionMetadata, times: Sequence[int]) -> _Written:
-    log = call.service.broker.replica(partition).log
+    log = call.service.broker.partitions.replica(partition).log
     end, latest = log.last_stable_offset, log.latest_timestamp()
     first = log.offset_for_time(0, end)
     before = []

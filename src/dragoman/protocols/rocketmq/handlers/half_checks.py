@@ -112,7 +112,7 @@ async def _put_aside(broker: Core, record: Record, target: Target, group: str) -
     sent.properties[Property.REAL_QUEUE_ID] = str(target.partition)
     sent.properties[Property.PRODUCER_GROUP] = group
     new = NewTopic(name=CHECKED_TOO_OFTEN_TOPIC, partition_count=1, config=dict(TOPIC_CONFIG))
-    error = await attempt(broker.ensure_topic(new))
+    error = await attempt(broker.topics.ensure(new))
     topic = broker.image.topics.get(CHECKED_TOO_OFTEN_TOPIC)
     if topic is None:
         raise error or UnknownTopic(f"there is no topic {CHECKED_TOO_OFTEN_TOPIC}")

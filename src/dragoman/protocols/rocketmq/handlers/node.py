@@ -366,7 +366,7 @@ class RocketmqNode:
         partition = self.broker.image.partitions.get(request.partition_id)
         if partition is None:
             raise UnknownTopic("the partition is gone")
-        log = self.broker.replica(partition).log
+        log = self.broker.partitions.replica(partition).log
         end = log.last_stable_offset
         if request.timestamp is not None:
             found = log.offset_for_time(request.timestamp, end)
@@ -411,7 +411,7 @@ class Commits:
             for queue, offset in offsets.items()
         )
         request = CommitRequest(group_id=GroupId(group), offsets=commits, owner=OWNER)
-        start(self._broker.coordination.groups.commit_anywhere(request)).then(finished)
+        self._broker.coordination.groups.commit_anywhere(request, finished)
 
     def settled(self, place: Place) -> Outcome[None]:
         """Settled when no commit of the queue that has come so far is under way."""

@@ -120,7 +120,7 @@ async def store_time_of(node: RocketmqNode, partition: PartitionMetadata, offset
 
 async def _find(node: RocketmqNode, partition: PartitionMetadata, request: FindOffset) -> int:
     try:
-        node.broker.replica(partition)
+        node.broker.partitions.replica(partition)
     except NotLeader as error:
         return await node.find_offset(request, error.leader)
     return await node.find_offset(request, node.broker.node_id)

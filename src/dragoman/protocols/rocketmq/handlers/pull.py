@@ -141,7 +141,7 @@ class _Pull:
     def begin(self) -> None:
         broker = self._call.service.broker
         try:
-            log = broker.held(self._partition).log
+            log = broker.partitions.held(self._partition).log
         except NotLeader:
             self._has_asked = True
             self._call.after(broker.readers.ends(self._partition), self._check)
@@ -315,7 +315,7 @@ class _Pull:
     def _current_ends(self) -> Ends:
         broker = self._call.service.broker
         try:
-            log = broker.held(self._partition).log
+            log = broker.partitions.held(self._partition).log
         except NotLeader:
             return self._ends
         return Ends(

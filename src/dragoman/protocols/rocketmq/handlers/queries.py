@@ -376,7 +376,7 @@ async def read_slice(
     certain bytes are left out. A slice may be empty although there are more records behind it.
     """
     try:
-        replica = broker.replica(partition)
+        replica = broker.partitions.replica(partition)
     except NotLeader as error:
         leader = error.leader
     else:

@@ -82,7 +82,7 @@ REQUESTS: Final[dict[int, str]] = {
 
 class RocketmqService(Service[Core]):
     #: On this one clients reach brokers.
-    listener = "rocketmq-broker"
+    advertised_listener = "rocketmq-broker"
 
     def __init__(
         self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]

@@ -144,7 +144,7 @@ async def _make_topic(broker: Core, name: str, queues: int) -> TopicMetadata:
     new = NewTopic(
         name=name, partition_count=queues, config=dict(TOPIC_CONFIG), led_by=broker.node_id
     )
-    error = await attempt(broker.ensure_topic(new))
+    error = await attempt(broker.topics.ensure(new))
     topic = broker.image.topics.get(name)
     if topic is None:
         raise error or UnknownTopic(f"topic {name!r} is gone")
