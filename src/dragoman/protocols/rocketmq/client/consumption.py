@@ -29,7 +29,7 @@ from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, Sent
 from dragoman.protocols.rocketmq.client.producer import Outgoing
 from dragoman.protocols.rocketmq.client.pull import Filter, Pulled
-from dragoman.protocols.rocketmq.client.remoting import Remoting
+from dragoman.protocols.rocketmq.client.remoting import Fields, Remoting
 from dragoman.protocols.rocketmq.client.routes import Routes
 from dragoman.protocols.rocketmq.constants import RETRY_PREFIX, Property, Request
 from dragoman.world import Clock
@@ -213,7 +213,7 @@ class Retries:
 
         Raises `ClientError` when both fail.
         """
-        fields: dict[str, str | int | bool | None] = {
+        fields: Fields = {
             "offset": message.physical_offset,
             "group": self._group,
             "delayLevel": delay_level,

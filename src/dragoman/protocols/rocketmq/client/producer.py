@@ -29,7 +29,7 @@ from dragoman.client_core.errors import ClientError, RequestTimeoutError, Unreac
 from dragoman.errors import DecodeError, EncodeError
 from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.errors import RocketmqError, refusal
-from dragoman.protocols.rocketmq.client.membership import Member, Membership
+from dragoman.protocols.rocketmq.client.membership import Membership, ProducerMember
 from dragoman.protocols.rocketmq.client.messages import (
     Message,
     ReceivedMessage,
@@ -39,7 +39,7 @@ from dragoman.protocols.rocketmq.client.messages import (
     inflate,
     received,
 )
-from dragoman.protocols.rocketmq.client.remoting import Remoting
+from dragoman.protocols.rocketmq.client.remoting import Fields, Remoting
 from dragoman.protocols.rocketmq.client.routes import Routes
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import (
@@ -182,9 +182,7 @@ class Outgoing:
         self.reconsume_times = reconsume_times
         self.max_reconsume_times = max_reconsume_times
 
-    def fields(
-        self, group: str, queue: MessageQueue, born_ms: int, queue_count: int
-    ) -> dict[str, str | int | bool | None]:
+    def fields(self, group: str, queue: MessageQueue, born_ms: int, queue_count: int) -> Fields:
         """The fields of a send, with the short names of request 310."""
         return {
             "a": group,
@@ -215,11 +213,11 @@ class ProducerPorts(msgspec.Struct, frozen=True):
     random: Random
 
 
-class Producer(Member):
+class Producer(ProducerMember):
     def __init__(
         self, ports: ProducerPorts, group: str, **options: Unpack[ProducerOptions]
     ) -> None:
-        super().__init__("producer", group, ports.membership)
+        super().__init__(group, ports.membership)
         self._remoting = ports.remoting
         self._identity = ports.remoting.identity
         self._routes = ports.routes
@@ -231,15 +229,6 @@ class Producer(Member):
         self._queue_count = options.get("queue_count", 4)
         #: The position of the next queue in turn, by topic.
         self._turns: dict[str, int] = {}
-
-    def _join(self) -> None:
-        self._membership.add_producer(self)
-
-    async def _leave(self) -> None:
-        await self._membership.remove_producer(self)
-
-    async def check_transaction(self, address: str, request: Command) -> None:
-        """Nothing is answered, because this producer has no transactions."""
 
     # ---- sending
 
@@ -349,9 +338,7 @@ class Producer(Member):
         own = {Property.WAIT: "true", Property.UNIQUE_KEY: self._identity.unique_id()}
         return Outgoing(topics.pop(), body, own, unique_id=ids, is_batch=True)
 
-    def _fields(
-        self, outgoing: Outgoing, queue: MessageQueue
-    ) -> dict[str, str | int | bool | None]:
+    def _fields(self, outgoing: Outgoing, queue: MessageQueue) -> Fields:
         now_ms = self._clock.wall_ms()
         return outgoing.fields(self.group, queue, now_ms, self._queue_count)
 
@@ -533,7 +520,7 @@ class TransactionProducer(Producer):
 
     async def _end(self, sent: Sent, state: TransactionState) -> None:
         _, physical_offset = read_message_id(sent.message_id)
-        fields: dict[str, str | int | bool | None] = {
+        fields: Fields = {
             "topic": sent.queue.topic,
             "producerGroup": self.group,
             "tranStateTableOffset": sent.queue_offset,
@@ -553,7 +540,7 @@ class TransactionProducer(Producer):
             return
         state = await _decided(self._check, messages[0])
         given = request.fields
-        fields: dict[str, str | int | bool | None] = {
+        fields: Fields = {
             "topic": given.get("topic", messages[0].topic),
             "producerGroup": self.group,
             "tranStateTableOffset": given.get("tranStateTableOffset"),

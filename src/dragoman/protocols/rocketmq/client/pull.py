@@ -19,13 +19,12 @@ from dragoman.protocols.rocketmq.bodies import (
     MessageQueue,
     SubscriptionData,
 )
-from dragoman.protocols.rocketmq.client.errors import NotFoundError, RocketmqError, refusal
-from dragoman.protocols.rocketmq.client.membership import Member, Membership
+from dragoman.protocols.rocketmq.client.errors import NotFoundError, refusal
+from dragoman.protocols.rocketmq.client.membership import ConsumerMember, Membership
 from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, received
 from dragoman.protocols.rocketmq.client.offsets import QueueOffsets
-from dragoman.protocols.rocketmq.client.remoting import Remoting
+from dragoman.protocols.rocketmq.client.remoting import Fields, Remoting
 from dragoman.protocols.rocketmq.client.routes import Routes
-from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import PullFlag, Request, Response
 from dragoman.protocols.rocketmq.messages import tag_hash
 from dragoman.world import Clock
@@ -112,7 +111,7 @@ async def pull(remoting: Remoting, routes: Routes, asked: Pull) -> Pulled:
     # Slaves take no commits.
     if asked.commit_offset is not None and asked.broker_id == 0:
         flags |= PullFlag.COMMIT_OFFSET
-    fields: dict[str, str | int | bool | None] = {
+    fields: Fields = {
         "consumerGroup": asked.group,
         "topic": asked.queue.topic,
         "queueId": asked.queue.queue_id,
@@ -150,7 +149,7 @@ async def pull(remoting: Remoting, routes: Routes, asked: Pull) -> Pulled:
 _EVERYTHING: Final = Filter()
 
 
-class PullConsumer(Member):
+class PullConsumer(ConsumerMember):
     def __init__(
         self,
         group: str,
@@ -160,7 +159,7 @@ class PullConsumer(Member):
         queue_offsets: QueueOffsets,
         clock: Clock,
     ) -> None:
-        super().__init__("consumer", group, membership)
+        super().__init__(group, membership)
         self._remoting = remoting
         self._routes = routes
         self._queue_offsets = queue_offsets
@@ -170,13 +169,6 @@ class PullConsumer(Member):
         self._positions: dict[MessageQueue, int] = {}
         #: The copy of the broker that the master suggests for the next pull.
         self._broker_ids: dict[MessageQueue, int] = {}
-
-    def _join(self) -> None:
-        self._membership.add_consumer(self)
-
-    async def _leave(self) -> None:
-        """Leave the group without a commit."""
-        await self._membership.remove_consumer(self)
 
     # ---- queues
 
@@ -281,22 +273,3 @@ class PullConsumer(Member):
                 each.subscription(topic, self._version) for topic, each in self._filters.items()
             ],
         )
-
-    def rebalance_soon(self) -> None:
-        """Nothing changes, because a pull consumer has no share of queues."""
-
-    async def reset_offsets(self, request: Command) -> None:
-        raise _unable(request.code)
-
-    def offsets(self, topic: str) -> Command:
-        raise _unable(f"offsets of {topic}")
-
-    def running_info(self) -> Command:
-        raise _unable("running info")
-
-    async def consume_directly(self, request: Command) -> Command:
-        raise _unable(request.code)
-
-
-def _unable(what: object) -> RocketmqError:
-    return RocketmqError(Response.SYSTEM_ERROR, f"a pull consumer cannot do this: {what}")

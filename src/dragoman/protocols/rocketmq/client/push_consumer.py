@@ -36,7 +36,12 @@ from dragoman.protocols.rocketmq.client.consumption import (
     listened,
 )
 from dragoman.protocols.rocketmq.client.errors import SubscriptionError, TopicNotFoundError
-from dragoman.protocols.rocketmq.client.membership import Member, Membership, cancelled, repeat
+from dragoman.protocols.rocketmq.client.membership import (
+    ConsumerMember,
+    Membership,
+    cancelled,
+    repeat,
+)
 from dragoman.protocols.rocketmq.client.messages import Sent, received
 from dragoman.protocols.rocketmq.client.offsets import (
     BrokerOffsets,
@@ -98,7 +103,7 @@ class ConsumerOptions(TypedDict, total=False):
     lock_s: float
 
 
-class PushConsumer(Member):
+class PushConsumer(ConsumerMember):
     def __init__(
         self,
         group: str,
@@ -119,7 +124,7 @@ class PushConsumer(Member):
         """
         if not subscriptions:
             raise ConfigError(f"consumer group {group}: expected at least one topic")
-        super().__init__("consumer", group, membership)
+        super().__init__(group, membership)
         self._options = options
         self._remoting = remoting
         self._routes = routes
@@ -190,7 +195,7 @@ class PushConsumer(Member):
         if not self._may_start():
             return
         await self._find_routes()
-        self._join()
+        self._membership.add(self)
         self._is_started = True
         self._started_ms = self._clock.wall_ms()
         self._consumption.start()
@@ -211,9 +216,6 @@ class PushConsumer(Member):
                 if topic != RETRY_PREFIX + self.group:
                     log.warning("group %s: %s", self.group, error)
 
-    def _join(self) -> None:
-        self._membership.add_consumer(self)
-
     async def close(self) -> None:
         """Commit the offsets of consumed messages, and leave the group.
 
@@ -227,7 +229,7 @@ class PushConsumer(Member):
             await cancelled(self._tasks)
             await self._give_up(tuple(self.process_queues))
         await self._consumption.close()
-        await self._membership.remove_consumer(self)
+        await super()._leave()
 
     def heartbeat(self) -> bodies.ConsumerData:
         return bodies.ConsumerData(
@@ -243,7 +245,6 @@ class PushConsumer(Member):
     # ---- shares
 
     def rebalance_soon(self) -> None:
-        """Take the share again, without waiting for it."""
         self._rebalance_due.set()
 
     async def _keep_balanced(self, interval_s: float) -> None:
