@@ -61,6 +61,7 @@ from dragoman.errors import (
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
+from dragoman.outcome import Outcome
 from dragoman.replication.replica import Acknowledge, Replica
 from dragoman.rpc import Registry, Rpc
 from dragoman.rpc.refusals import Refusals
@@ -158,7 +159,7 @@ class Broker:
         self.node_configs = NodeConfigs(image, changes, settings, self.node_id)
         self.group_configs = GroupConfigs(image, changes, lambda: self.settings)
         self.quotas = ClientQuotas(image, changes)
-        self.leadership = Leadership(image, self.cluster)
+        self.leadership = Leadership(image, self.cluster.access)
         self.features = Features(image, changes)
         self.coordination = self._coordination(dialect)
         producer_ids = self.coordination.transactions.producer_ids
@@ -241,11 +242,9 @@ class Broker:
         config = TopicConfig.build(self.settings, {})
         return self.store.partition(identity, directory_name(identity), config)
 
-    def load(self, done: Acknowledge) -> None:
-        """Get what metadata is not in the log; then `done`, perhaps never, and `recover` may be
-        called.
-        """
-        self.cluster.load(done)
+    def load(self) -> Outcome[None]:
+        """Read metadata that is not in the log; settled, perhaps never, before `recover`."""
+        return self.cluster.load()
 
     def recover(self) -> None:
         """Bring the log back, and with it what is known of the metadata.

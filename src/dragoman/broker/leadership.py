@@ -19,20 +19,18 @@ from dragoman.broker.errors import (
 )
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata
 from dragoman.errors import DragomanError, OutcomeUnknownError
-from dragoman.outcome import Outcome
 from dragoman.replication.messages import (
     ControlReply,
-    ControlRequest,
     Decision,
     ElectPreferred,
     ElectUnclean,
     Move,
+    PartitionRequest,
 )
-from dragoman.replication.ports import Controlled
 
 
 class Controller(Protocol):
-    def ask(self, request: ControlRequest, done: Controlled) -> None: ...
+    async def request(self, request: PartitionRequest) -> ControlReply | None: ...
 
 
 class Leadership:
@@ -84,10 +82,8 @@ class Leadership:
             raise NoReassignmentInProgress(f"no replica of {_where(partition)} is being moved")
         await self._ask(Move(partition_id=partition.partition_id))
 
-    async def _ask(self, request: ControlRequest) -> None:
-        answer: Outcome[ControlReply | None] = Outcome()
-        self._controller.ask(request, answer.succeed)
-        reply = await answer
+    async def _ask(self, request: PartitionRequest) -> None:
+        reply = await self._controller.request(request)
         if reply is None:
             raise OutcomeUnknownError("the controller is away; the outcome is unknown")
         if Decision.ACCEPTED not in reply.outcomes:

@@ -149,7 +149,7 @@ class Raft:
         return self._memberships.newest_offset
 
     @property
-    def is_membership_told(self) -> bool:
+    def is_membership_recorded(self) -> bool:
         """Whether log or snapshot say who belongs to the quorum."""
         return len(self._memberships) > 1 or self.storage.snapshot is not None
 

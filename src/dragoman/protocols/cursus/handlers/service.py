@@ -161,7 +161,7 @@ class Streams:
 
 
 class CursusService(Service[Core]):
-    listener = "cursus"
+    advertised_listener = "cursus"
 
     def __init__(
         self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]

@@ -150,7 +150,7 @@ class Core(service.Core, Protocol):
 
 
 class KafkaService(Service[Core]):
-    listener = "kafka"
+    advertised_listener = "kafka"
     word_separator = " "
 
     def __init__(

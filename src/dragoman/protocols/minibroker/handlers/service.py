@@ -64,7 +64,7 @@ class Core(service.Core, Protocol):
 
 
 class MinibrokerService(Service[Core]):
-    listener = "minibroker"
+    advertised_listener = "minibroker"
 
     def __init__(
         self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]

@@ -118,7 +118,7 @@ class Core(service.Core, Protocol):
 
 
 class MlogService(Service[Core]):
-    listener = "mlog"
+    advertised_listener = "mlog"
 
     def __init__(
         self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]
