@@ -48,13 +48,14 @@ from dragoman.log.damage import lost_ranges
 from dragoman.log.store import LogStore
 from dragoman.net.future import future_of
 from dragoman.net.listener import OpenListener
-from dragoman.outcome import Outcome, attempt, gather, start
+from dragoman.outcome import attempt, gather, start
 from dragoman.raft.membership import Membership
 from dragoman.replication.messages import (
     AddNode,
     ControlReply,
-    ControlRequest,
     Decision,
+    MembershipRequest,
+    PartitionRequest,
     Relieve,
     RemoveNode,
     TransferMetadata,
@@ -75,10 +76,6 @@ class Quorum(Protocol):
     def membership(self) -> Membership: ...
 
 
-class Liveness(Protocol):
-    def is_live(self, node_id: int) -> bool: ...
-
-
 class Room(Protocol):
     @property
     def has_room(self) -> bool:
@@ -86,14 +83,18 @@ class Room(Protocol):
         ...
 
 
+class Controller(Protocol):
+    async def request(
+        self, request: PartitionRequest | MembershipRequest
+    ) -> ControlReply | None: ...
+
+
 class ClusterMembers(Protocol):
     @property
-    def membership(self) -> Liveness: ...
+    def access(self) -> Controller: ...
 
     @property
     def replication(self) -> Room: ...
-
-    def ask(self, request: ControlRequest, done: Callable[[ControlReply | None], None]) -> None: ...
 
 
 class GroupTable(Protocol):
@@ -223,7 +224,7 @@ class ClusterService:
             addresses = registered.addresses if registered is not None else {}
             yield NodeStatus(
                 node_id=node_id,
-                alive=self._broker.cluster.membership.is_live(node_id),
+                alive=self._image.is_live(node_id),
                 listeners=self._listeners(node_id, addresses),
                 rack=registered.rack if registered is not None else "",
                 role=self._role(node_id),
@@ -394,10 +395,8 @@ class ClusterService:
             raise ApiError(404, "unknown_topic", f"topic {topic!r} has no partition {index}")
         return [found.partitions[index]]
 
-    async def _ask(self, request: ControlRequest) -> ControlReply:
-        answer: Outcome[ControlReply | None] = Outcome()
-        self._broker.cluster.ask(request, answer.succeed)
-        reply = await future_of(answer)
+    async def _ask(self, request: PartitionRequest | MembershipRequest) -> ControlReply:
+        reply = await future_of(self._broker.cluster.access.request(request))
         if reply is None:
             raise OutcomeUnknownError(
                 "the node that leads the metadata did not answer; the outcome is unknown"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from dragoman.broker.errors import NotAuthorized, UnsupportedCompression
+from dragoman.broker.errors import UnsupportedCompression
 from dragoman.broker.fetch import Fetched, FetchLimits, Wanted
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, read_header
@@ -47,7 +47,9 @@ def handle(call: Call) -> None:
         return
     broker = call.service.broker
     if session is not None:
-        keys, wanted = session.resolve(broker.quorum.version, partial(_wanted, call))
+        keys, wanted = session.resolve(
+            broker.quorum.version, call.principal, partial(_wanted, call)
+        )
     else:
         keys, wanted = [], []
         for key, partition in asked(request):
@@ -98,10 +100,7 @@ def _find(call: Call, key: Key) -> Replica:
         replica = broker.partitions.find_by_id(topic_id, index)
     else:
         replica = broker.partitions.find(name, index)
-    principal = call.session.principal
-    found = replica.metadata.topic.name
-    if not broker.authorizer.is_allowed(principal, Operation.READ, Resource.TOPIC, found):
-        raise NotAuthorized(f"{principal.name} may not read topic {found!r}")
+    call.authorize(Operation.READ, Resource.TOPIC, replica.metadata.topic.name)
     return replica
 
 
