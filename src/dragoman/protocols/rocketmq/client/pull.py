@@ -199,7 +199,7 @@ class PullConsumer(ConsumerMember):
         self._positions[queue] = offset
 
     async def position(self, queue: MessageQueue) -> int:
-        """The offset of the next pull: at first the committed one, or that of the oldest message."""
+        """The offset of the next pull: at first the committed one, or else the oldest message."""
         found = self._positions.get(queue)
         if found is None:
             found = await self.committed(queue)
