@@ -10,65 +10,91 @@ An idempotent producer gets its identity from InitProducerId, versions 0 to 5, a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.broker.groups.registry import check_group_id
 from dragoman.broker.transactions import ProducerIdentity, TransactionCoordinator
 from dragoman.errors import DragomanError
-from dragoman.outcome import start
+from dragoman.outcome import acknowledged, called_back, start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import code_for_version
 from dragoman.protocols.kafka.handlers.resources import exists
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, ProducerId, TopicName
 
-#: First versions that know PRODUCER_FENCED; older clients are told of an old epoch.
+#: First versions that know PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH.
 _FENCED_SINCE = 2
+_INIT_FENCED_SINCE = 4
 #: First versions of the second generation (KIP-890).
 END_WITH_EPOCH_SINCE = 5
 OFFSETS_WITHOUT_ENROLMENT_SINCE = 5
 
 
 def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinator:
-    """The coordinator, if this client may use the id, and here. Raises `BrokerError`."""
+    """The coordinator of the id. Raises `BrokerError` when the client may not use the id, and when
+    another node coordinates it.
+    """
     call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
     coordination = call.service.broker.coordination
     coordination.transactions.require(transactional_id)
     return coordination.transactions.coordinator
 
 
-def handle_add_partitions(call: Call) -> None:
+# ---- the coordinator's part
+
+
+@awaited
+async def handle_init_producer_id(call: Call) -> m.InitProducerIdResponse:
+    request = call.decode(m.InitProducerIdRequest)
+    current = None
+    if request.producer_id >= 0 and request.producer_epoch >= 0:
+        current = ProducerIdentity(request.producer_id, request.producer_epoch)
+    transactions = call.service.broker.coordination.transactions
+    name = request.transactional_id
+    try:
+        call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, name or "")
+        if name is not None:
+            transactions.require(name)
+        timeout_ms = request.transaction_timeout_ms
+        identity: ProducerIdentity = await called_back(
+            partial(transactions.coordinator.init_producer_id, name, timeout_ms, current)
+        )
+    except DragomanError as error:
+        code = code_for_version(
+            error,
+            knows_fenced=call.version >= _INIT_FENCED_SINCE,
+            knows_abortable=call.version >= 5,
+        )
+        return m.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+    return m.InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
+
+
+@awaited
+async def handle_add_partitions(call: Call) -> m.AddPartitionsToTxnResponse:
     request = call.decode(m.AddPartitionsToTxnRequest)
     requested = [
         (topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions
     ]
     missing = {(name, index) for name, index in requested if not exists(call, name, index)}
-
-    def reply(error: DragomanError | None) -> None:
-        if call.is_done:
-            return
-        fenced = call.version >= _FENCED_SINCE
-        code = code_for_version(error, knows_fenced=fenced, knows_abortable=False)
-        call.reply(_added(request, missing, code))
-
     if missing:
-        # All or nothing: the others are told that theirs was not tried.
-        call.reply(_added(request, missing, ErrorCode.OPERATION_NOT_ATTEMPTED))
-        return
+        # All or nothing: the partitions that exist are not added either.
+        return _added(request, missing, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    name = request.v3_and_below_transactional_id
     producer = ProducerIdentity(
         request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
     )
+    partitions = [(TopicName(topic), Partition(index)) for topic, index in requested]
     try:
-        coordinator = open_transactions(call, request.v3_and_below_transactional_id)
+        coordinator = open_transactions(call, name)
+        await acknowledged(partial(coordinator.add_partitions, name, producer, partitions))
     except DragomanError as error:
-        reply(error)
-        return
-    partitions = [(TopicName(name), Partition(index)) for name, index in requested]
-    coordinator.add_partitions(request.v3_and_below_transactional_id, producer, partitions, reply)
+        return _added(request, missing, _code(call, error, knows_abortable=False))
+    return _added(request, missing, ErrorCode.NONE)
 
 
 def _added(
@@ -93,49 +119,46 @@ def _added(
     )
 
 
-def handle_add_offsets(call: Call) -> None:
+@awaited
+async def handle_add_offsets(call: Call) -> m.AddOffsetsToTxnResponse:
     request = call.decode(m.AddOffsetsToTxnRequest)
-
-    def reply(error: DragomanError | None) -> None:
-        if call.is_done:
-            return
-        fenced = call.version >= _FENCED_SINCE
-        code = code_for_version(error, knows_fenced=fenced, knows_abortable=call.version >= 4)
-        call.reply(m.AddOffsetsToTxnResponse(error_code=code))
-
-    try:
-        # The group may be another node's.
-        check_group_id(request.group_id)
-        call.authorize(Operation.READ, Resource.GROUP, request.group_id)
-        coordinator = open_transactions(call, request.transactional_id)
-    except DragomanError as error:
-        reply(error)
-        return
+    name, group = request.transactional_id, request.group_id
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
-    coordinator.add_offsets(request.transactional_id, producer, request.group_id, reply)
+    try:
+        # Another node may coordinate the group.
+        check_group_id(group)
+        call.authorize(Operation.READ, Resource.GROUP, group)
+        coordinator = open_transactions(call, name)
+        await acknowledged(partial(coordinator.add_offsets, name, producer, group))
+    except DragomanError as error:
+        code = _code(call, error, knows_abortable=call.version >= 4)
+        return m.AddOffsetsToTxnResponse(error_code=code)
+    return m.AddOffsetsToTxnResponse()
 
 
-def handle_end(call: Call) -> None:
+@awaited
+async def handle_end(call: Call) -> m.EndTxnResponse:
     request = call.decode(m.EndTxnRequest)
-    with_epoch = call.version >= END_WITH_EPOCH_SINCE
-
-    def reply(result: ProducerIdentity | DragomanError) -> None:
-        if call.is_done:
-            return
-        if isinstance(result, DragomanError):
-            fenced = call.version >= _FENCED_SINCE
-            code = code_for_version(result, knows_fenced=fenced, knows_abortable=call.version >= 4)
-            call.reply(m.EndTxnResponse(error_code=code))
-            return
-        call.reply(m.EndTxnResponse(producer_id=result.producer_id, producer_epoch=result.epoch))
-
-    try:
-        coordinator = open_transactions(call, request.transactional_id)
-    except DragomanError as error:
-        reply(error)
-        return
+    name = request.transactional_id
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
-    coordinator.end(request.transactional_id, producer, request.committed, with_epoch, reply)
+    with_epoch = call.version >= END_WITH_EPOCH_SINCE
+    try:
+        coordinator = open_transactions(call, name)
+        identity: ProducerIdentity = await called_back(
+            partial(coordinator.end, name, producer, request.committed, with_epoch)
+        )
+    except DragomanError as error:
+        code = _code(call, error, knows_abortable=call.version >= 4)
+        return m.EndTxnResponse(error_code=code)
+    return m.EndTxnResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
+
+
+def _code(call: Call, error: DragomanError, *, knows_abortable: bool) -> int:
+    fenced = call.version >= _FENCED_SINCE
+    return code_for_version(error, knows_fenced=fenced, knows_abortable=knows_abortable)
+
+
+# ---- the group's part
 
 
 def handle_commit_offsets(call: Call) -> None:
@@ -231,39 +254,3 @@ class _CommitOffsets:
         # This request never knew PRODUCER_FENCED.
         abortable = self._call.version >= 4
         return code_for_version(error, knows_fenced=False, knows_abortable=abortable)
-
-
-_INIT_FENCED_SINCE = 4
-
-
-def handle_init_producer_id(call: Call) -> None:
-    request = call.decode(m.InitProducerIdRequest)
-
-    def reply(result: ProducerIdentity | DragomanError) -> None:
-        if call.is_done:
-            return
-        if isinstance(result, DragomanError):
-            fenced = call.version >= _INIT_FENCED_SINCE
-            code = code_for_version(result, knows_fenced=fenced, knows_abortable=call.version >= 5)
-            call.reply(m.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
-            return
-        identity = m.InitProducerIdResponse(
-            producer_id=result.producer_id, producer_epoch=result.epoch
-        )
-        call.reply(identity)
-
-    coordination = call.service.broker.coordination
-    current = None
-    if request.producer_id >= 0 and request.producer_epoch >= 0:
-        current = ProducerIdentity(request.producer_id, request.producer_epoch)
-    try:
-        transactional_id = request.transactional_id
-        call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id or "")
-        if transactional_id is not None:
-            coordination.transactions.require(transactional_id)
-    except DragomanError as error:
-        reply(error)
-        return
-    coordination.transactions.coordinator.init_producer_id(
-        request.transactional_id, request.transaction_timeout_ms, current, reply
-    )
