@@ -1,10 +1,10 @@
 """Configuration: the keys, what they mean, and how the layers become one set of values.
 
-- `settings` has the keys of a node, `topics` and `groups` those of topics and groups, `listeners`
-  names and default ports.
-- `keys` parses and prints values; `layers` merges file, environment and flags; `dynamic` lays
-  changes at run time over them. `inert` lists keys of other brokers that have no effect here.
+- `settings` has the keys of a node, `overrides` those of topics and groups, `listeners` names and
+  default ports, `hosts` the nodes of a cluster and lists of allowed hosts.
+- `keys` parses and formats values; `layers` merges file, environment and flags; `dynamic` applies
+  changes at run time, and lists keys of other brokers that have no effect here.
 - `reference` writes the JSON schema and the documentation.
 
-Importing this package costs milliseconds: the broker and the command line both start with it.
+Importing this package takes milliseconds: both the broker and the command line start with it.
 """

@@ -29,7 +29,7 @@ from dragoman.errors import ConfigError
 
 
 class ReadOnlyKeyError(ConfigError):
-    """The key exists, but only counts when the node is started."""
+    """The key exists, but can be set only when the node is started."""
 
 
 def with_changes(settings: Settings, source: Source, changes: Mapping[str, str]) -> Settings:
@@ -94,7 +94,7 @@ transaction.partition.verification.enable     | boolean     | The first write of
 unclean.leader.election.enable                | boolean     | A replica outside the in-sync set never becomes leader.
 """)
 
-#: What Kafka, too, only reads when a broker starts, or what a node has under another name.
+#: Keys that Kafka, too, reads only when a broker starts, or that a node has under another name.
 _STARTED_WITH = frozenset(
     (
         *("advertised.listeners", "broker.id", "controller.listener.names"),
@@ -104,10 +104,10 @@ _STARTED_WITH = frozenset(
     )
 )
 
-#: From this feature level on nodes keep keys that they do not know. One of an earlier level takes
-#: such a key for a mistake and ignores everything that was changed at run time.
+#: From this feature level on nodes store keys that they do not know. A node of an earlier level
+#: rejects such a key, and with it every change that was made at run time.
 UNKNOWN_KEYS_LEVEL = 4
-#: Settings that came with that level.
+#: Settings that are new in `UNKNOWN_KEYS_LEVEL`.
 _NEW_KEYS = frozenset(
     (
         *("log.retention.segments", "max.connections", "max.connections.per.ip"),
@@ -121,23 +121,23 @@ def _key(name: str, accepts: str, doc: str) -> Key:
     return Key(name=name, doc=doc, **Accepted.parse(accepts)._asdict())
 
 
-#: Those of Kafka's own keys whose values are checked and shown.
+#: Kafka's own keys, whose values are checked and shown.
 INERT_KEYS = {name: _key(name, accepts, doc) for name, accepts, doc in _ROWS}
-_UNKNOWN_DOC = "Not known here; kept, and without effect."
+_UNKNOWN_DOC = "Not known here; stored, and without effect."
 
 
 def is_inert(name: str) -> bool:
-    """Whether a key that a client sets for a broker is one that nothing here obeys."""
+    """Whether a key that a client sets for a broker has no effect here."""
     return name not in NODE_KEYS and name not in _STARTED_WITH
 
 
 def is_started_with(name: str) -> bool:
-    """Whether a key that is no setting here stands for something fixed when the node is started."""
+    """Whether a key that is no setting here stands for something that is fixed at the start."""
     return name in _STARTED_WITH
 
 
 def first_unknown(changes: Mapping[str, str]) -> str | None:
-    """A key, if there is one, that nodes below `UNKNOWN_KEYS_LEVEL` do not know."""
+    """The first key that nodes below `UNKNOWN_KEYS_LEVEL` do not know, if there is one."""
     return next((name for name in changes if is_inert(name) or name in _NEW_KEYS), None)
 
 
@@ -146,7 +146,7 @@ def inert_part(changes: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_inert(changes: Mapping[str, str]) -> None:
-    """Raises `ConfigError` for a bad value of a key of Kafka's, and for more than is kept."""
+    """Raises `ConfigError` for a bad value of one of Kafka's keys, and past the limits."""
     inert = inert_part(changes)
     if len(inert) > limits.INERT_CONFIG_KEYS_MAX:
         raise ConfigError(
@@ -166,7 +166,7 @@ def check_inert(changes: Mapping[str, str]) -> None:
 
 
 def describe_inert(layers: Sequence[tuple[Source, Mapping[str, str]]]) -> list[ConfigEntry]:
-    """What is kept in layers of changes, the strongest first, in order of name."""
+    """Inert keys in layers of changes, in order of name. The strongest layer comes first."""
     names = sorted({name for _, changes in layers for name in inert_part(changes)})
     return [_entry(name, layers) for name in names]
 

@@ -52,7 +52,7 @@ def _covers(entry: str, host: str) -> bool:
         return True
     if entry.startswith("*."):
         return host.endswith(entry[1:])
-    # Only addresses need it, and every start of a node would pay for it.
+    # Imported here: only addresses need it, and the import would slow every start.
     import ipaddress
 
     network = _network(entry)
@@ -90,7 +90,7 @@ def parse_nodes(entries: Iterable[str]) -> dict[int, Address]:
 
 
 def own_address(nodes: Mapping[int, Address], node_id: int) -> Address:
-    """Raises `ConfigError` when the node is not among them."""
+    """The address of the node itself. Raises `ConfigError` when it is not among the nodes."""
     if node_id not in nodes:
         known = ", ".join(map(str, sorted(nodes)))
         raise ConfigError(f"cluster: node.id is {node_id}, and the cluster has nodes {known}")

@@ -1,8 +1,8 @@
-"""One configuration key: what it is called, what it accepts, and how its value is read and shown.
+"""One configuration key: its name, the values it accepts, and how they are parsed and formatted.
 
 Values arrive as text (environment, flags, Kafka clients) or as TOML values (a configuration file).
 Both are read by the same rules, so a setting means the same wherever it is written. This module
-knows no particular key; the tables are in `settings.py` and `topics.py`.
+knows no particular key; the tables are in `settings.py` and `overrides.py`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import msgspec
 
 from dragoman.errors import ConfigError
 
-#: What a key holds once read. A list is a tuple without repeats, in the order given.
+#: A typed value. A list is a tuple without repeats, in the order of the text.
 Value: TypeAlias = bool | int | float | str | tuple[str, ...]
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
-#: Longest text of an integer worth reading: Python refuses huge ones slowly and less clearly.
+#: The longest text of an integer that is parsed: Python rejects huge ones slowly.
 _NUMBER_CHARS_MAX = 32
-#: Longest name that others are compared with, which takes time by its length. No key is as long.
+#: The longest name that is compared with known ones, which takes long. No key is as long.
 _NAME_CHARS_MAX = 100
 
 
@@ -39,7 +39,7 @@ class Kind(enum.Enum):
 
 
 class Source(enum.Enum):
-    """Where the value of a key comes from, the strongest first."""
+    """The origin of a key's value, the strongest first."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -61,12 +61,12 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     maximum: float | None = None
     #: All accepted words of a string, or of each element of a list. Empty: any.
     choices: tuple[str, ...] = ()
-    #: Whether a list of chosen words may have none.
+    #: Whether a list with `choices` may be empty.
     may_be_empty: bool = False
 
     @property
     def attribute(self) -> str:
-        """Field that holds this key's value in `Settings` or `TopicConfig`."""
+        """The field of `Settings` or `TopicConfig` that holds the value."""
         return self.name.replace(".", "_")
 
     def read(self, raw: object) -> Value:
@@ -78,7 +78,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
     def _accepts(self, value: Value) -> bool:
         if isinstance(value, tuple):
-            # A list of chosen words needs one of them, unless it may be empty.
+            # A list with choices needs one of them, unless it may be empty.
             if not self.choices:
                 return True
             return bool(value or self.may_be_empty) and all(map(self.choices.__contains__, value))
@@ -162,7 +162,7 @@ def near_match(name: str, candidates: Iterable[str]) -> str:
     """`; did you mean 'x'?` when a candidate is close to the name, else nothing."""
     if len(name) > _NAME_CHARS_MAX:
         return ""
-    # Only a mistake pays for this import.
+    # Imported here: only a misspelt name needs it.
     import difflib
 
     close = difflib.get_close_matches(name, list(candidates), n=1)
@@ -201,7 +201,7 @@ def _read_double(raw: object) -> Value | None:
 
 
 def _number_text(raw: object) -> str:
-    """Stripped text short enough to be a number, else nothing."""
+    """The stripped text; empty when it is too long for a number."""
     text = raw.strip() if isinstance(raw, str) else ""
     return text if len(text) <= _NUMBER_CHARS_MAX else ""
 

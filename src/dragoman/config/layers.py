@@ -1,14 +1,13 @@
-"""Where settings come from: a TOML file, then the environment, then flags, each over the one
-before.
+"""Layers of settings: a TOML file, the environment over it, and flags over both.
 
     file          num.partitions = 3            [listen] kafka = "127.0.0.1:9092"
     environment   DRAGOMAN_NUM_PARTITIONS=3     DRAGOMAN_LISTEN=kafka=127.0.0.1:9092,http=off
     flags         --set num.partitions=3        --listen kafka=127.0.0.1:9092
 
-Every layer is read whole and checked whole, also where a higher one overrides it: a mistake that
-waits behind an override would show itself on the day the override goes. The origin of each value is
-kept for `dragoman config show --origin`. Nothing here reads files or the environment; both arrive
-as arguments.
+Every layer is checked completely, also where a higher one overrides it: a mistake behind an
+override would show only when the override is removed. The origin of each value is kept for
+`dragoman config show --origin`. Nothing here reads files or the environment; both arrive as
+arguments.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from dragoman.config.settings import NODE_KEYS, Settings, check_consistent
 from dragoman.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "DRAGOMAN_"
-#: Names the configuration file; read by the command line, which also reads the file.
+#: The variable with the path of the configuration file, which the command line reads.
 ENVIRONMENT_FILE = "DRAGOMAN_CONFIG"
 ENVIRONMENT_LISTEN = "DRAGOMAN_LISTEN"
 ENVIRONMENT_ADVERTISE = "DRAGOMAN_ADVERTISE"
@@ -59,7 +58,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Flags(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line gave, in its order. Of two assignments of one key the later counts."""
+    """Options of the command line, in order. Of two assignments to a key the later one wins."""
 
     assignments: tuple[Assignment, ...] = ()
     listen: tuple[str, ...] = ()
@@ -67,7 +66,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """Settings, and for every key where its value comes from.
+    """Settings, and the origin of every value.
 
     Origins are keyed by key, and by `listen.NAME` and `advertise.NAME` for listeners.
     """
@@ -77,7 +76,7 @@ class Configuration(msgspec.Struct, frozen=True):
 
 
 class _Layer(msgspec.Struct):
-    """What one layer says, checked, with the origin of each entry under the same name."""
+    """The checked values of one layer, with the origin of each under the same name."""
 
     values: dict[str, Value]
     listen: dict[str, Address | None]
@@ -86,7 +85,7 @@ class _Layer(msgspec.Struct):
 
 
 def load(*, file: ConfigFile | None, environment: Mapping[str, str], flags: Flags) -> Configuration:
-    """Settings from all layers. Raises `ConfigError` whose message says what is wrong and where."""
+    """Settings from all layers. Raises a `ConfigError` that names the fault and its place."""
     layers = [_environment_layer(environment), _flags_layer(flags)]
     if file is not None:
         layers.insert(0, _file_layer(file))
@@ -102,7 +101,7 @@ def load(*, file: ConfigFile | None, environment: Mapping[str, str], flags: Flag
     explicit = {name for layer in layers for name in layer.listen}
     own = _own_peer_address(values)
     if own is not None and "peer" not in explicit:
-        # Whatever else is listened on: without it there is no cluster.
+        # Whatever listeners are named: a cluster needs this one.
         opened["peer"] = own
         explicit.add("peer")
         origins["listen.peer"] = origins["cluster" if "cluster" in values else "metadata.quorum"]
@@ -113,7 +112,7 @@ def load(*, file: ConfigFile | None, environment: Mapping[str, str], flags: Flag
 
 
 def _own_peer_address(values: Mapping[str, Value]) -> Address | None:
-    """Where the other nodes expect this one, or are told to; None when there are no others."""
+    """The address at which other nodes reach this one; None when there are no others."""
     entries = values.get("cluster", ())
     node_id = values.get("node.id", Settings().node_id)
     assert isinstance(entries, tuple)
@@ -185,7 +184,7 @@ def _add_advertise(layer: _Layer, name: str, text: object, origin: str) -> None:
 
 
 def _located(origin: str, parse: Callable[[], Parsed]) -> Parsed:
-    """Parse, and say in the error where the text came from."""
+    """Parse; an error names the origin of the text."""
     try:
         return parse()
     except ConfigError as error:
@@ -196,7 +195,7 @@ def _located(origin: str, parse: Callable[[], Parsed]) -> Parsed:
 
 
 def _file_layer(file: ConfigFile) -> _Layer:
-    # Most starts have no file and need no parser for it.
+    # Imported here: most nodes start without a file.
     import tomllib
 
     origin = f"file {file.path}"

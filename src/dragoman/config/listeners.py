@@ -1,4 +1,4 @@
-"""Listeners: their names and default ports, and which of them a node opens.
+"""Names, default ports and addresses of listeners, and which of them a node opens.
 
 Each layer of the configuration may name listeners as `NAME=HOST:PORT` or `NAME=off`. The rule is
 the same for every layer: one that gives an address to any listener opens only the listeners it
@@ -26,10 +26,10 @@ class ListenerName(msgspec.Struct, frozen=True):
     name: str
     port: int
     serves: str
-    #: Whether this release has a server for it. A name without one is refused, so that nobody waits
-    #: for a port that never opens.
+    #: Whether this release serves it. A name that is not served is refused: its port would never
+    #: open.
     available: bool = False
-    #: Whether it is opened without being asked for.
+    #: Whether it is opened when no layer names a listener.
     is_default: bool = True
     #: The protocol of its connections; empty: it has the listener's name.
     protocol: str = ""
@@ -68,10 +68,10 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     bind: Address
-    #: The operator asked for this address: when it is taken the node must not start. A default that
-    #: is taken is only a warning.
+    #: Whether the operator configured the address. The node does not start when such an address is
+    #: taken; for a default it logs a warning.
     explicit: bool = False
-    #: What replies name instead of the bound address.
+    #: The address in replies, in place of the bound one.
     advertised: Address | None = None
 
     @property
@@ -86,7 +86,7 @@ def available_names() -> tuple[str, ...]:
 
 
 def default_addresses() -> dict[str, Address]:
-    """Of the listeners that are opened without being asked for."""
+    """Addresses of the listeners that are opened by default."""
     opened = (row.name for row in LISTENER_NAMES if row.available and row.is_default)
     return {name: default_address(name) for name in opened}
 
@@ -104,7 +104,7 @@ def parse_listen(name: str, text: object) -> Address | None:
 
 
 def parse_advertise(name: str, text: object) -> Address:
-    """The address of `NAME=HOST:PORT` that clients are told; it must be one they can connect to."""
+    """The address of `NAME=HOST:PORT` for replies. Clients must be able to connect to it."""
     _check_name(name)
     address = parse_address(f"advertise {name}", text, port_min=1)
     if address.is_wildcard:
@@ -131,7 +131,7 @@ def split_assignment(option: str, text: str) -> tuple[str, str]:
 
 
 def check_distinct(listeners: tuple[Listener, ...]) -> None:
-    """Refuse two listeners on one address before the second bind fails with a puzzling message."""
+    """Refuse two listeners on one address, for which the second bind would fail less clearly."""
     seen: dict[Address, str] = {}
     for listener in listeners:
         if listener.bind.port and listener.bind in seen:
@@ -166,7 +166,7 @@ def parse_address(what: str, text: object, *, port_min: int) -> Address:
 
 def _parse_host(what: str, host: str) -> str:
     if host.startswith("[") and host.endswith("]"):
-        # Few configurations need it, and every start would pay for it.
+        # Imported here: few configurations need it.
         import ipaddress
 
         try:

@@ -36,11 +36,11 @@ from dragoman.errors import ConfigError
 
 
 class TopicKey(Key, frozen=True, kw_only=True):
-    #: Setting of the node that is this key's default; empty: `default` is.
+    #: The setting of the node that is the default; empty: the default is `default`.
     node_key: str = ""
-    #: Text of the default where no setting of the node gives it.
+    #: The text of the default of a key without `node_key`.
     default: str = ""
-    #: Whether the broker obeys the key. One without effect is accepted and shown, no more.
+    #: Whether the key has an effect. Keys without one are accepted and shown.
     effective: bool = True
 
     def default_text(self, settings: Settings) -> str:
@@ -48,7 +48,7 @@ class TopicKey(Key, frozen=True, kw_only=True):
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The effective configuration of a topic, typed. Topics with the same overrides share one."""
+    """The typed configuration of a topic. Topics with the same overrides share an instance."""
 
     cleanup_policy: tuple[str, ...]
     compression_type: Compression
@@ -87,7 +87,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Synonym(msgspec.Struct, frozen=True):
-    """A value that a key has, or would have if what comes before were not there."""
+    """A value that a key has, or would have without the synonyms before it."""
 
     name: str
     text: str
@@ -102,11 +102,11 @@ class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
     key: Key
     text: str
     source: Source
-    #: The value above and all that it hides, down to the default.
+    #: The effective value and those that it overrides, down to the default.
     synonyms: tuple[Synonym, ...] = ()
-    #: It can only be set when the node is started.
+    #: Whether it can be set only when the node is started.
     is_read_only: bool = False
-    #: The value is not shown; `text` is empty.
+    #: Whether the value is not shown; `text` is empty then.
     is_secret: bool = False
 
 
@@ -134,7 +134,7 @@ segment.bytes                   | int 14..     | =log.segment.bytes             
 segment.ms                      | long 1..     | =log.roll.ms                     | Age at which a new segment begins.
 """)
 
-#: The same for keys that are accepted and shown, no more; here with the reason.
+#: Keys that are accepted and shown, without effect: key, what it accepts, its default and why.
 _IGNORED = table_rows(f"""
 compression.gzip.level                  | int -1..9        | -1         | The codec's default level is used.
 compression.lz4.level                   | int 1..17        | 9          | The codec's default level is used.
@@ -187,7 +187,7 @@ def validate_topic_config(overrides: Mapping[str, str]) -> None:
 
 
 def describe_topic_config(settings: Settings, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every key of a topic with its value and where that comes from, in order of name."""
+    """Every key of a topic with its value and origin, in order of name."""
     return [
         _describe_topic_key(key, settings, overrides)
         for key in sorted(TOPIC_CONFIG.values(), key=lambda key: key.name)
@@ -195,7 +195,7 @@ def describe_topic_config(settings: Settings, overrides: Mapping[str, str]) -> l
 
 
 def describe_node_config(settings: Settings) -> list[ConfigEntry]:
-    """Every key of the node with its value and where that comes from, in order of name."""
+    """Every key of the node with its value and origin, in order of name."""
     return [
         config_entry(key, node_synonyms(settings, name), is_read_only=name not in DYNAMIC_KEYS)
         for name, key in sorted(NODE_KEYS.items())
@@ -233,7 +233,7 @@ def _read(name: str, text: str) -> Value:
     key = TOPIC_CONFIG.get(name)
     if key is None:
         raise ConfigError(f"unknown topic configuration {name!r}{near_match(name, TOPIC_CONFIG)}")
-    # The throttling lists are the only ones that may be empty, and nothing obeys them.
+    # Only the throttling lists, which have no effect, may be empty.
     if key.kind is Kind.LIST and not key.choices and not text.strip():
         return ()
     return key.read(text)
@@ -265,7 +265,7 @@ HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
 
 
 class GroupKey(Key, frozen=True, kw_only=True):
-    #: Settings of the node: the default, and what bounds the group's own value.
+    #: Settings of the node: the default, and the bounds of the group's value.
     node_key: str
     default: str = ""
     lower_key: str
@@ -286,19 +286,19 @@ GROUP_CONFIG: dict[str, GroupKey] = {
         (
             HEARTBEAT_INTERVAL,
             "heartbeat.interval.ms",
-            "How often members of the consumer group (KIP-848) are told to show that they live.",
+            "How often members of the consumer group (KIP-848) send heartbeats.",
         ),
         (
             SESSION_TIMEOUT,
             "session.timeout.ms",
-            "How long a member of the consumer group may be silent before it is thrown out.",
+            "How long a member of the consumer group may go without a heartbeat before it is removed.",
         ),
     )
 }
 
 
 def check_group_config(settings: Settings, overrides: Mapping[str, str]) -> None:
-    """Raises `ConfigError` unless a group may have these."""
+    """Raises `ConfigError` unless a group may have these overrides."""
     values: dict[str, int] = {}
     for name, text in overrides.items():
         key = GROUP_CONFIG.get(name)
@@ -319,7 +319,7 @@ def check_group_config(settings: Settings, overrides: Mapping[str, str]) -> None
 
 
 def describe_group_config(settings: Settings, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every key of a group with its value and where that comes from, in order of name."""
+    """Every key of a group with its value and origin, in order of name."""
     entries = []
     for name, key in GROUP_CONFIG.items():
         own = [Synonym(name, overrides[name], Source.GROUP)] if name in overrides else []

@@ -1,7 +1,4 @@
-"""The configuration described: JSON schema and TOML listing.
-
-Both are made from the tables, so they cannot say anything else than the code does.
-"""
+"""JSON schema and TOML listing of the configuration, both generated from its tables."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ def json_schema() -> dict[str, object]:
     properties = root["properties"]
     assert isinstance(properties, dict)
     properties["listen"] = _listener_schema("Where each listener binds: HOST:PORT, or off.")
-    properties["advertise"] = _listener_schema("HOST:PORT that clients of a listener are told.")
+    properties["advertise"] = _listener_schema("HOST:PORT that replies give clients of a listener.")
     return root
 
 
@@ -54,7 +51,7 @@ def _place(parent: dict[str, object], path: list[str], leaf: dict[str, object]) 
 
 
 def _is_quoted(name: str) -> bool:
-    """Whether another key is the beginning of this one: in TOML, a value cannot be a table, too."""
+    """Whether another key is a prefix of this one: in TOML a value cannot be a table as well."""
     return any(name.startswith(f"{each}.") for each in NODE_KEYS)
 
 
@@ -109,5 +106,5 @@ def toml_listing(configuration: Configuration, *, origins: bool = False) -> str:
 
 
 def toml_value(value: Value) -> str:
-    """A value in TOML. JSON's strings, numbers and arrays are TOML too, but for a bare DEL."""
+    """A value in TOML. JSON's strings, numbers and arrays are TOML, except for an unescaped DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

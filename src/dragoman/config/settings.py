@@ -1,9 +1,8 @@
 """The settings of a node: every key an operator may set, its default, bounds and meaning.
 
-`Settings` holds types and defaults, `NODE_KEYS` the rest of what is known about each key; a field
-is its key with `_` for `.`. Keys that Kafka has keep Kafka's name, meaning and default. Only keys
-that change what a node does are here: a setting without an effect would be a promise broken in
-silence.
+`Settings` holds types and defaults, `NODE_KEYS` the bounds and meanings; a field is named like its
+key, with `_` for `.`. Keys that Kafka has keep Kafka's name, meaning and default. There is no key
+without an effect.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def default_listeners() -> tuple[Listener, ...]:
 
 
 class Overlay(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """What a change at run time did: which keys it set, for whom, and over what."""
+    """A change at run time: the keys it set, its scope, and the settings below it."""
 
     source: Source
     keys: frozenset[str]
@@ -40,7 +39,7 @@ class Overlay(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """Everything a node is started with. `Settings()` is a node with all defaults."""
+    """All settings of a node; `Settings()` has the defaults."""
 
     data: str = "dragoman-data"
     #: The listeners to open, in the order of the table of listeners.
@@ -48,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     #: Keys that the operator set, whatever their value; Kafka's DescribeConfigs tells them from
     #: defaults.
     explicit: frozenset[str] = frozenset()
-    #: Set when these are not what the node was started with (`dynamic.py`).
+    #: The changes made since the node was started (`dynamic.py`), if there are any.
     overlay: Overlay | None = None
 
     durability: Durability = "fsync"
@@ -158,12 +157,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     @property
     def cluster_nodes(self) -> dict[int, Address]:
-        """Where the nodes that found the cluster talk to each other; empty: there is one node."""
+        """Addresses of the nodes that found the cluster; empty: there is one node."""
         return parse_nodes(self.cluster)
 
     @property
     def is_clustered(self) -> bool:
-        """Whether there are other nodes, or may be."""
+        """Whether there are, or may be, other nodes."""
         return bool(self.cluster) or self.metadata_quorum == "etcd"
 
     def value(self, key: str) -> Value:
@@ -196,9 +195,9 @@ _DEFAULTS = msgspec.structs.asdict(Settings())
 # The table is data, one key a line, and reads best unwrapped.
 # ruff: noqa: E501
 
-#: Key, what it accepts, and its meaning. Those marked `live` may be changed while the node runs:
-#: everything that uses them asks each time or is told. The others are read once, or stand for
-#: something on disk.
+#: Key, what it accepts, and its meaning. Keys marked `live` may be changed while the node runs: code
+#: that uses them reads the value each time or subscribes to changes. The others are read once, or
+#: describe something on disk.
 _ROWS = table_rows(f"""
 data                                       | string       |      | Directory of everything the node stores.
 durability                                 | string fsync,os |      | `fsync`: a write is acknowledged when it is on stable storage. `os`: when the operating system has it; a crash of the machine may lose it.
@@ -311,7 +310,7 @@ def check_consistent(settings: Settings) -> None:
         ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
         ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
         ("message.max.bytes", "socket.request.max.bytes"),
-        # The largest request must fit the budget, or its connection would wait for ever.
+        # A request that does not fit the budget would never be read completely.
         ("socket.request.max.bytes", "memory.budget.bytes"),
     )
     for lower, upper in pairs:
@@ -335,8 +334,7 @@ def check_consistent(settings: Settings) -> None:
     peer = settings.listener("peer")
     if peer is not None and peer.bind.is_wildcard and not (peer.advertised or settings.cluster):
         raise ConfigError(
-            "listen peer: other nodes have to be told where this one is, "
-            "with --advertise peer=HOST:PORT"
+            "listen peer: other nodes need an address of this one, with --advertise peer=HOST:PORT"
         )
     check_hosts("http.allowed.hosts", settings.http_allowed_hosts)
     check_hosts("capture.allowed.hosts", settings.capture_allowed_hosts)
@@ -349,7 +347,7 @@ def check_consistent(settings: Settings) -> None:
 
 
 def connections_by_address(settings: Settings) -> dict[str, int]:
-    """Most connections of the addresses that have a number of their own. Raises `ConfigError`."""
+    """The bound of connections for addresses with a bound of their own. Raises `ConfigError`."""
     found: dict[str, int] = {}
     for text in settings.max_connections_per_ip_overrides:
         address, _, number = text.rpartition(":")
@@ -364,8 +362,8 @@ def connections_by_address(settings: Settings) -> dict[str, int]:
 
 
 def _usual_address(text: str) -> str | None:
-    """As the system writes the address of a peer; None for what is none, such as a name."""
-    # Every start of a node would pay for it.
+    """An address in the form that the system uses for peers; None for a name."""
+    # Imported here: the import would slow every start.
     import ipaddress
 
     try:
@@ -375,7 +373,7 @@ def _usual_address(text: str) -> str | None:
 
 
 def etcd_addresses(settings: Settings) -> list[Address]:
-    """Where the members of etcd are. Raises `ConfigError`."""
+    """Addresses of the members of etcd. Raises `ConfigError`."""
     found: list[Address] = []
     for text in settings.metadata_etcd_endpoints:
         scheme, separator, rest = text.partition("://")

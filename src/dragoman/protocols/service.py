@@ -1,7 +1,7 @@
-"""What the connections of one protocol share, as every protocol has it.
+"""What the connections of one protocol share: the node's addresses, and authorization.
 
-A service answers for its node: under which address a client finds each node of the cluster, and
-what a client may do. `handlers_by_name` is the table of the requests that it takes.
+A service knows the address at which a client reaches each node of the cluster, and asks the node's
+authorizer what a principal may do. `handlers_by_name` is the table of the requests of a protocol.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Service(Generic[CoreT_co]):
 
     #: The listener whose addresses replies name, for this node and for the others.
     advertised_listener: str
-    #: Between the words of an operation or a kind of resource where a refusal names it.
+    #: Separates the words of operations and kinds of resources in the texts of refusals.
     word_separator: ClassVar[str] = "_"
 
     def __init__(
@@ -68,18 +68,18 @@ class Service(Generic[CoreT_co]):
     ) -> None:
         self.broker = broker
         self.budget = budget
-        #: Host and port under which a client on this channel finds this node.
+        #: Host and port at which a client on this channel reaches this node.
         self.advertised = advertised
         self.scratch = Scratch()
 
     def address_of(self, channel: Channel, node: int) -> Address | None:
-        """Host and port under which a client on this channel finds a node of the cluster; None
-        when they are not known.
+        """Host and port at which a client on this channel reaches a node of the cluster; None when
+        the node has not registered them.
         """
         return self.advertised(channel) if node == self.broker.node_id else self.registered(node)
 
     def registered(self, node: int) -> Address | None:
-        """The address of this service's listener as the node registered it."""
+        """The address that the node has registered for this service's listener."""
         known = self.broker.image.registrations.get(node)
         address = "" if known is None else known.addresses.get(self.advertised_listener, "")
         host, _, port = address.rpartition(":")
@@ -102,10 +102,10 @@ class Service(Generic[CoreT_co]):
 def handlers_by_name(
     package: str, names: Mapping[Key, str]
 ) -> dict[Key, Callable[Arguments, Result]]:
-    """The handler of each request, given as `module.function` of a package.
+    """The handler of each request, from names such as `module.function` within a package.
 
-    A module is loaded with the first request that it handles: most clients send few kinds of
-    requests, and a node starts without loading what handles the others.
+    A module is imported with the first request that it handles: most clients send few kinds of
+    requests, and a node starts without the handlers of the others.
     """
     handlers: dict[Key, Callable[Arguments, Result]] = {}
 

@@ -1,4 +1,4 @@
-"""The server's side of one connection, as every protocol has it: requests in, replies out.
+"""The server's side of one connection, shared by all protocols: requests in, replies out.
 
 `OrderedSession` is for protocols without request numbers: replies leave in the order of the
 requests. `MatchedSession` is for protocols whose requests carry numbers: replies leave when they
@@ -6,11 +6,11 @@ are ready. A protocol subclasses one of them and says how a request begins (`rec
 
 Both kinds bound what a peer can make them hold:
 
-- A frame is charged to the node's memory budget when it has come, and waits in the backlog until
-  it may begin. While the peer does not take what was sent, nothing begins.
+- A complete frame is charged to the node's memory budget and waits in the backlog until its request
+  may begin. No request begins while the peer does not take its replies (back-pressure).
 - Past a number of unanswered requests the connection is not read; reading resumes when half of
   them are answered.
-- What a connection holds is given back when it closes.
+- A connection that closes gives everything back to the budget.
 
 A peer that has closed its half of the connection still gets the replies that are due.
 """
@@ -33,7 +33,7 @@ ServiceT_co = TypeVar("ServiceT_co", bound=Service[Core], covariant=True)
 
 
 class _Session(Generic[ServiceT_co]):
-    """The part that does not depend on the order of replies."""
+    """What does not depend on the order of replies."""
 
     __slots__ = (
         "_backlog",
@@ -58,28 +58,28 @@ class _Session(Generic[ServiceT_co]):
         self.get_buffer = reader.get_buffer
         self._reader = reader
         self._budget = service.budget
-        #: Frames that have come and are not begun.
+        #: Complete frames whose requests have not begun.
         self._backlog: deque[bytearray] = deque()
         self._is_beginning = False
         #: Requests that count against `unanswered_max`.
         self._unanswered = 0
-        #: Whether there are too many of them for the connection to be read.
+        #: Whether reading is paused because there are too many of them.
         self._is_full = False
 
     # ---- for the protocol
 
     def on_writable(self) -> None:
-        """The peer takes data again."""
+        """The peer takes data again, after `can_send` was false."""
 
     def on_ended(self) -> None:
-        """The peer sends no more: answer what waits for something to happen; push nothing."""
+        """The peer has closed its half: answer parked requests at once, and push nothing more."""
 
     def on_closed(self) -> None:
         """The connection is gone."""
 
     @property
     def can_send(self) -> bool:
-        """Whether the peer takes data. `on_writable` is called when it does so again."""
+        """Whether the peer takes data. If not, `on_writable` is called when it does again."""
         return self.channel.is_writable and not self.channel.is_closing
 
     def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
@@ -100,7 +100,7 @@ class _Session(Generic[ServiceT_co]):
 
     def closed(self) -> None:
         self._drop_backlog()
-        # Sessions may be parts of cycles, which the collector takes its time to find.
+        # The session may be part of a reference cycle, which is collected late.
         self._reader.forget()
         self.on_closed()
 
@@ -118,13 +118,13 @@ class _Session(Generic[ServiceT_co]):
 
     def _begin(self) -> None:
         if self._is_beginning:
-            # A request that is answered at once calls back here; the loop below continues.
+            # A request that was answered at once re-enters here; the loop below continues.
             return
         self._is_beginning = True
         try:
             self._begin_backlog()
         except RemoteProtocolError:
-            # The connection is closed; nothing more begins.
+            # The connection is being closed: no further request begins.
             self._drop_backlog()
             raise
         finally:
@@ -134,7 +134,7 @@ class _Session(Generic[ServiceT_co]):
             self.channel.pause(Reason.READ_AHEAD)
 
     def _resume(self) -> None:
-        """Begin requests outside a call of the channel, which would handle their errors."""
+        """Begin requests where the caller is not the channel, and so does not handle errors."""
         try:
             self._begin()
         except RemoteProtocolError as error:
@@ -158,29 +158,29 @@ class _Session(Generic[ServiceT_co]):
 
 
 class Waiting(Protocol):
-    """What has a place in the line of replies: one request, or several with one reply."""
+    """One entry of the line of replies: a request, or several requests with one reply."""
 
     @property
     def is_done(self) -> bool:
-        """Whether it may leave the line as soon as it is at the head."""
+        """Whether the reply is ready: the entry leaves as soon as it is at the head."""
         ...
 
     @property
     def size(self) -> int:
-        """Bytes of the node's memory budget that are given back when it leaves."""
+        """Bytes that are given back to the node's memory budget when the entry leaves."""
         ...
 
     @property
     def count(self) -> int:
-        """How many requests it stands for."""
+        """The number of requests."""
         ...
 
     def take_reply(self) -> Sequence[Buffer]:
-        """What is sent when it leaves; empty for a request without a reply."""
+        """The buffers to send when the entry leaves; empty for a request without a reply."""
         ...
 
     def drop(self) -> None:
-        """The connection is gone: nothing is sent any more."""
+        """The connection is closed, and the reply will not be sent."""
         ...
 
 
@@ -198,7 +198,7 @@ class Place:
         self.size = size
 
     def reply(self, *buffers: Buffer) -> None:
-        """Answer; nothing at all for a request that has no reply. Late answers are dropped."""
+        """Answer the request; without buffers if it has no reply. A second answer is dropped."""
         if not self.is_done:
             self.is_done = True
             self._answer = buffers
@@ -215,10 +215,11 @@ class Place:
 class OrderedSession(_Session[ServiceT_co]):
     """Replies leave in the order of the requests.
 
-    Each request takes a place in line; its answer may be ready at once or after a sync, and leaves
-    when all before it have left. Answers that become ready in one loop turn, which after a sync are
-    many, leave the line together at its end. A protocol may have a request wait for those before it
-    (`may_begin`). Pushes go beside the line, so that a reply never waits behind queued pushes.
+    Each request takes a place in the line. Its answer may be ready at once or after a sync, and
+    leaves when all answers before it have left. Answers that become ready in one loop turn, which
+    are many after a sync, leave in one write at the end of the turn. A protocol may delay a request
+    until earlier ones are answered (`may_begin`). Pushes bypass the line, so that a reply never
+    waits behind queued pushes.
     """
 
     __slots__ = ("_answer_bytes", "_is_flushed_soon", "_line")
@@ -229,17 +230,17 @@ class OrderedSession(_Session[ServiceT_co]):
         super().__init__(channel, reader, service)
         self._line: deque[Waiting] = deque()
         self._is_flushed_soon = False
-        #: Size of the answers that became ready and have not left the line.
+        #: Bytes of the answers that are ready and have not left the line.
         self._answer_bytes = 0
 
     # ---- for the protocol
 
     def received(self, frame: bytearray, place: Place) -> None:
-        """A request. Raises `RemoteProtocolError` to have the connection closed without a word."""
+        """Begin a request. `RemoteProtocolError` closes the connection without a reply."""
         raise NotImplementedError
 
     def may_begin(self, frame: bytearray) -> bool:  # noqa: ARG002
-        """Whether this request, the next one, may begin now; asked again after each reply."""
+        """Whether the next request may begin now. Called again after each reply that leaves."""
         return True
 
     @property
@@ -252,7 +253,7 @@ class OrderedSession(_Session[ServiceT_co]):
         return len(self._line)
 
     def push(self, *buffers: Buffer) -> None:
-        """Send what answers no request, behind the replies that are ready."""
+        """Send data that answers no request, after the replies that are ready."""
         if self._is_flushed_soon:
             self._leave_line()
         self.channel.send(list(buffers))
@@ -304,12 +305,12 @@ class OrderedSession(_Session[ServiceT_co]):
             self.received(frame, place)
 
     def answered(self, place: Place, size: int) -> None:
-        """The place has its answer, of this size, and leaves with all that are ready before it."""
+        """The answer of a place is ready; `size` counts its bytes."""
         place.size += size
         self._budget.take(size)
         self._answer_bytes += size
         if self._answer_bytes >= SEND_BUFFER_BYTES_MAX:
-            # Enough for one piece; and only the transport can tell whether the peer takes it.
+            # The send buffer is full: only the transport knows whether the peer takes more.
             self.flush()
         elif not self._is_flushed_soon and self._line[0].is_done:
             self._is_flushed_soon = True
@@ -343,7 +344,7 @@ class OrderedSession(_Session[ServiceT_co]):
 class MatchedSession(_Session[ServiceT_co]):
     """Requests carry numbers: replies leave when they are ready, in any order.
 
-    What may be large to send asks `can_send` first.
+    A protocol checks `can_send` before it builds a large reply or push.
     """
 
     __slots__ = ("_held", "_is_closed")
@@ -352,24 +353,24 @@ class MatchedSession(_Session[ServiceT_co]):
 
     def __init__(self, channel: Channel, reader: FrameReader, service: ServiceT_co) -> None:
         super().__init__(channel, reader, service)
-        #: Bytes of the node's memory budget for requests that have begun and are not answered.
+        #: Bytes of the node's memory budget that unanswered requests hold.
         self._held = 0
         self._is_closed = False
 
     # ---- for the protocol
 
     def received(self, frame: bytearray) -> None:
-        """A frame. Raises `RemoteProtocolError` to have the connection closed without a word."""
+        """Begin a request. `RemoteProtocolError` closes the connection without a reply."""
         raise NotImplementedError
 
     def begun(self, size: int) -> None:
-        """A request of so many bytes is to be answered."""
+        """A request of `size` bytes begins, and will be `finished`."""
         self._unanswered += 1
         self._held += size
         self._budget.take(size)
 
     def finished(self, size: int) -> None:
-        """It is answered, or will not be."""
+        """A request of `size` bytes is answered, or needs no answer."""
         if self._is_closed:
             return
         self._unanswered -= 1
@@ -378,7 +379,7 @@ class MatchedSession(_Session[ServiceT_co]):
         if self._is_full:
             self._read_on()
         if self.channel.is_ended:
-            # With the reply, which is on its way when this turn ends.
+            # At the end of the turn, when the reply has been sent.
             self.channel.flush_soon(self)
 
     def flush(self) -> None:

@@ -313,7 +313,7 @@ def array_encoder(kind: type[Message], field_name: str, version: int) -> ArrayEn
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
-    """A consumer subscription or assignment as it stands in group requests: version first."""
+    """A consumer subscription or assignment inside a group request: it begins with its version."""
     return _VERSION_PREFIX.pack(version) + encode_body(message, version)
 
 

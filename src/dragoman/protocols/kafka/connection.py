@@ -1,22 +1,21 @@
 """Kafka connections without input and output: `ServerConnection` and `ClientConnection`.
 
-Both take bytes through `get_buffer` and a call that says how many came (what
-`asyncio.BufferedProtocol` has), or through `receive_data`, and hand out complete messages in the
-order they came. Neither knows
-sockets, time or handlers, and neither decides when to close: a `DecodeError` says that the stream
-cannot go on.
+Bytes are received through `get_buffer` and `buffer_updated`, as in `asyncio.BufferedProtocol`, or
+through `receive_data`. Both return the messages that are complete, in order. A connection knows no
+sockets, time or handlers, and does not decide when to close: after a `DecodeError` the stream
+cannot be read any further.
 
-Server. A request is its header and the frame that holds its body; decoding the body is left to
-whoever knows whether the key and version are served (`constants.is_accepted`). Replies must be
-sent in the order of the requests, which is the caller's business too.
+Server. A request is its header and the frame that holds its body. The caller checks whether key and
+version are served (`constants.is_accepted`) before it decodes the body, and sends replies in the
+order of the requests.
 
-Client. Replies carry no key and no version, so the connection remembers for each request what it
-was. Kafka answers strictly in order; a correlation id out of order means that the stream is out of
-step.
+Client. Replies carry no key and no version, so the connection keeps both for each request in
+flight. Kafka answers strictly in order: a reply with another correlation id than the oldest request
+means that the stream is out of step.
 
-A broker that does not know the ApiVersions version asked for answers with error 35 in the layout
-of version 0 whatever was asked (KIP-511); `encode_api_versions_fallback` writes that reply, and
-the client reads it.
+A broker that does not know the version of an ApiVersions request answers with error 35 in the
+layout of version 0 (KIP-511). `encode_api_versions_fallback` writes that reply, and the client
+reads it.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _ERROR_CODE: Final = Struct(">h")
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """One request as it came in. `frame` is its own memory and may be kept and changed."""
+    """One request as it was received. `frame` is not shared, and may be kept and changed."""
 
     api_key: int
     version: int
@@ -102,7 +101,7 @@ class ServerConnection:
     def __init__(self, frame_bytes_max: int, scratch: Scratch) -> None:
         #: Cuts the frames that `request` opens.
         self.reader = FrameReader(frame_bytes_max, scratch)
-        # A client sends the same id with every request: compare instead of decoding it each time.
+        # A client sends the same id with every request: comparing is cheaper than decoding.
         self._client_id: str | None = None
         self._client_id_bytes = b"\xff\xff"
 
@@ -139,7 +138,7 @@ class ServerConnection:
 
 
 def _after_tags(frame: bytearray, position: int) -> int:
-    """The position after the tagged section of a header; nothing in one is known."""
+    """The position after the tagged section of a header, whose fields are all unknown."""
     try:
         count = frame[position]
         if not count:
@@ -152,11 +151,11 @@ def _after_tags(frame: bytearray, position: int) -> int:
 class _FlexibleHeaders(dict[int, bool]):
     """API key and version to whether the request header has a tagged section.
 
-    Keys and versions that are not in the schema are taken not to: their bodies are never decoded,
-    so where they start does not matter, and neither does what an unknown header looks like.
+    Keys and versions outside the schema count as having none: their bodies are never decoded, so
+    the position of the body does not matter.
     """
 
-    #: Entries for versions nobody has; a peer must not be able to fill memory with them.
+    #: Bounds the entries that a peer can cause with versions that do not exist.
     _KEPT_MAX: Final = 1000
 
     def __missing__(self, packed: int) -> bool:
@@ -187,12 +186,12 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
 
     correlation_id: int
     api_key: int
-    #: The version that was asked for; an ApiVersions reply with error 35 is in version 0's layout.
+    #: The request's version; an ApiVersions reply with error 35 is in version 0's layout.
     version: int
     message: Message
 
 
-class _Asked(msgspec.Struct, frozen=True, gc=False):
+class _InFlight(msgspec.Struct, frozen=True, gc=False):
     correlation_id: int
     api_key: int
     version: int
@@ -201,7 +200,7 @@ class _Asked(msgspec.Struct, frozen=True, gc=False):
 class ClientConnection:
     """A client's side of one connection."""
 
-    __slots__ = ("_asked", "_client_id", "_next_id", "_reader", "get_buffer")
+    __slots__ = ("_client_id", "_in_flight", "_next_id", "_reader", "get_buffer")
 
     def __init__(
         self,
@@ -213,27 +212,27 @@ class ClientConnection:
         self._client_id = client_id
         self._reader = FrameReader(frame_bytes_max, scratch)
         self.get_buffer = self._reader.get_buffer
-        self._asked: deque[_Asked] = deque()
+        self._in_flight: deque[_InFlight] = deque()
         self._next_id = first_correlation_id
 
     @property
     def in_flight(self) -> int:
-        """Requests whose replies have not come yet."""
-        return len(self._asked)
+        """The number of requests without a reply."""
+        return len(self._in_flight)
 
     def send(self, message: Message, version: int) -> tuple[int, list[Buffer]]:
         """The correlation id and the frame to send. Produce with acks=0 gets no reply.
 
         Raises `EncodeError`, and `LocalProtocolError` when too many requests are unanswered.
         """
-        if len(self._asked) >= KAFKA_IN_FLIGHT_MAX:
+        if len(self._in_flight) >= KAFKA_IN_FLIGHT_MAX:
             raise LocalProtocolError(f"{KAFKA_IN_FLIGHT_MAX} requests are unanswered")
         correlation_id = self._next_id
         frame = codec.encode_request(message, version, correlation_id, self._client_id)
         self._next_id = (correlation_id + 1) & 0x7FFFFFFF
         if not (isinstance(message, ProduceRequest) and message.acks == 0):
             api_key = notation.message(type(message).__name__).api_key
-            self._asked.append(_Asked(correlation_id, api_key, version))
+            self._in_flight.append(_InFlight(correlation_id, api_key, version))
         return correlation_id, frame
 
     def buffer_updated(self, count: int) -> list[Reply]:
@@ -247,25 +246,25 @@ class ClientConnection:
         if len(frame) < _CORRELATION_ID.size:
             raise DecodeError(f"response of {len(frame)} bytes is shorter than a header")
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
-        if not self._asked:
+        if not self._in_flight:
             raise RemoteProtocolError(f"response {correlation_id} answers no request")
-        asked = self._asked.popleft()
-        if correlation_id != asked.correlation_id:
+        sent = self._in_flight.popleft()
+        if correlation_id != sent.correlation_id:
             raise RemoteProtocolError(
-                f"response {correlation_id} came where {asked.correlation_id} was due"
+                f"response {correlation_id} came where {sent.correlation_id} was due"
             )
-        message = self._decode(asked, frame)
-        return Reply(correlation_id, asked.api_key, asked.version, message)
+        message = self._decode(sent, frame)
+        return Reply(correlation_id, sent.api_key, sent.version, message)
 
     @staticmethod
-    def _decode(asked: _Asked, frame: bytearray) -> Message:
-        position, version = _CORRELATION_ID.size, asked.version
-        if asked.api_key == ApiKey.API_VERSIONS:
+    def _decode(sent: _InFlight, frame: bytearray) -> Message:
+        position, version = _CORRELATION_ID.size, sent.version
+        if sent.api_key == ApiKey.API_VERSIONS:
             if _starts_with_unsupported_version(frame, position):
                 version = 0
-        elif _FLEXIBLE_HEADERS[asked.api_key << 16 | version]:
+        elif _FLEXIBLE_HEADERS[sent.api_key << 16 | version]:
             position = _after_tags(frame, position)
-        return codec.decode_response(asked.api_key, version, frame, position)
+        return codec.decode_response(sent.api_key, version, frame, position)
 
 
 def _starts_with_unsupported_version(frame: bytearray, position: int) -> bool:

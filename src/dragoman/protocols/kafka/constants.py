@@ -97,8 +97,8 @@ ADVERTISED_VERSIONS: Final[dict[ApiKey, Versions]] = ACCEPTED_VERSIONS | {
 }
 
 
-#: Served to clients that ask unbidden, and not listed, as by a Kafka broker that has no receiver of
-#: telemetry: clients that find them listed ask, and would push what nobody wants.
+#: Served but not listed, as by a Kafka broker that has no receiver of telemetry: clients that find
+#: these requests listed would push metrics that are not collected.
 UNLISTED_KEYS: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
 
@@ -108,5 +108,5 @@ def is_accepted(api_key: int, version: int) -> bool:
     return versions is not None and versions[0] <= version <= versions[1]
 
 
-# Plain integers and tuples: this is asked once per request.
+# Plain integers and tuples, because every request looks its version up.
 _ACCEPTED: Final = {int(key): (value.low, value.high) for key, value in ACCEPTED_VERSIONS.items()}

@@ -1,8 +1,8 @@
 """Reads the notation of `schema.py` into message specifications.
 
-A specification is parsed when it is first asked for, so that starting the broker costs one pass
-over the table's lines. Version ranges of nested fields are intersected with those of everything
-around them: after parsing, a field's range is the set of message versions that have it on the wire.
+A specification is parsed when it is first used, so that starting the broker costs one pass over the
+table's lines. Version ranges of nested fields are intersected with those of everything around them:
+after parsing, a field's range is the set of message versions that have it on the wire.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 
 Integers are big-endian, names end with a zero byte.
 
-A slice of bytes may reach beyond their end and is then short, without taking memory; so it is
-enough that every message ends exactly where its bytes do.
+A slice that reaches beyond the end of the bytes is shorter and takes no memory, so it is enough to
+check that every message ends exactly where its bytes do.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _Read: TypeAlias = Callable[[bytes, int, int], tuple[m.Message, int]]
 
 
 class Decoder:
-    """Knows whether it is inside a streamed block: one for each stream of messages."""
+    """Decodes one stream of messages; it keeps whether the stream is inside a streamed block."""
 
     def __init__(self, version: int) -> None:
         self._reads = {
@@ -167,7 +167,7 @@ def _relation(data: bytes, position: int, xid: int) -> tuple[m.Message, int]:
         oid, modifier = _COLUMN.unpack_from(data, position)
         position += _COLUMN.size
         columns.append(m.Column(column, oid, modifier, bool(flags & 1)))
-    # The server's own name for pg_catalog is nothing.
+    # The server sends an empty name for pg_catalog.
     schema = schema or "pg_catalog"
     return m.Relation(xid, number, schema, name, identity, tuple(columns)), position
 
@@ -261,7 +261,7 @@ def _rollback_prepared(data: bytes, position: int, _: int) -> tuple[m.Message, i
     return m.RollbackPrepared(before, end_lsn, prepared + EPOCH_US, time + EPOCH_US, xid, gid), end
 
 
-#: First byte → the version of the protocol that brought it, and how its fields are read.
+#: First byte → the first version of the protocol that has the message, and its reader.
 _READS: Final[dict[str, tuple[int, _Read]]] = {
     "B": (1, _begin),
     "C": (1, _commit),

@@ -1,4 +1,4 @@
-"""Rows of COPY in text format, which has the same text for a value as `pgoutput`."""
+"""Rows of COPY in text format. The text of a value is the same as in `pgoutput`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ESCAPED: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\
 
 
 def decode_line(line: bytes, count: int) -> Row:
-    """The columns of one row, which is `line` with or without its end. Raises `DecodeError`."""
+    """The columns of a row; `line` may end with a newline. Raises `DecodeError`."""
     if line.endswith(b"\n"):
         line = line[:-1]
     if not count and not line:

@@ -16,13 +16,13 @@ class Unchanged(enum.Enum):
     UNCHANGED = "unchanged"
 
 
-#: A large value that an update did not touch: the server has not read it, so it is not known here.
+#: A large value that an update did not change: the server does not send it.
 UNCHANGED: Final = Unchanged.UNCHANGED
 Row: TypeAlias = list[bytes | Unchanged | None]
 
 
 class Identity(enum.StrEnum):
-    """What the server writes about the old row of an update or delete."""
+    """Which columns of the old row the WAL has for an update or delete (REPLICA IDENTITY)."""
 
     DEFAULT = "d"
     NOTHING = "n"
@@ -31,11 +31,11 @@ class Identity(enum.StrEnum):
 
 
 class _Message(msgspec.Struct, frozen=True):
-    """Built by position: there is one for every row."""
+    """Fields are positional, because a message is built for every row."""
 
 
 class Begin(_Message, frozen=True):
-    #: Where the transaction's commit is: `Commit.lsn`.
+    #: The LSN of the transaction's commit, which is `Commit.lsn`.
     final_lsn: int
     time_us: int
     xid: int
@@ -43,13 +43,13 @@ class Begin(_Message, frozen=True):
 
 class Commit(_Message, frozen=True):
     lsn: int
-    #: Where the next transaction may begin; what is confirmed when all of this one is kept.
+    #: The LSN after the transaction; it is confirmed when the whole transaction is durable.
     end_lsn: int
     time_us: int
 
 
 class Origin(_Message, frozen=True):
-    """The transaction came from another server, which has it at `lsn`."""
+    """The transaction was replicated from another server, where its LSN is `lsn`."""
 
     lsn: int
     name: str
@@ -60,12 +60,12 @@ class Column(_Message, frozen=True):
     type_oid: int
     #: Modifier of the type, such as a length; -1 for none.
     modifier: int = -1
-    #: Whether it is part of the replica identity.
+    #: Whether the column is part of the replica identity.
     is_key: bool = False
 
 
 class Relation(_Message, frozen=True):
-    """How a table looks from here on."""
+    """The columns of a table, for the messages that follow."""
 
     xid: int
     id: int
@@ -94,7 +94,7 @@ class Update(_Message, frozen=True, gc=False):
     xid: int
     relation_id: int
     new: Row
-    #: Whole with identity FULL; otherwise only when the key has changed, and only the key.
+    #: The whole old row with identity FULL; otherwise its key, and only when that has changed.
     old: Row | None
     is_old_whole: bool
 
@@ -102,7 +102,7 @@ class Update(_Message, frozen=True, gc=False):
 class Delete(_Message, frozen=True, gc=False):
     xid: int
     relation_id: int
-    #: Columns outside the key are NULL unless the row is whole.
+    #: With another identity than FULL, columns outside the key are NULL.
     old: Row
     is_old_whole: bool
 
@@ -115,7 +115,7 @@ class Truncate(_Message, frozen=True):
 
 
 class LogicalMessage(_Message, frozen=True):
-    """From `pg_logical_emit_message`."""
+    """A message of `pg_logical_emit_message`."""
 
     xid: int
     is_transactional: bool
@@ -125,7 +125,7 @@ class LogicalMessage(_Message, frozen=True):
 
 
 class StreamStart(_Message, frozen=True):
-    """What follows up to `StreamStop` belongs to transactions that are still under way."""
+    """Messages up to `StreamStop` belong to a transaction that has not ended."""
 
     xid: int
     is_first: bool
@@ -143,9 +143,9 @@ class StreamCommit(_Message, frozen=True):
 
 class StreamAbort(_Message, frozen=True):
     xid: int
-    #: The same as `xid` when all of it is undone.
+    #: The subtransaction that is undone; `xid` when it is the whole transaction.
     sub_xid: int
-    #: 0 unless the server was asked for parallel streaming.
+    #: 0 unless the session uses parallel streaming.
     lsn: int = 0
     time_us: int = 0
 
@@ -175,7 +175,7 @@ class CommitPrepared(_Message, frozen=True):
 
 
 class RollbackPrepared(_Message, frozen=True):
-    #: Where the prepared transaction had ended.
+    #: The LSN at which the prepared transaction ended.
     prepare_end_lsn: int
     end_lsn: int
     prepare_time_us: int

@@ -1,4 +1,4 @@
-"""What travels inside COPY BOTH once replication has started, and how log positions are written.
+"""Messages inside COPY BOTH while a slot is streamed, and the notation of LSNs.
 
 server   'w' | start u64 | end of log u64 | time i64 | message of pgoutput |
          'k' | end of log u64 | time i64 | reply u8 |
@@ -19,13 +19,13 @@ from dragoman.types import Lsn
 _WAL_DATA: Final = Struct(">BQQq")
 _KEEPALIVE: Final = Struct(">BQqB")
 _STATUS: Final = Struct(">BQQQqB")
-#: Where the message begins in a frame of `WalData`: `Decoder.decode(frame, MESSAGE_START)`.
+#: Offset of the message in a frame of `WalData`: `Decoder.decode(frame, MESSAGE_START)`.
 MESSAGE_START: Final = _WAL_DATA.size
 _IS_WAL_DATA, _IS_KEEPALIVE, _IS_STATUS = b"wkr"
 
 
 class WalData(msgspec.Struct, frozen=True, gc=False):
-    """A message follows, at `MESSAGE_START` of the same bytes."""
+    """Header of a frame whose message begins at `MESSAGE_START`."""
 
     lsn: int
     wal_end: int
@@ -35,7 +35,7 @@ class WalData(msgspec.Struct, frozen=True, gc=False):
 class Keepalive(msgspec.Struct, frozen=True, gc=False):
     wal_end: int
     time_us: int
-    #: The server closes the connection unless it hears something soon.
+    #: The server expects a status at once, and closes the connection without one.
     wants_reply: bool
 
 
@@ -52,14 +52,14 @@ def decode_frame(data: bytes) -> WalData | Keepalive:
 
 
 def encode_status(flushed: Lsn, now_us: int, *, wants_reply: bool = False) -> bytes:
-    """Everything before `flushed` is kept: the server may forget it."""
+    """A status update: WAL before `flushed` is durable here, and the server may recycle it."""
     return _STATUS.pack(
         _IS_STATUS, flushed, flushed, flushed, now_us - EPOCH_US, 1 if wants_reply else 0
     )
 
 
 def parse_lsn(text: str) -> Lsn:
-    """From PostgreSQL's notation, such as `16/B374D848`. Raises `DecodeError`."""
+    """An LSN in PostgreSQL's notation, such as `16/B374D848`. Raises `DecodeError`."""
     high, slash, low = text.partition("/")
     try:
         if slash and 1 <= len(high) <= 8 and 1 <= len(low) <= 8 and (high + low).isalnum():

@@ -1,6 +1,6 @@
-"""Which type a column has: numbers of the built-in ones, and what a database says of its own.
+"""Types of columns: OIDs of the built-in ones, and what the catalogue says of a database's own.
 
-A domain counts as the type it is made of. What is not known here is text.
+A domain counts as its base type. A type that is not known here is text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from dragoman.protocols.postgres.messages import Relation, Type
 
-#: Name → its number, and the number of its array.
+#: Name → OID of the type, and OID of its array.
 _BUILT_IN: Final = {
     "bool": (16, 1000),
     "bytea": (17, 1001),
@@ -76,9 +76,9 @@ _BY_NAME: Final = {
     **{name: oid for name, (oid, _) in _BUILT_IN.items()},
     **{f"_{name}": array for name, (_, array) in _BUILT_IN.items()},
 }
-#: Numbers below are PostgreSQL's own, the same in every database.
+#: OIDs below belong to PostgreSQL itself and are the same in every database.
 FIRST_OWN_OID: Final = 16384
-#: What `Types.learn` takes: number, of a domain the type it is made of, of an array its elements'.
+#: Rows for `Types.learn`: OID, base type of a domain, element type of an array.
 TYPES_QUERY: Final = f"""
 SELECT oid::int8, CASE WHEN typtype = 'd' THEN typbasetype ELSE 0 END::int8,
   CASE WHEN typtype = 'b' AND typcategory = 'A' THEN typelem ELSE 0 END::int8
@@ -89,7 +89,7 @@ _DOMAINS_DEEP_MAX = 32
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """`name` is that of a built-in type, empty for any other; of an array, its elements'."""
+    """`name` is empty unless the type, or the element type of an array, is built in."""
 
     name: str
     is_array: bool = False
@@ -111,13 +111,13 @@ class Types:
                 self._elements[oid] = element
 
     def learn_message(self, message: Type) -> None:
-        """For a domain the server names the type that it is made of."""
+        """Learn from a `Type` message, which names the base type of a domain."""
         base = _BY_NAME.get(message.name) if message.schema == "pg_catalog" else None
         if base is not None:
             self._bases[message.oid] = base
 
     def unknown(self, relation: Relation) -> tuple[int, ...]:
-        """Types of its columns about which only the database's catalogue can say more."""
+        """Types of the table's columns that have to be looked up in the catalogue."""
         oids = {column.type_oid for column in relation.columns}
         return tuple(sorted(oid for oid in oids - self._learnt if oid >= FIRST_OWN_OID))
 
@@ -129,7 +129,7 @@ class Types:
         return Kind(_NAMES.get(self._base(element), ""), is_array=True)
 
     def name(self, oid: int) -> str:
-        """For people to read; empty when it is not built in."""
+        """The name for display; empty when the type is not built in."""
         kind = self.kind(oid)
         return kind.name + "[]" if kind.is_array else kind.name
 

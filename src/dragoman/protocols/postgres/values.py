@@ -1,7 +1,7 @@
-"""The text of a value to JSON, without loss: numbers that JSON's readers may round are strings.
+"""PostgreSQL's text of a value to JSON, without loss: numbers that readers may round are strings.
 
 A form is chosen once for each column. It is a function from PostgreSQL's text to JSON and, where
-that pays, the same as an expression, from which the encoder of a whole row is made.
+it is faster, also a Python expression, from which the encoder of a whole row is compiled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _to_json: Final = msgspec.json.Encoder().encode
 
 class Form(msgspec.Struct, frozen=True):
     to_json: ToJson
-    #: Over `{0}`, the text, with the names of `INLINED`; empty: `to_json` is called.
+    #: A Python expression of `{0}`, the text, and the names in `INLINED`; empty: call `to_json`.
     expression: str = ""
 
 
@@ -35,17 +35,17 @@ def string(text: bytes) -> bytes:
     try:
         return _to_json(text.decode())
     except UnicodeDecodeError:
-        # A database in SQL_ASCII checks nothing.
+        # A database in SQL_ASCII does not check that texts are UTF-8.
         return _to_json(text.decode("utf-8", "backslashreplace"))
 
 
 def quoted(text: bytes) -> bytes:
-    """Of values that have nothing to escape in them."""
+    """The JSON of values that need no escapes."""
     return b'"%b"' % text
 
 
 def unchanged(text: bytes) -> bytes:
-    """Of values whose text is JSON."""
+    """The JSON of values whose text is JSON already."""
     return text
 
 
@@ -54,7 +54,7 @@ def _bytea(text: bytes) -> bytes:
 
 
 def bytes_of(text: bytes) -> bytes:
-    """Of `bytea`, in the hexadecimal form."""
+    """The JSON of `bytea` in hexadecimal format."""
     try:
         if text.startswith(b"\\x"):
             return unhexlify(text[2:])
@@ -81,10 +81,10 @@ def _timetz(text: bytes) -> bytes:
 
 BOOLEANS: Final = {b"t": b"true", b"f": b"false"}
 NOT_NUMBERS: Final = frozenset((b"NaN", b"Infinity", b"-Infinity"))
-#: Names that expressions use.
+#: The names that expressions use.
 INLINED: Final = {"BOOLEANS": BOOLEANS, "NOT_NUMBERS": NOT_NUMBERS, "to_json": _to_json}
 
-#: The expression knows UTF-8 only, and raises for anything else.
+#: The expression decodes UTF-8 only, and raises for other bytes.
 STRING: Final = Form(string, "to_json({0}.decode())")
 QUOTED: Final = Form(quoted, "b'\"' + {0} + b'\"'")
 AS_IT_IS: Final = Form(unchanged, "{0}")
@@ -94,7 +94,7 @@ _TIMESTAMPTZ: Final = Form(
     "b'\"' + {0}.replace(b' ', b'T', 1).replace(b'+00', b'Z', 1) + b'\"'",
 )
 
-#: By the name of the type; whatever is not here is a string.
+#: By name of the type; values of other types are strings.
 _FORMS: Final = {
     "bool": Form(BOOLEANS.__getitem__, "BOOLEANS[{0}]"),
     "int2": AS_IT_IS,
@@ -134,12 +134,12 @@ def _tokens(delimiter: str) -> re.Pattern[bytes]:
 
 
 _COMMA: Final = _tokens(",")
-#: Only boxes have commas of their own.
+#: Only the text of boxes contains commas.
 _SEMICOLON: Final = _tokens(";")
 
 
 def array(to_json: ToJson, name: str = "") -> ToJson:
-    """Arrays in arrays for more dimensions. Bounds that do not begin at 1 are not kept."""
+    """Nested arrays for more dimensions. Lower bounds other than 1 are lost."""
     tokens = _SEMICOLON if name == "box" else _COMMA
     is_simple = _SIMPLE.fullmatch if tokens is _COMMA else _never
 

@@ -49,7 +49,7 @@ def test_every_request_reaches_the_server(client_id: str | None) -> None:
         message = getattr(m, notation.name_of(key, "Request") or "")()
         for version in range(versions.low, versions.high + 1):
             correlation_id, frame = asking.send(message, version)
-            asking._asked.clear()
+            asking._in_flight.clear()
             (request,) = broker.receive_data(codec.join(frame))
             assert (request.api_key, request.version) == (key, version)
             assert (request.correlation_id, request.client_id) == (correlation_id, client_id)

@@ -1,8 +1,8 @@
 """Topics, partitions, configurations and the deletion of records.
 
-Every call is about one thing, so that an error is about that thing. A request that was lost on the
-way is sent again, and then finds its own work done: "exists already" after a lost creation is
-success, as is "does not exist" after a lost deletion.
+Every call names one thing, so that its error is about that thing. A request whose reply was lost is
+sent again, and may find its own work done: "exists already" after a lost creation is success, as is
+"does not exist" after a lost deletion.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _DEFAULT_SOURCES = frozenset((4, 5))
 
 
 class _Lost:
-    """Whether an earlier attempt of the same call may have been carried out."""
+    """Whether an earlier attempt of the same call may have succeeded without a reply."""
 
     def __init__(self) -> None:
         self._is_possible = False
 
     def note(self, error: ClientError) -> bool:
-        """Take in the error of an attempt; whether it merely shows that the work was done."""
+        """Record the error of an attempt; true when it shows that an earlier attempt succeeded."""
         if isinstance(error, TopicExistsError | UnknownTopicError):
             return self._is_possible
         self._is_possible = self._is_possible or error.is_ambiguous
@@ -84,7 +84,7 @@ class TopicCalls(Calls):
         return await self._wait_for_leaders(topic.name, 1)
 
     async def _wait_for_leaders(self, name: str, partition_count: int) -> TopicInfo:
-        """In a cluster, other brokers learn of a change a moment after it was answered."""
+        """Other brokers of a cluster apply a change a moment after the reply to it."""
 
         async def attempt() -> TopicInfo:
             found = (await self._cluster.metadata([name])).topics.get(name)
@@ -141,7 +141,7 @@ class TopicCalls(Calls):
         return await self._wait_for_leaders(topic, count)
 
     async def _owner(self, kind: ResourceType, name: str) -> Broker:
-        """A broker's configuration is known to that broker only, a topic's to all."""
+        """The broker to send to. Only a broker itself knows its configuration; all know topics'."""
         if kind is ResourceType.BROKER and name:
             if not name.isdigit():
                 raise kafka_error(
@@ -174,7 +174,7 @@ class TopicCalls(Calls):
     async def alter_configs(
         self, kind: ResourceType, name: str, changes: Mapping[str, str | None]
     ) -> None:
-        """Change these values and no others; None goes back to the default."""
+        """Change these values and no others; None removes an override."""
         resource = m.IncrementalAlterConfigsRequestResource(
             resource_type=kind,
             resource_name=name,
@@ -259,7 +259,7 @@ def _new_topic(topic: NewTopic) -> m.CreateTopicsRequestTopic:
 
 
 def _deletion_error(name: str, code: int, message: str | None) -> KafkaError:
-    # The controller knows all topics: one that it does not have will not turn up.
+    # The controller knows all topics: a retry would not find this one either.
     is_missing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return kafka_error(code, message, topic=name, retriable=False if is_missing else None)
 

@@ -28,11 +28,11 @@ from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.notation import message as message_spec
 from dragoman.world import Random
 
-#: Newest versions sent where that is not the newest known. Offsets of version 10 name topics by id
-#: only: a reply about topics that were deleted could not be read.
+#: Newest versions to send, where older than the newest known. From version 10 on, replies about
+#: offsets name topics by id only: the names of deleted topics could not be found.
 _CAPS: Final = {ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
 
-#: From these versions on a topic is named by its id, so they need a broker that gave one.
+#: First versions that name topics by id, which old brokers do not assign.
 FIRST_VERSION_WITH_TOPIC_IDS: Final = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13}
 
 
@@ -49,7 +49,7 @@ class ServedVersions:
         self._features = {each.name: each.max_version_level for each in reply.finalized_features}
 
     def level(self, feature: str) -> int:
-        """What the cluster has agreed on; 0 where it has not heard of the feature."""
+        """The finalized level of a feature; 0 when the cluster does not know the feature."""
         return self._features.get(feature, 0)
 
     def has(self, api_key: ApiKey) -> bool:
@@ -77,7 +77,7 @@ class ServedVersions:
 
 
 def newest_api_versions(reply: m.ApiVersionsResponse) -> int:
-    """What to ask ApiVersions with after the first version was refused (KIP-511)."""
+    """The version for a second ApiVersions request, after the first was refused (KIP-511)."""
     for each in reply.api_keys:
         if each.api_key == ApiKey.API_VERSIONS:
             return max(0, min(ACCEPTED_VERSIONS[ApiKey.API_VERSIONS].high, each.max_version))
@@ -90,19 +90,19 @@ def _title(api_key: ApiKey) -> str:
 
 AnyReply = TypeVar("AnyReply", bound=m.Message)
 LaneName: TypeAlias = Literal["control", "fetch"]
-#: A request, or what builds it for the version that was agreed on.
+#: A request, or a function that builds it for the negotiated version.
 Request: TypeAlias = m.Message | Callable[[int], m.Message]
 
-#: KIP-511: what this client calls itself.
+#: The name of this client for KIP-511.
 _SOFTWARE: Final = "dragoman"
 
 
 class RequestOptions(TypedDict, total=False):
     lane: LaneName
-    #: How long the broker may hold the reply back on purpose.
+    #: How long the broker may park the request before it replies.
     wait_s: float
     with_topic_ids: bool
-    #: The version that must not be exceeded.
+    #: The newest version to use.
     newest: int | None
 
 
@@ -120,11 +120,11 @@ class KafkaChannel(Channel[m.Message]):
     ) -> None:
         super().__init__(address, protocol="Kafka", loop=loop, in_flight_max=in_flight_max)
         self._connection = ClientConnection(client_id, KAFKA_CLIENT_REPLY_BYTES_MAX, scratch)
-        #: Nothing, until the versions are negotiated.
+        #: Empty until the versions are negotiated.
         self.served = ServedVersions(self.address, m.ApiVersionsResponse())
 
     async def request(self, message: m.Message, version: int, timeout_s: float) -> m.Message | None:
-        """The reply; None for a produce that asks for none.
+        """The reply; None for a produce with acks=0.
 
         Raises `EncodeError`, `ConnectionLostError`, `RequestTimeoutError`.
         """
@@ -163,7 +163,7 @@ class KafkaChannel(Channel[m.Message]):
 
 
 class _Lane(KeptConnection[KafkaChannel]):
-    """One connection and its remaking."""
+    """One connection, which is opened again when it is lost."""
 
     def __init__(
         self, address: Address, settings: ClientSettings, scratch: Scratch, random: Random
@@ -173,7 +173,7 @@ class _Lane(KeptConnection[KafkaChannel]):
         self._scratch = scratch
 
     def heed_throttle(self, throttle_ms: int) -> None:
-        """KIP-219: a broker answers at once and expects silence for this long."""
+        """KIP-219: the broker has answered at once, and expects no request for this long."""
         if throttle_ms > 0:
             self.rest(min(throttle_ms / 1000, KAFKA_CLIENT_THROTTLE_MAX_S))
 
@@ -230,7 +230,7 @@ class Broker:
     async def ask(
         self, kind: type[AnyReply], request: Request, **options: Unpack[RequestOptions]
     ) -> AnyReply:
-        """Send a request in the newest version that both sides know; its reply."""
+        """Send a request in the newest version that both sides know; returns the reply."""
         reply = await self.send(kind, request, **options)
         assert reply is not None
         return reply
@@ -238,7 +238,7 @@ class Broker:
     async def send(
         self, kind: type[AnyReply], request: Request, **options: Unpack[RequestOptions]
     ) -> AnyReply | None:
-        """The same for requests that may have no reply."""
+        """Like `ask`, for requests that may have no reply; returns None for those."""
         lane = self._lanes[options.get("lane", "control")]
         channel = await lane.connected()
         version = channel.served.pick(

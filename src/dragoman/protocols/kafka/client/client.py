@@ -1,11 +1,11 @@
 """`KafkaClient`: all calls of the raw client behind one object. Those about topics, offsets, groups
-and staged writes are in `admin.py`, `offsets.py`, `groups.py` and `staged_writes.py`.
+and staged writes are in `admin.py`, `fetch.py`, `groups.py` and `staged_writes.py`.
 
     async with KafkaClient("127.0.0.1:9092") as client:
         await client.create_topic(NewTopic(name="orders", partitions=3))
         ...
 
-It belongs to the event loop it was opened on. Calls may run side by side; they share connections.
+It belongs to the event loop on which it was opened. Concurrent calls share connections.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
         return self
 
     async def close(self) -> None:
-        """Close all connections. What waits for a reply gets `ClientClosedError`."""
+        """Close all connections. Calls that wait for a reply raise `ClientClosedError`."""
         self._cluster.close()
         # Sockets are closed in the loop's next turn; afterwards the loop may end.
         await asyncio.sleep(0)
@@ -95,7 +95,7 @@ class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
     # ---- the cluster
 
     async def cluster(self, topics: Sequence[str] | None = None) -> ClusterInfo:
-        """Brokers and topics as they are now. None: all topics, without those in error."""
+        """Current brokers and topics. None: all topics, without those in error."""
 
         async def attempt() -> ClusterInfo:
             return await self._cluster.metadata(topics)
@@ -103,7 +103,7 @@ class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
         return await self._cluster.retry.call(attempt)
 
     async def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
-        """A topic's partitions, as known since a while or asked for. Raises `UnknownTopicError`."""
+        """A topic's partitions, from the cache or a broker. Raises `UnknownTopicError`."""
 
         async def attempt() -> TopicInfo:
             return await self._cluster.topic(name, auto_create=auto_create)
@@ -121,9 +121,9 @@ class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
         max_bytes: int = KAFKA_CLIENT_FETCH_BYTES,
         isolation: Isolation = Isolation.READ_COMMITTED,
     ) -> dict[TopicPartition, Fetched]:
-        """Whole batches of each partition from its offset on; none where nothing is there yet.
+        """Whole batches of each partition from its offset on; none at the end of a partition.
 
-        Each leader is asked once, side by side, and may wait `max_wait_ms` for `min_bytes`;
+        Each leader gets one request, concurrently, and may wait `max_wait_ms` for `min_bytes`;
         `max_bytes` is per leader. Raises the first error of a partition that no retry can cure,
         such as `OffsetRangeError`.
         """
@@ -162,24 +162,24 @@ class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
         return await produce(self._cluster, where, batch, options)
 
     async def new_producer_identity(self) -> ProducerIdentity:
-        """A producer id of one's own, for batches with sequence numbers."""
+        """A new producer id, for batches with sequence numbers."""
         return await new_producer_identity(self._cluster)
 
     # ---- records
 
     def producer(self, options: ProducerOptions | None = None) -> Producer:
-        """For records one by one; close it, or use it with `async with`."""
+        """A producer of single records. Close it, or use it with `async with`."""
         options = options or ProducerOptions()
         return Producer(self._cluster, options, self._clock, self._random)
 
     def transactional_producer(self, options: TransactionOptions) -> TransactionalProducer:
-        """For records that are to become visible together; `initialise` it first."""
+        """A producer whose records become visible together. Call its `initialise` first."""
         return TransactionalProducer(self._cluster, options)
 
     async def produce_records(
         self, topic: str, records: Iterable[NewRecord], options: ProducerOptions | None = None
     ) -> list[RecordPosition]:
-        """Write records and wait for all of them; their positions, in the same order."""
+        """Write records and wait for all of them; returns their positions, in the same order."""
         async with self.producer(options) as producer:
             sent = await producer.send_many(topic, records)
             await producer.flush()

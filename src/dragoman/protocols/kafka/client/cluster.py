@@ -1,10 +1,10 @@
-"""Which broker to ask: addresses, leaders and coordinators, learnt from the brokers themselves.
+"""Addresses, leaders and coordinators of a cluster, from the metadata of its brokers.
 
-Theory of operation. The bootstrap addresses are only a way in: a metadata reply names all brokers,
-and from then on those are used, with the bootstrap addresses as the last resort. The metadata of a
-topic is asked for when the topic is first used, and kept until it is old or until an error shows
-that it is outdated: the retry loop calls `forget` for every error. Many callers may meet the same
-error at once; they wait for one metadata request.
+Theory of operation. The bootstrap addresses are for the first request: a metadata reply names all
+brokers, and from then on those are used, with the bootstrap addresses as the last resort. The
+metadata of a topic is fetched when the topic is first used, and cached until it is old or until an
+error shows that it is outdated: the retry loop calls `forget` for every error. Callers that meet
+the same error at once share one metadata request.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from dragoman.world import Random
 _BuildMetadata: TypeAlias = Callable[[int], m.MetadataRequest]
 _Entry = TypeVar("_Entry")
 _Key = TypeVar("_Key")
-#: What a coordinator may coordinate.
+#: Key types of FindCoordinator.
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 
 
 class Located(msgspec.Struct, frozen=True):
-    """A partition's leader, and what a request to it has to say."""
+    """A partition's leader, and the fields of a request to it."""
 
     broker: Broker
     topic_id: bytes
@@ -76,7 +76,7 @@ class Cluster:
         self, bootstrap: Sequence[Address], settings: ClientSettings, random: Random
     ) -> None:
         self.settings = settings
-        #: The loop that calls run in: an error drops what it shows to be outdated.
+        #: Every error of a call drops the metadata that it shows to be outdated.
         self.retry = Retry(settings.retry_policy, random=random, on_failure=self.forget)
         self._random = random
         self._scratch = Scratch()
@@ -90,7 +90,7 @@ class Cluster:
         self._is_closed = False
 
     async def bootstrap(self) -> None:
-        """Reach one broker and learn of the others. Raises `UnreachableError` after one round."""
+        """Reach one broker and fetch metadata. Raises `UnreachableError` after one round."""
         await self.metadata([])
 
     def close(self) -> None:
@@ -103,21 +103,21 @@ class Cluster:
     async def metadata(
         self, topics: Sequence[str] | None, *, auto_create: bool = False
     ) -> ClusterInfo:
-        """Ask now, one broker after the other until one answers. None: all topics.
+        """Fetch metadata from the first broker that answers. None: all topics.
 
-        Topics that do not exist are missing from the answer. One that has an error of its own
-        raises it, unless all topics were asked for: then it is left out.
+        Topics that do not exist are missing from the result. The error of a topic is raised,
+        unless all topics were requested: then the topic is left out.
         """
         wanted = None if topics is None else list(dict.fromkeys(topics))
 
         def build(version: int) -> m.MetadataRequest:
             if wanted is None:
-                # Version 0 has no null list; an empty one means all topics there.
+                # Version 0 has no null list: an empty one means all topics.
                 return m.MetadataRequest(topics=[] if version == 0 else None)
             if version == 0 and not wanted:
                 raise UnsupportedRequestError("the broker is older than Kafka 0.10")
             named = [m.MetadataRequestTopic(name=name) for name in wanted]
-            # Before version 4 there is no such flag, and no way to prevent the creation.
+            # Before version 4 there is no such flag, and the creation cannot be prevented.
             flag = auto_create or version < 4
             return m.MetadataRequest(topics=named, allow_auto_topic_creation=flag)
 
@@ -138,7 +138,7 @@ class Cluster:
         )
 
     def known_topic(self, name: str) -> TopicInfo | None:
-        """The topic, if it is known and not too old."""
+        """The topic, if its metadata is cached and not too old."""
         known = self._topics.get(name)
         if known is None:
             return None
@@ -146,12 +146,12 @@ class Cluster:
         return known.topic if age_s < self.settings.metadata_age_max_s else None
 
     async def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
-        """The topic as it is known, or asked for. Raises `UnknownTopicError`, not retriable."""
+        """The topic, from the cache or a broker. Raises `UnknownTopicError`, not retriable."""
         known = self.known_topic(name)
         if known is not None:
             return known
         async with self._learning:
-            # Another caller may have asked while this one waited.
+            # Another caller may have fetched it while this one waited.
             known = self.known_topic(name)
             if known is not None:
                 return known
@@ -165,21 +165,21 @@ class Cluster:
         raise _no_topic(name)
 
     def forget(self, error: ClientError) -> None:
-        """Drop what an error shows to be wrong, so that it is asked for again."""
+        """Drop the metadata that an error shows to be outdated; the next call fetches it again."""
         if isinstance(error, KafkaError):
             if error.topic is not None:
                 self._topics.pop(error.topic, None)
             if error.group is not None:
                 self._coordinators.pop((GROUP_KEY, error.group), None)
             elif isinstance(error, CoordinatorError):
-                # Of a transaction. There are few, and they are found again quickly.
+                # Of a transaction. A client has few coordinators, and they are found again quickly.
                 self._coordinators.clear()
         if error.is_ambiguous or not isinstance(error, KafkaError):
-            # A broker is gone, and with it perhaps the leadership of anything.
+            # The broker may be down, and its partitions may have other leaders.
             self._topics.clear()
             self._coordinators.clear()
 
-    # ---- who to ask
+    # ---- leaders and coordinators
 
     async def leader(self, where: TopicPartition, *, auto_create: bool = False) -> Located:
         """Raises `UnknownTopicError`, and `LeadershipError` while there is no leader."""
@@ -200,7 +200,7 @@ class Cluster:
         return Located(self._node(info.leader_id), topic.topic_id, info.leader_epoch)
 
     async def coordinator(self, name: str, kind: int = GROUP_KEY) -> Broker:
-        """Who coordinates a group or, with `TRANSACTION_KEY`, a transactional id."""
+        """The coordinator of a group or, with `TRANSACTION_KEY`, of a transactional id."""
         node_id = self._coordinators.get((kind, name))
         if node_id is None or node_id not in self._addresses:
             node_id = await self._find_coordinator(name, kind)
@@ -250,7 +250,7 @@ class Cluster:
     # ---- connections
 
     def _in_order(self) -> list[Broker]:
-        """Every broker there is: connected ones first, the bootstrap addresses last."""
+        """Every known broker: connected ones first, the bootstrap addresses last."""
         if self._is_closed:
             raise ClientClosedError("the client is closed")
         known = [self._node(node_id) for node_id in self._addresses]
@@ -294,13 +294,13 @@ class Cluster:
         kept = {Address(each.host, each.port) for each in self._addresses.values()}
         for address in self._brokers.keys() - kept:
             gone = self._brokers.pop(address)
-            # Not the end of what was asked of it: a retry finds out who took over.
+            # A retriable error for its callers: their retries find the new leader.
             gone.close(ConnectionLostError(f"{gone.address} has left the cluster"))
 
     def _learn_topic(
         self, topic: m.MetadataResponseTopic, *, is_asked_for: bool
     ) -> TopicInfo | None:
-        assert topic.name is not None, "only topics asked for by id may lack a name"
+        assert topic.name is not None, "only topics that are requested by id may lack a name"
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._topics.pop(topic.name, None)
             return None
@@ -321,7 +321,7 @@ class Cluster:
 
 
 class Calls:
-    """The base of what the client can be asked: calls to the brokers of a cluster."""
+    """Base of the families of calls: calls to the brokers of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

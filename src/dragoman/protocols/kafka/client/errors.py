@@ -1,4 +1,4 @@
-"""What the client raises: one class for each thing a caller may want to handle.
+"""Errors of the client: one class for each that a caller may want to handle.
 
     ClientError
       UnreachableError          no connection could be made            retriable
@@ -11,9 +11,9 @@
         TopicExistsError        UnknownGroupError    LiveGroupError       AccessDeniedError
         RecordRefusedError      BatchTooLargeError   ProducerFencedError  SequenceError
 
-`retriable` says whether the same call may succeed later. The client retries those by itself until
-the operation's time is up; what reaches the caller is what was left then. After a lost connection
-or a time-out the outcome of the request is unknown (`is_ambiguous`).
+`retriable` says whether the same call may succeed later. The client retries such errors until the
+operation's time is up, and raises the last one then. After a lost connection or a time-out the
+outcome of the request is unknown (`is_ambiguous`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dragoman.protocols.kafka.errors import KNOWN_CODES, RETRIABLE, ErrorCode, e
 class UnsupportedRequestError(ClientError): ...
 
 
-#: Codes of replies that come although the records may have been written.
+#: Error codes of replies that do not exclude that the records were written.
 _AMBIGUOUS: Final = frozenset(
     (
         ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -40,7 +40,7 @@ _AMBIGUOUS: Final = frozenset(
 
 
 class KafkaError(ClientError):
-    """The broker refused. `error_code` is the number on the wire, `name` Kafka's name for it."""
+    """An error code in a reply: its number on the wire, and Kafka's name for it."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class UnknownTopicError(KafkaError): ...
 
 
 class LeadershipError(KafkaError):
-    """The partition's leader is away or elsewhere: the metadata is refreshed before a retry."""
+    """The partition has no leader, or another one: metadata is fetched before a retry."""
 
 
 class CoordinatorError(KafkaError):
-    """The group's coordinator is away or elsewhere: it is looked up again before a retry."""
+    """The group has no coordinator, or another one: it is looked up before a retry."""
 
 
 class OffsetRangeError(KafkaError):
@@ -166,7 +166,7 @@ def kafka_error(
     group: str | None = None,
     retriable: bool | None = None,
 ) -> KafkaError:
-    """The exception for an error code: the most specific class there is."""
+    """The exception for an error code, in its most specific class."""
     kind = _CLASS_OF_CODE.get(error_code, KafkaError)
     return kind(
         error_code, message, topic=topic, partition=partition, group=group, retriable=retriable

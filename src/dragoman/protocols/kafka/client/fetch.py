@@ -1,4 +1,4 @@
-"""Fetch and ListOffsets"""
+"""Whole batches from the leaders of partitions (Fetch), and offsets by time (ListOffsets)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dragoman.protocols.kafka.client.values import (
 )
 from dragoman.protocols.kafka.errors import ErrorCode
 
-#: What a reader can do about records that the broker cannot read.
+#: The advice for records that the broker cannot read.
 _DAMAGED = (
     "the broker's disk is damaged where the next record lies; `dragoman cluster status` names the "
     "offsets: read on behind them, or stop the node and run `dragoman log repair`"
@@ -109,7 +109,7 @@ def _read(
 
 def _result(where: TopicPartition, each: m.FetchResponsePartition) -> Fetched | KafkaError:
     if each.error_code == ErrorCode.CORRUPT_MESSAGE:
-        # The broker's disk is damaged: another try finds the same.
+        # The broker's disk is damaged: a retry finds the same damage.
         return kafka_error(
             each.error_code, _DAMAGED, topic=where.topic, partition=where.partition, retriable=False
         )
@@ -129,12 +129,12 @@ def _result(where: TopicPartition, each: m.FetchResponsePartition) -> Fetched | 
 
 
 def whole_batches_size(records: memoryview) -> int:
-    """Bytes of the batches that are there to their end; a broker may cut off the last one."""
+    """Bytes of the complete batches; a broker may cut off the last one."""
     position, available = 0, len(records)
     while available - position >= BATCH_HEADER_BYTES:
         _, length, _ = WALK.unpack_from(records, position)
         end = position + LENGTH_PREFIX_BYTES + length
-        # A length that makes no sense stays in: the decoder of the batch reports it.
+        # A length that is impossible is kept: the decoder of the batch reports it.
         if length < 0 or end > available:
             return position if length >= 0 else available
         position = end

@@ -1,7 +1,6 @@
-"""Groups seen from outside: committed offsets, listing, description, deletion.
+"""Administration of groups: committed offsets, listing, description, deletion.
 
-Commits here are simple ones: without a member id, which a broker takes only while the group has no
-members.
+Commits carry no member id, so a broker accepts them only while the group has no members.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class GroupCalls(Calls):
     async def committed_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What is committed; partitions without a commit are missing. None: all partitions."""
+        """Committed offsets, without partitions that have none. None: all partitions."""
         wanted = None if partitions is None else _by_topic(partitions)
 
         async def ask(broker: Broker) -> dict[TopicPartition, CommittedOffset]:
@@ -117,7 +116,7 @@ class GroupCalls(Calls):
     async def list_groups(self) -> list[GroupListing]:
         async def attempt() -> list[GroupListing]:
             found: dict[str, GroupListing] = {}
-            # Every broker knows those it coordinates.
+            # A broker lists only the groups that it coordinates.
             for broker in await self._cluster.all_brokers():
                 reply = await broker.ask(m.ListGroupsResponse, m.ListGroupsRequest())
                 if reply.error_code:
@@ -139,7 +138,7 @@ class GroupCalls(Calls):
         async def ask(broker: Broker) -> GroupDetails:
             details = await _describe_classic(broker, group)
             if details is None and (await broker.served()).has(ApiKey.CONSUMER_GROUP_DESCRIBE):
-                # Groups of the newer kind (KIP-848) look dead through the older request.
+                # A consumer group (KIP-848) is dead in the response to the older request.
                 details = await _describe_consumer(broker, group)
             if details is None:
                 raise UnknownGroupError(ErrorCode.GROUP_ID_NOT_FOUND, group=group)
@@ -175,7 +174,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 def _fetch(
     group: str, wanted: Mapping[str, list[int]] | None, version: int
 ) -> m.OffsetFetchRequest:
-    # An offset that a transaction is about to commit counts as not there yet (KIP-447).
+    # An offset whose transaction has not ended is reported as unstable (KIP-447).
     stable = version >= _FIRST_VERSION_WITH_STABLE
     if version >= _FIRST_VERSION_WITH_MANY_GROUPS:
         named = wanted and [
@@ -274,7 +273,7 @@ def _classic_member(member: m.DescribeGroupsResponseMember) -> GroupMember:
 
 
 def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """Partitions of a member; none when its protocol is not the consumers'."""
+    """Partitions of a member; none when its group has another protocol than consumers'."""
     try:
         assignment = codec.decode_versioned(m.ConsumerProtocolAssignment, data)
     except DecodeError:

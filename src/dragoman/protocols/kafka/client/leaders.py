@@ -1,8 +1,8 @@
-"""The spreading of one call over the leaders of its partitions.
+"""One call to the leaders of many partitions.
 
-Every leader is asked for its partitions, side by side. Partitions whose leader failed or refused
-are asked for again, at the leader that is known by then, until each has a result or the operation's
-time is up.
+Every leader gets one request for its partitions, concurrently. Partitions whose leader failed or
+refused are retried at the leader that is known by then, until each has a result or the time of the
+operation is up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Wanted = TypeVar("Wanted")
 
 
 class Part(msgspec.Struct, Generic[Wanted], frozen=True):
-    """What is wanted of one partition, and what a request to its leader has to say."""
+    """What is wanted of one partition, and the fields of a request to its leader."""
 
     wanted: Wanted
     topic_id: bytes
@@ -45,10 +45,10 @@ async def from_leaders(
     *,
     may_retry: Callable[[ClientError], bool] = is_retriable,
 ) -> dict[TopicPartition, Result]:
-    """Ask every leader for its partitions, side by side, until each partition has a result.
+    """Call every leader for its partitions, concurrently, until each partition has a result.
 
     `ask` gets the partitions of one leader and returns a result or an error for each. Raises the
-    first error that is not retriable; what others answered is dropped then.
+    first error that is not retriable, and drops the results of the other partitions.
     """
     results: dict[TopicPartition, Result] = {}
 
@@ -75,7 +75,7 @@ async def from_leaders(
 
 
 def _raise_worst(failed: list[BaseException], cluster: Cluster) -> None:
-    """Errors that no retry can cure come first."""
+    """Raise one of the errors: one that is not retriable, if there is any."""
     errors, failed[:] = list(failed), []
     for error in errors:
         if not isinstance(error, ClientError):

@@ -1,4 +1,13 @@
-"""Produce, and the partition that a keyed record belongs to."""
+"""Produce: whole batches to the leader of a partition, and identities for idempotent producers.
+
+A batch with a producer id and a sequence may be sent again whatever happened: the broker recognises
+it and answers with its first offset. A batch without them is sent again only when the broker is
+known not to have written it. Otherwise the error goes to the caller, which alone can decide between
+losing the batch and duplicating it.
+
+Clients that put the records of a key into one partition have to agree on the partition. The hash is
+murmur2, as in the Java client, librdkafka's `murmur2_random` and kafka-python.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +37,10 @@ _NOTHING_KNOWN = Produced(NO_OFFSET, -1, NO_OFFSET)
 
 class ProduceOptions(msgspec.Struct, frozen=True, kw_only=True):
     acks: Acks = -1
-    #: How long the broker may wait for other replicas.
+    #: How long the leader may wait for other replicas.
     timeout_ms: int = 30_000
     transactional_id: str | None = None
-    #: Let the broker create a topic that does not exist, if it does that at all.
+    #: Whether the broker may create a topic that does not exist.
     auto_create: bool = True
 
 
@@ -44,7 +53,7 @@ async def produce(
     is_repeatable = read_header(batch).producer_id != NO_PRODUCER
 
     def may_retry(error: ClientError) -> bool:
-        # Sent again, the same bytes would be refused again.
+        # The same bytes would be refused again.
         if isinstance(error, RecordRefusedError):
             return False
         return error.retriable and (is_repeatable or not error.is_ambiguous)
@@ -101,7 +110,7 @@ def unanswered(where: TopicPartition) -> KafkaError:
 
 def read_outcome(where: TopicPartition, each: m.ProduceResponsePartition) -> Produced | KafkaError:
     if each.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-        # Written before, too long ago for the broker to know where.
+        # Written before; the broker does not remember the offset any more.
         return _NOTHING_KNOWN
     if each.error_code:
         return kafka_error(
@@ -111,7 +120,7 @@ def read_outcome(where: TopicPartition, each: m.ProduceResponsePartition) -> Pro
 
 
 def _reason(each: m.ProduceResponsePartition) -> str | None:
-    """The broker's words, with those about single records."""
+    """The broker's error text, with the texts for single records."""
     parts = [each.error_message or error_text(each.error_code)]
     parts += (
         f"record {record.batch_index}: {record.batch_index_error_message or 'refused'}"
@@ -121,13 +130,13 @@ def _reason(each: m.ProduceResponsePartition) -> str | None:
 
 
 async def new_producer_identity(cluster: Cluster) -> ProducerIdentity:
-    """A fresh producer id; any broker hands them out."""
+    """A new producer id, from any broker."""
 
     async def attempt() -> ProducerIdentity:
         broker = await cluster.controller()
         reply = await broker.ask(
             m.InitProducerIdResponse,
-            # The time-out means nothing without a transactional id, but brokers check its range.
+            # The time-out has no effect without a transactional id, but brokers check its range.
             m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
         )
         if reply.error_code:

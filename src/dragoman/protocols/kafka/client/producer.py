@@ -1,14 +1,13 @@
-"""Records to batches to brokers, in order, and each once when the broker can tell.
+"""Records to batches to brokers, in order, and exactly once where the producer is idempotent.
 
 Theory of operation. Every partition has a queue: batches that are full, and one that is still open.
-While a batch of the partition is on its way the next one gathers by itself, so there is no linger
-time; with nothing on its way a record leaves in the same turn of the loop. One batch per partition
-is on its way at a time. That keeps the order whatever is retried, and it makes idempotence simple:
-the sequence number moves on when a batch is known to be written, and a batch that failed for good
-ends the identity, because the broker may have counted it or not. The next batch gets a
-fresh identity.
+One batch per partition is in flight at a time, and the next one fills meanwhile, so there is no
+linger time: with nothing in flight, a record leaves in the same loop turn. Retries cannot change
+the order, and idempotence is simple: the sequence number advances when a batch is known to be
+written. After a batch that failed for good it is unknown whether the broker has counted it, so the
+next batch gets a new identity.
 
-    send ──► open batch ──full──► sealed batches ──► on its way (retried) ──► written | failed
+    send ──► open batch ──full──► sealed batches ──► in flight (retried) ──► written | failed
 
 The queues together hold a bounded number of bytes; at the bound `send` waits.
 """
@@ -60,7 +59,7 @@ _NO_IDENTITY = ProducerIdentity(NO_PRODUCER, -1)
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     codec: Codec = Codec.NONE
     acks: Acks = -1
-    #: Needs acks=-1. Without it a retry may double records, so ambiguous failures are not retried.
+    #: Needs acks=-1. Without it ambiguous failures are not retried: a retry may duplicate records.
     idempotent: bool = True
     batch_bytes: int = KAFKA_CLIENT_BATCH_BYTES
     buffer_bytes_max: int = KAFKA_CLIENT_BUFFER_BYTES_MAX
@@ -80,7 +79,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Batch:
-    """Records that travel together, and what became of them."""
+    """Records of one batch, and their outcome."""
 
     __slots__ = ("done", "outcomes", "records", "size")
 
@@ -94,7 +93,7 @@ class _Batch:
 
 
 class Delivery:
-    """A record on its way. Await it for its position, or for the error it met."""
+    """A record that was sent. Await it for the record's position; raises the error instead."""
 
     __slots__ = ("_batch", "_index", "_where")
 
@@ -115,7 +114,7 @@ class Delivery:
 
 
 class _Queue:
-    """What waits for one partition."""
+    """The batches of one partition."""
 
     __slots__ = ("identity", "open", "sealed", "sequence", "task", "where")
 
@@ -150,7 +149,7 @@ class Producer:
         self._clock = clock
         self._random = random
         self._queues: dict[TopicPartition, _Queue] = {}
-        #: Where records of a topic go that have no key; moves on with every full batch.
+        #: Partition of a topic's records without a key; changes with every full batch.
         self._sticky: dict[str, int] = {}
         self._identity: ProducerIdentity | None = None
         self._identifying = asyncio.Lock()
@@ -159,13 +158,13 @@ class Producer:
         self._room.set()
         self._first_error: DragomanError | None = None
         self._is_closed = False
-        #: Records that brokers have acknowledged (with acks=0: that were sent).
+        #: Records that brokers have acknowledged; with acks=0, records that were sent.
         self.written_records = 0
 
     # ---- what callers use
 
     async def send(self, topic: str, record: NewRecord) -> Delivery:
-        """Take a record in; waits only while the producer holds as much as it may.
+        """Add a record to its batch; waits only while the producer's buffer is full.
 
         Raises `UnknownTopicError`, also for a partition that does not exist.
         """
@@ -187,7 +186,7 @@ class Producer:
         return [await self.send(topic, record) for record in records]
 
     async def flush(self) -> None:
-        """Wait until nothing is on its way. Raises the first failure since the last flush."""
+        """Wait until no record is in flight. Raises the first failure since the last flush."""
         while True:
             tasks = [queue.task for queue in self._queues.values() if queue.task is not None]
             if not tasks:
@@ -203,7 +202,7 @@ class Producer:
         return self._first_error is not None
 
     async def close(self) -> None:
-        """Flush, then take nothing more."""
+        """Flush, then refuse further records."""
         self._is_closed = True
         self._room.set()
         try:
@@ -220,7 +219,7 @@ class Producer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # ---- gathering
+    # ---- batches
 
     def _partition(self, info: TopicInfo, record: NewRecord) -> int:
         if record.partition is not None:
@@ -274,7 +273,7 @@ class Producer:
             key=record.key, value=record.value, headers=record.headers, timestamp=timestamp
         )
 
-    # ---- delivering
+    # ---- delivery
 
     async def _drain(self, queue: _Queue) -> None:
         batch: _Batch | None = None
@@ -302,7 +301,7 @@ class Producer:
             batch = queue.take()
 
     async def _deliver(self, queue: _Queue, batch: _Batch, start: int, end: int) -> None:
-        """Send a run of the batch's records and note its outcome."""
+        """Send a run of the batch's records and record its outcome."""
         try:
             offset = await self._produce(queue, batch.records[start:end])
         except BatchTooLargeError as error:

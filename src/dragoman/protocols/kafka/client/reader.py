@@ -1,9 +1,9 @@
 """Records of partitions in order of their offsets, decoded: reading without a group.
 
-One fetch is on its way per leader, so that a quiet broker does not delay a busy one; the next one
-leaves as soon as the last has come back, while its records are being used. What is held in memory
-is therefore bounded by the fetch options, once per leader. Partitions that had data go to the end
-of the line, because a broker fills its reply in the order of the request.
+One fetch per leader is in flight, so that a quiet broker does not delay a busy one. The next fetch
+is sent as soon as the reply arrives, before its records are used. Memory is therefore bounded by
+the fetch options, once per leader. Partitions that had data move to the end of the request, because
+a broker fills its reply in the order of the request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dragoman.protocols.kafka.client.values import (
 
 
 class _Pending(NamedTuple):
-    """A fetch on its way: the leader, when it was known, and the partitions asked for."""
+    """A fetch in flight: its partitions, and the leader if it was known."""
 
     broker: Broker | None
     asked: frozenset[TopicPartition]
@@ -52,16 +52,16 @@ class Reader:
         self._options = options
         self._partition_bytes = partition_bytes
         self._pending: dict[asyncio.Task[dict[TopicPartition, Fetched]], _Pending] = {}
-        #: Partitions that a pending fetch asks for.
+        #: Partitions of the fetches in flight.
         self._asked: set[TopicPartition] = set()
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset of each partition, behind all records that were handed out."""
+        """The next offset of each partition, after all records that were returned."""
         return dict(self._positions)
 
     async def next_records(self) -> list[ConsumedRecord]:
-        """What came next, at least one record; empty when every partition is at its end.
+        """The next records, at least one; empty when every partition is at its end.
 
         Raises `OffsetRangeError` when a position is outside the log, and `DecodeError` for a batch
         that fails its checksum.
@@ -104,7 +104,7 @@ class Reader:
         return end is not None and self._positions[where] >= end
 
     async def _ask(self) -> None:
-        """Start a fetch at every leader that has none on its way."""
+        """Start a fetch at every leader that has none in flight."""
         groups: dict[Broker | None, dict[TopicPartition, FetchFrom]] = {}
         for where, position in list(self._positions.items()):
             if where not in self._asked and not self._is_at_end(where):
@@ -124,7 +124,7 @@ class Reader:
         except ClientError as error:
             if not error.retriable:
                 raise
-            # The fetch looks for the leader too, and has the patience for it.
+            # The fetch looks the leader up, with retries.
             self._cluster.forget(error)
             return None
 
@@ -136,7 +136,7 @@ class Reader:
         return found
 
     def _decode(self, where: TopicPartition, fetched: Fetched) -> list[ConsumedRecord]:
-        # Taken out and put back: last in the order of the next request.
+        # Moved to the end of the next request.
         start = self._positions.pop(where)
         self._positions[where] = start
         try:

@@ -1,9 +1,9 @@
 """Staging and publishing: records that become readable all at once, and only once.
 
-A writer's task attempts each ask for a place of their own, produce whole batches there under the
-identity that comes with it, and note where these went. `publish_staged` then names the pieces that
-make up a batch of the writer, attempts that failed left out. Both are requests of Dragoman's own;
-another broker raises `UnsupportedRequestError`.
+Each task attempt of a writer opens a place of its own, produces whole batches there under the
+identity of the place, and records their offsets. `publish_staged` then names the pieces that make
+up a batch of the writer, without those of failed attempts. Both requests are Dragoman's own; with
+another broker the calls raise `UnsupportedRequestError`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dragoman.protocols.kafka.client.values import ProducerIdentity, TopicPartit
 
 
 class StagingPlace(msgspec.Struct, frozen=True):
-    """Where one attempt stages its batches. Each must carry `identity` and sequences from 0."""
+    """A place for one attempt's batches, which carry `identity` and sequences from 0."""
 
     partition: TopicPartition
     identity: ProducerIdentity
@@ -54,7 +54,7 @@ class StagedBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 class StagingCalls(Calls):
     async def open_staging(self, writer_id: str) -> StagingPlace:
-        """A place for one attempt of a writer."""
+        """Open a place for one attempt of a writer."""
 
         async def attempt() -> StagingPlace:
             broker = await self._cluster.controller()
@@ -71,7 +71,7 @@ class StagingCalls(Calls):
         return await self._cluster.retry.call(attempt)
 
     async def publish_staged(self, batch: StagedBatch) -> bool:
-        """Make a batch readable; whether it had been before, in which case nothing was done.
+        """Make a batch readable. Returns true, and does nothing, when it was readable before.
 
         Repeated until the operation's time is up, which does no harm. Raises `OffsetRangeError`
         when the staged records are gone: the batch has to be staged again.

@@ -10,12 +10,12 @@ transaction is committed or aborted, readers see which, and the next one may beg
 identity that the producer had (KIP-360), so that a producer whose transactional id was taken over
 gets `ProducerFencedError` from it, and never takes the id back.
 
-Two generations of the protocol. Where the cluster has agreed on level 2 of `transaction.version`
-(KIP-890), writing enrols a partition and each transaction has an epoch of its own; elsewhere
-partitions are announced first, and the requests stay below the versions that mean the other.
+The protocol has two generations. From level 2 of `transaction.version` on (KIP-890), writing enrols
+a partition and each transaction has an epoch of its own. Below it partitions are announced first,
+and requests stay below the versions of the second generation.
 
-One write is on its way at a time: one request to each leader, with one batch for each partition.
-What is held is what the caller hands over.
+One write is in flight at a time: one request to each leader, with one batch for each partition.
+The producer holds only the batches of that write.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from dragoman.types import Buffer
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 #: Level of the feature from which writing enrols a partition.
 _IMPLICIT_LEVEL: Final = 2
-#: Newest versions that belong to the older generation.
+#: Newest versions of the first generation.
 _EXPLICIT_PRODUCE: Final = 11
 _EXPLICIT_END: Final = 4
 _FIRST_INIT_WITH_IDENTITY: Final = 3
@@ -62,7 +62,7 @@ BuildBatch: TypeAlias = Callable[[int, int, int], Buffer]
 
 class TransactionOptions(msgspec.Struct, frozen=True, kw_only=True):
     transactional_id: str
-    #: After so long without an end the broker aborts a transaction.
+    #: The broker aborts a transaction that is open for longer.
     transaction_timeout_ms: int = 60_000
     #: How long a leader may wait for other replicas.
     produce_timeout_ms: int = 30_000
@@ -70,7 +70,7 @@ class TransactionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Records for one partition; encoded when it is known who sends them."""
+    """Records for one partition; encoded once the producer's identity is known."""
 
     count: int
     build: BuildBatch
@@ -87,7 +87,7 @@ class TransactionalProducer:
         )
         self._identity: ProducerIdentity | None = None
         self._is_implicit = False
-        #: Whether `initialise` has to come next.
+        #: Whether `initialise` has to be called next.
         self._is_broken = True
         self._sequences: dict[TopicPartition, int] = {}
         self._enrolled: set[TopicPartition] = set()
@@ -95,11 +95,11 @@ class TransactionalProducer:
 
     @property
     def is_open(self) -> bool:
-        """Whether something was written since the last end."""
+        """Whether records were written since the last commit or abort."""
         return self._is_open
 
     async def initialise(self) -> None:
-        """Settle what was under way, and fence every other producer with this transactional id.
+        """Settle the open transaction, and fence every other producer with this transactional id.
 
         Raises `ProducerFencedError` when another one has fenced this one.
         """
@@ -144,7 +144,7 @@ class TransactionalProducer:
         self._is_broken = False
 
     async def write_records(self, records: Mapping[TopicPartition, Sequence[Record]]) -> None:
-        """The same for records that are not encoded yet."""
+        """Like `write`, for records that are not encoded yet."""
         await self.write({where: self.batch(each) for where, each in records.items()})
 
     def batch(self, records: Sequence[Record], codec: Codec | None = None) -> Batch:
@@ -163,7 +163,7 @@ class TransactionalProducer:
         return Batch(len(records), build)
 
     async def commit(self) -> None:
-        """Returns when the commit is decided for ever; readers see it a moment later.
+        """Returns when the commit is durable; readers see the records a moment later.
 
         Raises like `write`. The transaction may be committed then: `initialise` settles it.
         """
@@ -224,7 +224,7 @@ class TransactionalProducer:
             broker = await self._coordinator()
             reply = await broker.ask(m.AddPartitionsToTxnResponse, request)
             raise_first(
-                # What was not tried because of another partition says nothing by itself.
+                # Partitions that were not tried because of another one have no error of their own.
                 kafka_error(part.partition_error_code, topic=topic.name)
                 for topic in reply.results_by_topic_v3_and_below
                 for part in topic.results_by_partition
@@ -289,5 +289,5 @@ class TransactionalProducer:
 
 
 def _may_retry(error: ClientError) -> bool:
-    # Sent again, the same bytes would be refused again.
+    # The same bytes would be refused again.
     return error.retriable and not isinstance(error, RecordRefusedError)

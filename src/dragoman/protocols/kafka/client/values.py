@@ -17,14 +17,14 @@ DEFAULT_PORT = 9092
 class ClientSettings(RetrySettings, frozen=True, kw_only=True):
     """Times are in seconds. A fetch gets its own waiting time on top of `request_timeout_s`.
 
-    Pauses before retries are spread by a fifth.
+    Pauses before retries have a random jitter of a fifth.
     """
 
     client_id: str = "dragoman"
     #: From the start of a connection to the broker's list of versions.
     connect_timeout_s: float = 10.0
     in_flight_max: int = 5
-    #: Metadata older than this is asked for again before it is used.
+    #: Metadata older than this is fetched again before it is used.
     metadata_age_max_s: float = 300.0
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 
-#: Stands for an offset that does not exist or is unknown.
+#: An offset that does not exist or is unknown.
 NO_OFFSET: Final = -1
 
 Acks: TypeAlias = Literal[-1, 0, 1]
@@ -106,8 +106,8 @@ class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True):
 class FetchFrom(msgspec.Struct, frozen=True):
     """Where to read a partition, and how much of it at most.
 
-    The batch that holds `offset` comes whole, so it may begin before `offset` and, as the first
-    one of a reply, be larger than `max_bytes`.
+    The batch that holds `offset` is returned whole: it may begin before `offset` and, as the
+    first one of a reply, be larger than `max_bytes`.
     """
 
     offset: int
@@ -120,14 +120,14 @@ class AbortedTransaction(NamedTuple):
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker has of one partition from an offset on."""
+    """Batches of one partition from an offset on."""
 
-    #: Whole batches, one after the other. A view of the reply: copy what is kept for long.
+    #: Whole batches, one after the other. A view of the reply: copy batches that are kept for long.
     records: memoryview
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    #: Transactions that a reader of committed records has to leave out; empty when reading all.
+    #: Aborted transactions, whose records readers of committed records skip; else empty.
     aborted: tuple[AbortedTransaction, ...]
 
 
@@ -141,7 +141,7 @@ class Produced(msgspec.Struct, frozen=True):
 
 
 class OffsetAt(msgspec.Struct, frozen=True):
-    """An answer of `list_offsets`; the offset is -1 when no record is that young."""
+    """A result of `list_offsets`; the offset is -1 when no record is as new as the time."""
 
     offset: int
     timestamp: int
@@ -186,7 +186,7 @@ class RecordPosition(NamedTuple):
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """-1: the broker's default."""
+    """Counts of -1 stand for the broker's default."""
 
     name: str
     partitions: int = -1

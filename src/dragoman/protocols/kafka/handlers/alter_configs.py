@@ -1,9 +1,9 @@
 """AlterConfigs (33), versions 0 to 2, and IncrementalAlterConfigs (44), versions 0 and 1.
 
-The old request replaces all overrides of a resource, the new one changes single keys; a list may be
-added to or taken from. Topics, brokers and groups can be altered. What is taken from a topic or a
-group falls back to the node's setting, what is taken from a node to what it was started with. As in
-Kafka, a broker takes keys that it does not know, too (`config/dynamic.py`).
+The old request replaces all overrides of a resource. The new one changes single keys, and appends
+to or subtracts from lists. Topics, brokers and groups can be altered. Without an override, a key of
+a topic or a group has the value of the node's setting, and a setting of a node the value with which
+it was started. As in Kafka, a broker accepts keys that it does not know (`config/dynamic.py`).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.authorizer import Operation, Resource
 
-#: Overrides as they are to be, from those that are.
+#: Maps the present overrides to the new ones.
 Alter: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]
-#: What a key is without the override, as text.
+#: The text of a key's value without its override.
 Fallback: TypeAlias = Callable[[str], str]
 
 
 class _Resource(NamedTuple):
     kind: int
     name: str
-    #: From the keys that there are, and what they are without an override.
+    #: Makes the change from the known keys, and their values without an override.
     altered: Callable[[Mapping[str, Key], Fallback], Alter]
 
 
@@ -105,7 +105,7 @@ def _replacement(
 
 
 class _Increments:
-    """Single keys set, removed, or lists changed, over what is there."""
+    """Changes of single keys, applied to the present overrides."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ def _require_distinct(names: list[str]) -> None:
 
 
 class _Alteration:
-    """All resources of one request, each on its own."""
+    """The resources of one request, each altered independently."""
 
     def __init__(self, call: Call, resources: list[_Resource], validate_only: bool) -> None:
         self._call = call
@@ -231,7 +231,7 @@ class _Alteration:
         node_id = node_of(call, resource.name)
 
         def fallback(key: str) -> str:
-            # A node's own changes lie over those for every node.
+            # Below a node's own changes lie those for every node.
             return format_value(broker.node_configs.cluster_wide().value(key))
 
         alter = resource.altered(NODE_KEYS, fallback)

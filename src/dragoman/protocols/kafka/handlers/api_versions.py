@@ -1,9 +1,9 @@
 """What this broker serves: ApiVersions (18), versions 0 to 4, and UpdateFeatures (57), versions 0
 to 2.
 
-Any version of ApiVersions is answered; an unknown one with error 35 in the layout of version 0,
-after which the client asks again. Only requests that have a handler are listed, and not all of
-those: clients switch features on by what they find here.
+Any version of ApiVersions is answered: an unknown one with error 35 in the layout of version 0,
+after which the client retries with a known version. Only requests with a handler are listed, and
+not all of them: clients enable features by the requests that are listed.
 
 UpdateFeatures sets the levels at which clients use optional parts of Kafka. Lowering a level keeps
 new connections from using the newer part; open connections keep using it. An update is applied as
@@ -27,13 +27,13 @@ from dragoman.protocols.kafka.handlers.service import REQUESTS, Core
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.security.authorizer import Operation
 
-#: KIP-511: what a client may call itself.
+#: Names of client software that KIP-511 allows.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-#: What clients switch on by feature level instead of by version: transactions with an epoch each
-#: (KIP-890), and consumer groups (KIP-848). A range that starts at 0 would have to be hidden from
-#: version 3.
+#: Highest levels of features that clients enable by level instead of version: transactions with an
+#: epoch each (KIP-890), and consumer groups (KIP-848). A range from 0 on would have to be hidden
+#: from version 3.
 _LEVELS = {"group.version": 1, "transaction.version": 2}
 _SUPPORTED = [
     m.ApiVersionsResponseSupportedFeature(name=name, min_version=1, max_version=level)
@@ -96,7 +96,7 @@ def handle_unsupported(call: Call) -> None:
     call.reply_raw(encode_api_versions_fallback(call.request.correlation_id, served()))
 
 
-#: First version that answers for the whole request only.
+#: First version with one result for the whole request.
 _ONE_RESULT_SINCE = 2
 
 
@@ -155,7 +155,7 @@ def _updated(
     errors: list[DragomanError | None],
     error: DragomanError | None,
 ) -> m.UpdateFeaturesResponse:
-    """Version 2 has one error for all; before, each feature has its own."""
+    """The response; from version 2 on it has one error, before one for each feature."""
     first = error or next((each for each in errors if each is not None), None)
     if error is not None or (first is not None and call.version >= _ONE_RESULT_SINCE):
         assert first is not None

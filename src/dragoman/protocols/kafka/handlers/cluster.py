@@ -1,5 +1,6 @@
 """FindCoordinator (10), versions 0 to 6, DescribeQuorum (55), versions 0 to 2, and DescribeCluster
-(60), versions 0 to 2: the nodes of the cluster and what they do.
+(60), versions 0 to 2: the nodes of the cluster, their quorum, and the coordinators of groups and
+transactional ids.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
 
 _KINDS = {0: CoordinatorKind.GROUP, 1: CoordinatorKind.TRANSACTION}
-#: First version that asks for several at once.
+#: First version with several keys.
 _BATCHED_SINCE = 4
 _Node: TypeAlias = tuple[int, str, int]
 
@@ -84,7 +85,7 @@ def handle_describe(call: Call) -> None:
         _refuse(call, request, wire_code(error), str(error))
         return
     if request.endpoint_type != _BROKERS:
-        # Controllers are reached over a listener of their own in Kafka; there is none here.
+        # In Kafka controllers have a listener of their own, which does not exist here.
         is_known = request.endpoint_type == _CONTROLLERS
         code = (
             ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE

@@ -62,16 +62,16 @@ TYPES: Final[dict[Kind, int]] = {
     Kind.DOUBLE: 6,
     Kind.LIST: 7,
 }
-#: Of a key that is only kept.
+#: The type of a key that has no effect here and is not one of Kafka's.
 UNKNOWN_TYPE: Final = 0
 _NODE_DIGITS_MAX = 10
-#: What a resource is worth, in items of the queue of long work: it has dozens of keys.
+#: The cost of a resource, which has dozens of keys, in items of the queue of long work.
 _DESCRIBE_ITEMS = 50
 
 
 def handle_describe(call: Call) -> None:
     request = call.decode(m.DescribeConfigsRequest)
-    # Each once, however often it is named.
+    # A resource that is named twice is described once.
     resources = {(each.resource_type, each.resource_name): each for each in request.resources}
     elements = (
         (_describe(call, request, resource), _DESCRIBE_ITEMS) for resource in resources.values()
@@ -133,12 +133,12 @@ def _node_entries(call: Call, node_id: int) -> Iterable[ConfigEntry]:
     else:
         shown = [*describe_node_config(broker.settings), *_derived_entries(call)]
     inert = broker.node_configs.inert_entries(node_id)
-    acting = [_as_it_acts(call, entry) for entry in shown]
+    acting = [_effective(call, entry) for entry in shown]
     return sorted([*acting, *inert], key=lambda entry: entry.key.name)
 
 
-def _as_it_acts(call: Call, entry: ConfigEntry) -> ConfigEntry:
-    """Kafka's clients know no factor of 0; they are shown what a topic would get."""
+def _effective(call: Call, entry: ConfigEntry) -> ConfigEntry:
+    """The entry with the effective replication factor: Kafka's clients know no factor of 0."""
     if entry.key.name != "default.replication.factor":
         return entry
     broker = call.service.broker
@@ -151,7 +151,7 @@ def _as_it_acts(call: Call, entry: ConfigEntry) -> ConfigEntry:
 
 
 def _derived_entries(call: Call) -> list[ConfigEntry]:
-    """What Kafka's tools look for under names that are not settings here."""
+    """Entries for keys that Kafka's tools read and that are not settings here."""
     settings = call.service.broker.settings
     bound = ",".join(f"{each.name}://{each.bind}" for each in settings.listeners)
     host, port = call.service.advertised(call.session.channel)
@@ -163,7 +163,7 @@ def _derived_entries(call: Call) -> list[ConfigEntry]:
             "advertised.listeners",
             Kind.STRING,
             f"kafka://{host}:{port}",
-            "What clients of this connection are told to connect to.",
+            "The address in replies on this connection.",
         ),
     ]
 
@@ -204,7 +204,7 @@ def _config(
 # ---- which resources there are
 
 _EVERY_TYPE = tuple(ResourceType)
-#: Version 0 asks for nothing else.
+#: Version 0 lists only client metrics.
 _CLIENT_METRICS_ONLY = (ResourceType.CLIENT_METRICS,)
 
 
@@ -247,7 +247,7 @@ def _names(call: Call, resource_type: int) -> list[str]:
 
 
 def node_of(call: Call, name: str) -> int:
-    """The node that a broker resource names; the empty name is for all of them."""
+    """The node that a broker resource names; an empty name stands for every node."""
     if not name:
         return EVERY_NODE
     own = call.service.broker.node_id

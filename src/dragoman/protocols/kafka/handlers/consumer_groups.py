@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat (68) and ConsumerGroupDescribe (69), versions 0 and 1: consumer groups.
 
-Version 0 of the heartbeat lets the broker name its members; from version 1 on clients name
-themselves and may subscribe by a pattern. A member of such a group must use versions of
-OffsetCommit and OffsetFetch that can name its epoch.
+In version 0 of the heartbeat the broker assigns member ids; from version 1 on clients choose them,
+and may subscribe with a pattern. A member of a consumer group must use versions of OffsetCommit and
+OffsetFetch that have a field for its epoch.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dragoman.protocols.kafka.handlers.slices import Elements, answer_array
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, MemberId, TopicName
 
-#: First version in which the client names itself.
+#: First version in which the client chooses its member id.
 _OWN_MEMBER_ID_SINCE = 1
-#: First version of OffsetCommit that can name a member epoch.
+#: First version of OffsetCommit with a field for the member epoch.
 _COMMIT_WITH_EPOCH_SINCE = 9
 _CLASSIC_MEMBER = 0
 _CONSUMER_MEMBER = 1
@@ -44,7 +44,7 @@ def handle_heartbeat(call: Call) -> None:
         groups = open_groups(call, request.group_id)
         _require_topics(call, request.subscribed_topic_names or ())
         if call.version >= _OWN_MEMBER_ID_SINCE and not request.member_id:
-            raise InvalidGroupRequest("since version 1 a client names itself")
+            raise InvalidGroupRequest("from version 1 on a client chooses its member id")
     except DragomanError as error:
         reply(error)
         return
@@ -108,7 +108,7 @@ def handle_describe(call: Call) -> None:
     request = call.decode(m.ConsumerGroupDescribeRequest)
 
     def elements() -> Elements:
-        # Each once, however often it is named.
+        # A group that is named twice is described once.
         for group_id in dict.fromkeys(request.group_ids):
             found = _describe(call, GroupId(group_id))
             yield found, 2 + 5 * len(found.members)
@@ -154,7 +154,7 @@ def _member(call: Call, member: ConsumerMemberDescription) -> m.ConsumerGroupDes
 
 
 def _named(call: Call, partitions: Partitions) -> m.ConsumerGroupDescribeResponseAssignment:
-    """Topics that are gone have no name to show any more and are left out, as in Kafka."""
+    """The assignment with topics' names. Deleted topics are left out, as in Kafka."""
     known = call.service.broker.image.topics_by_id
     return m.ConsumerGroupDescribeResponseAssignment(
         topic_partitions=[
@@ -171,7 +171,7 @@ def _named(call: Call, partitions: Partitions) -> m.ConsumerGroupDescribeRespons
 
 
 def check_commit_version(call: Call, group_id: str, member_id: str) -> None:
-    """Raises `EpochlessRequest` for a member that has to name its epoch and cannot."""
+    """Raises `EpochlessRequest` when the member needs an epoch, and the version has none."""
     if call.version >= _COMMIT_WITH_EPOCH_SINCE:
         return
     group = call.service.broker.coordination.groups.table.consumer_group(GroupId(group_id))
@@ -182,7 +182,7 @@ def check_commit_version(call: Call, group_id: str, member_id: str) -> None:
 
 
 def check_fetching_member(call: Call, requested: m.OffsetFetchRequestGroup) -> None:
-    """Raises unless the member, if one is named, is in the epoch it names."""
+    """Raises when the request names a member, and the member's epoch is another."""
     if not requested.member_id and requested.member_epoch < 0:
         return
     groups = call.service.broker.coordination.groups.table

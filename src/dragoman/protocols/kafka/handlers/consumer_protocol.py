@@ -1,7 +1,7 @@
-"""What members of classic Kafka groups send each other, for the coordinator to take part.
+"""Subscriptions and assignments of classic Kafka groups, for groups that change to KIP-848.
 
-A subscription and an assignment are versioned structures inside group requests, opaque to the
-broker unless a group has members of both protocols (KIP-848).
+Both are versioned structures inside group requests. They are opaque to the coordinator unless the
+group has members of both protocols.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class KafkaGroupDialect:
         return [(each.topic, each.partitions) for each in read.assigned_partitions]
 
     def write_assignment(self, metadata: bytes, partitions: NamedPartitions) -> bytes:
-        """The member reads what it writes: its metadata begins with the version it knows."""
+        """Encode an assignment in the version of the member's metadata, which it can read."""
         version = min(int.from_bytes(metadata[:2], "big"), _NEWEST)
         topics = [
             m.ConsumerProtocolAssignmentTopic(topic=name, partitions=list(indexes))

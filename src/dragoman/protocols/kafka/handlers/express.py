@@ -1,14 +1,14 @@
-"""Produce requests like those before them, a whole read at a time.
+"""The fast path of Produce: requests of a shape that was seen before, all of one read together.
 
 A producer's requests to one partition differ in their correlation id and their records only. So the
-first one of a kind takes the ordinary way (`produce.py`) and leaves a *route*: the bytes between
-the two, where they led, and the reply with gaps for the numbers. A later request that begins with
-the bytes of a route needs no decoding, no look-up and no encoding; and all such requests that one
-read brings wait, and are answered, together.
+first one takes the ordinary path (`produce.py`) and leaves a *route*: the bytes between the two,
+the partition that they name, and the reply with gaps for its numbers. A later request that begins
+with the bytes of a route is not decoded, its partition is not looked up, and its reply is not
+encoded. All requests of one read that follow routes wait, and are answered, together.
 
-Routes hold while the metadata stays as it was: any change of topics, leaders, configurations or
-rights drops them. What is refused on this way, or is not exactly of the shape, is left to the
-ordinary way, which also words the errors; so nothing is decided here.
+Routes are valid for one version of the metadata: any change of topics, leaders, configurations or
+access rules drops them. A request that is refused here, or does not match a route exactly, takes
+the ordinary path, which also reports the errors; so nothing is decided here.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from dragoman.protocols.session import Waiting
 from dragoman.replication.replica import Replica
 from dragoman.types import Buffer
 
-#: Key and version together, and the correlation id. What follows belongs to a route.
+#: API key and version together, and the correlation id. The bytes after them belong to a route.
 _HEAD: Final = Struct(">Ii")
 _unpack_size: Final = Struct(">i").unpack_from
 _FLEXIBLE_SINCE: Final = 9
-#: Before this version a reply has no log start offset.
+#: The first version whose replies have a log start offset.
 _FIRST_VERSION: Final = 5
-#: What ends a flexible request: the tagged sections of partition, topic and request, all empty.
+#: The end of a flexible request: the empty tagged sections of partition, topic and request.
 _NO_TAGS: Final = bytes(3)
-#: Stand for the numbers in a reply while its layout is found out.
+#: Placeholders for the numbers in a reply, from which its layout is found.
 _BASE_OFFSET: Final = 0x5B3C_A791_0D6E_F284
 _LOG_START: Final = 0x4D1F_82E6_C03B_5A97
-#: Lengths of prefixes that are tried; a producer with topic names of more lengths starts anew.
+#: The most lengths of prefixes. With more, all routes are dropped and learned again.
 _ENDS_MAX: Final = 16
 
 
@@ -64,12 +64,12 @@ class Line(Protocol):
         ...
 
     def flush(self) -> None:
-        """Send what is done and at the head of the line."""
+        """Send the replies that are ready and at the head of the line."""
         ...
 
 
 class Route:
-    """Where requests that begin like this lead, and how their replies look."""
+    """The partition of requests that begin with `prefix`, and the layout of their replies."""
 
     __slots__ = ("head", "is_flexible", "pack", "parts", "prefix", "records_at", "replica")
 
@@ -77,7 +77,7 @@ class Route:
         self, head: int, prefix: bytes, replica: Replica, is_flexible: bool, reply: bytes
     ) -> None:
         self.head = head
-        #: The bytes from behind the correlation id up to the length of the records.
+        #: The bytes between the correlation id and the length of the records.
         self.prefix = prefix
         self.replica = replica
         self.is_flexible = is_flexible
@@ -89,7 +89,7 @@ class Route:
         self.pack = Struct(f">{size}si{before}sq{between}sq{after}s").pack
 
     def records(self, frame: bytearray) -> memoryview | None:
-        """The records of a request that begins like this; None when the rest is unusual."""
+        """The records of a request with this prefix; None when the rest does not match."""
         at = self.records_at
         try:
             if not self.is_flexible:
@@ -119,14 +119,14 @@ class Run:
         self._session = session
         #: Route, correlation id and offset of each.
         self._taken = taken
-        #: Partitions that failed, with what was committed by then: later, others may have written.
+        #: Partitions that failed, with the high watermark at that time: later it may rise again.
         self._failed: dict[Replica, tuple[DragomanError, int]] = {}
         self._waiting = 0
         self.is_done = False
         self.size = size
 
     def wait(self, ends: dict[Replica, int]) -> None:
-        """Be done when every partition is committed up to its end."""
+        """Become done when every partition is committed up to its end."""
         self._waiting = len(ends)
         for replica, end in ends.items():
             replica.when_committed(end, partial(self._acknowledged, replica))
@@ -165,7 +165,7 @@ class Run:
         return codec.join(_response(route.replica, part, version, correlation_id))
 
     def drop(self) -> None:
-        """The connection is gone; what was appended stays."""
+        """The connection is closed; the appended records stay."""
         self.is_done = True
 
 
@@ -177,13 +177,13 @@ class Express:
     def __init__(self, session: Line) -> None:
         self._session = session
         self._routes: dict[bytes, Route] = {}
-        #: Where the prefixes of the routes end; as many as there are lengths of topic names.
+        #: Ends of the routes' prefixes: one for each length of topic names.
         self._ends: dict[int, None] = {}
         self._last: Route | None = None
         self._metadata_version = -1
 
     def learn(self, request: Request, records: Buffer, replica: Replica) -> None:
-        """Remember a request for one partition that was appended in the ordinary way."""
+        """Make a route of a request for one partition that took the ordinary path."""
         version, frame = request.version, request.frame
         if version < _FIRST_VERSION:
             return
@@ -225,8 +225,8 @@ class Express:
         return None
 
     def take(self, backlog: deque[bytearray]) -> bool:
-        """Append the requests at the head of the backlog that follow a route, and take them out;
-        whether there are any.
+        """Take requests that follow routes from the head of the backlog and append them. Returns
+        whether there were any.
         """
         self._forget_if_outdated()
         route = self._last

@@ -1,17 +1,17 @@
-"""Incremental fetch sessions (KIP-227): what a consumer fetches is said once, then only changes.
+"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, and then changes.
 
     session id, epoch     meaning
     0, -1                 a full request without a session
-    0, 0                  a full request; please keep it as a session
+    0, 0                  a full request, to be kept as a session
     id, n                 the session's partitions with these changes; n counts up, 2^31-1 is
                           followed by 1
     id, -1                close the session; the request is a full one
 
 A reply within a session names only partitions with data, an error, or marks that moved since they
-were last sent. The cache is bounded, in sessions and in partitions; when it is full, the session
-that was used longest ago makes room if it has been idle for a while, and otherwise the newcomer
-gets none. A session that grows beyond what one may have, or beyond the room left, ends: its client
-starts over with a full request.
+were last sent. The cache is bounded, in sessions and in partitions. When it is full, the least
+recently used session is evicted if it was idle for a while; otherwise the request gets no session.
+A session that outgrows its own bound, or the cache's, ends: its client starts over with a full
+request.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _EPOCH_MAX = (1 << 31) - 1
 
 #: Topic name and id (one of them empty), and partition.
 Key: TypeAlias = tuple[str, bytes, int]
-#: High watermark, last stable offset, log start: what a reader was told last.
+#: High watermark, last stable offset and log start, as the client last received them.
 Marks: TypeAlias = tuple[int, int, int]
-#: Keys, and what they stand for.
+#: Keys, and the partitions that they name.
 Found: TypeAlias = tuple[list[Key], list[Wanted]]
 
 
@@ -69,7 +69,7 @@ class FetchSession:
         self.uses_ids = uses_ids
         self.epoch = 1
         self.last_used = now
-        #: In the order in which they are read; those that had data go to the end.
+        #: In the order of reading; partitions that had data move to the end.
         self.partitions: OrderedDict[Key, FetchRequestPartition] = OrderedDict()
         self._marks: dict[Key, Marks] = {}
         #: Partitions as they were found for a principal under the metadata of a version: most
@@ -112,10 +112,10 @@ class FetchSession:
                 self._resolved.pop(key, None)
 
     def has_news(self, key: Key, found: Fetched) -> bool:
-        """Whether the reply must name the partition; remembers what it will say."""
+        """Whether the reply must name the partition. Records the marks that it will contain."""
         marks = (found.high_watermark, found.last_stable_offset, found.log_start_offset)
         is_news = bool(found.size) or found.error is not None or self._marks.get(key) != marks
-        # An error is repeated until it is gone, whatever the marks say.
+        # An error is repeated while it lasts, also when the marks do not change.
         self._marks[key] = marks if found.error is None else (-1, -1, -1)
         if found.size and key in self.partitions:
             self.partitions.move_to_end(key)
@@ -134,7 +134,7 @@ class FetchSessions:
         self._clock = clock
         self._random = random
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
-        #: Of all sessions together.
+        #: The number of partitions of all sessions together.
         self._partitions = 0
 
     def __len__(self) -> int:
@@ -163,7 +163,7 @@ class FetchSessions:
         session.last_used = now = self._clock.monotonic()
         self._sessions.move_to_end(session_id)
         if request.topics or request.forgotten_topics_data:
-            # A busy reader names most of its partitions again each time, with their new offsets.
+            # A busy reader names most of its partitions in every request, with new offsets.
             added = sum(key not in session.partitions for key, _ in requested_partitions(request))
             if len(session.partitions) + added > FETCH_SESSION_PARTITIONS_MAX or (
                 added and not self._make_room(now, added, 0)

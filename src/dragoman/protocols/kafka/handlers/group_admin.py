@@ -1,8 +1,8 @@
 """DescribeGroups (15), ListGroups (16), DeleteGroups (42) and OffsetDelete (47).
 
-Groups of every protocol are listed, as far as this node coordinates them: clients ask every node. A
-group that does not exist is described as dead, without an error before version 6: that is how tools
-ask whether a group is there.
+A node lists the groups that it coordinates, of every protocol; clients list the groups of every
+node. A group that does not exist is described as dead, before version 6 without an error: tools
+find out in this way whether a group exists.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dragoman.protocols.kafka.handlers.slices import Elements, answer_array, gat
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, Partition, TopicName
 
-#: Types of groups that Kafka's clients know. The first has a request of its own; groups of other
-#: protocols are shown as the second.
+#: Types of groups that Kafka's clients know. Consumer groups have a describe request of their own;
+#: groups of other protocols are shown as classic.
 _CONSUMER = "consumer"
 _CLASSIC = "classic"
 #: First version in which a group that does not exist is an error.
@@ -38,7 +38,7 @@ def handle_describe(call: Call) -> None:
     with_operations = request.include_authorized_operations
 
     def elements() -> Elements:
-        # Each once, however often it is named: a group may have megabytes of metadata.
+        # A group that is named twice is described once: it may have megabytes of metadata.
         for group_id in dict.fromkeys(request.groups):
             found = _describe(call, group_id, with_operations)
             yield found, 2 + len(found.members)
@@ -104,8 +104,8 @@ def handle_list(call: Call) -> None:
     except DragomanError as error:
         call.reply(m.ListGroupsResponse(error_code=wire_code(error)))
         return
-    # Kafka's tools write states as in "PreparingRebalance" and types in small letters, people
-    # write both as they please.
+    # Kafka's tools write states as in "PreparingRebalance" and types in lower case; users write
+    # both in any case.
     states = {each.lower() for each in request.states_filter}
     types = {each.lower() for each in request.types_filter}
 

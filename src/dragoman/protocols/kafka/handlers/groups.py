@@ -1,7 +1,7 @@
 """JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14): members of classic groups.
 
-Join and sync wait until the group is ready for them; a connection that is lost meanwhile takes its
-request along.
+Joins and syncs are parked until the group is ready for them. When their connection is lost they are
+abandoned.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, MemberId
 
 OWNER = "kafka"
-#: First version whose clients know that they may be told their member id (KIP-394).
+#: First version whose clients handle MEMBER_ID_REQUIRED (KIP-394).
 _MEMBER_ID_REQUIRED_SINCE = 4
 _SKIP_ASSIGNMENT_SINCE = 9
-#: First version in which no protocol is null instead of the empty string.
+#: First version in which a missing protocol is null instead of the empty string.
 _NULL_PROTOCOL_SINCE = 7
 
 
 def open_groups(call: Call, group_id: str, operation: Operation = Operation.READ) -> Groups:
-    """The groups, if this client may use this one, and here. Raises `BrokerError`."""
+    """The groups that this node coordinates. Raises `BrokerError` when the client may not use the
+    group, and when another node coordinates it.
+    """
     broker = call.service.broker
     check_group_id(group_id)
     call.authorize(operation, Resource.GROUP, group_id)
@@ -47,7 +49,7 @@ def open_groups(call: Call, group_id: str, operation: Operation = Operation.READ
 def _end_wait(
     parked: Parked[Joined] | Parked[Synced], reply: Callable[[DragomanError], None]
 ) -> None:
-    """The group is not done, and the client shall not wait for it."""
+    """Answer a parked request at once, because its client sends no more."""
     parked.abandon()
     reply(RebalanceInProgress("the group was still rebalancing when its client stopped sending"))
 
@@ -90,11 +92,13 @@ def _joined(
     call: Call, request: m.JoinGroupRequest, result: Joined | DragomanError
 ) -> m.JoinGroupResponse:
     if isinstance(result, DragomanError):
-        told = result.member_id if isinstance(result, MemberIdRequired) else request.member_id
+        member_id = request.member_id
+        if isinstance(result, MemberIdRequired):
+            member_id = result.member_id
         return m.JoinGroupResponse(
             error_code=wire_code(result),
             protocol_name=None if call.version >= _NULL_PROTOCOL_SINCE else "",
-            member_id=told,
+            member_id=member_id,
         )
     return m.JoinGroupResponse(
         generation_id=result.generation,

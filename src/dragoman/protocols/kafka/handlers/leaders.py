@@ -57,7 +57,7 @@ def _refused_election(
 ) -> m.ElectLeadersResponse:
     if call.version >= 1:
         return m.ElectLeadersResponse(error_code=wire_code(error))
-    # Version 0 has no error of its own: every partition carries it.
+    # Version 0 has no error field for the request: every partition carries the error.
     wanted = list(_candidates(call, request))
     return _elected(request, wanted, [error] * len(wanted))
 
@@ -70,7 +70,7 @@ def _elected(
     by_topic: dict[str, list[m.ElectLeadersResponsePartition]] = {}
     for (topic, index), error in zip(wanted, results, strict=True):
         code = wire_code(error)
-        # Who asks for all partitions wants to hear of those that changed.
+        # A request for all partitions is answered with those that changed.
         if request.topic_partitions is None and code == ErrorCode.ELECTION_NOT_NEEDED:
             continue
         by_topic.setdefault(topic, []).append(
@@ -107,7 +107,7 @@ async def handle_reassign(call: Call) -> m.AlterPartitionReassignmentsResponse:
     async def move(wanted: tuple[str, m.AlterPartitionReassignmentsRequestPartition]) -> None:
         topic, each = wanted
         partition = partition_of(call, topic, each.partition_index)
-        # No replicas means: forget the move under way.
+        # Without replicas the reassignment in progress is cancelled.
         if each.replicas is None:
             await leadership.cancel_move(partition)
         else:

@@ -1,6 +1,6 @@
 """DescribeLogDirs (35), versions 1 to 5, and AlterReplicaLogDirs (34), versions 1 and 2.
 
-A node has one data directory. Partitions that nobody used since the start are opened to learn their
+A node has one data directory. Partitions that were not used since the start are opened for their
 size, a few per loop turn.
 """
 
@@ -35,7 +35,7 @@ def handle_describe(call: Call) -> None:
 
 
 def _wanted(call: Call, request: m.DescribeLogDirsRequest) -> Iterator[PartitionMetadata]:
-    """All partitions, or those named that exist; each once."""
+    """Every partition, or those that the request names and that exist, without repeats."""
     image = call.service.broker.image
     if request.topics is None:
         for topic in list(image.topics.values()):
@@ -49,7 +49,7 @@ def _wanted(call: Call, request: m.DescribeLogDirsRequest) -> Iterator[Partition
 
 
 class _Sizes:
-    """Gathers the sizes of partitions over as many loop turns as it takes."""
+    """Reads the sizes of partitions over several loop turns, and replies."""
 
     def __init__(self, call: Call, wanted: Iterator[PartitionMetadata]) -> None:
         self._call = call
@@ -123,7 +123,7 @@ def handle_alter(call: Call) -> None:
 
 
 def _move(call: Call, path: str, topic: str, index: int) -> int:
-    """There is nowhere to move to: a partition that is to stay where it is, does."""
+    """A request to move a partition to the only directory succeeds; any other fails."""
     broker = call.service.broker
     try:
         call.authorize_cluster(Operation.ALTER)

@@ -22,7 +22,7 @@ from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import answer
 from dragoman.security.authorizer import Operation, Resource
 
-#: What a look-up by time is worth, in items of the queue of long work.
+#: The cost of a look-up by time, in items of the queue of long work.
 _TIME_LOOK_UP_ITEMS = 100
 _NOT_AVAILABLE_SINCE_VERSION = 5
 _EPOCH_SINCE_VERSION = 4
@@ -32,7 +32,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
-#: First version that knows each special time.
+#: First version of each special time.
 _SINCE = {
     LATEST: 1,
     EARLIEST: 1,

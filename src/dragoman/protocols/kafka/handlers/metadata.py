@@ -1,14 +1,14 @@
 """Metadata (3), versions 0 to 13, and DescribeTopicPartitions (75), version 0: brokers, topics,
-partitions and who leads them.
+partitions and their leaders.
 
-A topic that does not exist is created when the client allows it and the broker is set to, and the
-answer waits until it is usable: clients that create a topic by asking need no second try.
-Many topics are described, and their parts of the reply encoded, over several loop turns.
+A topic that does not exist is created when the request and the broker's settings allow it. The
+reply then waits until the topic has a leader, so that the client needs no retry. Many topics are
+described, and their parts of the reply encoded, over several loop turns.
 
-A node that was fenced stays among the brokers for a while, as one that was killed does in Kafka,
-where its session has to end first. librdkafka (2.16, its issue 5511) gives up a broker that is not
-listed any more. If that one coordinated a group, `send_offsets_to_transaction` waits for it for
-ever, and never asks who coordinates the group now.
+A node that was fenced is listed for a while, as a killed broker is in Kafka until its session
+expires. librdkafka (2.16, its issue 5511) gives up a broker that is not listed any more. If that
+broker coordinated a group, `send_offsets_to_transaction` waits for it for ever, and never looks up
+the new coordinator.
 
 DescribeTopicPartitions returns pages, with topics in the order of their names. When a page is full,
 its cursor names the partition that the next one begins with. There are no eligible leaders outside
@@ -89,7 +89,7 @@ async def _named(call: Call, request: m.MetadataRequest) -> list[Buffer]:
 
 
 def _has_id(topic: m.MetadataRequestTopic) -> bool:
-    """A client that knows the id may leave the name out or, as Java does, empty."""
+    """Whether the topic is named by its id. The name is missing then or, from Java, empty."""
     return topic.topic_id != m.NO_ID
 
 
@@ -161,7 +161,7 @@ def describe(
 
 
 def _response(call: Call, request: m.MetadataRequest) -> m.MetadataResponse:
-    """All but the topics."""
+    """The response without topics."""
     broker = call.service.broker
     return m.MetadataResponse(
         brokers=[
@@ -182,7 +182,7 @@ def handle_pages(call: Call) -> None:
     request = call.decode(m.DescribeTopicPartitionsRequest)
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
-        # The reply has no place for an error of the whole request.
+        # The response has no field for an error of the whole request.
         raise DecodeError(f"cursor at partition {cursor.partition_index}")
     names = sorted({each.name for each in request.topics}) or _visible_names(call)
     page = _Page(call, max(1, min(request.response_partition_limit, DESCRIBED_PARTITIONS_MAX)))
@@ -212,7 +212,7 @@ class _Page:
         self.cursor: m.DescribeTopicPartitionsResponseCursor | None = None
 
     def add(self, name: str, first: int) -> None:
-        """Add a topic from partition `first` on, or as much of it as there is room for."""
+        """Add a topic from partition `first` on, as far as the page has room."""
         if not self._room:
             self._end_at(name, first)
             return

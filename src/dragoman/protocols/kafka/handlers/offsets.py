@@ -1,9 +1,9 @@
 """OffsetCommit (8), versions 2 to 10, and OffsetFetch (9), versions 1 to 10: committed offsets.
 
-Nothing committed is offset -1 without an error, also for a group that does not exist. From version
-10 on topics are named by their ids: what was committed for a deleted topic is not taken for one
-that has its name now. As in Kafka, any offset may be committed and is read back: KafkaJS commits -2
-to begin anew. Consumers, and every other protocol, take a negative one for none.
+A partition without a committed offset has offset -1 and no error, also in a group that does not
+exist. From version 10 on topics are named by their ids: an offset of a deleted topic does not count
+for a new one of the same name. As in Kafka, any offset may be committed and is returned: KafkaJS
+commits -2 to start over. Consumers, and all other protocols, treat a negative offset as none.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, TopicNam
 
 AnyPartition = TypeVar("AnyPartition")
 
-#: First version of both that names topics by id.
+#: First version of both requests that names topics by id.
 _TOPIC_IDS_SINCE = 10
 
 
 def handle_commit(call: Call) -> None:
     request = call.decode(m.OffsetCommitRequest)
     commits: list[OffsetCommit] = []
-    # By the topic's place in the request: an unknown id has no name.
+    # By the topic's index in the request, because an unknown id has no name.
     refused: dict[tuple[int, int], DragomanError] = {}
     for place, requested in enumerate(request.topics):
         topic, error = _topic_of(call, requested.name, requested.topic_id)
@@ -140,7 +140,7 @@ class _Found(NamedTuple):
     error_code: int = 0
 
     def to_message(self, kind: Callable[..., AnyPartition]) -> AnyPartition:
-        """Old and new versions have classes of their own with the same fields."""
+        """The message for old or new versions, which have two classes with the same fields."""
         return kind(
             partition_index=self.partition,
             committed_offset=self.offset,
@@ -156,7 +156,7 @@ def handle_fetch(call: Call) -> None:
 
 
 def _fetch(call: Call, request: m.OffsetFetchRequest) -> Steps[m.Message]:
-    """Versions before 8: one group."""
+    """Versions before 8, which fetch the offsets of one group."""
     topics = request.topics
     wanted = None if topics is None else [(each.name, each.partition_indexes) for each in topics]
     try:
@@ -165,7 +165,7 @@ def _fetch(call: Call, request: m.OffsetFetchRequest) -> Steps[m.Message]:
         code = wire_code(error)
         if call.version >= 2:
             return m.OffsetFetchResponse(error_code=code)
-        # Version 1 has no place for an error of the whole group: each partition carries it.
+        # Version 1 has no error field for the group: each partition carries the error.
         found = [
             (name, [_Found(index, error_code=code) for index in indexes])
             for name, indexes in wanted or ()
@@ -186,7 +186,7 @@ def _fetch_groups(call: Call, request: m.OffsetFetchRequest) -> Steps[m.Message]
     complete: set[str] = set()
     for requested in request.groups:
         if requested.topics is None and requested.group_id in complete:
-            # All of its offsets are in the reply already.
+            # All of the group's offsets are in the reply already.
             continue
         if requested.topics is None:
             complete.add(requested.group_id)
@@ -219,7 +219,7 @@ def _group(
     topics = [
         _found_topic(name, known[name].topic_id if name in known else m.NO_ID, places)
         for name, places in found
-        # A topic that is gone has no id to name it by.
+        # A deleted topic has no id.
         if call.version < _TOPIC_IDS_SINCE or name in known
     ]
     for each in unknown:

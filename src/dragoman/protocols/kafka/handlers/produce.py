@@ -1,8 +1,8 @@
 """Produce (0), versions 3 to 13: append record batches.
 
-One batch per partition. acks=0 has no reply; if such a produce fails, the connection is closed,
-which is the only signal there is. acks=1 and acks=all answer when the records are stable (on one
-node the two are the same; see the durability table in the documentation).
+One batch per partition. A produce with acks=0 has no reply; if it fails, the connection is closed,
+which is the only signal to the client. acks=1 is answered when the records are stable, acks=all
+when they are committed; on a single node both are the same.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def handle(call: Call) -> None:
 
 
 class _Write(NamedTuple):
-    """One partition's batch on its way, and where its reply goes."""
+    """One partition's batch, and the place of its reply."""
 
     replica: Replica
     batch: memoryview
@@ -73,7 +73,7 @@ class _Produce:
         #: Per topic, the partitions' replies in the order of the request.
         self._replies: list[list[ProduceResponsePartition]] = []
         self._waiting = 1
-        #: One partition, and an answer is wanted: later ones like it may take the express.
+        #: Whether it names one partition and has a reply: the express may take later ones like it.
         self._is_usual = (
             request.acks != 0
             and len(request.topic_data) == 1
@@ -121,7 +121,7 @@ class _Produce:
             replies.append(refused_partition(partition.index, error, self._call.version))
 
     def _enrol(self, write: _Write) -> None:
-        """A transactional write goes only to partitions that belong to the transaction."""
+        """Append a transactional batch once its partition belongs to the transaction."""
         transactional_id = self._request.transactional_id
         if transactional_id is None:
             self._refuse(write, InvalidRecord("transactional records need a transactional id"))
@@ -143,7 +143,7 @@ class _Produce:
             if error is None:
                 self._place(write)
             elif isinstance(error, CoordinatorLoading):
-                # As in Kafka: producers know no coordinator on this path, but come back for this.
+                # As in Kafka: producers retry this error, and know no errors of coordinators here.
                 self._refuse(write, NotEnoughReplicas(str(error)))
             else:
                 self._refuse(write, error)

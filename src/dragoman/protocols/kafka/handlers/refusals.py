@@ -1,4 +1,4 @@
-"""Which of Kafka's error codes an exception becomes; no other place turns one into a number."""
+"""Kafka's error code for each exception, the only such table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     DragomanError: ErrorCode.UNKNOWN_SERVER_ERROR,
     UnsupportedVersionError: ErrorCode.UNSUPPORTED_VERSION,
     DecodeError: ErrorCode.INVALID_REQUEST,
-    # Clients retry a storage error for ever without a word; this one their callers get to see.
+    # Clients retry a storage error silently and for ever; they report this one to their callers.
     CorruptionError: ErrorCode.CORRUPT_MESSAGE,
     broker.ReplicaDamaged: ErrorCode.KAFKA_STORAGE_ERROR,
     DiskFullError: ErrorCode.KAFKA_STORAGE_ERROR,
@@ -39,13 +39,13 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     broker.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     broker.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
-    # As Kafka answers a request for too many.
+    # The code of Kafka for too many partitions.
     broker.TooManyPartitions: ErrorCode.POLICY_VIOLATION,
     broker.InvalidReplicationFactor: ErrorCode.INVALID_REPLICATION_FACTOR,
     broker.InvalidReplicaAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     broker.InvalidConfig: ErrorCode.INVALID_CONFIG,
     broker.TopicDeletionDisabled: ErrorCode.TOPIC_DELETION_DISABLED,
-    # A key that may not be changed makes the request wrong, not the value.
+    # The request is invalid, not the value.
     broker.ReadOnlyConfig: ErrorCode.INVALID_REQUEST,
     broker.InvalidQuota: ErrorCode.INVALID_REQUEST,
     broker.InvalidFeatureLevel: ErrorCode.INVALID_UPDATE_VERSION,
@@ -70,14 +70,14 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     broker.InvalidAcks: ErrorCode.INVALID_REQUIRED_ACKS,
     broker.RequestTimedOut: ErrorCode.REQUEST_TIMED_OUT,
-    # Told to come back: the code that every client retries without giving up its state.
+    # Every client retries this code without dropping its state.
     broker.Overloaded: ErrorCode.REQUEST_TIMED_OUT,
     broker.ShuttingDown: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     broker.CoordinatorLoading: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     broker.InvalidGroupId: ErrorCode.INVALID_GROUP_ID,
     broker.GroupNotFound: ErrorCode.GROUP_ID_NOT_FOUND,
     broker.NonEmptyGroup: ErrorCode.NON_EMPTY_GROUP,
-    # To a Kafka client a group of another protocol looks like one with other assignors.
+    # To a Kafka client, a group of another protocol is a group with other assignors.
     broker.ForeignGroup: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     broker.TooManyGroups: ErrorCode.GROUP_MAX_SIZE_REACHED,
     broker.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,
@@ -97,17 +97,16 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.InvalidRegularExpression: ErrorCode.INVALID_REGULAR_EXPRESSION,
     broker.EpochlessRequest: ErrorCode.UNSUPPORTED_VERSION,
     broker.NotCoordinator: ErrorCode.NOT_COORDINATOR,
-    # Among nodes only; clients are told to come back.
+    # Raised between nodes only; clients retry the code.
     broker.Overtaken: ErrorCode.REQUEST_TIMED_OUT,
     broker.CoordinatorNotAvailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     broker.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     broker.InvalidCommitOffset: ErrorCode.INVALID_REQUEST,
     broker.TooManyOffsets: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     broker.GroupSubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
-    # Not for Kafka's clients, who defer nothing.
+    # Kafka's clients cannot cause errors of delayed records, nor those of captures.
     broker.UnknownDeferredRecord: ErrorCode.INVALID_REQUEST,
     broker.LabelsDiffer: ErrorCode.INVALID_REQUEST,
-    # Nor for those who capture nothing.
     broker.UnknownCapture: ErrorCode.INVALID_REQUEST,
     broker.CaptureExists: ErrorCode.INVALID_REQUEST,
     broker.CaptureRefused: ErrorCode.INVALID_REQUEST,
@@ -140,21 +139,21 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
 
 
 def wire_code(error: DragomanError | None) -> ErrorCode:
-    """The number for an error; a class without an entry takes that of its nearest base."""
+    """The code of an error; a class without an entry has the code of its nearest base."""
     if error is None:
         return ErrorCode.NONE
     return next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
 
 
 def wire_text(error: DragomanError | None) -> str | None:
-    """What goes with the number, where a reply has a field for it."""
+    """The error message, for replies that have a field for it."""
     return None if error is None else str(error)
 
 
 def code_for_version(
     error: DragomanError | None, *, knows_fenced: bool, knows_abortable: bool
 ) -> int:
-    """Codes that older clients do not know become those they do."""
+    """The code of an error, or an older one where the client does not know it."""
     if isinstance(error, broker.ProducerFenced) and not knows_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if isinstance(error, broker.TransactionAbortable) and not knows_abortable:
@@ -163,7 +162,7 @@ def code_for_version(
 
 
 def refused_partition(index: int, error: DragomanError, version: int) -> m.ProduceResponsePartition:
-    """What a Produce reply of that version says of a partition whose records were refused."""
+    """The partition of a Produce response of that version when its records were refused."""
     details: list[m.ProduceResponseRecordError] = []
     if isinstance(error, broker.InvalidRecord):
         details = [
@@ -172,7 +171,7 @@ def refused_partition(index: int, error: DragomanError, version: int) -> m.Produ
         ]
     return m.ProduceResponsePartition(
         index=index,
-        # The produce path never knew PRODUCER_FENCED.
+        # Produce responses never have PRODUCER_FENCED.
         error_code=code_for_version(error, knows_fenced=False, knows_abortable=version >= 11),
         base_offset=-1,
         record_errors=details,
@@ -181,8 +180,8 @@ def refused_partition(index: int, error: DragomanError, version: int) -> m.Produ
 
 
 def refusal_of(api_key: int, version: int, error: DragomanError) -> m.Message | None:
-    """A response that refuses the whole request, whatever is in it; None where this version has no
-    place for that.
+    """A response that refuses the whole request; None if the version has no field for an error of
+    the request.
     """
     name = name_of(api_key, "Response")
     assert name is not None, api_key
@@ -193,8 +192,8 @@ def refusal_of(api_key: int, version: int, error: DragomanError) -> m.Message | 
     }
     if "error_code" not in fields:
         return None
-    said: dict[str, object] = {"error_code": wire_code(error)}
+    values: dict[str, object] = {"error_code": wire_code(error)}
     if "error_message" in fields:
-        said["error_message"] = str(error)
+        values["error_message"] = str(error)
     kind: type[m.Message] = getattr(m, name)
-    return kind(**said)
+    return kind(**values)

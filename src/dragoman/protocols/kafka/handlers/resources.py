@@ -13,7 +13,7 @@ from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
 
-#: What Kafka allows; a topic with another name exists for other protocols only.
+#: Names that Kafka allows. Topics with other names are visible to other protocols only.
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -49,10 +49,10 @@ def partition_of(call: Call, topic: str, index: int) -> PartitionMetadata:
     return call.service.broker.image.topics[topic].partitions[index]
 
 
-#: In place of a set of operations that was not asked for.
+#: A set of operations in a response whose request does not ask for it.
 NOT_REQUESTED: Final = -(1 << 31)
 
-#: The bit of each operation.
+#: The bit of each operation in sets of authorized operations.
 _BITS: Final[dict[Operation, int]] = {
     Operation.READ: 3,
     Operation.WRITE: 4,
@@ -71,7 +71,7 @@ def _operations(words: str) -> tuple[Operation, ...]:
     return tuple(map(Operation, words.split()))
 
 
-#: What can be done to a resource of each kind at all.
+#: The operations that exist for each kind of resource.
 _OPERATIONS: Final = {
     Resource.TOPIC: _operations(
         "read write create delete alter describe describe_configs alter_configs"
@@ -85,7 +85,7 @@ _OPERATIONS: Final = {
 
 
 def allowed_operations(call: Call, resource: Resource, name: str) -> int:
-    """All that this client may do to a resource, one bit each (KIP-430)."""
+    """The operations that the principal may do with a resource, one bit each (KIP-430)."""
     return sum(
         1 << _BITS[operation]
         for operation in _OPERATIONS[resource]

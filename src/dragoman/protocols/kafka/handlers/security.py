@@ -47,7 +47,7 @@ def handle_describe_credentials(call: Call) -> None:
 
 def handle_alter_credentials(call: Call) -> None:
     request = call.decode(m.AlterUserScramCredentialsRequest)
-    # What cannot be deleted is not there; what cannot be stored, could not be used either.
+    # There are no credentials to delete, and none can be stored.
     codes = {each.name: ErrorCode.RESOURCE_NOT_FOUND for each in request.deletions}
     codes |= {each.name: ErrorCode.SECURITY_DISABLED for each in request.upsertions}
     call.reply(

@@ -1,4 +1,4 @@
-"""What all Kafka connections of a node share, and the table of requests they may send."""
+"""What the Kafka connections of a listener share, and the table of their requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dragoman.protocols.kafka.handlers.fetch_sessions import FetchSessions
 from dragoman.protocols.service import Address, Service
 from dragoman.world import Clock, Random, Scheduler
 
-#: Module and function of the handler of each request that is served.
+#: The handler of each request that is served, as `module.function`.
 REQUESTS: Final[dict[int, str]] = {
     ApiKey.PRODUCE: "produce.handle",
     ApiKey.FETCH: "fetch.handle",
@@ -92,7 +92,7 @@ REQUESTS: Final[dict[int, str]] = {
 
 
 class Core(service.Core, Protocol):
-    """What this protocol needs of its node."""
+    """The parts of a node that Kafka's handlers use."""
 
     #: Called with each node that the controller has fenced.
     on_fenced: list[Callable[[int], None]]
@@ -166,7 +166,7 @@ class KafkaService(Service[Core]):
             broker.clock,
             broker.random,
         )
-        #: When nodes that are away were fenced, on the monotonic clock.
+        #: When each node was fenced last, on the monotonic clock.
         self._fenced_at: dict[int, float] = {}
         broker.on_fenced.append(self._note_fenced)
 
@@ -176,7 +176,7 @@ class KafkaService(Service[Core]):
     def nodes(
         self, channel: Channel, *, with_lately_fenced: bool = False
     ) -> list[tuple[int, str, int, str | None]]:
-        """Node, host, port and rack of every node that is there, for a client on this channel."""
+        """Id, host, port and rack of nodes that are not fenced, for a client on this channel."""
         image = self.broker.image
         away = image.fenced - self._lately_fenced() if with_lately_fenced else image.fenced
         found: list[tuple[int, str, int, str | None]] = []

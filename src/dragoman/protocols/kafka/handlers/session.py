@@ -1,16 +1,16 @@
 """One Kafka connection: requests in, replies out, strictly in the order of the requests.
 
-Requests are worked on as they come, so a slow one (a parked fetch, a durable produce) does not keep
-the next from starting; but its reply holds back all later ones. The backlog and the line of replies
-are those of `OrderedSession`. Three things are Kafka's own, because its requests are many and
-small, or few and long:
+Requests begin as they arrive: a slow one (a parked fetch, a durable produce) does not keep the next
+from beginning, but its reply holds back all later ones. The backlog and the line of replies are
+those of `OrderedSession`. Three things are Kafka's own, because its requests are many and small, or
+few and long:
 
-- Produce requests like earlier ones do not get a `Call` each: see `express.py`. The backlog is
-  offered to the express first.
-- A loop turn begins a bounded number of requests, and an answer that is worked out in slices
-  (`slices.py`) lets no later request begin.
-- A reply that is at the head of the line is handed to the channel at once, which sends what a turn
-  brings in one piece: a callback at the end of the turn costs more than it saves.
+- Produce requests that repeat the shape of an earlier one have no `Call`: the express takes them
+  from the backlog first (`express.py`).
+- A loop turn begins a bounded number of requests, and no request begins while a reply is computed
+  in slices (`slices.py`).
+- A reply at the head of the line goes to the channel at once. The channel sends all replies of a
+  loop turn in one write, so a callback at the end of the turn would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Call:
         #: The one that the connection had authenticated as when the request began. A connection may
         #: authenticate again (KIP-368), and that does not change what its earlier requests may do.
         self.principal = session.principal
-        #: What this takes of the node's memory budget.
+        #: Bytes of the node's memory budget that the request holds.
         self.size = len(request.frame)
         self.is_done = False
         self._reply: list[Buffer] | None = None
@@ -108,7 +108,7 @@ class Call:
         self.session.worked_on(self)
         self.session.flush()
         if self._reply is not None:
-            # It waits behind an earlier request, and its memory with it.
+            # The reply waits behind an earlier request's, and is charged to the budget meanwhile.
             held = sum(map(len, buffers))
             self.size += held
             self.service.budget.take(held)
@@ -120,20 +120,20 @@ class Call:
         self.session.flush()
 
     def fail(self, error: DragomanError) -> None:
-        """There is no reply to this request that would tell its error: close the connection."""
+        """Close the connection, because no response to this request has a field for the error."""
         self.session.fail(self, error)
 
     def is_wanted(self) -> bool:
-        """Whether the reply is still awaited."""
+        """Whether the client still waits for the reply."""
         return not self.is_done
 
     def on_drop(self, forget: Callable[[], None]) -> None:
-        """What to do when the connection goes before the reply is ready."""
+        """Call `forget` if the connection closes before the reply is ready."""
         self._on_drop = forget
 
     def on_end(self, answer: Callable[[], None]) -> None:
-        """How to answer at once a request that waits for something to happen: its client sends no
-        more, and shall not wait for it.
+        """Call `answer` when the client has closed its half of the connection: a parked request is
+        then answered at once.
         """
         if self.session.channel.is_ended:
             answer()
@@ -159,10 +159,10 @@ Handler: TypeAlias = Callable[[Call], None]
 
 
 def awaited(handler: Callable[[Call], Coroutine[object, None, Message | list[Buffer]]]) -> Handler:
-    """A handler that returns its reply, as a message or encoded, in place of sending it.
+    """The handler that sends what a coroutine returns: a message, or encoded buffers.
 
-    An error that it raises has no place in a reply: it closes the connection. When the connection
-    goes first, the work ends by itself and its reply is dropped.
+    An error that the coroutine raises closes the connection. If the connection closes first, the
+    coroutine runs to its end and its reply is dropped.
     """
 
     @wraps(handler)
@@ -173,7 +173,7 @@ def awaited(handler: Callable[[Call], Coroutine[object, None, Message | list[Buf
 
 
 def reply_with(call: Call, work: Coroutine[object, None, Message | list[Buffer]]) -> None:
-    """Reply with what a coroutine returns, as `awaited` does."""
+    """Reply with what a coroutine returns; see `awaited`."""
     start(work).then(partial(finish, call))
 
 
@@ -200,7 +200,7 @@ class KafkaSession(OrderedSession[KafkaService]):
         self._connection = ServerConnection(maximum, service.scratch)
         super().__init__(channel, self._connection.reader, service)
         self._express: Express | None = None
-        #: The request whose answer is being worked out in slices.
+        #: The request whose reply is computed in slices.
         self._worked_on: Call | None = None
         #: Whether the backlog waits for the next loop turn.
         self._waits_for_turn = False
@@ -210,7 +210,7 @@ class KafkaSession(OrderedSession[KafkaService]):
             return
         backlog, channel = self._backlog, self.channel
         begun = 0
-        # What was answered so far may be more than the peer takes at once, or takes long.
+        # Replies so far may fill the send buffer, and one may be computed over several turns.
         while backlog and channel.is_writable and self._worked_on is None:
             if channel.is_closing:
                 self._drop_backlog()
@@ -252,8 +252,8 @@ class KafkaSession(OrderedSession[KafkaService]):
             self.fail(call, error)
 
     def fail(self, call: Call, error: DragomanError) -> None:
-        """Close the connection of a request that cannot be answered. One that was too large to be
-        decoded is answered where the protocol can say so.
+        """Close the connection of a request that cannot be answered. A request that is too large to
+        be decoded is refused instead, if its response has a field for an error of the request.
         """
         self.worked_on(call)
         refusal = None
@@ -263,12 +263,12 @@ class KafkaSession(OrderedSession[KafkaService]):
             self.channel.complain(_said(call.request, error), doing="refusing a request of")
             call.reply(refusal)
         else:
-            # A reply that the version cannot express is our own fault.
+            # A reply that this version cannot encode is a fault of this node.
             is_theirs = isinstance(error, RemoteProtocolError)
             self._close(logging.INFO if is_theirs else logging.ERROR, call.request, error)
 
     def working_on(self, call: Call) -> None:
-        """Later requests wait until this one has been worked on."""
+        """No later request begins until `worked_on`."""
         self._worked_on = call
 
     def worked_on(self, call: Call) -> None:
@@ -278,12 +278,12 @@ class KafkaSession(OrderedSession[KafkaService]):
                 self._begin_next_turn()
 
     def enter(self, waiting: Waiting) -> None:
-        """Take a place in the line of replies; the frames are charged to the budget already."""
+        """Take a place in the line of replies. The frames are already charged to the budget."""
         self.service.requests += waiting.count
         self._line.append(waiting)
 
     def learn(self, request: Request, records: Buffer, replica: Replica) -> None:
-        """Requests like this one, which went to one partition, may take the express from now on."""
+        """Let the express take later requests of this shape, which write to one partition."""
         if self._express is None:
             self._express = Express(self)
         self._express.learn(request, records, replica)
@@ -294,7 +294,7 @@ class KafkaSession(OrderedSession[KafkaService]):
 
 
 def _unserved(request: Request) -> Handler:
-    """Only ApiVersions has an answer for versions that are not served; else close."""
+    """ApiVersions answers versions that are not served. Raises `RemoteProtocolError` for others."""
     if request.api_key == ApiKey.API_VERSIONS:
         from dragoman.protocols.kafka.handlers.api_versions import handle_unsupported
 

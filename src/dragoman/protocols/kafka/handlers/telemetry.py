@@ -1,8 +1,8 @@
 """GetTelemetrySubscriptions (71) and PushTelemetry (72), version 0: metrics of clients (KIP-714).
 
-Nothing here collects them. A client that asks gets an identity and a subscription without metrics,
-as from a Kafka broker without subscriptions, and asks again when its interval is over. What one
-pushes nevertheless is taken and dropped.
+A node does not collect them. A client gets an id and a subscription without metrics, as from a
+Kafka broker without subscriptions, and sends its next request after the interval. Metrics that a
+client pushes nevertheless are dropped.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.session import Call
 
-#: The one subscription that there is.
+#: The only subscription.
 _SUBSCRIPTION_ID = 0
-#: Kafka's, in the order of its preference: zstd, lz4, gzip, snappy.
+#: zstd, lz4, gzip and snappy: Kafka's list, in its order of preference.
 _COMPRESSION_TYPES = [4, 3, 1, 2]
 #: Kafka's defaults: five minutes, and a megabyte.
 _PUSH_INTERVAL_MS = 300_000

@@ -57,8 +57,8 @@ async def handle_create(call: Call) -> m.CreateTopicsResponse:
 
 
 def _count(call: Call, topic: m.CreateTopicsRequestTopic) -> int:
-    """The partitions that a topic adds to what the request makes; one with too many of its own is
-    refused for itself.
+    """The topic's share of the partitions that the request creates. A topic with too many of its
+    own counts as none, because it is refused by itself.
     """
     default = call.service.broker.settings.num_partitions
     count = len(topic.assignments) or topic.num_partitions
@@ -118,7 +118,7 @@ async def handle_delete(call: Call) -> m.DeleteTopicsResponse:
     requested = request.topics or [
         m.DeleteTopicsRequestTopic(name=each) for each in request.topic_names
     ]
-    # What each is called: a topic that is named by its id has a name too, until it is gone.
+    # Looked up before the deletion: the response names topics that were requested by id.
     named = [(each, _topic_of(call, each)) for each in requested]
 
     async def delete(pair: tuple[m.DeleteTopicsRequestTopic, TopicMetadata | None]) -> None:
@@ -151,7 +151,7 @@ def _deleted(
     topic: TopicMetadata | None,
     error: DragomanError | None,
 ) -> m.DeleteTopicsResponseTopic:
-    # Versions before 6 cannot leave the name out.
+    # Before version 6 the name cannot be null.
     unnamed = requested.name if requested.name is not None or call.version >= 6 else ""
     return m.DeleteTopicsResponseTopic(
         name=unnamed if topic is None else topic.name,
@@ -191,7 +191,7 @@ async def handle_create_partitions(call: Call) -> m.CreatePartitionsResponse:
 def _added_count(call: Call, requested: m.CreatePartitionsRequestTopic) -> int:
     topic = call.service.broker.image.topics.get(requested.name)
     if topic is None or requested.count > TOPIC_PARTITIONS_MAX:
-        # Refused for itself.
+        # Refused by itself.
         return 0
     return max(requested.count - len(topic.partitions), 0)
 
@@ -202,7 +202,7 @@ def _checked_assignment(
     call.authorize(Operation.ALTER, Resource.TOPIC, requested.name)
     topic = topic_of(call, requested.name)
     if topic.is_internal:
-        # Which partition keeps a group or a transactional id depends on how many there are.
+        # A group's or transactional id's partition depends on the number of partitions.
         raise InvalidTopicName(f"the partitions of {topic.name} cannot be changed")
     assignment = tuple(tuple(each.broker_ids) for each in requested.assignments or ())
     call.service.broker.topics.check_added(topic, requested.count, assignment)

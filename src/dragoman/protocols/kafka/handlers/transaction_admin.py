@@ -1,6 +1,7 @@
 """DescribeProducers (61), DescribeTransactions (65), ListTransactions (66), WriteTxnMarkers (27).
 
-What operators use to find a transaction that hangs, and to end it where its coordinator does not.
+With these requests operators find hanging transactions, and end those that their coordinator does
+not end.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _EPOCH_PER_TRANSACTION = 2
 
 def handle_describe_producers(call: Call) -> None:
     request = call.decode(m.DescribeProducersRequest)
-    # Each partition once, however often it is named: it may have thousands of producers.
+    # A partition that is named twice is described once: it may have thousands of producers.
     by_topic: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         by_topic.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
@@ -86,7 +87,7 @@ def handle_describe(call: Call) -> None:
     request = call.decode(m.DescribeTransactionsRequest)
 
     def elements() -> Elements:
-        # Each once, however often it is named.
+        # An id that is named twice is described once.
         for transactional_id in dict.fromkeys(request.transactional_ids):
             found = _describe(call, transactional_id)
             yield found, 2 + sum(len(each.partitions) for each in found.topics)
@@ -119,7 +120,7 @@ def _describe(call: Call, transactional_id: str) -> m.DescribeTransactionsRespon
 
 
 def _enrolled(call: Call, found: TransactionDescription) -> dict[str, list[int]]:
-    """Partitions by topic; a group appears as the partition that keeps its offsets."""
+    """Partitions by topic; a group counts as its partition of `__consumer_offsets`."""
     group_partition = call.service.broker.coordination.groups.home_of
     partitions = {*found.partitions, *map(group_partition, found.groups)}
     by_topic: dict[str, list[int]] = {}
@@ -134,7 +135,7 @@ def handle_list(call: Call) -> None:
     states = {_STATES[each] for each in request.state_filters if each in _STATES}
     unknown = [each for each in request.state_filters if each not in _STATES]
     if request.state_filters and not states:
-        # Nothing can be in a state that does not exist.
+        # No transaction is in a state that does not exist.
         call.reply(m.ListTransactionsResponse(unknown_state_filters=unknown))
         return
     try:
