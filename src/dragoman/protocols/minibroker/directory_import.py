@@ -10,21 +10,18 @@ segment's last change: the original keeps none.
 
 An import may be killed and repeated. What is there already is compared with what would be
 imported: the same is passed over, anything else ends the import of that topic. A commit is taken
-over only where the group has none, so that a group which has gone on is not moved back.
-
-Work that waits for the disk is a generator: it yields what to wait for and is sent what came of
-it.
+over only where the group has none, so that a group that has made progress is not moved back.
 """
 
 from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import msgspec
 
@@ -32,7 +29,7 @@ from dragoman.broker.coordination import Coordination, CoordinatorKind
 from dragoman.broker.errors import CoordinatorLoading
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.local_reader import LocalReader
-from dragoman.broker.replica import Acknowledge, Replica
+from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import DragomanError
@@ -44,15 +41,11 @@ from dragoman.limits import (
     TOPIC_PARTITIONS_MAX,
 )
 from dragoman.log.batch import Record, build_batch
-from dragoman.outcome import start
+from dragoman.outcome import Acknowledge, acknowledged, pause, start
 from dragoman.protocols.minibroker.constants import OFFSET_MAX, TOPIC_CONFIG
 from dragoman.protocols.minibroker.storage import Damage, Source, StoredRecord, scan
 from dragoman.types import GroupId, Offset, Partition, TopicName
 from dragoman.world import Scheduler
-
-#: Something that calls back once, and what to do with what it says.
-Wait: TypeAlias = Callable[[Acknowledge], None]
-Steps: TypeAlias = Generator[Wait, DragomanError | None, None]
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION: Final = re.compile(r"part-(\d{1,9})")
@@ -180,39 +173,18 @@ class Importer:
         self._skips_damaged = skips_damaged
         self._progress = progress
         self.imported = imported
-        self._steps = self._import_all()
-        self._done: Acknowledge = lambda _error: None
 
     def run(self, done: Acknowledge) -> None:
-        self._done = done
-        self._go_on(None)
+        start(self._run()).then(done)
 
-    def _go_on(self, told: DragomanError | None) -> None:
+    async def _run(self) -> None:
         try:
-            wait = self._steps.send(told)
-        except StopIteration:
-            self._done(None)
-        except (DragomanError, OSError) as error:
-            fault = error if isinstance(error, DragomanError) else SourceError(str(error))
-            self._done(fault)
-        else:
-            wait(self._resume)
-
-    def _resume(self, told: DragomanError | None) -> None:
-        # In a turn of its own: what calls back at once must not pile up calls.
-        self._broker.scheduler.call_soon(self._go_on, told)
-
-    # ---- the work
-
-    def _import_all(self) -> Steps:
-        while not self._are_groups_loaded():
-            yield self._pause
-        for topic in self._topics:
-            try:
-                yield from self._import_topic(topic)
-            except SourceError as fault:
-                self.imported.is_complete = False
-                self.imported.problems.append(str(fault))
+            while not self._are_groups_loaded():
+                await pause(self._broker.scheduler, GROUPS_LOADING_PAUSE_S)
+            for topic in self._topics:
+                await self._import_topic(topic)
+        except OSError as error:
+            raise SourceError(str(error)) from None
 
     def _are_groups_loaded(self) -> bool:
         try:
@@ -221,23 +193,26 @@ class Importer:
             return False
         return True
 
-    def _import_topic(self, topic: SourceTopic) -> Steps:
-        yield from self._make(topic)
-        for index, segments in sorted(topic.segments.items()):
-            yield from self._import_partition(topic, index, segments)
-        for commit in topic.commits:
-            yield from self._import_commit(topic, commit)
-        self.imported.topics += 1
+    async def _import_topic(self, topic: SourceTopic) -> None:
+        try:
+            await self._create(topic)
+            for index, segments in sorted(topic.segments.items()):
+                await self._import_partition(topic, index, segments)
+            for commit in topic.commits:
+                await self._import_commit(topic, commit)
+        except SourceError as fault:
+            self._report(fault)
+        else:
+            self.imported.topics += 1
 
-    def _pause(self, done: Acknowledge) -> None:
-        self._broker.scheduler.call_later(GROUPS_LOADING_PAUSE_S, partial(done, None))
+    def _report(self, fault: SourceError) -> None:
+        self.imported.is_complete = False
+        self.imported.problems.append(str(fault))
 
-    def _make(self, topic: SourceTopic) -> Steps:
+    async def _create(self, topic: SourceTopic) -> None:
         count = topic.partition_count
         new = NewTopic(name=topic.name, partition_count=count, config=_CONFIG)
-        error = yield lambda done: start(self._broker.ensure_topic(new)).then(done)
-        if error is not None:
-            raise error
+        await self._broker.ensure_topic(new)
         found = len(self._broker.image.topics[topic.name].partitions)
         if found != count:
             raise SourceError(
@@ -245,7 +220,9 @@ class Importer:
                 "be looked for in the wrong ones"
             )
 
-    def _import_partition(self, topic: SourceTopic, index: int, segments: list[Segment]) -> Steps:
+    async def _import_partition(
+        self, topic: SourceTopic, index: int, segments: list[Segment]
+    ) -> None:
         replica = self._broker.find(topic.name, index)
         present = _Present(replica, f"{topic.name}/{index}")
         first: int | None = None
@@ -258,16 +235,16 @@ class Importer:
                 continue
             base = gathered[0].offset if gathered else record.offset
             if size >= IMPORT_BATCH_BYTES or record.offset - base > IMPORT_BATCH_OFFSETS_MAX:
-                yield from self._append(replica, gathered)
+                await self._append(replica, gathered)
                 gathered, size = [], 0
             gathered.append(record)
             size += len(record.key or b"") + len(record.value or b"")
-        yield from self._append(replica, gathered)
+        await self._append(replica, gathered)
         if first is not None:
-            # What the original had deleted is deleted here, too.
+            # Records that the original had deleted are deleted here, too.
             replica.log.move_log_start(first)
 
-    def _append(self, replica: Replica, records: list[Record]) -> Steps:
+    async def _append(self, replica: Replica, records: list[Record]) -> None:
         if not records:
             return
         base, last = records[0].offset, records[-1].offset
@@ -278,9 +255,7 @@ class Importer:
             last_offset_delta=last - base,
         )
         end = replica.log.append_as_is(batch)
-        error = yield partial(replica.when_committed, end)
-        if error is not None:
-            raise error
+        await acknowledged(partial(replica.when_committed, end))
         self.imported.records += len(records)
 
     def _records(self, segments: list[Segment]) -> Iterator[Record]:
@@ -314,26 +289,23 @@ class Importer:
         self.imported.problems.append(f"{where}; nothing behind it was imported")
         return False
 
-    def _import_commit(self, topic: SourceTopic, commit: SourceCommit) -> Steps:
+    async def _import_commit(self, topic: SourceTopic, commit: SourceCommit) -> None:
         try:
             group, offset = _checked(topic, commit)
         except SourceError as fault:
-            self.imported.is_complete = False
-            self.imported.problems.append(str(fault))
+            self._report(fault)
             return
         name, partition = TopicName(topic.name), Partition(commit.partition)
         coordination = self._broker.coordination
         if coordination.groups.offsets.committed(group, name, partition) is not None:
             self.imported.commits_present += 1
             return
-        asked = CommitRequest(
+        request = CommitRequest(
             group_id=group,
             offsets=(OffsetCommit(topic=name, partition=partition, offset=Offset(offset)),),
             owner="minibroker",
         )
-        error = yield lambda done: coordination.groups.commit(asked, lambda _, error: done(error))
-        if error is not None:
-            raise error
+        await coordination.groups.commit_anywhere(request)
         self.imported.commits += 1
 
 

@@ -7,7 +7,8 @@ answered, and those behind it wait for its reply. Clients notice only the speed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Final, TypeAlias
 
 from dragoman.broker.errors import NotCoordinator, NotLeader
@@ -15,6 +16,7 @@ from dragoman.errors import BrokerError, DragomanError, NotControllerError, NotS
 from dragoman.framing import FrameReader
 from dragoman.limits import CONNECTION_CLOSE_GRACE_S, PUSHED_UNSENT_BYTES_MAX
 from dragoman.net.channel import Channel
+from dragoman.outcome import start
 from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX, Op
@@ -48,7 +50,7 @@ def refusal(error: DragomanError, address_of: AddressOf) -> bytes:
 
 #: Takes the session, a request of the class that it is listed under, and its place in line. Raises
 #: `DragomanError` to refuse.
-Handler: TypeAlias = Callable[..., None]
+Handler: TypeAlias = Callable[..., Coroutine[object, None, None] | None]
 HANDLERS: Final[dict[type[m.Request], Handler]] = handlers_by_name(__package__, REQUESTS)
 _PIPELINED = frozenset((int(Op.PUB), int(Op.COMMIT)))
 
@@ -71,9 +73,17 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
         self._is_pipelining = frame[0] in _PIPELINED
         try:
             request = codec.decode_request(frame)
-            HANDLERS[type(request)](self, request, place)
+            waiting = HANDLERS[type(request)](self, request, place)
         except DragomanError as error:
             place.reply(self.refusal(error))
+        else:
+            if waiting is not None:
+                start(waiting).then(partial(self._finished, place))
+
+    def _finished(self, place: Place, result: DragomanError | None) -> None:
+        """The coroutine of a handler has replied, or raised the error to reply with."""
+        if result is not None:
+            place.reply(self.refusal(result))
 
     def refusal(self, error: DragomanError) -> bytes:
         return refusal(error, self.service.registered)

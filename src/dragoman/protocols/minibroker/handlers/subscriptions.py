@@ -10,7 +10,7 @@ from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import MEMBER_JOIN_RETRY_S
 from dragoman.net.channel import Channel
-from dragoman.outcome import start
+from dragoman.outcome import attempt, ignore, pause, start
 from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker.handlers.delivery import Pusher, Recipient, Stream, Window
 from dragoman.protocols.minibroker.handlers.service import OWNER, MinibrokerService
@@ -96,27 +96,26 @@ class GroupSubscription(Subscription):
         for partition in self._streams.keys() - set(partitions):
             self._streams.pop(partition).close()
             self._window.forget(partition)
-        self._read_committed()
+        start(self._read_committed()).then(ignore)
 
-    def _read_committed(self) -> None:
-        """Partitions that are new begin where the group has committed."""
-        if self._is_closed or not set(self._assigned) - self._streams.keys():
+    async def _read_committed(self) -> None:
+        """Read the partitions that are new from the offsets that the group has committed."""
+        coordination = self._broker.coordination
+        while not self._is_closed and set(self._assigned) - self._streams.keys():
+            found = await attempt(coordination.groups.committed(self.group, TopicName(self.topic)))
+            if isinstance(found, DragomanError):
+                # The group is between two coordinators.
+                await pause(self._broker.scheduler, MEMBER_JOIN_RETRY_S)
+                continue
+            if not self._is_closed:
+                self._begin(found)
             return
 
-        def found(committed: dict[int, int] | DragomanError) -> None:
-            if self._is_closed:
-                return
-            if isinstance(committed, DragomanError):
-                # The group is between two coordinators.
-                self._broker.scheduler.call_later(MEMBER_JOIN_RETRY_S, self._read_committed)
-                return
-            self._window.commits = self._window.commits or bool(committed)
-            for partition in self._assigned:
-                if partition not in self._streams:
-                    self._read_from(partition, committed.get(partition, 0))
-
-        coordination = self._broker.coordination
-        start(coordination.groups.committed(self.group, TopicName(self.topic))).then(found)
+    def _begin(self, committed: dict[int, int]) -> None:
+        self._window.commits = self._window.commits or bool(committed)
+        for partition in self._assigned:
+            if partition not in self._streams:
+                self._read_from(partition, committed.get(partition, 0))
 
     def _read_from(self, partition: int, offset: int) -> None:
         topic = self._broker.image.topics.get(self.topic)

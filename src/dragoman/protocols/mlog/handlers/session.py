@@ -9,7 +9,8 @@ has a text of its own, a handler raises `Refused`; errors of the broker keep the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from dragoman.broker import errors as broker
@@ -23,6 +24,7 @@ from dragoman.errors import (
     RemoteProtocolError,
 )
 from dragoman.net.channel import Channel
+from dragoman.outcome import start
 from dragoman.protocols.mlog.codec import encode_frame
 from dragoman.protocols.mlog.connection import Connection, Role
 from dragoman.protocols.mlog.constants import Encoding
@@ -83,7 +85,7 @@ def refusal(error: DragomanError) -> RPCError:
 # Looked up once: members of enumerations are slow to find.
 _JSON = Encoding.JSON
 #: Raises `DragomanError` to refuse.
-Handler: TypeAlias = "Callable[[MlogSession, Any, Place], None]"
+Handler: TypeAlias = "Callable[[MlogSession, Any, Place], Coroutine[object, None, None] | None]"
 HANDLERS: Final[dict[type[Message], Handler]] = handlers_by_name(__package__, REQUESTS)
 
 
@@ -108,11 +110,19 @@ class MlogSession(OrderedSession[MlogService]):
             if handler is None:
                 name = type(request).__name__
                 raise Refused(ErrorCode.UNKNOWN, f"a server does not take {name}")
-            handler(self, request, place)
+            waiting = handler(self, request, place)
         except RemoteProtocolError:
             raise
         except DragomanError as error:
             self.fail(place, error)
+        else:
+            if waiting is not None:
+                start(waiting).then(partial(self._finished, place))
+
+    def _finished(self, place: Place, result: DragomanError | None) -> None:
+        """The coroutine of a handler has replied, or raised the error to reply with."""
+        if result is not None:
+            self.fail(place, result)
 
     @property
     def encoding(self) -> Encoding:
