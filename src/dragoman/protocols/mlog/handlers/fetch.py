@@ -2,14 +2,15 @@
 
 Offset 0 of a client, not of a replica, means its committed offset if there is one. Below the log
 start, reading continues with the oldest record that is left. When there is nothing to read, Fetch
-answers with an error and FetchBatch with no entries; replicas get an error from both. The original reserves a number for FetchStream and nothing else: here it is a FetchBatch
-that waits for records, and answers with no entries when none were appended in time.
+answers with an error and FetchBatch with no entries; replicas get an error from both. The original
+reserves a number for FetchStream and nothing else: here it is a FetchBatch that waits for records,
+and answers with no entries when none were appended in time.
 
 The original's nodes send each other ReplicateStream and ApplyIsrUpdateEvent (27), but the original
 has no handler for either and never answers. Here a ReplicateStream is answered with one chunk, the
 binary batch, of committed records; the caller repeats it until `EndOfStream`. Only nodes that hold
-a replica of the topic get an answer. The cluster itself decides which replicas are in sync: an update
-from outside is acknowledged and changes nothing.
+a replica of the topic get an answer. The cluster itself decides which replicas are in sync: an
+update from outside is acknowledged and changes nothing.
 """
 
 from __future__ import annotations

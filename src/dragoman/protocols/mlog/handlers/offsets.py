@@ -2,8 +2,8 @@
 
 An id is a group: committed offsets are shared by all protocols, and while a group has live members
 of another protocol, only they may commit. Clients know no coordinators: any node forwards commits
-and queries to the coordinator. As in the original, an offset may be committed for a topic that does not
-exist, and the offset of an id that has committed nothing is 0.
+and queries to the coordinator. As in the original, an offset may be committed for a topic that does
+not exist, and the offset of an id that has committed nothing is 0.
 """
 
 from __future__ import annotations
