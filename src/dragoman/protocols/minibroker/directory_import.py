@@ -1,16 +1,16 @@
-"""The original's data directory into topics of this broker: records, keys, offsets, commits.
+"""Import of the original's data directories: records with keys and offsets, and commits.
 
     DIR/TOPIC/part-N/BASE.log            segments, in order of their base offsets (20 digits)
-    DIR/TOPIC/offsets/GROUP/N.off        committed offsets, as decimal text; a group with slashes in
-                                         its name has as many folders more
-    DIR/raft                             not ours to read: what it agreed on is in the segments
+    DIR/TOPIC/offsets/GROUP/N.off        committed offsets, as decimal text; each slash in a group's
+                                         name adds a folder
+    DIR/raft                             not read: the records it agreed on are in the segments
 
-Records keep their offsets, so committed offsets mean what they meant. Their time is that of the
-segment's last change: the original keeps none.
+Records keep their offsets, so committed offsets keep their meaning. The original stores no
+timestamps: records get the modification time of their segment.
 
-An import may be killed and repeated. What is there already is compared with what would be
-imported: the same is passed over, anything else ends the import of that topic. A commit is taken
-over only where the group has none, so that a group that has made progress is not moved back.
+An import may be killed and repeated. Records that exist already are compared with those to be
+imported: equal ones are skipped, and a difference ends the import of that topic. A commit is
+imported only where the group has none, so that a group that has made progress is not moved back.
 """
 
 from __future__ import annotations
@@ -51,13 +51,12 @@ _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION: Final = re.compile(r"part-(\d{1,9})")
 _SEGMENT: Final = re.compile(r"(\d{20})\.log")
 _COMMIT: Final = re.compile(r"(\d{1,9})\.off")
-#: The original deletes by count of segments, not by age: what is imported shall not vanish because
-#: it is old.
+#: The original deletes by number of segments, not by age: imported records must not expire.
 _CONFIG: Final = {"retention.ms": "-1", **TOPIC_CONFIG}
 
 
 class SourceError(DragomanError):
-    """Why something could not be imported. Names the file, and the position in it."""
+    """Something could not be imported. The message names the file and the position in it."""
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -74,7 +73,7 @@ class SourceCommit(msgspec.Struct, frozen=True):
 
 class SourceTopic(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    #: By partition, in order.
+    #: Segments by partition, in order.
     segments: dict[int, list[Segment]]
     commits: list[SourceCommit]
 
@@ -84,7 +83,7 @@ class SourceTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Imported(msgspec.Struct, kw_only=True):
-    """What came of it. `problems` are for people; damage makes an import incomplete."""
+    """The result of an import. `problems` are for people; damage makes an import incomplete."""
 
     topics: int = 0
     records: int = 0
@@ -96,7 +95,7 @@ class Imported(msgspec.Struct, kw_only=True):
 
 
 def find_topics(directory: Path) -> list[SourceTopic]:
-    """What the directory holds. Raises `SourceError` when it is none of the original's."""
+    """The topics in a directory. Raises `SourceError` when it is not one of the original's."""
     if not directory.is_dir():
         raise SourceError(f"{directory} is not a directory")
     found = []
@@ -125,8 +124,8 @@ def _segments(part: Path) -> list[Segment]:
 
 
 def _commits(folder: Path) -> Iterator[SourceCommit]:
-    """The original makes a path of a group's name: `team/billing` is a folder within another, which
-    may be that of a group `team`.
+    """The original uses a group's name as a path: `team/billing` is a folder inside another one,
+    which may belong to a group `team`.
     """
     waiting = [folder] if folder.is_dir() else []
     while waiting:
@@ -140,7 +139,7 @@ def _commits(folder: Path) -> Iterator[SourceCommit]:
 
 
 class Core(Protocol):
-    """What the import needs of its node."""
+    """The part of the node that the import uses."""
 
     @property
     def image(self) -> MetadataImage: ...
@@ -157,7 +156,7 @@ class Core(Protocol):
 
 
 class Importer:
-    """Runs on the broker's scheduler; `run` calls back at the end, with what ended it early."""
+    """Imports topics. `run` calls back at the end, with the error that ended it early, if any."""
 
     def __init__(
         self,
@@ -217,7 +216,7 @@ class Importer:
         if found != count:
             raise SourceError(
                 f"topic {topic.name!r} has {found} partitions here and {count} there: keys would "
-                "be looked for in the wrong ones"
+                "map to other partitions"
             )
 
     async def _import_partition(
@@ -259,7 +258,7 @@ class Importer:
         self.imported.records += len(records)
 
     def _records(self, segments: list[Segment]) -> Iterator[Record]:
-        """Of one partition, up to the first damage unless damage is skipped."""
+        """The records of one partition, up to the first damage unless damage is skipped."""
         offset = 0
         for number, segment in enumerate(segments):
             is_last = number == len(segments) - 1
@@ -267,7 +266,7 @@ class Importer:
             with _mapped(segment.path) as data:
                 for found in scan(data, offset):
                     if isinstance(found, Damage):
-                        if not self._goes_on(segment, found, is_last=is_last):
+                        if not self._continues(segment, found, is_last=is_last):
                             return
                         continue
                     yield _record(found, segment)
@@ -276,17 +275,17 @@ class Importer:
                     done = found.end
             self._progress(segment.size - done)
 
-    def _goes_on(self, segment: Segment, damage: Damage, *, is_last: bool) -> bool:
-        """Whether anything that follows the damage is imported."""
+    def _continues(self, segment: Segment, damage: Damage, *, is_last: bool) -> bool:
+        """Whether the records after the damage are imported."""
         where = f"{segment.path} at byte {damage.position}: {damage.reason}"
         if damage.is_torn and is_last:
-            self.imported.problems.append(f"{where}; a write that was cut off is left out")
+            self.imported.problems.append(f"{where}; an incomplete last write is skipped")
             return True
         self.imported.is_complete = False
         if self._skips_damaged:
-            self.imported.problems.append(f"{where}; left out")
+            self.imported.problems.append(f"{where}; skipped")
             return True
-        self.imported.problems.append(f"{where}; nothing behind it was imported")
+        self.imported.problems.append(f"{where}; nothing after it was imported")
         return False
 
     async def _import_commit(self, topic: SourceTopic, commit: SourceCommit) -> None:
@@ -310,7 +309,7 @@ class Importer:
 
 
 class _Present:
-    """What a partition holds already, read beside what is to be imported."""
+    """The records that a partition already has, read in parallel with those to be imported."""
 
     def __init__(self, replica: Replica, name: str) -> None:
         self._name = name
@@ -322,7 +321,9 @@ class _Present:
         return next(iter(self._tail.read(TAIL_CHUNK_BYTES_MAX, 1)), None)
 
     def has(self, record: Record) -> bool:
-        """Whether this record need not be appended. Raises `SourceError` where another one is."""
+        """Whether the record need not be appended. Raises `SourceError` if another record has its
+        offset.
+        """
         present = self._next
         if present is not None and present.offset <= record.offset:
             if (present.offset, present.key, present.value) != (
@@ -332,10 +333,10 @@ class _Present:
             ):
                 raise SourceError(
                     f"{self._name} holds another record at offset {present.offset}: the topic has "
-                    "records that do not come from here"
+                    "records from elsewhere"
                 )
             self._next = self._read()
-        # One that was deleted or compacted away since an earlier import stays away.
+        # A record that was deleted or compacted since an earlier import is not restored.
         return record.offset < self._end
 
 
@@ -368,7 +369,7 @@ def _checked(topic: SourceTopic, commit: SourceCommit) -> tuple[GroupId, int]:
 
 @contextmanager
 def _mapped(path: Path) -> Iterator[Source]:
-    """A file's bytes, read as they are looked at: segments may be larger than memory."""
+    """A file's bytes, mapped because segments may be larger than memory."""
     with path.open("rb") as file:
         if not file.seek(0, 2):
             yield b""

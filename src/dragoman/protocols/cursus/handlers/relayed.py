@@ -67,7 +67,8 @@ _decoder: Final[msgspec.msgpack.Decoder[Relayed]] = msgspec.msgpack.Decoder(Rela
 
 
 async def ask(service: CursusService, node_id: int, request: Relayed) -> bytes:
-    """Have a node, which may be this one, perform a request. Raises its `Refusal` or other error.
+    """Have a node, which may be this one, perform a request. Raises its `Refusal` or other
+    error.
     """
     body = msgspec.msgpack.encode(request)
     reply = await service.broker.rpc.exchange(_RELAY, Node(node_id), (body,))
