@@ -1,16 +1,16 @@
-"""What each request does: PUB, COMMIT, SUB, UNSUB, HEARTBEAT, QUIT.
+"""Handlers of the requests: PUB, COMMIT, SUB, UNSUB, HEARTBEAT and QUIT.
 
-PUB is answered when the record is durable. In the original one node takes all writes, and the
-others answer `not leader`, upon which a client waits 250 ms and tries its next address (spec,
-section 9). Here every node leads some partitions: keys would send every client from node to node
-all the time. So a record goes to the leader of its partition, and `not leader` is kept for when
-that node cannot be reached from here: then another address is the client's only way. Records
-without a key go to all partitions in turn, wherever these are led.
+PUB is answered when the record is durable. In the original one node takes all writes, and all other
+nodes answer `not leader`, after which a client waits 250 ms and tries its next address (spec,
+section 9). Here every node leads some partitions, so keys would send every client from node to
+node. A record is therefore forwarded to the leader of its partition. The answer is `not leader`
+only when that node cannot be reached from here, because another address may then help the client.
+Records without a key go to all partitions in turn, on whichever nodes they are led.
 
-COMMIT sets the next offset that a group is to read of a partition, and is answered when that is
-durable. Anybody may commit for a group, member or not, forwards or backwards (spec, section 5),
-unless the group's members speak another protocol. Like records, commits go to the node that takes
-them: clients of this protocol know no coordinators, and pay for every `not leader`.
+COMMIT sets the next offset that a group is to read of a partition, and is answered when it is
+durable. Any client may commit for a group, member or not, forwards or backwards (spec, section 5),
+unless the group's members use another protocol. Like records, commits are forwarded, to the group's
+coordinator: clients of this protocol do not know coordinators.
 """
 
 from __future__ import annotations

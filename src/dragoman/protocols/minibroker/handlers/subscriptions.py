@@ -1,4 +1,4 @@
-"""One subscription of a connection: the partitions it reads, and for a group its membership."""
+"""Subscriptions of a connection: the partitions that they read, and membership in groups."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Subscriber(Recipient, Protocol):
     def service(self) -> MinibrokerService: ...
 
     def evicted(self) -> None:
-        """The group counts this member out."""
+        """The group has evicted this member."""
         ...
 
 
 class Subscription:
-    """To one partition, for one connection alone."""
+    """A subscription to one partition, for one connection alone."""
 
     group: GroupId | None = None
 
@@ -44,7 +44,7 @@ class Subscription:
         self._streams: dict[int, Stream] = {}
 
     def read(self, partition: PartitionMetadata, offset: int) -> None:
-        """Push what this partition has from `offset` on; what was deleted is passed over."""
+        """Push the records of this partition from `offset` on; deleted ones are skipped."""
         session = self._session
         readers = session.service.broker.readers
         stream = Stream(session.pusher, readers, partition, offset, self._window)
@@ -52,7 +52,7 @@ class Subscription:
         stream.begin()
 
     def committed(self, partition: int, offset: int) -> None:
-        """The client has dealt with everything below `offset`."""
+        """The client has committed `offset` as the next one to read."""
         if self._window is not None:
             self._window.committed(partition, offset)
 
@@ -65,7 +65,7 @@ class Subscription:
 
 
 class GroupSubscription(Subscription):
-    """To whatever partitions the group gives this member."""
+    """A subscription to the partitions that the group assigns to this member."""
 
     def __init__(self, session: Subscriber, topic: str, group: GroupId) -> None:
         super().__init__(session, topic)
@@ -91,7 +91,7 @@ class GroupSubscription(Subscription):
         self._member.heartbeat()
 
     def take(self, partitions: tuple[int, ...]) -> None:
-        """Read these and no others; those that stay go on where they are."""
+        """Read exactly these partitions. Those that were read before continue where they are."""
         self._assigned = partitions
         for partition in self._streams.keys() - set(partitions):
             self._streams.pop(partition).close()
@@ -125,11 +125,11 @@ class GroupSubscription(Subscription):
             return
         self.read(topic.partitions[partition], offset)
 
-    # ---- what becomes of the member
+    # ---- events of the membership
 
     def assigned(self, partitions: tuple[int, ...]) -> None:
-        told = Rebalanced(topic=self.topic, group=self.group, partitions=partitions)
-        self._session.pusher.announce(self.topic, codec.encode(told))
+        message = Rebalanced(topic=self.topic, group=self.group, partitions=partitions)
+        self._session.pusher.announce(self.topic, codec.encode(message))
         self.take(partitions)
 
     def evicted(self) -> None:
