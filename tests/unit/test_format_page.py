@@ -24,8 +24,7 @@ from dragoman.broker.transactions.service import TRANSACTIONS_TOPIC
 from dragoman.captures.definition import POSITIONS_TOPIC
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, NewTopic
 from dragoman.cluster.events import LEVELS
-from dragoman.cluster.raft.ports import Snapshot
-from dragoman.cluster.raft.storage import SNAPSHOT_FILE
+from dragoman.cluster.raft_quorum.storage import SNAPSHOT_FILE
 from dragoman.limits import JOURNAL_BLOCK_BYTES, JOURNAL_FILE_BYTES, JOURNAL_FIRST_FILE_BYTES
 from dragoman.log import batch, index, journal, manifest, node, pins
 from dragoman.log import producer_file as producers
@@ -35,6 +34,7 @@ from dragoman.log.segment import segment_name
 from dragoman.log.truncations import RESTART, truncation_entry_data
 from dragoman.protocols.cursus.handlers.state import STATE_TOPIC as CURSUS_TOPIC
 from dragoman.protocols.rocketmq.handlers.state import STATE_TOPIC as ROCKETMQ_TOPIC
+from dragoman.raft.snapshots import Snapshot
 from dragoman.testing import EphemeralBroker
 from dragoman.world import aside_of
 

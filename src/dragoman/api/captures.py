@@ -18,8 +18,8 @@ from dragoman.api.values import (
     Told,
 )
 from dragoman.broker.context import NodeContext
+from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import UnknownCapture
-from dragoman.broker.placement import NOBODY
 from dragoman.captures.addresses import without_secrets
 from dragoman.captures.control import Rewind, Snapshot
 from dragoman.captures.definition import Definition
@@ -67,7 +67,7 @@ class CaptureService:
             name=state.name,
             definition=definition and _shown(definition),
             paused=self._context.image.captures[state.name].is_paused,
-            node=state.node if state.node != NOBODY else None,
+            node=state.node if state.node != NO_NODE else None,
             status=state.status,
             restarts=state.restarts,
             rows=state.rows,

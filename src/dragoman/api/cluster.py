@@ -40,25 +40,26 @@ from dragoman.broker.errors import (
     PreferredLeaderNotAvailable,
 )
 from dragoman.broker.leadership import Leadership
-from dragoman.broker.replication.messages import (
-    AddNode,
-    ControlReply,
-    ControlRequest,
-    Decision,
-    Relieve,
-    RemoveNode,
-    TransferMetadata,
-)
 from dragoman.broker.topics import Topics
 from dragoman.cluster.metadata import EVERY_NODE, NO_LEADER, MetadataImage, PartitionMetadata
-from dragoman.cluster.raft.membership import Membership
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError, OutcomeUnknownError
 from dragoman.log.damage import lost_ranges
 from dragoman.log.store import LogStore
 from dragoman.net.future import future_of
 from dragoman.net.listener import OpenListener
-from dragoman.outcome import Outcome, attempt, gather, start
+from dragoman.outcome import attempt, gather, start
+from dragoman.raft.membership import Membership
+from dragoman.replication.messages import (
+    AddNode,
+    ControlReply,
+    Decision,
+    MembershipRequest,
+    PartitionRequest,
+    Relieve,
+    RemoveNode,
+    TransferMetadata,
+)
 from dragoman.types import NodeId
 from dragoman.world import Clock
 
@@ -75,10 +76,6 @@ class Quorum(Protocol):
     def membership(self) -> Membership: ...
 
 
-class Liveness(Protocol):
-    def is_live(self, node_id: int) -> bool: ...
-
-
 class Room(Protocol):
     @property
     def has_room(self) -> bool:
@@ -86,14 +83,18 @@ class Room(Protocol):
         ...
 
 
+class Controller(Protocol):
+    async def request(
+        self, request: PartitionRequest | MembershipRequest
+    ) -> ControlReply | None: ...
+
+
 class ClusterMembers(Protocol):
     @property
-    def membership(self) -> Liveness: ...
+    def access(self) -> Controller: ...
 
     @property
     def replication(self) -> Room: ...
-
-    def ask(self, request: ControlRequest, done: Callable[[ControlReply | None], None]) -> None: ...
 
 
 class GroupTable(Protocol):
@@ -140,6 +141,11 @@ class ClusterBroker(Protocol):
     def coordination(self) -> GroupCount: ...
 
 
+class OpenListeners(Protocol):
+    @property
+    def opened(self) -> Sequence[OpenListener]: ...
+
+
 class ClusterNode(Protocol):
     """What the service uses of the node."""
 
@@ -153,7 +159,7 @@ class ClusterNode(Protocol):
     def started_at(self) -> float: ...
 
     @property
-    def listeners(self) -> Sequence[OpenListener]: ...
+    def listeners(self) -> OpenListeners: ...
 
     def mlog_events(self) -> Sequence[bytes]:
         """The metadata as mlog's metadata events, each in the original's JSON."""
@@ -218,7 +224,7 @@ class ClusterService:
             addresses = registered.addresses if registered is not None else {}
             yield NodeStatus(
                 node_id=node_id,
-                alive=self._broker.cluster.membership.is_live(node_id),
+                alive=self._image.is_live(node_id),
                 listeners=self._listeners(node_id, addresses),
                 rack=registered.rack if registered is not None else "",
                 role=self._role(node_id),
@@ -243,7 +249,7 @@ class ClusterService:
                 for name, address in addresses.items()
             )
         found = []
-        for each in self._node.listeners:
+        for each in self._node.listeners.opened:
             advertised = str(each.advertised) if each.advertised else None
             if each.name == "peer":
                 # The address at which other nodes reach this one, even if it binds all addresses.
@@ -391,10 +397,8 @@ class ClusterService:
             raise ApiError(404, "unknown_topic", f"topic {topic!r} has no partition {index}")
         return [found.partitions[index]]
 
-    async def _ask(self, request: ControlRequest) -> ControlReply:
-        answer: Outcome[ControlReply | None] = Outcome()
-        self._broker.cluster.ask(request, answer.succeed)
-        reply = await future_of(answer)
+    async def _ask(self, request: PartitionRequest | MembershipRequest) -> ControlReply:
+        reply = await future_of(self._broker.cluster.access.request(request))
         if reply is None:
             raise OutcomeUnknownError(
                 "the node that leads the metadata did not answer; the outcome is unknown"

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, cast
 
 from dragoman import limits
 from dragoman.api.operations import NodeView
-from dragoman.net.connections import all_descriptors, has_descriptor_left
+from dragoman.net.admission import all_descriptors, has_descriptor_left
 from dragoman.world import Clock
 
 if TYPE_CHECKING:

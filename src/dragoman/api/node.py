@@ -6,19 +6,25 @@ Pipelines run outside the node and report to it; their reports are kept in memor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import msgspec
 
 from dragoman import __version__, limits
 from dragoman.api.captures import CaptureService
-from dragoman.api.cluster import ClusterBroker, ClusterNode, ClusterService, damaged_ranges
+from dragoman.api.cluster import (
+    ClusterBroker,
+    ClusterNode,
+    ClusterService,
+    OpenListeners,
+    damaged_ranges,
+)
 from dragoman.api.groups import GroupBroker, GroupService
 from dragoman.api.topics import TopicBroker, TopicService
 from dragoman.api.values import PipelineList, PipelineStatus
 from dragoman.broker.context import NodeContext
-from dragoman.broker.replica import Replica
+from dragoman.broker.partitions import Partitions
 from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
@@ -67,7 +73,20 @@ class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, Protocol):
     @property
     def is_stopping(self) -> bool: ...
 
-    def open_replicas(self) -> Sequence[Replica]: ...
+    @property
+    def partitions(self) -> Partitions: ...
+
+
+class NodeListeners(OpenListeners, Protocol):
+    @property
+    def channels(self) -> Mapping[str, Channels]: ...
+
+    @property
+    def budget(self) -> MemoryBudget: ...
+
+    def hidden_from(self, topic: str) -> tuple[str, ...]:
+        """Protocols that this node serves and whose clients cannot name the topic."""
+        ...
 
 
 class RunningNode(ClusterNode, Protocol):
@@ -83,17 +102,10 @@ class RunningNode(ClusterNode, Protocol):
     def settings(self) -> Settings: ...
 
     @property
-    def channels(self) -> Mapping[str, Channels]: ...
-
-    @property
-    def budget(self) -> MemoryBudget: ...
+    def listeners(self) -> NodeListeners: ...
 
     @property
     def peer_budget(self) -> MemoryBudget: ...
-
-    def hidden_from(self, topic: str) -> tuple[str, ...]:
-        """The protocols of this node whose clients cannot name the topic."""
-        ...
 
 
 class BrokerView:
@@ -101,7 +113,7 @@ class BrokerView:
 
     def __init__(self, node: RunningNode) -> None:
         self._node = node
-        self.topics = TopicService(node.broker, node.hidden_from)
+        self.topics = TopicService(node.broker, node.listeners.hidden_from)
         self.groups = GroupService(node.broker)
         self.cluster = ClusterService(node, lambda: not self.objection())
         self.captures = CaptureService(node.broker.context, node.captures)
@@ -143,7 +155,7 @@ class BrokerView:
         own = self._node.settings.cluster_nodes.get(self._broker.node_id)
         if own is not None:
             yield own.host
-        for each in self._node.listeners:
+        for each in self._node.listeners.opened:
             yield each.bound.host
             if each.advertised is not None:
                 yield each.advertised.host
@@ -155,7 +167,7 @@ class BrokerView:
     def stats(self) -> Stats:
         node, broker = self._node, self._broker
         store = broker.store.stats
-        labelled = node.channels.items()
+        labelled = node.listeners.channels.items()
         return {
             "build_info": {(__version__, str(broker.node_id)): 1},
             "ready": int(not self.objection()),
@@ -167,10 +179,10 @@ class BrokerView:
             "connections_refused_total": {(name,): each.refused for name, each in labelled},
             "received_bytes_total": {(name,): each.bytes_in for name, each in labelled},
             "sent_bytes_total": {(name,): each.bytes_out for name, each in labelled},
-            "in_flight_bytes": node.budget.used,
+            "in_flight_bytes": node.listeners.budget.used,
             "peer_in_flight_bytes": node.peer_budget.used,
             "appended_bytes_total": store.committed_bytes,
-            "log_bytes": sum(each.log.size for each in broker.open_replicas()),
+            "log_bytes": sum(each.log.size for each in broker.partitions),
             "log_damaged_ranges": len(damaged_ranges(broker.store)),
             "log_damage_found_total": store.damage,
             "journal_groups_total": store.groups,

@@ -16,7 +16,7 @@ from dragoman.api.values import (
 )
 from dragoman.broker import topics as broker_topics
 from dragoman.broker.errors import NotAuthorized
-from dragoman.broker.replica import Replica
+from dragoman.broker.partitions import Partitions
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata, TopicMetadata
 from dragoman.config.overrides import describe_topic_config
 from dragoman.config.settings import Settings
@@ -37,7 +37,8 @@ class TopicBroker(Protocol):
     @property
     def topics(self) -> broker_topics.Topics: ...
 
-    def held(self, metadata: PartitionMetadata) -> Replica: ...
+    @property
+    def partitions(self) -> Partitions: ...
 
 
 class TopicService:
@@ -74,7 +75,7 @@ class TopicService:
 
     def _partition(self, metadata: PartitionMetadata) -> PartitionDescription:
         try:
-            log: PartitionLog | None = self._broker.held(metadata).log
+            log: PartitionLog | None = self._broker.partitions.held(metadata).log
         except DragomanError:
             log = None
         return PartitionDescription(

@@ -41,7 +41,7 @@ from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.limits import CAPTURE_CHECK_TIMEOUT_S, CLI_PAGES_MAX
 
 _WAYS = ("hash", "null", "stars")
-#: Has the default of each option.
+#: A definition with the default of each option.
 _USUAL = Definition(name="usual", dsn="-", tables=("-",))
 _Many: TypeAlias = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
 
@@ -49,63 +49,66 @@ _Many: TypeAlias = Annotated[tuple[str, ...], Parameter(negative="", show_defaul
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class CaptureOptions:
-    """Options of `add` and `doctor`. Lists may be given with commas, or several times.
+    """Options of `add` and `doctor`. Values of lists are separated by commas, or repeated.
 
     Parameters
     ----------
     dsn
-        Address of the database, as libpq takes it; `-`: the first line of stdin. Better there or in
-        the environment than on the command line, which others can see.
+        Address of the database, as for libpq, or - to read it from stdin. Other users can see an
+        address on the command line; use stdin or the environment for one with a password.
     tables
-        Tables to capture, as schema.table with * and ?; without a schema: public.
+        Tables to capture, as schema.table with * and ?; the schema is public by default.
     channels
-        Channels of LISTEN and NOTIFY.
+        Channels to LISTEN to, for payloads of NOTIFY.
     outbox
-        Table whose rows say themselves what to send and where to.
+        Outbox table: each inserted row is a message with its own topic, key and payload.
     envelope
-        Form of the events.
+        Envelope of the events.
     topic
-        TABLE=TOPIC, with {database}, {schema} and {table}; the first that fits counts.
+        Topic of the tables of a pattern, as TABLE=TOPIC with {database}, {schema} and {table}. The
+        first pattern that matches counts.
     partitions
-        Partitions of topics that are made.
+        Number of partitions of topics that are created.
     key
-        TABLE=COLUMN,COLUMN to take as the key in place of the replica identity.
+        Key columns of the tables of a pattern, as TABLE=COLUMN,COLUMN; the replica identity by
+        default.
     include
-        schema.table.column with * and ?: others are left out.
+        Columns to capture, as schema.table.column with * and ?; all by default.
     exclude
         Columns to leave out.
     mask
-        COLUMN=hash, COLUMN=null or COLUMN=stars: what is shown in place of its values.
+        Mask of a column's values, as COLUMN=hash, COLUMN=null or COLUMN=stars.
     tombstones
-        A record without a value after each delete.
+        Send a record without a value after each delete.
     transactions
-        Events about transactions, in pgcdc._txn.
+        Send events about transactions, to pgcdc._txn.
     schema_changes
-        Events about changed tables, in pgcdc._schema.
+        Send events about changed tables, to pgcdc._schema.
     snapshot
-        Whether what is in the tables already is sent first.
+        When to send the existing rows: initial, before the changes, or never.
     snapshot_rows
-        Rows that are read at a time.
+        Largest number of rows in a chunk of a snapshot.
     publication
-        Publication to use; dragoman_NAME when left out.
+        Publication to use; dragoman_NAME by default.
     slot
-        Replication slot to use; dragoman_NAME when left out.
+        Replication slot to use; dragoman_NAME by default.
     create
-        Make publication and slot when they are missing.
+        Create the publication and the slot if they do not exist.
     streaming
-        Take large transactions while they are under way.
+        Receive large transactions while they are in progress.
     two_phase
-        Send prepared transactions when they are prepared.
+        Send prepared transactions when they are prepared, not when they are committed.
     heartbeat
-        Seconds between heart-beats, so that a resting database lets go of its log; 0: none.
+        Seconds between heartbeats, which release WAL while captured tables do not change; 0 for
+        none.
     wal_warn
-        Bytes of log kept by the database at which to warn.
+        Bytes of retained WAL above which to warn; 0 for never.
     wal_limit
-        Bytes of log kept by the database at which to act; 0: never.
+        Bytes of retained WAL above which to apply the policy; 0 for never.
     wal_policy
-        How: stop capturing, or drop the slot.
+        Policy above the limit: stop the capture, or drop the slot.
     keep_wal
-        Bytes of log to keep although it was captured, so that `rewind` can go back.
+        Bytes of captured WAL to retain, so that `rewind` can go back.
     """
 
     dsn: Annotated[
@@ -173,8 +176,9 @@ class CaptureOptions:
         dsn = sys.stdin.readline().strip() if self.dsn == "-" else self.dsn
         if not dsn:
             raise CommandError(
-                "no database is named: --dsn postgresql://USER:PASSWORD@HOST/DATABASE, or --dsn - "
-                "and the address on stdin, or DRAGOMAN_CDC_DSN in the environment",
+                "the address of the database is missing: give --dsn "
+                "postgresql://USER:PASSWORD@HOST/DATABASE, or --dsn - and the address on stdin, or "
+                "set DRAGOMAN_CDC_DSN",
                 USAGE,
             )
         return dsn
@@ -204,7 +208,7 @@ def _way(text: str) -> MaskWay:
 # ---- commands
 
 
-app = App(name="cdc", help="Captures of databases: changes of rows become records.")
+app = App(name="cdc", help="Capture databases: row changes become records.")
 
 _PATH = "/api/v1/captures"
 _CHECKS = "/api/v1/capture-checks"
@@ -223,17 +227,17 @@ def add(
     server: Server = DEFAULT_SERVER,
     output: Output = "table",
 ) -> None:
-    """Capture a database: its row changes become topics.
+    """Capture a database: row changes become records of topics.
 
-    The database is looked at first; when something is wrong, it is said what to do about it, and
-    nothing is added. Then the tables are read, and what changes follows.
+    The database is checked first. If there is a problem, the command prints its remedy and adds
+    nothing. A capture first sends a snapshot of the tables, and then their changes.
 
     Parameters
     ----------
     check
-        Look at the database first.
+        Check the database first.
     detach
-        Do not wait until the tables have been read.
+        Do not wait for the snapshot.
     """
     definition = options.definition(name)
     remote = Remote(server)
@@ -242,7 +246,7 @@ def add(
         print_findings(each for each in findings if each.level != "ok")
         problems = sum(each.level == "problem" for each in findings)
         if problems:
-            raise CommandError(f"nothing was added; problems in the way: {problems}, see above")
+            raise CommandError(f"nothing was added; see above for problems: {problems}")
     capture = remote.post(_PATH, definition, CaptureDescription)
     say(f"added capture {name}")
     if not detach:
@@ -254,7 +258,7 @@ def add(
 
 @app.command(name="list")
 def list_captures(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """List captures, and what they capture."""
+    """List captures with their tables and channels."""
     captures = _all(Remote(server))
     if output == "json":
         print_json(captures)
@@ -264,19 +268,19 @@ def list_captures(*, server: Server = DEFAULT_SERVER, output: Output = "table") 
 
 @app.command
 def status(
-    name: Annotated[str | None, Parameter(help="Capture to show; all when left out.")] = None,
+    name: Annotated[str | None, Parameter(help="Capture to show; all by default.")] = None,
     /,
     *,
     watch_: Annotated[bool, Parameter(name=["--watch", "-w"], negative="")] = False,
     server: Server = DEFAULT_SERVER,
     output: Output = "table",
 ) -> None:
-    """Show how captures are: lag, rows, log that the database keeps, tables being read.
+    """Show the state of captures: lag, rows, retained WAL, progress of snapshots.
 
     Parameters
     ----------
     watch_
-        Show it again every second.
+        Repeat every second.
     """
     remote = Remote(server)
 
@@ -297,24 +301,24 @@ def status(
 
 @app.command
 def pause(name: Name, /, *, server: Server = DEFAULT_SERVER) -> None:
-    """Capture nothing more until `resume`; the database keeps its log meanwhile."""
+    """Pause a capture until `resume`. The database retains its WAL until then."""
     _command(server, name, CaptureCommand(command="pause"))
 
 
 @app.command
 def resume(name: Name, /, *, server: Server = DEFAULT_SERVER) -> None:
-    """Go on after `pause`, or after a failure that was put right."""
+    """Resume a capture after `pause`, or retry it at once after a failure."""
     _command(server, name, CaptureCommand(command="resume"))
 
 
 @app.command
 def rewind(name: Name, /, *, to: str, server: Server = DEFAULT_SERVER) -> None:
-    """Capture again what came after a position: it is in the topics twice then.
+    """Capture the changes after a position again. Their records are then in the topics twice.
 
     Parameters
     ----------
     to
-        Position in the database's log, such as 0/16B3748, as far back as the database has it.
+        LSN in the WAL of the database, such as 0/16B3748, which the slot must still retain.
     """
     _command(server, name, CaptureCommand(command="rewind", lsn=to))
 
@@ -327,12 +331,12 @@ def snapshot(
     tables: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     server: Server = DEFAULT_SERVER,
 ) -> None:
-    """Send again what is in tables, beside what changes meanwhile.
+    """Send a snapshot of tables again, beside their changes.
 
     Parameters
     ----------
     tables
-        Tables to read, with commas; all that are captured when left out.
+        Tables to read, separated by commas; all captured tables by default.
     """
     listed = tuple(part for each in tables for part in each.split(",") if part)
     _command(server, name, CaptureCommand(command="snapshot", tables=listed))
@@ -346,12 +350,12 @@ def remove(
     keep_slot: Annotated[bool, Parameter(negative="")] = False,
     server: Server = DEFAULT_SERVER,
 ) -> None:
-    """End a capture; its topics stay.
+    """Remove a capture. Its topics are not deleted.
 
     Parameters
     ----------
     keep_slot
-        Leave slot and publication in the database, which keeps its log for the slot.
+        Keep slot and publication in the database, which retains WAL for the slot.
     """
     query = "?keep_slot=true" if keep_slot else ""
     say(Remote(server).remove(_path(name) + query, Told).detail)
@@ -359,7 +363,7 @@ def remove(
 
 @app.command
 def doctor(
-    name: Annotated[str | None, Parameter(help="Name of a capture, or of one to be.")] = None,
+    name: Annotated[str | None, Parameter(help="Name of an existing or a new capture.")] = None,
     /,
     *,
     options: CaptureOptions = _NO_OPTIONS,
@@ -367,25 +371,24 @@ def doctor(
     server: Server = DEFAULT_SERVER,
     output: Output = "table",
 ) -> int:
-    """Look whether a database is fit to be captured; exit status 1 when it is not.
+    """Check whether a database can be captured. The exit status is 1 if it cannot.
 
-    Either of a capture that there is, by its name, or of one that could be, with the options of
-    `add`.
+    Give the name of a capture, or the options of `add`.
 
     Parameters
     ----------
     local
-        Look from this machine, not from the node.
+        Check from this machine instead of the node.
     """
-    # The address alone does not tell: it may come from the environment.
+    # The address alone does not decide: it may come from the environment.
     is_new = options.tables or options.channels or options.outbox
     if options.dsn and (local or name is None or is_new):
         definition = options.definition(name or "doctor")
         check = CaptureCheck(definition=definition)
         findings = _examine(definition) if local else Remote(server).post(_CHECKS, check, Findings)
     elif name is None or local:
-        what = "--local needs the address of the database" if local else "name a capture"
-        raise CommandError(f"{what}: --dsn DSN --tables TABLES", USAGE)
+        what = "--local needs" if local else "expected the name of a capture, or"
+        raise CommandError(f"{what} --dsn DSN and --tables TABLES", USAGE)
     else:
         findings = Remote(server).post(_CHECKS, CaptureCheck(name=name), Findings)
     if output == "json":
@@ -398,7 +401,7 @@ def doctor(
 def _examine(definition: Definition) -> Findings:
     """Run the doctor in a process, as a node does. The address is not among its arguments."""
     if find_spec("psycopg") is None:
-        raise CommandError("this needs a driver for PostgreSQL: pip install 'dragoman[cdc]'")
+        raise CommandError("--local needs a driver for PostgreSQL: pip install 'dragoman[cdc]'")
     try:
         ended = subprocess.run(
             [sys.executable, "-P", "-m", "dragoman.cdc.doctor"],
@@ -410,13 +413,15 @@ def _examine(definition: Definition) -> Findings:
         )
         found: list[Finding] = [decode_finding(line) for line in ended.stdout.splitlines()]
     except subprocess.TimeoutExpired:
-        raise CommandError("the database did not answer in time") from None
+        raise CommandError(
+            f"the database did not respond within {CAPTURE_CHECK_TIMEOUT_S} s"
+        ) from None
     except msgspec.DecodeError:
         found = []
     if not found:
-        words = ended.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
-        why = hide_secrets(words[-1], definition.dsn)
-        raise CommandError(f"the database could not be looked at: {why}")
+        lines = ended.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
+        why = hide_secrets(lines[-1], definition.dsn)
+        raise CommandError(f"the database could not be checked: {why}")
     return Findings(items=tuple(found))
 
 
@@ -437,7 +442,7 @@ def _all(remote: Remote) -> list[CaptureDescription]:
         after = page.next
         if after is None:
             return found
-    raise CommandError("the node lists captures without end")
+    raise CommandError(f"the node lists more than {CLI_PAGES_MAX} pages of captures")
 
 
 def _command(server: str, name: str, wanted: CaptureCommand) -> None:

@@ -16,8 +16,8 @@ from dragoman.cli.status import CommandError, say
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-#: Seconds between two looks, and seconds that the command waits for a capture that waits.
-_LOOK_S = 0.5
+_POLL_S = 0.5
+#: How long the command waits for a capture that does not snapshot or stream.
 _PATIENCE_S = 30.0
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -40,7 +40,7 @@ def _listed(capture: CaptureDescription) -> tuple[str | int | None, ...]:
 
 def print_states(captures: Sequence[CaptureDescription]) -> None:
     print_table(
-        ("NAME", "STATE", "NODE", "ROWS", "ROWS/S", "LAG", "BEHIND", "KEPT LOG", "PROBLEM"),
+        ("NAME", "STATE", "NODE", "ROWS", "ROWS/S", "LAG", "BEHIND", "RETAINED", "PROBLEM"),
         (
             (
                 each.name,
@@ -70,7 +70,7 @@ def print_state(capture: CaptureDescription) -> None:
             ("captured up to", status.lsn or None),
             ("lag", size_text(status.lag_bytes)),
             ("behind", time_text(status.lag_s)),
-            ("log kept by the database", size_text(status.retained_bytes)),
+            ("retained WAL", size_text(status.retained_bytes)),
             ("rows", capture.rows),
             ("rows per second", f"{status.rows_per_s:.0f}"),
             ("transactions", status.transactions),
@@ -157,20 +157,20 @@ def wait_until_it_runs(look: Callable[[], CaptureDescription]) -> CaptureDescrip
                 return capture
             if status.state == "failed":
                 raise CommandError(
-                    f"capture {capture.name} was added and has failed: {status.problem}"
+                    f"capture {capture.name} was added, but has failed: {status.problem}"
                 )
             now = time.monotonic()
             waits_since = None if status.state == "snapshotting" else waits_since or now
             if waits_since is not None and now - waits_since > _PATIENCE_S:
-                raise CommandError(_given_up(capture.name, status))
-            time.sleep(_LOOK_S)
+                raise CommandError(_not_running(capture.name, status))
+            time.sleep(_POLL_S)
 
 
-def _given_up(name: str, status: Status) -> str:
+def _not_running(name: str, status: Status) -> str:
     why = f": {status.problem}" if status.problem else ""
     return (
-        f"capture {name} was added and is {status.state}{why}; it is tried again and again; "
-        f"`dragoman cdc status {name}` shows how it goes"
+        f"capture {name} was added, but is {status.state}{why}; it is retried; "
+        f"`dragoman cdc status {name}` shows its state"
     )
 
 
@@ -198,4 +198,4 @@ def watch(show: Callable[[], None]) -> None:
                 console.clear()
             show()
             sys.stdout.flush()
-            time.sleep(2 * _LOOK_S)
+            time.sleep(2 * _POLL_S)

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 _NOUNS = {
     "produce": "Write records to a topic.",
-    "consume": "Read records of a topic.",
+    "consume": "Read records from a topic.",
     "sql": "Query topics with SQL.",
     "pipeline": "Pipelines on Spark: from topics and captured changes to topics and tables.",
-    "topic": "Topics of a running node.",
-    "group": "Groups of a running node.",
-    "cluster": "State of the cluster.",
-    "cdc": "Captures of databases: changes of rows become records.",
-    "rocketmq": "Administration of RocketMQ clusters, Dragoman's and others.",
-    "config": "Settings of a node.",
-    "log": "Data directories, read without a node.",
-    "import": "Take over the data of other brokers.",
+    "topic": "List, describe, create and delete topics.",
+    "group": "List and describe groups, and reset their offsets.",
+    "cluster": "Show the state of the cluster, and change its nodes and replicas.",
+    "cdc": "Capture databases: row changes become records.",
+    "rocketmq": "Administer RocketMQ clusters, including those of the original.",
+    "config": "Show the settings of a node.",
+    "log": "Inspect and repair data directories without a node.",
+    "import": "Import the data of other brokers.",
 }
-#: Nouns whose module cannot have their name.
+#: Nouns that are keywords of Python, with the name of their module.
 _MODULES = {"import": "data_import"}
 
 
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status (see `status.py`)."""
     try:
         status = _dispatch(sys.argv[1:] if arguments is None else list(arguments))
-        # Here and not at exit, where a reader that has gone away could no longer be forgiven.
+        # Here and not at exit, where a closed pipe could no longer be ignored.
         sys.stdout.flush()
         return status
     except CommandError as error:
@@ -54,8 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # argparse leaves this way after --help.
         return error.code if isinstance(error.code, int) else OK
     except BrokenPipeError:
-        # The reader of our output, such as `head`, has seen enough. What is left in the buffer
-        # must not be written at exit.
+        # The reader, such as `head`, has closed the pipe. The rest of the buffer must not be
+        # written at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except KeyboardInterrupt:

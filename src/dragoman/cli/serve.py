@@ -31,20 +31,20 @@ def _words(key: str) -> str:
     return ", ".join(NODE_KEYS[key].choices)
 
 
-#: Options that stand for one key.
+#: Options that set one key.
 _KEY_OPTIONS = (
-    ("--data", "data", "DIR", "directory of everything the node stores"),
+    ("--data", "data", "DIR", "data directory of the node"),
     ("--durability", "durability", "MODE", f"when a write is acknowledged: {_words('durability')}"),
     ("--node-id", "node.id", "N", "number of this node in its cluster"),
-    ("--cluster", "cluster", "N@HOST:PORT,…", "the nodes of the cluster, this one among them"),
-    ("--etcd", "metadata.etcd.endpoints", "URL,…", "keep the metadata in the etcd that is there"),
-    ("--log-format", "log.format", "FORMAT", f"log lines: {_words('log.format')}"),
-    ("--log-level", "log.level", "LEVEL", f"least important log lines: {_words('log.level')}"),
+    ("--cluster", "cluster", "N@HOST:PORT,…", "nodes of the cluster, including this one"),
+    ("--etcd", "metadata.etcd.endpoints", "URL,…", "endpoints of an etcd to keep the metadata in"),
+    ("--log-format", "log.format", "FORMAT", f"format of log lines: {_words('log.format')}"),
+    ("--log-level", "log.level", "LEVEL", f"lowest level of log lines: {_words('log.level')}"),
 )
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Reports a mistake as the rest of the command line does: one line, exit status 2."""
+    """Reports errors like other commands: one line on stderr, exit status 2."""
 
     def error(self, message: str) -> NoReturn:
         raise CommandError(f"{message} (see {self.prog} --help)", USAGE)
@@ -60,7 +60,7 @@ def node_parser(command: str, description: str) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=HOST:PORT|off",
-        help="open a listener there, or close it; giving any address opens only the named ones"
+        help="address of a listener, or off. Once an address is given, only named listeners open"
         f" ({', '.join(available_names())})",
     )
     parser.add_argument(
@@ -68,22 +68,20 @@ def node_parser(command: str, description: str) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=HOST:PORT",
-        help="address that clients of a listener are told",
+        help="address of a listener that is advertised to clients",
     )
     parser.add_argument(
         "--set",
         action=_Assign,
         metavar="KEY=VALUE",
-        help="any setting of docs/reference/configuration.md",
+        help="value of any key in docs/reference/configuration.md",
     )
     parser.set_defaults(assignments=[])
     return parser
 
 
 class _Assign(argparse.Action):
-    """Gathers options that set a key in one list, so that of two for the same key the later
-    counts.
-    """
+    """Collects options that set a key in one list, so that the last one for a key counts."""
 
     def __call__(
         self,
@@ -104,7 +102,7 @@ class _Assign(argparse.Action):
 
 
 def configuration(options: argparse.Namespace) -> Configuration:
-    """The settings of file, environment and options together. Raises `ConfigError`."""
+    """The settings from file, environment and options. Raises `ConfigError`."""
     environment = os.environ
     path = options.config or environment.get(ENVIRONMENT_FILE)
     flags = Flags(
@@ -130,14 +128,14 @@ def _read_file(path: str) -> ConfigFile:
         raise CommandError(f"{path} is not UTF-8 at byte {error.start}", USAGE) from None
 
 
-DESCRIPTION = "Run a node until it is told to stop (SIGTERM or SIGINT; a second one forces)."
+DESCRIPTION = "Run a node until SIGTERM or SIGINT stops it. A second signal stops it at once."
 
 
 def serve(arguments: Sequence[str]) -> int:
     """Run a node and return its exit status."""
     options = node_parser("serve", DESCRIPTION).parse_args(arguments)
     if not __debug__:
-        # The assertions are part of what keeps the log right.
+        # Assertions protect the log from errors of this program.
         raise CommandError("refusing to run without assertions: leave out python -O", USAGE)
     settings = configuration(options).settings
     try:
@@ -147,11 +145,11 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def _run(settings: Settings) -> int:
-    # After the settings are known to be right: a mistake in them should be told at once.
+    # Imported after the settings are checked, so that an error in them is reported at once.
     from dragoman.telemetry.logs import configure
 
     configure(settings.log_format, settings.log_level, sys.stderr)
-    from dragoman.server import run
+    from dragoman.process import run
 
     return run(settings, _announce)
 

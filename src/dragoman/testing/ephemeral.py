@@ -34,7 +34,8 @@ from typing import Literal, Self, TypeVar
 from dragoman.broker.broker import Broker
 from dragoman.config.layers import Assignment, Flags, load
 from dragoman.config.settings import Settings
-from dragoman.server import Node, open_data_directory
+from dragoman.process import open_data_directory
+from dragoman.server import Node
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
 from dragoman.world import Background, Disk, SystemClock, system_random
@@ -156,10 +157,10 @@ class EphemeralBroker:
             random=system_random(),
         )
         # The ports beside a port that the system has chosen are others', today or after a restart.
-        node.serves_vip = False
+        node.listeners.serves_vip = False
         await node.start()
         self._node = node
-        self._ports = {each.name: each.bound.port for each in node.listeners}
+        self._ports = {each.name: each.bound.port for each in node.listeners.opened}
 
     def _settings(self) -> Settings:
         durability = "os" if self._storage == "memory" else "fsync"

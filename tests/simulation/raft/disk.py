@@ -11,7 +11,7 @@ from random import Random
 
 import msgspec
 
-from dragoman.cluster.raft.storage import PartitionStorage
+from dragoman.cluster.raft_quorum.storage import PartitionStorage
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore

@@ -29,8 +29,8 @@ from dragoman.broker.coordination import Coordination, CoordinatorKind
 from dragoman.broker.errors import CoordinatorLoading
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.local_reader import LocalReader
-from dragoman.broker.replica import Replica
-from dragoman.broker.topics import NewTopic
+from dragoman.broker.partitions import Partitions
+from dragoman.broker.topics import NewTopic, Topics
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import DragomanError
 from dragoman.limits import (
@@ -44,6 +44,7 @@ from dragoman.log.batch import Record, build_batch
 from dragoman.outcome import Acknowledge, acknowledged, pause, start
 from dragoman.protocols.minibroker.constants import OFFSET_MAX, TOPIC_CONFIG
 from dragoman.protocols.minibroker.storage import Damage, Source, StoredRecord, scan
+from dragoman.replication.replica import Replica
 from dragoman.types import GroupId, Offset, Partition, TopicName
 from dragoman.world import Scheduler
 
@@ -150,9 +151,11 @@ class Core(Protocol):
     @property
     def coordination(self) -> Coordination: ...
 
-    def find(self, topic: str, index: int, /) -> Replica: ...
+    @property
+    def topics(self) -> Topics: ...
 
-    async def ensure_topic(self, new: NewTopic, /) -> None: ...
+    @property
+    def partitions(self) -> Partitions: ...
 
 
 class Importer:
@@ -211,7 +214,7 @@ class Importer:
     async def _create(self, topic: SourceTopic) -> None:
         count = topic.partition_count
         new = NewTopic(name=topic.name, partition_count=count, config=_CONFIG)
-        await self._broker.ensure_topic(new)
+        await self._broker.topics.ensure(new)
         found = len(self._broker.image.topics[topic.name].partitions)
         if found != count:
             raise SourceError(
@@ -222,7 +225,7 @@ class Importer:
     async def _import_partition(
         self, topic: SourceTopic, index: int, segments: list[Segment]
     ) -> None:
-        replica = self._broker.find(topic.name, index)
+        replica = self._broker.partitions.find(topic.name, index)
         present = _Present(replica, f"{topic.name}/{index}")
         first: int | None = None
         gathered: list[Record] = []
@@ -304,7 +307,7 @@ class Importer:
             offsets=(OffsetCommit(topic=name, partition=partition, offset=Offset(offset)),),
             owner="minibroker",
         )
-        await coordination.groups.commit_anywhere(request)
+        await acknowledged(partial(coordination.groups.commit_anywhere, request))
         self.imported.commits += 1
 
 

@@ -14,7 +14,6 @@ from dragoman.broker.errors import (
     NotLeader,
     ShuttingDown,
 )
-from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.config.settings import Settings
 from dragoman.errors import DiskFullError
 from dragoman.limits import (
@@ -30,6 +29,7 @@ from dragoman.protocols.mlog.constants import PAYLOAD_BYTES_MAX, Encoding
 from dragoman.protocols.mlog.handlers.service import MlogService
 from dragoman.protocols.mlog.handlers.session import refusal
 from dragoman.protocols.mlog.handlers.topics import split
+from dragoman.replication.replica import Acknowledge, Replica
 from dragoman.security.authorizer import Operation, Principal, Resource
 from protocols.mlog_vectors import JSON_FRAMES
 from worlds.broker import World, batch_of

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import (
     ProducerIdentity,
 )
@@ -28,6 +27,7 @@ from dragoman.protocols.cursus.handlers.service import Core, CursusService
 from dragoman.protocols.cursus.handlers.session import Arguments
 from dragoman.protocols.cursus.handlers.transactions import named_producer, staged_offsets
 from dragoman.protocols.cursus.messages import Command, Message
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 

@@ -24,7 +24,6 @@ from typing import TypeAlias
 
 from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import ProducerIds
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_PRODUCERS_MAX
@@ -35,6 +34,7 @@ from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.records import append_records, record_of
 from dragoman.protocols.cursus.handlers.state import State, StoredProducer
 from dragoman.protocols.cursus.messages import Batch, Message
+from dragoman.replication.replica import Replica
 from dragoman.world import Clock
 
 log = logging.getLogger("dragoman.cursus")

@@ -19,13 +19,13 @@ from typing import Final, TypeAlias, assert_never
 import msgspec
 
 from dragoman.broker.leader_queues import Answered, Relay, TakeReply
-from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.outcome import start
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.service import PROTOCOL, CursusService
 from dragoman.protocols.cursus.messages import Batch, Command, Message
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Node
 from dragoman.types import Buffer
 
@@ -126,10 +126,10 @@ def perform(service: CursusService, body: memoryview, reply: TakeReply) -> None:
     try:
         match request:
             case RelayedBatch(batch=batch):
-                replica = service.broker.find(batch.topic, batch.partition)
+                replica = service.broker.partitions.find(batch.topic, batch.partition)
                 _perform_as_leader(service, request, replica, send)
             case StagedMessage():
-                replica = service.broker.find(request.topic, request.partition)
+                replica = service.broker.partitions.find(request.topic, request.partition)
                 _perform_as_leader(service, request, replica, send)
             case StagedOffsets():
                 from dragoman.protocols.cursus.handlers.participants import stage_offsets

@@ -30,14 +30,12 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.resources import (
-    CLUSTER_NAME,
-    authorize_cluster,
     is_visible,
     topic_of,
 )
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import answer_array
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
 
 
 class ResourceType(IntEnum):
@@ -103,18 +101,18 @@ def _entries(call: Call, resource: m.DescribeConfigsRequestResource) -> Iterable
     name = resource.resource_name
     match resource.resource_type:
         case ResourceType.TOPIC:
-            call.session.authorize(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name)
+            call.authorize(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name)
             topic = topic_of(call, name)
             return describe_topic_config(call.service.broker.settings, topic.config)
         case ResourceType.BROKER:
-            authorize_cluster(call, Operation.DESCRIBE_CONFIGS)
+            call.authorize_cluster(Operation.DESCRIBE_CONFIGS)
             return _node_entries(call, node_of(call, name))
         case ResourceType.GROUP:
-            call.session.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, name)
+            call.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, name)
             broker = call.service.broker
             return describe_group_config(broker.settings, broker.group_configs.of(group_of(name)))
         case ResourceType.CLIENT_METRICS:
-            authorize_cluster(call, Operation.DESCRIBE_CONFIGS)
+            call.authorize_cluster(Operation.DESCRIBE_CONFIGS)
         case _:
             raise unknown_type(resource.resource_type)
     if not name:
@@ -213,7 +211,7 @@ def handle_list(call: Call) -> None:
     wanted: Iterable[int] = request.resource_types or _EVERY_TYPE
     if call.version == 0:
         wanted = _CLIENT_METRICS_ONLY
-    if not call.session.is_allowed(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+    if not call.is_allowed(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
         call.reply(m.ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
     if any(each not in _EVERY_TYPE for each in wanted):

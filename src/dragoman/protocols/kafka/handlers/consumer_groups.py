@@ -52,11 +52,9 @@ def handle_heartbeat(call: Call) -> None:
 
 
 def _require_topics(call: Call, names: list[str] | tuple[str, ...]) -> None:
-    is_allowed = call.service.broker.authorizer.is_allowed
-    principal = call.session.principal
     for name in names:
-        if not is_allowed(principal, Operation.DESCRIBE, Resource.TOPIC, name):
-            raise NotAuthorized(f"{principal.name} may not see all topics it subscribes to")
+        if not call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name):
+            raise NotAuthorized(f"{call.principal.name} may not see all topics it subscribes to")
 
 
 def _heartbeat(call: Call, request: m.ConsumerGroupHeartbeatRequest) -> HeartbeatRequest:

@@ -113,7 +113,7 @@ def handle_list(call: Call) -> None:
         return (
             (not states or group.state.lower() in states)
             and (not types or _type_of(group) in types)
-            and call.session.is_allowed(Operation.DESCRIBE, Resource.GROUP, group.group_id)
+            and call.is_allowed(Operation.DESCRIBE, Resource.GROUP, group.group_id)
         )
 
     elements = (

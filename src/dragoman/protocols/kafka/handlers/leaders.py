@@ -9,7 +9,7 @@ from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
-from dragoman.protocols.kafka.handlers.resources import authorize_cluster, partition_of
+from dragoman.protocols.kafka.handlers.resources import partition_of
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.authorizer import Operation
@@ -24,7 +24,7 @@ _PREFERRED, _UNCLEAN = 0, 1
 async def handle_elect(call: Call) -> m.ElectLeadersResponse:
     request = call.decode(m.ElectLeadersRequest)
     try:
-        authorize_cluster(call, Operation.ALTER)
+        call.authorize_cluster(Operation.ALTER)
         if request.election_type not in (_PREFERRED, _UNCLEAN):
             raise DecodeError(f"election type {request.election_type} is not known")
     except DragomanError as error:
@@ -95,7 +95,7 @@ def _elected(
 async def handle_reassign(call: Call) -> m.AlterPartitionReassignmentsResponse:
     request = call.decode(m.AlterPartitionReassignmentsRequest)
     try:
-        authorize_cluster(call, Operation.ALTER)
+        call.authorize_cluster(Operation.ALTER)
     except DragomanError as error:
         return m.AlterPartitionReassignmentsResponse(
             error_code=wire_code(error), error_message=str(error)
@@ -138,7 +138,7 @@ async def handle_reassign(call: Call) -> m.AlterPartitionReassignmentsResponse:
 def handle_list_reassignments(call: Call) -> None:
     request = call.decode(m.ListPartitionReassignmentsRequest)
     try:
-        authorize_cluster(call, Operation.DESCRIBE)
+        call.authorize_cluster(Operation.DESCRIBE)
     except DragomanError as error:
         call.reply(
             m.ListPartitionReassignmentsResponse(

@@ -65,8 +65,8 @@ def _listed(
 ) -> m.ListOffsetsResponsePartition:
     index = partition.partition_index
     try:
-        replica = call.service.broker.find(topic, index)
-        call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
+        call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
+        replica = call.service.broker.partitions.find(topic, index)
         replica.check_epoch(partition.current_leader_epoch)
         log = replica.log
         limit = log.last_stable_offset if committed_only else log.high_watermark
@@ -128,8 +128,8 @@ def _delete(
 ) -> m.DeleteRecordsResponsePartition:
     index = asked.partition_index
     try:
-        call.session.authorize(Operation.DELETE, Resource.TOPIC, topic)
-        replica = call.service.broker.find(topic, index)
+        call.authorize(Operation.DELETE, Resource.TOPIC, topic)
+        replica = call.service.broker.partitions.find(topic, index)
         if replica.metadata.topic.is_internal:
             raise InvalidTopicName(f"records of {topic} are the broker's own")
         low_watermark = replica.delete_below(asked.offset)
@@ -160,8 +160,8 @@ def _epoch_end(
     call: Call, topic: str, asked: m.OffsetForLeaderEpochRequestPartition
 ) -> m.OffsetForLeaderEpochResponsePartition:
     try:
-        call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
-        replica = call.service.broker.find(topic, asked.partition)
+        call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
+        replica = call.service.broker.partitions.find(topic, asked.partition)
         replica.check_epoch(asked.current_leader_epoch)
         found = replica.end_of_epoch(asked.leader_epoch)
     except DragomanError as error:

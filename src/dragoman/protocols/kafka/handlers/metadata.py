@@ -33,7 +33,6 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.codec import array_encoder
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.resources import (
-    CLUSTER_NAME,
     NOT_ASKED,
     allowed_operations,
     check_kafka_name,
@@ -42,7 +41,7 @@ from dragoman.protocols.kafka.handlers.resources import (
 )
 from dragoman.protocols.kafka.handlers.session import Call, reply_with
 from dragoman.protocols.kafka.handlers.slices import answer_array, gather
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
 from dragoman.types import Buffer
 
 
@@ -111,10 +110,10 @@ async def _by_name(call: Call, request: m.MetadataRequest, name: str) -> m.Metad
     is_wanted = request.allow_auto_topic_creation or call.version < 4
     if not (is_wanted and broker.settings.auto_create_topics_enable):
         raise UnknownTopic(f"there is no topic {name!r}")
-    call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
+    call.authorize(Operation.CREATE, Resource.TOPIC, name)
 
     with suppress(TopicExists):
-        await broker.ensure_topic(NewTopic(name=name))
+        await broker.topics.ensure(NewTopic(name=name))
     topic = broker.image.topics.get(name)
     if topic is None:
         raise UnknownTopic(f"topic {name!r} is gone")
@@ -135,7 +134,7 @@ def describe(
     call: Call, request: m.MetadataRequest, topic: TopicMetadata
 ) -> m.MetadataResponseTopic:
     try:
-        call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     except NotAuthorized as error:
         return m.MetadataResponseTopic(error_code=wire_code(error), name=topic.name)
     wants_operations = request.include_topic_authorized_operations
@@ -199,7 +198,7 @@ def _visible_names(call: Call) -> list[str]:
     return sorted(
         name
         for name in call.service.broker.image.topics
-        if is_visible(name) and call.session.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
+        if is_visible(name) and call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
     )
 
 
@@ -242,7 +241,7 @@ class _Page:
         )
 
     def _find(self, name: str) -> TopicMetadata:
-        self._call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, name)
+        self._call.authorize(Operation.DESCRIBE, Resource.TOPIC, name)
         return topic_of(self._call, name)
 
 

@@ -10,7 +10,6 @@ from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import UnsupportedVersionError
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
-from dragoman.protocols.kafka.handlers.resources import authorize_cluster
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.authorizer import Operation
@@ -21,7 +20,7 @@ _MATCHES: Final = {0: Match.EXACT, 1: Match.DEFAULT, 2: Match.ANY}
 def handle_describe(call: Call) -> None:
     request = call.decode(m.DescribeClientQuotasRequest)
     try:
-        authorize_cluster(call, Operation.DESCRIBE_CONFIGS)
+        call.authorize_cluster(Operation.DESCRIBE_CONFIGS)
         components = _components(request.components)
     except DragomanError as error:
         call.reply(
@@ -79,7 +78,7 @@ async def handle_alter(call: Call) -> m.AlterClientQuotasResponse:
     quotas = call.service.broker.quotas
 
     async def alter(entry: m.AlterClientQuotasRequestEntry) -> None:
-        authorize_cluster(call, Operation.ALTER_CONFIGS)
+        call.authorize_cluster(Operation.ALTER_CONFIGS)
         entity = _entity(entry)
         changes = _changes(entry)
         if request.validate_only:

@@ -8,16 +8,15 @@ from typing import Final, Protocol
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.features import Features
-from dragoman.broker.fetch import Fetch, FetchLimits, Finish, Wanted
+from dragoman.broker.fetch import Fetches
 from dragoman.broker.leadership import Leadership
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.quotas import ClientQuotas
-from dragoman.broker.replica import Replica
 from dragoman.broker.staged_writes import StagedWrites
-from dragoman.broker.topics import NewTopic, Topics
+from dragoman.broker.topics import Topics
 from dragoman.broker.work_queue import WorkQueue
 from dragoman.cluster.etcd.quorum import EtcdQuorum
-from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.cluster.raft.quorum import RaftQuorum
+from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.config.settings import Settings
 from dragoman.limits import KAFKA_FENCED_NODE_LISTED_S
 from dragoman.log.store import LogStore
@@ -143,25 +142,15 @@ class Core(service.Core, Protocol):
     @property
     def staged_writes(self) -> StagedWrites: ...
 
-    def find(self, topic: str, index: int, /) -> Replica: ...
+    @property
+    def partitions(self) -> Partitions: ...
 
-    def find_by_id(self, topic_id: bytes, index: int, /) -> Replica: ...
-
-    def replica(self, metadata: PartitionMetadata, /) -> Replica: ...
-
-    def fetch(
-        self, wanted: list[Wanted], limits: FetchLimits, finish: Finish, /
-    ) -> Fetch | None: ...
-
-    def cancel(self, fetch: Fetch, /) -> None: ...
-
-    async def ensure_topic(self, new: NewTopic, /) -> None:
-        """Create the topic unless it exists."""
-        ...
+    @property
+    def fetches(self) -> Fetches: ...
 
 
 class KafkaService(Service[Core]):
-    listener = "kafka"
+    advertised_listener = "kafka"
     word_separator = " "
 
     def __init__(

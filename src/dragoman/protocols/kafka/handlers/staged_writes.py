@@ -66,7 +66,7 @@ def handle_publish(call: Call) -> None:
         _authorize_writer(call, request.writer_id)
         for topic in request.topics:
             check_kafka_name(topic.name)
-            call.session.authorize(Operation.WRITE, Resource.TOPIC, topic.name)
+            call.authorize(Operation.WRITE, Resource.TOPIC, topic.name)
     except DragomanError as error:
         reply(error)
         return
@@ -75,8 +75,8 @@ def handle_publish(call: Call) -> None:
 
 def _authorize_writer(call: Call, writer_id: str) -> None:
     """A writer id is to staging what a transactional id is to transactions."""
-    call.session.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, writer_id)
-    call.session.authorize(Operation.WRITE, Resource.TOPIC, STAGING_TOPIC)
+    call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, writer_id)
+    call.authorize(Operation.WRITE, Resource.TOPIC, STAGING_TOPIC)
 
 
 def _publication(request: m.PublishStagedRequest) -> Publication:

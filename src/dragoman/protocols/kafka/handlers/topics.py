@@ -39,7 +39,7 @@ async def handle_create(call: Call) -> m.CreateTopicsResponse:
             raise DecodeError(f"topic {asked.name!r} is in the request more than once")
         topics.check_request(total)
         check_kafka_name(asked.name)
-        call.session.authorize(Operation.CREATE, Resource.TOPIC, asked.name)
+        call.authorize(Operation.CREATE, Resource.TOPIC, asked.name)
         new = _new_topic(asked)
         if request.validate_only:
             topics.check_new(new)
@@ -127,7 +127,7 @@ async def handle_delete(call: Call) -> m.DeleteTopicsResponse:
             raise UnknownTopic(f"there is no topic {each.name!r}")
         if topic is None:
             raise UnknownTopicId(f"there is no topic with id {each.topic_id.hex()}")
-        call.session.authorize(Operation.DELETE, Resource.TOPIC, topic.name)
+        call.authorize(Operation.DELETE, Resource.TOPIC, topic.name)
         await call.service.broker.topics.delete(topic.name)
 
     results = await gather(call, named, delete, timeout_ms=request.timeout_ms)
@@ -199,7 +199,7 @@ def _added_count(call: Call, asked: m.CreatePartitionsRequestTopic) -> int:
 def _checked_assignment(
     call: Call, asked: m.CreatePartitionsRequestTopic
 ) -> tuple[tuple[int, ...], ...]:
-    call.session.authorize(Operation.ALTER, Resource.TOPIC, asked.name)
+    call.authorize(Operation.ALTER, Resource.TOPIC, asked.name)
     topic = topic_of(call, asked.name)
     if topic.is_internal:
         # Which partition keeps a group or a transactional id depends on how many there are.

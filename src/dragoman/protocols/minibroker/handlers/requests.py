@@ -26,6 +26,7 @@ from dragoman.broker.errors import (
     InvalidTopicName,
     UnknownTopic,
 )
+from dragoman.broker.groups.coordinator import GroupCoordinator
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.topics import NewTopic, check_name
 from dragoman.cluster.metadata import NO_LEADER, TopicMetadata
@@ -36,7 +37,7 @@ from dragoman.limits import (
     TOPIC_NAME_BYTES_MAX,
 )
 from dragoman.log.batch import Record
-from dragoman.outcome import Retry, attempt, retried
+from dragoman.outcome import Retry, acknowledged, attempt, retried
 from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.codec import fnv1a_32, published_frame
@@ -108,7 +109,7 @@ async def _created_topic(session: MinibrokerSession, place: Place, name: str) ->
     # The node's own limit, if it has one, applies to the topic, also when it is changed later.
     config = {} if settings.log_retention_segments >= 0 else TOPIC_CONFIG
     new = NewTopic(name=name, partition_count=settings.minibroker_partitions, config=config)
-    failure = await attempt(broker.ensure_topic(new))
+    failure = await attempt(broker.topics.ensure(new))
     if place.is_done:
         # Nothing more is done for the client, which does not see this reply.
         raise Refused("the connection is closed")
@@ -189,15 +190,20 @@ async def commit(session: MinibrokerSession, request: Commit, place: Place) -> N
         offset=Offset(request.offset),
     )
     broker = session.service.broker
-    commit_anywhere = partial(
-        broker.coordination.groups.commit_anywhere,
+    store = partial(
+        _commit,
+        broker.coordination.groups,
         CommitRequest(group_id=group, offsets=(offset,), owner=OWNER),
     )
-    await retried(_COMMITTED_SOON, broker.scheduler, commit_anywhere, lambda: place.is_done)
+    await retried(_COMMITTED_SOON, broker.scheduler, store, lambda: place.is_done)
     place.reply(codec.encode(Committed(offset=request.offset)))
     subscription = session.subscriptions.get(request.topic)
     if subscription is not None and subscription.group == group:
         subscription.committed(request.partition, request.offset)
+
+
+async def _commit(groups: GroupCoordinator, request: CommitRequest) -> None:
+    await acknowledged(partial(groups.commit_anywhere, request))
 
 
 async def subscribe(session: MinibrokerSession, request: m.Subscribe, place: Place) -> None:

@@ -9,7 +9,7 @@ from dragoman.broker.coordination import Coordination
 from dragoman.broker.groups.remote_members import GroupMembers
 from dragoman.broker.leader_queues import LeaderQueues
 from dragoman.broker.readers import Readers
-from dragoman.broker.topics import NewTopic
+from dragoman.broker.topics import Topics
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
@@ -59,13 +59,12 @@ class Core(service.Core, Protocol):
     @property
     def group_members(self) -> GroupMembers: ...
 
-    async def ensure_topic(self, new: NewTopic, /) -> None:
-        """Create the topic unless it exists."""
-        ...
+    @property
+    def topics(self) -> Topics: ...
 
 
 class MinibrokerService(Service[Core]):
-    listener = "minibroker"
+    advertised_listener = "minibroker"
 
     def __init__(
         self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]

@@ -20,7 +20,6 @@ from functools import partial
 from typing import TypeAlias
 
 from dragoman.broker.local_reader import LocalReader
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     MLOG_FETCH_BYTES_MAX,
@@ -47,6 +46,7 @@ from dragoman.protocols.mlog.messages import (
     ReplicateStream,
 )
 from dragoman.protocols.session import Place
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation
 from dragoman.world import Handle
 

@@ -48,7 +48,7 @@ async def handle_find_topic_leader(
             raise unknown(request.topic)
         if partition.leader == broker.node_id:
             try:
-                broker.replica(partition)
+                broker.partitions.replica(partition)
             except NotLeader:
                 return NO_LEADER
         return partition.leader

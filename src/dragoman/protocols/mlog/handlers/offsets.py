@@ -8,7 +8,10 @@ not exist, and the offset of an id that has committed nothing is 0.
 
 from __future__ import annotations
 
+from functools import partial
+
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
+from dragoman.outcome import acknowledged
 from dragoman.protocols.mlog.constants import DEFAULT_ID
 from dragoman.protocols.mlog.handlers.session import MlogSession
 from dragoman.protocols.mlog.handlers.topics import require_topic, split
@@ -34,7 +37,8 @@ async def handle_commit(session: MlogSession, request: CommitOffset, place: Plac
         topic=TopicName(topic), partition=Partition(index), offset=Offset(request.offset)
     )
     groups = session.service.broker.coordination.groups
-    await groups.commit_anywhere(CommitRequest(group_id=group, offsets=(commit,), owner=OWNER))
+    commit_request = CommitRequest(group_id=group, offsets=(commit,), owner=OWNER)
+    await acknowledged(partial(groups.commit_anywhere, commit_request))
     session.reply(place, CommitOffsetResp(success=True))
 
 

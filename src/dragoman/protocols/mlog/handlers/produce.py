@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.limits import MLOG_BATCH_VALUES_MAX
 from dragoman.log.batch import Record
@@ -29,6 +28,7 @@ from dragoman.protocols.mlog.messages import (
     ProduceBatchResp,
 )
 from dragoman.protocols.session import Place
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation
 
 # Looked up once: members of enumerations are slow to find.

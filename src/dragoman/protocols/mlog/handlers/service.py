@@ -9,10 +9,9 @@ from typing import Final, Protocol
 from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.errors import RequestTimedOut
-from dragoman.broker.replica import Replica
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.topics import Topics
-from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.cluster.quorum import MetadataQuorum
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
@@ -114,13 +113,12 @@ class Core(service.Core, Protocol):
     @property
     def rpc(self) -> Rpc: ...
 
-    def replica(self, metadata: PartitionMetadata, /) -> Replica:
-        """The replica of this node, which leads the partition. Raises `NotLeader`."""
-        ...
+    @property
+    def partitions(self) -> Partitions: ...
 
 
 class MlogService(Service[Core]):
-    listener = "mlog"
+    advertised_listener = "mlog"
 
     def __init__(
         self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]

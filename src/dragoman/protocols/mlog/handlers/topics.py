@@ -11,7 +11,6 @@ on, as in the original, which leaves the choice of the leader to the cluster as 
 from __future__ import annotations
 
 from dragoman.broker.errors import NotLeader, TopicExists, UnknownTopic
-from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
 from dragoman.protocols.mlog.errors import (
@@ -32,6 +31,7 @@ from dragoman.protocols.mlog.messages import (
     TopicInfo,
 )
 from dragoman.protocols.session import Place
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 
 _INDEX_DIGITS_MAX = 9
@@ -74,7 +74,7 @@ def visible_topic(session: MlogSession, name: str) -> TopicMetadata | None:
 
 def find(session: MlogSession, name: str, operation: Operation) -> Replica:
     """The partition that a name stands for, led by this node. Raises `Refused`, `NotLeader`."""
-    return session.service.broker.replica(find_partition(session, name, operation))
+    return session.service.broker.partitions.replica(find_partition(session, name, operation))
 
 
 def find_partition(session: MlogSession, name: str, operation: Operation) -> PartitionMetadata:

@@ -28,15 +28,7 @@ from dragoman.protocols.rocketmq.client.errors import (
 from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, Sent
 from dragoman.protocols.rocketmq.client.operations import Operation, Value
 from dragoman.protocols.rocketmq.client.producer import Outgoing
-from dragoman.protocols.rocketmq.client.pull import (
-    ALL,
-    TAG,
-    Filter,
-    Pull,
-    Pulled,
-    PullStatus,
-    pull,
-)
+from dragoman.protocols.rocketmq.client.pull import ALL, TAG, Filter, Pull, Pulled, PullStatus, pull
 from dragoman.protocols.rocketmq.constants import DLQ_PREFIX, RETRY_PREFIX, Property, Response
 from dragoman.protocols.rocketmq.messages import host_text, read_message_id
 

@@ -245,12 +245,7 @@ class Upload(Operation[Result_co], Generic[Content, Result_co]):
     """An operation whose request has a body."""
 
     def __init__(
-        self,
-        code: int,
-        to: Servers,
-        *fields: str,
-        body: Body[Content],
-        answer: Answer[Result_co],
+        self, code: int, to: Servers, *fields: str, body: Body[Content], answer: Answer[Result_co]
     ) -> None:
         super().__init__(code, to, *fields, answer=answer)
         self.body = body

@@ -25,11 +25,7 @@ from typing import Final, TypeAlias, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from dragoman.client_core.errors import (
-    ClientError,
-    RequestTimeoutError,
-    UnreachableError,
-)
+from dragoman.client_core.errors import ClientError, RequestTimeoutError, UnreachableError
 from dragoman.errors import DecodeError, EncodeError
 from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.errors import RocketmqError, refusal
@@ -267,11 +263,7 @@ class Producer(Member):
         return await self.deliver(self._batch(messages), queue=queue)
 
     async def send_one_way(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        select: Selector | None = None,
+        self, message: Message, *, queue: MessageQueue | None = None, select: Selector | None = None
     ) -> None:
         """Send a message without an acknowledgement, and return when its bytes are written."""
         await self.start()
@@ -509,11 +501,7 @@ Check: TypeAlias = Callable[[ReceivedMessage], Decision]
 
 class TransactionProducer(Producer):
     def __init__(
-        self,
-        ports: ProducerPorts,
-        group: str,
-        check: Check,
-        **options: Unpack[ProducerOptions],
+        self, ports: ProducerPorts, group: str, check: Check, **options: Unpack[ProducerOptions]
     ) -> None:
         super().__init__(ports, group, **options)
         self._check = check

@@ -23,19 +23,12 @@ from typing import Final, TypeAlias
 from dragoman.client_core.addresses import Address, parse_address
 from dragoman.client_core.channel import Channel
 from dragoman.client_core.connection import KeptConnection, dial
-from dragoman.client_core.errors import (
-    ClientClosedError,
-    ClientError,
-    ConnectionLostError,
-)
+from dragoman.client_core.errors import ClientClosedError, ClientError, ConnectionLostError
 from dragoman.errors import DragomanError
 from dragoman.framing import Scratch
 from dragoman.limits import ROCKETMQ_CLIENT_LATE_REPLIES_MAX, ROCKETMQ_CLIENT_SERVER_REQUESTS_MAX
 from dragoman.protocols.rocketmq.client.errors import refusal
-from dragoman.protocols.rocketmq.client.settings import (
-    ClientSettings,
-    vip_address,
-)
+from dragoman.protocols.rocketmq.client.settings import ClientSettings, vip_address
 from dragoman.protocols.rocketmq.codec import Command, Connection, decode, encode_parts
 from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, IS_RESPONSE, Response
 from dragoman.types import Buffer
@@ -176,11 +169,7 @@ class Remoting:
         return response
 
     async def tell(
-        self,
-        address: str,
-        code: int,
-        fields: Fields | None = None,
-        body: Buffer = b"",
+        self, address: str, code: int, fields: Fields | None = None, body: Buffer = b""
     ) -> None:
         """Send a one-way request, and return when its bytes are written."""
         command = self._request(code, fields, body)

@@ -114,7 +114,7 @@ def test_a_stream_ends_when_the_node_stops(pipe: CursusPipe, world: World) -> No
 def test_an_offset_that_was_deleted_ends_a_stream(pipe: CursusPipe, world: World) -> None:
     pipe.publish(batch("a", "b"))
     text = "STREAM_CONTROL type=CLOSE reason=offset_out_of_range offset={0} requested={0} "
-    world.broker.find("orders", 0).delete_below(1)
+    world.broker.partitions.find("orders", 0).delete_below(1)
     early = stream(world, "offset=0")
     assert early.frames() == [(text.format(0) + "earliest=1 latest=2").encode()]
     assert early.is_closed
@@ -154,7 +154,7 @@ def test_what_cannot_be_sent_ends_the_stream_before_it(pipe: CursusPipe, world: 
     pipe.publish(batch("a"))
     opened = stream(world)
     assert pushed(opened) == ["a"]
-    replica = world.broker.find("orders", 0)
+    replica = world.broker.partitions.find("orders", 0)
     record = Record(key=b"k" * 70_000, value=b"v", timestamp=1)
     world.broker.accumulator.add(replica, record, lambda _offset, _error: None)
     world.settle()

@@ -188,7 +188,7 @@ def test_everything_works_on_after_the_peer_is_gone(pipe: CursusPipe, world: Wor
 def test_who_waits_for_data_goes_with_the_connection(world: World) -> None:
     pipe = CursusPipe(world)
     pipe.ask("CREATE topic=orders partitions=1")
-    replica = world.broker.find("orders", 0)
+    replica = world.broker.partitions.find("orders", 0)
     pipe.feed(framed("CONSUME topic=orders partition=0 offset=0 member=m wait_ms=60000"))
     world.settle()
     assert replica.parked
