@@ -27,7 +27,7 @@ def handle_protocol_info(call: Call) -> None:
 
 
 def _refusal(text: str) -> Refusal:
-    """Errors of the negotiation itself always have the long form, and have it once."""
+    """Errors of the negotiation always have the structured form."""
     return Refusal(text, is_structured=True)
 
 
@@ -51,8 +51,7 @@ def handle_negotiate(call: Call) -> None:
 
 
 def handle_auth(call: Call) -> None:
-    """There are no users, so this is an original without `enable_sasl`: nobody has to authenticate,
-    and nobody can."""
+    """Refused: there are no users, as in an original without `enable_sasl`."""
     if not call.get("principal") or not call.get("token"):
         raise Refusal("invalid_auth command=AUTH")
     raise Refusal("authentication_failed mechanism=PLAIN")
