@@ -310,8 +310,8 @@ class Consumer:
     async def _read(self, index: int, partition: _Partition) -> None:
         """Read one stream until it ends."""
         info = await self._client.topic(self._topic)
-        asked = self.identity() | {"partition": index, "offset": partition.position}
-        settings, payload = self._client.settings, encoded("STREAM", asked)
+        request = self.identity() | {"partition": index, "offset": partition.position}
+        settings, payload = self._client.settings, encoded("STREAM", request)
         leader = broker_address(info.leaders[index])
         async with open_stream(leader, settings, payload) as stream:
             while True:

@@ -46,7 +46,7 @@ DEFAULT_GROUP = "default-group"
 _BATCH_MESSAGES = 8192
 
 
-class Wanted(NamedTuple):
+class ReadRequest(NamedTuple):
     """The arguments of CONSUME and STREAM."""
 
     #: The topics that the name or pattern matches and that have the partition.
@@ -58,7 +58,9 @@ class Wanted(NamedTuple):
     committed_only: bool
 
 
-def wanted(call: Call, refusal: str, needed: tuple[str, ...], default_group: str) -> Wanted:
+def _read_request(
+    call: Call, refusal: str, needed: tuple[str, ...], default_group: str
+) -> ReadRequest:
     """The arguments of a command. Raises `Refusal`, with the given text for an argument that is
     missing or not a number.
     """
@@ -71,7 +73,7 @@ def wanted(call: Call, refusal: str, needed: tuple[str, ...], default_group: str
     isolation = call.get("isolation") or call.get("isolation_level") or "read_committed"
     if isolation.lower() not in ("read_committed", "read_uncommitted"):
         raise Refusal(f"invalid_isolation isolation={isolation}")
-    return Wanted(
+    return ReadRequest(
         topics=_readable(call, partition),
         partition=partition,
         offset=offset,
@@ -151,39 +153,43 @@ def out_of_range(tail: LocalReader) -> str:
 def handle_consume(call: Call) -> Coroutine[object, None, None] | None:
     member = () if call.command.is_positional else ("member",)
     needed = ("topic", "partition", "offset", *member)
-    return _Consume(call, wanted(call, "invalid_consume_syntax", needed, DEFAULT_GROUP)).start()
+    return _Consume(
+        call, _read_request(call, "invalid_consume_syntax", needed, DEFAULT_GROUP)
+    ).start()
 
 
 class _Consume:
     """One CONSUME."""
 
-    def __init__(self, call: Call, wanted: Wanted) -> None:
+    def __init__(self, call: Call, request: ReadRequest) -> None:
         self._call = call
-        self._wanted = wanted
+        self._request = request
         self._tails: list[tuple[tuple[str, int], LocalReader]] = []
         #: Positions of the next CONSUME, which take effect when the records are sent.
         self._moved: dict[tuple[str, int], int] = {}
         self._timer: Handle | None = None
 
     def start(self) -> Coroutine[object, None, None] | None:
-        call, partition = self._call, self._wanted.partition
+        call, partition = self._call, self._request.partition
         new = []
-        for topic in self._wanted.topics:
+        for topic in self._request.topics:
             replica = call.service.replica(topic, partition)
-            tail = LocalReader(replica, 0, self._woken, committed_only=self._wanted.committed_only)
+            tail = LocalReader(replica, 0, self._woken, committed_only=self._request.committed_only)
             place = (topic.name, partition)
             self._tails.append((place, tail))
             if self._remembered(place, tail) is None:
                 new.append(topic.name)
-        committed = _committed_here(call.service, self._wanted.group, new, partition) if new else {}
+        committed = (
+            _committed_here(call.service, self._request.group, new, partition) if new else {}
+        )
         if committed is None:
             return self._begin_at_committed(new)
         self._begin(committed)
         return None
 
     async def _begin_at_committed(self, topics: list[str]) -> None:
-        call, wanted = self._call, self._wanted
-        committed = await committed_offsets(call.service, wanted.group, topics, wanted.partition)
+        call, request = self._call, self._request
+        committed = await committed_offsets(call.service, request.group, topics, request.partition)
         if not call.is_closed:
             self._begin(committed)
 
@@ -210,7 +216,7 @@ class _Consume:
         remembered = self._remembered(place, tail)
         if remembered is not None:
             return remembered
-        start = self._wanted.offset if committed is None else committed
+        start = self._request.offset if committed is None else committed
         if start >= tail.log_start_offset:
             # Past the end there are no records yet: the original waits, as its clients expect.
             return start
@@ -246,7 +252,7 @@ class _Consume:
         # However many readers are stuck, one more may read at least its first record.
         room = max(1, min(CURSUS_CONSUME_BYTES_MAX, self._call.service.budget.room // 2))
         for place, tail in self._tails:
-            left = self._wanted.count_max - len(found)
+            left = self._request.count_max - len(found)
             if room <= 0 or left <= 0:
                 break
             try:
@@ -268,7 +274,7 @@ class _Consume:
     def _answer(self, found: list[Record]) -> None:
         self._end()
         call = self._call
-        frame = batch_frame(sent_batch(call.get("topic"), self._wanted.partition, found))
+        frame = batch_frame(sent_batch(call.get("topic"), self._request.partition, found))
         call.session.positions |= self._moved
         call.place.reply(frame)
 
@@ -285,30 +291,30 @@ KEEP_ALIVE_S = 5.0
 
 async def handle_stream(call: Call) -> None:
     service, default = call.service, DEFAULT_GROUP if call.command.is_positional else ""
-    asked = wanted(call, "invalid_stream_syntax", ("topic", "partition"), default)
-    if not asked.group or is_pattern(call.get("topic")):
+    request = _read_request(call, "invalid_stream_syntax", ("topic", "partition"), default)
+    if not request.group or is_pattern(call.get("topic")):
         raise Refusal("invalid_stream_syntax")
     if len(service.streams) >= service.broker.settings.cursus_streams_max:
         raise Refusal('command_failed reason="too many streams"')
-    (topic,) = asked.topics
+    (topic,) = request.topics
     # A node that does not lead the partition refuses before it queries other nodes.
-    service.replica(topic, asked.partition)
-    committed = await committed_offsets(service, asked.group, [topic.name], asked.partition)
+    service.replica(topic, request.partition)
+    committed = await committed_offsets(service, request.group, [topic.name], request.partition)
     if not call.is_closed:
-        _begin(call, asked, committed.get(topic.name, asked.offset))
+        _begin(call, request, committed.get(topic.name, request.offset))
 
 
-def _begin(call: Call, asked: Wanted, offset: int) -> None:
+def _begin(call: Call, request: ReadRequest, offset: int) -> None:
     service = call.service
-    (topic,) = asked.topics
+    (topic,) = request.topics
     tail = LocalReader(
-        service.replica(topic, asked.partition),
+        service.replica(topic, request.partition),
         offset,
         lambda: stream.pump(),
-        committed_only=asked.committed_only,
+        committed_only=request.committed_only,
     )
-    name = (topic.name, asked.partition, asked.group)
-    stream = Stream(call.session, name, asked.count_max, tail)
+    name = (topic.name, request.partition, request.group)
+    stream = Stream(call.session, name, request.count_max, tail)
     call.session.stream = stream
     call.session.release = stream.stop
     call.place.reply()

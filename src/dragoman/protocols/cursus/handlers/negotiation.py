@@ -38,14 +38,14 @@ def handle_negotiate(call: Call) -> None:
     if version != "1":
         shown = version if version.isdecimal() else quoted(version)
         raise _refusal(f"UNSUPPORTED_PROTOCOL_VERSION requested={shown} min=1 max=1")
-    asked = [each for each in text.split(",") if each] if text != "*" else list(FEATURES)
-    well_formed = all(_FEATURE.fullmatch(each) for each in asked)
-    if len(text) > _FEATURES_BYTES_MAX or len(asked) > _FEATURES_MAX or not well_formed:
+    requested = [each for each in text.split(",") if each] if text != "*" else list(FEATURES)
+    well_formed = all(_FEATURE.fullmatch(each) for each in requested)
+    if len(text) > _FEATURES_BYTES_MAX or len(requested) > _FEATURES_MAX or not well_formed:
         raise _refusal("invalid_features command=NEGOTIATE")
-    unsupported = ",".join(each for each in asked if each not in FEATURES)
+    unsupported = ",".join(each for each in requested if each not in FEATURES)
     if unsupported and call.get("require_features").lower() == "true":
         raise _refusal(f"UNSUPPORTED_FEATURE features={unsupported}")
-    enabled = [each for each in FEATURES if each in asked]
+    enabled = [each for each in FEATURES if each in requested]
     call.session.features = frozenset(enabled)
     call.ok(f"protocol_version=1 enabled={','.join(enabled)} unsupported={unsupported}")
 

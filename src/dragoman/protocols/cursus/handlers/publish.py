@@ -81,8 +81,8 @@ class PublishHeader:
         if partition is None:
             partition = route(session, topic, key)
         led = service.partition(topic, partition)
-        is_asked = self.arguments.get("isIdempotent", "").lower() == "true"
-        if self._seq_num and is_checked(session, topic, is_asked):
+        is_requested = self.arguments.get("isIdempotent", "").lower() == "true"
+        if self._seq_num and is_checked(session, topic, is_requested):
             batch = self._as_batch(partition, payload)
             reply = partial(self._acknowledged, session, place)
             _publish(session, led, RelayedBatch(batch, is_counted=True), reply)
@@ -166,9 +166,9 @@ def route(session: CursusSession, topic: TopicMetadata, key: bytes) -> int:
     return session.service.next_turn(topic.name, count)
 
 
-def is_checked(session: CursusSession, topic: TopicMetadata, is_asked: bool) -> bool:
+def is_checked(session: CursusSession, topic: TopicMetadata, is_requested: bool) -> bool:
     return (
-        is_asked
+        is_requested
         or policy_of(topic).is_idempotent
         or session.service.broker.settings.cursus_idempotence_enable
     )

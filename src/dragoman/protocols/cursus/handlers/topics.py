@@ -58,7 +58,7 @@ async def handle_create(call: Call) -> None:
         raise _not_created(name, str(error)) from None
     topic = broker.image.topics.get(name)
     if topic is None:
-        raise _not_created(name, "deleted meanwhile")
+        raise _not_created(name, "deleted in the meantime")
     call.ok(f"topic={name} partitions={len(topic.partitions)} {policy_text(topic)}")
 
 

@@ -265,18 +265,18 @@ def _unknown(transactional_id: str, code: str) -> Refusal:
 
 def _check_owner(who: _Producer, present: ProducerIdentity, code: str) -> None:
     """Raises `Refusal` with that code unless this producer owns the transactional id."""
-    transactional_id, asked = who.transactional_id, who.identity
+    transactional_id, requested = who.transactional_id, who.identity
     epochs = (
         f"transactional_id={transactional_id} current_epoch={present.epoch} "
-        f"requested_epoch={asked.epoch}"
+        f"requested_epoch={requested.epoch}"
     )
-    if asked.producer_id != present.producer_id:
+    if requested.producer_id != present.producer_id:
         names = f"producer={_name(present)} requested={who.name}"
         reason = f"transaction owner mismatch transactional_id={transactional_id} {names}"
         raise _failed(code, reason)
-    if asked.epoch > present.epoch and code == _BEGIN_FAILED:
+    if requested.epoch > present.epoch and code == _BEGIN_FAILED:
         raise _failed(code, f"producer epoch not initialized {epochs}")
-    if asked.epoch != present.epoch:
+    if requested.epoch != present.epoch:
         raise _failed(code, f"producer fenced {epochs}")
 
 
