@@ -15,7 +15,6 @@ from dragoman.broker.cluster_node import ClusterNode, Links, NoLinks
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.context import NodeContext
 from dragoman.broker.coordination import Coordination
-from dragoman.broker.copies import InternalCopies
 from dragoman.broker.delayed import DelayedRecords
 from dragoman.broker.directory import Directory, KeyedTopic
 from dragoman.broker.errors import RequestTimedOut, ShuttingDown
@@ -25,7 +24,7 @@ from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.groups.coordinator import GroupCoordinator, GroupDialect
 from dragoman.broker.groups.remote_members import GroupMembers, RemoteMembers
 from dragoman.broker.leader_queues import LeaderQueues
-from dragoman.broker.leadership import Leadership
+from dragoman.broker.leadership import InternalCopies, Leadership
 from dragoman.broker.maintenance import Maintenance
 from dragoman.broker.partitions import Partitions, directory_name
 from dragoman.broker.quotas import ClientQuotas
@@ -64,7 +63,7 @@ from dragoman.log.store import LogStore
 from dragoman.outcome import Outcome
 from dragoman.replication.replica import Acknowledge, Replica
 from dragoman.rpc import Registry, Rpc
-from dragoman.rpc.refusals import Refusals
+from dragoman.rpc.registry import Refusals
 from dragoman.security.authorizer import AllowAll, Authorizer
 from dragoman.types import TopicName
 from dragoman.world import Clock, HostNames, NumericHosts, Random, Scheduler

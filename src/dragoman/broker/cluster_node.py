@@ -21,6 +21,7 @@ from dragoman.broker.context import NodeContext
 from dragoman.broker.controller_access import ControllerAccess, lost_votes
 from dragoman.broker.membership import EtcdMembership, Membership, QuorumMembership
 from dragoman.broker.partitions import Partitions
+from dragoman.cluster.codec import MetadataEntries
 from dragoman.cluster.etcd.calls import Gateway
 from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.events import (
@@ -37,7 +38,6 @@ from dragoman.cluster.events import (
     VotersChanged,
 )
 from dragoman.cluster.metadata import NO_LEADER, TopicMetadata, new_cluster_id
-from dragoman.cluster.raft_quorum.entries import MetadataEntries
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.cluster.raft_quorum.storage import PartitionStorage
 from dragoman.errors import ConfigError, DragomanError, FormatError

@@ -34,7 +34,7 @@ from dragoman.log.partition import PartitionLog
 from dragoman.log.store import Durability, LogStore
 from dragoman.outcome import Outcome
 from dragoman.replication.errors import NotLeader, RequestTimedOut
-from dragoman.replication.fetch_server import FetchServer, Partitions
+from dragoman.replication.fetch_server import FetchServer, Partitions, Throttle
 from dragoman.replication.fetcher import Fetcher
 from dragoman.replication.follower import FollowedPartition
 from dragoman.replication.leader import LedPartition
@@ -53,7 +53,6 @@ from dragoman.replication.messages import (
 )
 from dragoman.replication.ports import Answer, Control, Peers, Timing
 from dragoman.replication.replica import Replica
-from dragoman.replication.throttle import Throttle
 from dragoman.world import Scheduler
 
 log = logging.getLogger("dragoman.replication")

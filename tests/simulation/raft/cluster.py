@@ -14,9 +14,9 @@ from typing import Protocol
 
 import msgspec
 
+from dragoman.cluster.codec import MetadataEntries
 from dragoman.cluster.events import GroupConfigChanged
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft_quorum.entries import MetadataEntries
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.errors import (
     ClusterError,

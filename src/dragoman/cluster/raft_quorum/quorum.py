@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from dragoman.cluster.codec import encode_image, event_batch, events_in, restore_image
 from dragoman.cluster.events import Event, TermBegan, TopicDeleted
-from dragoman.cluster.image_codec import encode_image, restore_image
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
 from dragoman.cluster.quorum import Done
 from dragoman.cluster.raft_quorum.driver import Peers, RaftDriver
-from dragoman.cluster.raft_quorum.entries import event_batch, events_in
 from dragoman.errors import (
     ClusterError,
     DragomanError,

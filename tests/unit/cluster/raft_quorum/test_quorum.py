@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.cluster.codec import encode_image, restore_image
 from dragoman.cluster.events import (
     CaptureDefined,
     CaptureRemoved,
@@ -28,7 +29,6 @@ from dragoman.cluster.events import (
     TopicDeleted,
     VotersChanged,
 )
-from dragoman.cluster.image_codec import encode_image, restore_image
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import (
     ClusterError,

@@ -21,13 +21,13 @@ from __future__ import annotations
 import zlib
 from functools import lru_cache
 from struct import Struct
-from typing import Any, Final
-
-import cramjam
+from typing import Final
 
 from dragoman.errors import DecodeError
 from dragoman.limits import ROCKETMQ_INFLATED_BYTES_MAX
+from dragoman.log import compression
 from dragoman.log.batch import Record
+from dragoman.log.compression import Codec
 from dragoman.protocols.rocketmq.constants import (
     COMPRESSION_SHIFT,
     DEFAULT_CLUSTER,
@@ -60,10 +60,8 @@ _BROKERS_OWN_BYTES: Final = encode_properties(_BROKERS_OWN)
 _NO_META: Final = (0, 0, -1, NO_HOST, 0, 0)
 _COMPRESSION: Final = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_TYPE)
 _IPV6: Final = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
-_LZ4: Final = 1
-_ZSTD: Final = 2
-_USUAL_BYTES: Final = 64 << 10
-_USUAL_RATIO: Final = 8
+#: Compressions other than zlib.
+_CODECS: Final = {1: Codec.LZ4, 2: Codec.ZSTD}
 
 
 class Sent:
@@ -140,34 +138,19 @@ def inflated(body: Buffer, sys_flag: int) -> tuple[bytes, int]:
     kind = (sys_flag & SysFlag.COMPRESSION_TYPE) >> COMPRESSION_SHIFT
     try:
         plain = _inflate(kind, bytes(body))
-    except (zlib.error, cramjam.DecompressionError, ValueError) as error:
+    except (zlib.error, DecodeError) as error:
         raise DecodeError(f"the body is not compressed as its flags say: {error}") from None
     return plain, sys_flag & ~_COMPRESSION
 
 
 def _inflate(kind: int, body: bytes) -> bytes:
-    if kind in (_LZ4, _ZSTD):
-        return _inflate_into(cramjam.lz4 if kind == _LZ4 else cramjam.zstd, body)
+    if kind in _CODECS:
+        return compression.decompress(_CODECS[kind], body, ROCKETMQ_INFLATED_BYTES_MAX)
     machine = zlib.decompressobj()
     plain = machine.decompress(body, ROCKETMQ_INFLATED_BYTES_MAX)
     if machine.unconsumed_tail or not machine.eof:
-        raise ValueError("it is cut off or too large")
+        raise DecodeError("it is cut off or too large")
     return plain
-
-
-def _inflate_into(codec: Any, body: bytes) -> bytes:
-    """Inflate into a buffer of the usual size first, then into larger ones up to the bound."""
-    room = max(_USUAL_BYTES, len(body) * _USUAL_RATIO)
-    while True:
-        output = bytearray(min(room, ROCKETMQ_INFLATED_BYTES_MAX))
-        try:
-            size: int = codec.decompress_into(body, output)
-        except cramjam.DecompressionError:
-            if room >= ROCKETMQ_INFLATED_BYTES_MAX:
-                raise
-            room *= _USUAL_RATIO
-        else:
-            return bytes(memoryview(output)[:size])
 
 
 # ---- reading
