@@ -32,9 +32,8 @@ from dragoman.limits import (
     LISTEN_BACKLOG,
 )
 from dragoman.log_limiter import LogLimiter
-from dragoman.net.admission import MemoryBudget
+from dragoman.net.admission import ConnectionCaps, ConnectionCount, MemoryBudget
 from dragoman.net.channel import Channel, Channels, Session
-from dragoman.net.connections import ConnectionCaps, ConnectionCount
 from dragoman.net.detection import DetectionSession
 from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
 from dragoman.net.peer_connections import PeerConnections

@@ -298,7 +298,7 @@ class _Control(_Service):
             else:
                 reply(copies.encode_message(found), ())
 
-        self._cluster.controlled(wanted, answer)
+        self._cluster.access.serve(wanted, answer)
 
 
 class _Calls(_Service):

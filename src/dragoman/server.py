@@ -129,7 +129,7 @@ class Node:
         A start that fails releases the data directory and closes what was opened.
         """
         try:
-            await self._called_back(self.broker.load)
+            await future_of(self.broker.load())
             self.broker.recover()
             # The addresses are part of the registration, so the listeners are bound before it. They
             # serve once the cluster knows this node.
@@ -243,11 +243,9 @@ class Node:
         """
         if not self.settings.is_clustered or self.failure is not None or not self.broker.is_ready:
             return
-        handed_over = asyncio.Event()
-        self.broker.cluster.hand_over(handed_over.set)
         try:
             async with asyncio.timeout(HAND_OVER_TIMEOUT_S):
-                await handed_over.wait()
+                await future_of(self.broker.cluster.hand_over())
         except TimeoutError:
             log.warning("no other node has taken over the partitions that this node leads")
 

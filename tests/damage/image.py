@@ -185,7 +185,7 @@ async def _settle(broker: Broker) -> None:
     for _ in compact(log, CompactionPolicy(), int(time.time() * 1000)):
         await asyncio.sleep(0)
     broker.partitions.find(_PLAIN, 1).delete_below(20)
-    broker.quorum.node._snapshot()
+    broker.quorum.driver._snapshot()
     assert store.checkpoint_now()
 
 

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from dragoman.cluster.codec import encode_image
 from dragoman.cluster.events import (
     ClientQuotaChanged,
     ClusterCreated,
@@ -29,7 +30,6 @@ from dragoman.cluster.events import (
     TopicCreated,
     TopicDeleted,
 )
-from dragoman.cluster.image_codec import encode_image
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import (
     DragomanError,

@@ -115,7 +115,7 @@ class Voters:
             self._start(leader)
         else:
             term = leader.raft.term
-            leader.quorum.node.transfer(others[0], lambda _: None)
+            leader.quorum.driver.transfer(others[0])
             self._advance_until(
                 lambda: (now := self._leader()) is not None and now.raft.term > term
             )

@@ -27,10 +27,9 @@ from dragoman.captures.definition import Definition, read_definition
 from dragoman.cdc import position
 from dragoman.cdc.snapshot.state import TableState, kept, states_of
 from dragoman.cluster import events
+from dragoman.cluster.codec import encode_image, event_batch, events_in, restore_image
 from dragoman.cluster.etcd import layout
-from dragoman.cluster.image_codec import encode_image, restore_image
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft_quorum.entries import event_batch, events_in
 from dragoman.errors import DragomanError
 from dragoman.log import manifest, node
 from dragoman.net import peer_frames
@@ -47,7 +46,7 @@ from dragoman.raft import messages as raft
 from dragoman.raft.snapshots import Snapshot, decode_snapshot, encode_snapshot
 from dragoman.replication import messages as replication
 from dragoman.rpc.messages import answer_type
-from dragoman.rpc.refusals import Refusals, Refused
+from dragoman.rpc.registry import Refusals, Refused
 from worlds.broker import World
 
 #: The name that a value has outside of its encoding, where it has one: the record's key.

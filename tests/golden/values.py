@@ -56,7 +56,7 @@ from dragoman.raft import messages as raft
 from dragoman.raft import snapshots as raft_snapshots
 from dragoman.replication import messages as replication
 from dragoman.rpc import Done
-from dragoman.rpc.refusals import Refused
+from dragoman.rpc.registry import Refused
 from golden.forms import Frame
 
 

@@ -17,10 +17,10 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from dragoman.cluster.codec import encode_image
 from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.etcd.session import Settings
 from dragoman.cluster.events import Event
-from dragoman.cluster.image_codec import encode_image
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.config.listeners import Address
 from dragoman.errors import DragomanError

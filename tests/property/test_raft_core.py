@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from dragoman.cluster.codec import MetadataEntries, event_batch
 from dragoman.cluster.events import NodeRegistered
-from dragoman.cluster.raft_quorum.entries import MetadataEntries, event_batch
 from dragoman.raft.core import Raft
 from dragoman.raft.membership import Membership
 from dragoman.raft.messages import Message

@@ -26,7 +26,7 @@ from dragoman.raft.messages import Message as VotersMessage
 from dragoman.replication.messages import Fetched, InSyncChange, Position
 from dragoman.replication.messages import Message as CopiesMessage
 from dragoman.rpc.messages import answer_type
-from dragoman.rpc.refusals import Refused
+from dragoman.rpc.registry import Refused
 from worlds.broker import World
 
 _served = World(start=False).broker.registry.request_types

@@ -19,12 +19,12 @@ import pytest
 from dragoman import errors
 from dragoman.broker import errors as refusals
 from dragoman.broker.refusal_names import ERROR_BY_NAME, name_of
+from dragoman.cluster.codec import MetadataEntries
 from dragoman.cluster.events import VotersChanged
-from dragoman.cluster.raft_quorum.entries import MetadataEntries
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.log import producer
 from dragoman.raft.membership import Membership
-from dragoman.rpc.refusals import Refusals, Refused
+from dragoman.rpc.registry import Refusals, Refused
 from golden import vectors
 from golden.forms import FORMS, same
 from golden.values import VALUES

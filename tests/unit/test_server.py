@@ -656,7 +656,7 @@ def test_metadata_of_a_newer_release_is_refused_and_the_directory_let_go(
         raise FormatError("a newer release?")
 
     with monkeypatch.context() as patched:
-        patched.setattr("dragoman.cluster.raft_quorum.entries.decode_event", newer)
+        patched.setattr("dragoman.cluster.codec.decode_event", newer)
         with pytest.raises(FormatError):
             start(disk=first.disk)
     start(disk=first.disk)

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from dragoman.cluster.codec import encode_image
 from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.etcd.session import Settings
 from dragoman.cluster.events import Event, GroupConfigChanged
-from dragoman.cluster.image_codec import encode_image
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import DragomanError
 from dragoman.raft.ports import Role, RoleChanged

@@ -15,7 +15,6 @@ from dragoman.broker.cluster_node import ClusterNode, Links, NoLinks
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.context import NodeContext
 from dragoman.broker.coordination import Coordination
-from dragoman.broker.copies import InternalCopies
 from dragoman.broker.delayed import DelayedRecords
 from dragoman.broker.directory import Directory, KeyedTopic
 from dragoman.broker.errors import RequestTimedOut, ShuttingDown
@@ -25,7 +24,7 @@ from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.groups.coordinator import GroupCoordinator, GroupDialect
 from dragoman.broker.groups.remote_members import GroupMembers, RemoteMembers
 from dragoman.broker.leader_queues import LeaderQueues
-from dragoman.broker.leadership import Leadership
+from dragoman.broker.leadership import InternalCopies, Leadership
 from dragoman.broker.maintenance import Maintenance
 from dragoman.broker.partitions import Partitions, directory_name
 from dragoman.broker.quotas import ClientQuotas
@@ -61,9 +60,10 @@ from dragoman.errors import (
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
+from dragoman.outcome import Outcome
 from dragoman.replication.replica import Acknowledge, Replica
 from dragoman.rpc import Registry, Rpc
-from dragoman.rpc.refusals import Refusals
+from dragoman.rpc.registry import Refusals
 from dragoman.security.authorizer import AllowAll, Authorizer
 from dragoman.types import TopicName
 from dragoman.world import Clock, HostNames, NumericHosts, Random, Scheduler
@@ -158,7 +158,7 @@ class Broker:
         self.node_configs = NodeConfigs(image, changes, settings, self.node_id)
         self.group_configs = GroupConfigs(image, changes, lambda: self.settings)
         self.quotas = ClientQuotas(image, changes)
-        self.leadership = Leadership(image, self.cluster)
+        self.leadership = Leadership(image, self.cluster.access)
         self.features = Features(image, changes)
         self.coordination = self._coordination(dialect)
         producer_ids = self.coordination.transactions.producer_ids
@@ -241,11 +241,9 @@ class Broker:
         config = TopicConfig.build(self.settings, {})
         return self.store.partition(identity, directory_name(identity), config)
 
-    def load(self, done: Acknowledge) -> None:
-        """Get what metadata is not in the log; then `done`, perhaps never, and `recover` may be
-        called.
-        """
-        self.cluster.load(done)
+    def load(self) -> Outcome[None]:
+        """Read metadata that is not in the log; settled, perhaps never, before `recover`."""
+        return self.cluster.load()
 
     def recover(self) -> None:
         """Bring the log back, and with it what is known of the metadata.

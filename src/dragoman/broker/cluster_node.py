@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
-
-import msgspec
 
 from dragoman.broker.changes import Changes, Proposal, ProposalReply
 from dragoman.broker.context import NodeContext
-from dragoman.broker.membership import EtcdMembership, QuorumMembership
+from dragoman.broker.controller_access import ControllerAccess, lost_votes
+from dragoman.broker.membership import EtcdMembership, Membership, QuorumMembership
 from dragoman.broker.partitions import Partitions
+from dragoman.cluster.codec import MetadataEntries
 from dragoman.cluster.etcd.calls import Gateway
 from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.events import (
@@ -36,38 +37,29 @@ from dragoman.cluster.events import (
     TopicCreated,
     VotersChanged,
 )
-from dragoman.cluster.metadata import TopicMetadata, new_cluster_id
-from dragoman.cluster.raft_quorum.entries import MetadataEntries
+from dragoman.cluster.metadata import NO_LEADER, TopicMetadata, new_cluster_id
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.cluster.raft_quorum.storage import PartitionStorage
 from dragoman.errors import ConfigError, DragomanError, FormatError
-from dragoman.limits import CONTROLLER_PATIENCE_S, CONTROLLER_RETRY_S, JOIN_PATIENCE_S
+from dragoman.limits import JOIN_PATIENCE_S
 from dragoman.log.node import FEATURE_LEVEL
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
 from dragoman.outcome import Outcome, ignore, succeeded
 from dragoman.raft.core import Raft
-from dragoman.raft.membership import Membership
+from dragoman.raft.membership import Membership as Voters
 from dragoman.raft.messages import Message as VoterMessage
 from dragoman.raft.ports import Role, RoleChanged
 from dragoman.replication.controller import Controller
 from dragoman.replication.messages import (
-    ControlReply,
     ControlRequest,
-    Decision,
     FetchRequest,
-    Heartbeat,
-    MembershipRequest,
-    PartitionRequest,
     Progress,
-    Registration,
 )
 from dragoman.replication.ports import Controlled, Fetched, Timing
-from dragoman.replication.replica import Acknowledge
 from dragoman.replication.replication import Life, Replication
 
 log = logging.getLogger("dragoman.cluster")
-_NOBODY = -1
 _ETCD_CURE = (
     "look at metadata.etcd.endpoints and metadata.etcd.prefix; if it is lost, restore etcd from a "
     "backup that is newer, or give up the records and start with an empty directory"
@@ -164,7 +156,7 @@ class ClusterNode:
                 self._storage,
                 MetadataEntries(),
                 context.random,
-                Membership(self._founders),
+                Voters(self._founders),
             )
             self._votes = RaftQuorum(raft, context.image, context.clock, context.scheduler, links)
             self.quorum = self._votes
@@ -186,17 +178,20 @@ class ClusterNode:
             is_alone=self._is_alone,
             balance_s=settings.leader_imbalance_check_interval_seconds if is_balanced else 0,
         )
-        self.membership: QuorumMembership | EtcdMembership
+        self.membership: Membership
         if self._votes is not None:
             self.membership = QuorumMembership(context.image, self._votes, self.controller)
         else:
             self.membership = EtcdMembership(context.image, self.controller)
+        self.access = ControllerAccess(
+            context, self.quorum, self.changes, self.controller, self.membership, links
+        )
         self.replication = Replication(
             self.node_id,
             context.image,
             context.scheduler,
             links,
-            self,
+            self.access,
             partitions.open,
             partitions.unshared,
             Timing(
@@ -207,15 +202,13 @@ class ClusterNode:
             ),
         )
         #: Who led the metadata before, as far as this node knows.
-        self._last_leader = _NOBODY
-        self._is_leading = False
+        self._last_leader = NO_LEADER
         #: Nodes whose processes are known to be gone.
         self._gone: set[int] = set()
         #: Nodes to which there is a connection, or was when last tried.
         self._met: set[int] = set()
-        #: Told when another node leads the metadata.
-        self._on_successor: Callable[[], None] = _nothing
-        self._refusal = ""
+        #: Settled when another node leads the metadata; None: this node does not hand it over.
+        self._succeeded_by: Outcome[None] | None = None
         self._is_stable_due = False
         self._distrusted: set[int] = set()
         self._is_unreadable = False
@@ -224,30 +217,24 @@ class ClusterNode:
         #: Told when one does for the first time, and of new internal topics, if this node leads the
         #: metadata.
         self.on_newcomer: Callable[[], None] = _nothing
-        #: Told once that the metadata is loaded, or why it never will be.
-        self._on_loaded: Acknowledge | None = None
+        #: Settled when the metadata is loaded from etcd.
+        self._loaded: Outcome[None] = Outcome()
 
     # ---- start and stop
 
-    def load(self, done: Acknowledge) -> None:
-        """Get what is in etcd."""
+    def load(self) -> Outcome[None]:
+        """Read the metadata from etcd; settled, perhaps never, when it is loaded."""
         if self._etcd is None:
-            done(None)
-            return
-        self._on_loaded = done
-        self._etcd.on_loaded = self._loaded
+            return succeeded(None)
+        self._etcd.on_loaded = partial(self._loaded.succeed, None)
         self._etcd.start()
-
-    def _loaded(self, error: DragomanError | None = None) -> None:
-        done, self._on_loaded = self._on_loaded, None
-        assert done is not None
-        done(error)
+        return self._loaded
 
     def _quorum_failed(self, error: DragomanError) -> None:
-        if self._on_loaded is not None:
-            self._loaded(error)
-        else:
+        if self._loaded.is_settled:
             self.on_fatal(error)
+        else:
+            self._loaded.fail(error)
 
     def replay(self) -> None:
         """Bring back what is known to be agreed on. Raises `ConfigError` for a directory that
@@ -336,7 +323,7 @@ class ClusterNode:
             self._store.keep_node_state()
 
     def _tell_that_it_waits(self) -> None:
-        if self.replication.member is None and self.quorum.leader == _NOBODY:
+        if self.replication.member is None and self.quorum.leader == NO_LEADER:
             others = [str(each) for each in self.quorum.membership.voters if each != self.node_id]
             log.warning(
                 "node %d hears of no leader of the metadata: too few of the nodes %s are there, "
@@ -346,20 +333,17 @@ class ClusterNode:
                 self.node_id,
             )
 
-    def hand_over(self, done: Callable[[], None]) -> None:
-        """Before a clean stop: others lead what this node leads, as far as they can."""
-
-        def handed_over() -> None:
-            votes, membership = self._votes, self.membership
-            if votes is not None and votes.is_leading and len(votes.membership.voters) > 1:
-                # The others hear of what was handed over from whoever leads the metadata next.
-                assert isinstance(membership, QuorumMembership)
-                self._on_successor = done
-                votes.node.transfer(membership.successor(), lambda _error: None)
-            else:
-                done()
-
-        self.replication.hand_over(handed_over)
+    async def hand_over(self) -> None:
+        """Before a clean stop: make other nodes lead what this node leads, as far as they can."""
+        await self.replication.hand_over()
+        votes, membership = self._votes, self.membership
+        if votes is None or not votes.is_leading or len(votes.membership.voters) == 1:
+            return
+        assert isinstance(membership, QuorumMembership)
+        # Other nodes learn from the next leader of the metadata which partitions they lead now.
+        succeeded_by = self._succeeded_by = Outcome()
+        membership.hand_over()
+        await succeeded_by
 
     def stop(self) -> None:
         if self._is_stable_due and not self._store.has_failed():
@@ -379,7 +363,7 @@ class ClusterNode:
 
     def metadata_refused(self) -> None:
         if self._votes is not None:
-            self._votes.node.log_refused()
+            self._votes.driver.log_refused()
 
     def stable(self, partitions: list[PartitionLog]) -> None:
         """A group is: records of these partitions, and perhaps this node's vote."""
@@ -396,7 +380,7 @@ class ClusterNode:
     def _tell_quorum(self) -> None:
         self._is_stable_due = False
         if self._votes is not None:
-            self._votes.node.stable()
+            self._votes.driver.stable()
 
     # ---- what the quorum reports
 
@@ -409,13 +393,13 @@ class ClusterNode:
             self._links.refresh()
             is_new = isinstance(event, NodeRegistered) and event.node_id not in self._known
             self._known = set(self._image.nodes)
-            if self._is_leading:
+            if self.access.is_controller:
                 self.controller.raise_level()
                 if is_new:
                     self.on_newcomer()
         elif isinstance(event, FeatureLevelChanged):
             self._use_level()
-        elif isinstance(event, TopicCreated | PartitionsAdded) and self._is_leading:
+        elif isinstance(event, TopicCreated | PartitionsAdded) and self.access.is_controller:
             topic = self._image.topics_by_id[event.topic_id]
             self.controller.settle(topic.partitions[:])
             if topic.is_internal:
@@ -456,16 +440,16 @@ class ClusterNode:
 
     def _lead(self) -> None:
         votes = self._votes
-        is_stopped = votes is not None and votes.node.is_stopped
-        if self._is_leading or not self.quorum.has_agreed or is_stopped:
+        is_stopped = votes is not None and votes.driver.is_stopped
+        if self.access.is_controller or not self.quorum.has_agreed or is_stopped:
             return
-        self._is_leading = True
+        self.access.is_controller = True
         if not self._is_alone:
             log.info("node %d leads the metadata of the cluster", self.node_id)
         self.changes.lead(True)
         # Whoever led in etcd may only have lost its way there.
-        is_silent = votes is not None and not votes.node.raft.is_transfer
-        self.controller.begin(self._last_leader if is_silent else _NOBODY)
+        is_silent = votes is not None and not votes.driver.raft.is_transfer
+        self.controller.begin(self._last_leader if is_silent else NO_LEADER)
         self.membership.begin()
         if not self._image.cluster_id:
             created = ClusterCreated(cluster_id=new_cluster_id(self._context.random))
@@ -475,17 +459,18 @@ class ClusterNode:
         self.replication.controller_known()
 
     def _role_changed(self, changed: RoleChanged) -> None:
-        if changed.role is not Role.LEADER and self._is_leading:
-            self._is_leading = False
+        if changed.role is not Role.LEADER and self.access.is_controller:
+            self.access.is_controller = False
             self.changes.lead(False)
             self.controller.end()
         elif changed.role is Role.LEADER and self._etcd is not None:
             # With votes, that is when the first entry of the term is agreed on.
             self._scheduler.call_soon(self._lead)
-        if changed.leader not in (_NOBODY, self.node_id):
+        if changed.leader not in (NO_LEADER, self.node_id):
             self._last_leader = changed.leader
-            on_successor, self._on_successor = self._on_successor, _nothing
-            on_successor()
+            succeeded_by, self._succeeded_by = self._succeeded_by, None
+            if succeeded_by is not None:
+                succeeded_by.succeed(None)
             self.replication.controller_known()
         self.changes.moved()
 
@@ -502,20 +487,20 @@ class ClusterNode:
         ):
             if node_id not in self._distrusted:
                 self._distrusted.add(node_id)
-                log.error("%s", _lost_votes(node_id))
+                log.error("%s", lost_votes(node_id))
             return
         self._distrusted.discard(node_id)
-        self._votes.node.receive(message)
+        self._votes.driver.receive(message)
 
     def node_lost(self, node_id: int) -> None:
         """The connection to a node broke. That alone says little."""
         if self._votes is not None:
-            self._votes.node.peer_lost(node_id)
+            self._votes.driver.peer_lost(node_id)
 
     def node_gone(self, node_id: int) -> None:
         """Nobody listens where a node was: its process is gone."""
         self._gone.add(node_id)
-        if self._is_leading:
+        if self.access.is_controller:
             self._fence(node_id)
         if self._etcd is not None and node_id in self._met:
             # Once for each time that it was there: that nobody answers may be this node's trouble.
@@ -530,90 +515,6 @@ class ClusterNode:
         if node_id in self._image.nodes:
             self.controller.fence(Member(node_id, self._image.nodes[node_id]))
 
-    # ---- the way to the controller
-
-    def ask(self, request: ControlRequest, done: Controlled) -> None:
-        """To whichever node is the controller. What operators ask for waits until there is one."""
-        is_operators = isinstance(request, PartitionRequest | MembershipRequest)
-        patience_s = CONTROLLER_PATIENCE_S if is_operators else 0.0
-        self._ask(request, done, self._scheduler.time() + patience_s)
-
-    def _ask(self, request: ControlRequest, done: Controlled, until: float) -> None:
-        def answered(reply: ControlReply | None) -> None:
-            if isinstance(request, Registration) and reply is not None:
-                self._registration_answered(reply)
-            version = reply.version if reply is not None else 0
-            self.changes.when_seen(version).then(lambda _: done(reply))
-
-        leader = self.quorum.leader
-        if self._is_leading:
-            self.controlled(request, answered)
-        elif leader in (_NOBODY, self.node_id):
-            # Elected, perhaps, but not yet sure of what was agreed on before.
-            if self._scheduler.time() < until:
-                self._scheduler.call_later(CONTROLLER_RETRY_S, self._ask, request, done, until)
-            else:
-                self._scheduler.call_soon(answered, None)
-        else:
-            self._links.control(leader, request, answered)
-
-    def controlled(self, request: ControlRequest, answer: Controlled) -> None:
-        """A node asks this one as the controller."""
-        if not self._is_leading:
-            answer(None)
-        elif isinstance(request, MembershipRequest):
-            self.membership.ask(request, self._versioned(answer))
-        elif isinstance(request, Registration | Heartbeat) and not self._reaches_etcd(request):
-            answer(None)
-        elif isinstance(request, PartitionRequest):
-            self.controller.ask(request, self._versioned(answer))
-        elif isinstance(request, Registration) and self._objection(request):
-            text = self._objection(request)
-            answer(ControlReply(outcomes=(Decision.REFUSED,), text=text))
-        else:
-            self.controller.ask(request, answer)
-
-    def _reaches_etcd(self, request: Registration | Heartbeat) -> bool:
-        node_id = request.node_id if isinstance(request, Registration) else request.member.node_id
-        return self._etcd is None or node_id in self._etcd.nodes
-
-    def _versioned(self, answer: Controlled) -> Controlled:
-        """Operators look at what they have done, perhaps on another node."""
-
-        def answered(reply: ControlReply | None) -> None:
-            if reply is not None:
-                reply = msgspec.structs.replace(reply, version=self.quorum.version)
-            answer(reply)
-
-        return answered
-
-    def _objection(self, request: Registration) -> str:
-        """Why a node cannot be let in; empty: it can."""
-        node_id = request.node_id
-        known = self._image.registrations.get(node_id)
-        if self._votes is not None:
-            if node_id not in self.quorum.membership.nodes:
-                return _stranger(node_id)
-            if known is not None and known.voter_directory not in ("", request.directory):
-                return _lost_votes(node_id)
-        level = self._image.feature_level
-        if request.feature_level < level:
-            return (
-                f"node {node_id} knows feature level {request.feature_level} and the cluster uses "
-                f"{level}: run a newer release on it"
-            )
-        if request.feature_level_min > level:
-            return (
-                f"node {node_id} needs feature level {request.feature_level_min} and the cluster "
-                f"uses {level}: run a release in between, on all nodes, first"
-            )
-        return ""
-
-    def _registration_answered(self, reply: ControlReply) -> None:
-        if reply.text and reply.text != self._refusal:
-            log.error("%s", reply.text)
-        self._refusal = reply.text
-
 
 def _etcd_quorum(context: NodeContext, gateway: Gateway) -> EtcdQuorum:
     settings = context.settings
@@ -624,20 +525,6 @@ def _etcd_quorum(context: NodeContext, gateway: Gateway) -> EtcdQuorum:
         gateway,
         prefix=settings.metadata_etcd_prefix,
         is_any_version=settings.metadata_etcd_allow_bad_version,
-    )
-
-
-def _stranger(node_id: int) -> str:
-    return (
-        f"node {node_id} does not belong to the cluster: `dragoman cluster add {node_id}@HOST:PORT`"
-        " lets it in"
-    )
-
-
-def _lost_votes(node_id: int) -> str:
-    return (
-        f"node {node_id} has another data directory than the one it voted from: take it out of "
-        f"the cluster with `dragoman cluster remove {node_id} --keep-replicas`, then add it again"
     )
 
 

@@ -20,6 +20,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from dragoman.broker.context import NodeContext
+from dragoman.broker.directory import coordinator_partition
 from dragoman.broker.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
@@ -30,7 +31,6 @@ from dragoman.broker.errors import (
     TopicExists,
 )
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.placement import coordinator_partition
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.errors import BrokerError, DiskFullError, DragomanError
 from dragoman.limits import INTERNAL_LOAD_RETRY_S, INTERNAL_RECORDS_PER_SLICE

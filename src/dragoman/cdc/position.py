@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from dragoman.broker.placement import coordinator_partition
+from dragoman.broker.directory import coordinator_partition
 from dragoman.captures.definition import POSITIONS_TOPIC, Definition
 from dragoman.cdc.source.connection import SourceError
 from dragoman.cdc.source.replication import System

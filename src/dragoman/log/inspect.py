@@ -227,7 +227,7 @@ def _journal(disk: Disk, node: NodeState, is_in_use: bool) -> Iterator[Finding]:
     if mark is not None and mark.directory_id == node.directory_id:
         acknowledged = mark.sequence
     elif node.has_mark and not node.is_clean:
-        reason = "missing or damaged: whether the journal's end is whole cannot be told"
+        reason = "missing or damaged: the end of the journal may be incomplete"
         yield Problem(path=MARK_FILE, position=0, reason=reason)
     # A node in use acknowledges more while the journal is being read.
     acknowledged = 0 if is_in_use else acknowledged

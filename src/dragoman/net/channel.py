@@ -30,8 +30,13 @@ from dragoman.limits import (
     SHORT_READ_BYTES_MAX,
 )
 from dragoman.log_limiter import LogLimiter
-from dragoman.net.admission import Ceiling, MemoryBudget
-from dragoman.net.connections import ConnectionCount, all_descriptors, has_descriptor_left
+from dragoman.net.admission import (
+    Ceiling,
+    ConnectionCount,
+    MemoryBudget,
+    all_descriptors,
+    has_descriptor_left,
+)
 from dragoman.types import Buffer
 from dragoman.world import Handle, Scheduler
 

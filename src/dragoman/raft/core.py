@@ -48,7 +48,7 @@ from dragoman.raft.messages import (
     VoteRequest,
 )
 from dragoman.raft.ports import (
-    NOBODY,
+    NO_NODE,
     Committed,
     Effect,
     Entries,
@@ -85,7 +85,7 @@ class Raft:
         self.entries = entries
         self.settings = settings if settings is not None else Settings()
         self.role = Role.FOLLOWER
-        self.leader = NOBODY
+        self.leader = NO_NODE
         self.now = 0.0
         self.leadership: Leadership | None = None
         self.effects: list[Effect] = []
@@ -149,7 +149,7 @@ class Raft:
         return self._memberships.newest_offset
 
     @property
-    def is_membership_told(self) -> bool:
+    def is_membership_recorded(self) -> bool:
         """Whether log or snapshot say who belongs to the quorum."""
         return len(self._memberships) > 1 or self.storage.snapshot is not None
 
@@ -181,7 +181,7 @@ class Raft:
         self.now = now
         if self.leadership is not None:
             self.leadership.count()
-        elif self.leader != NOBODY and self._stable_match() > self._reported:
+        elif self.leader != NO_NODE and self._stable_match() > self._reported:
             self._learn_commit()
             self._report()
 
@@ -189,7 +189,7 @@ class Raft:
         """The connection to a node broke: if it led, it is probably dead."""
         self.now = now
         if node == self.leader and self.leadership is None:
-            self._set_leader(NOBODY)
+            self._set_leader(NO_NODE)
             self._heard_leader_at = _NEVER
             soon = now + self._random.uniform(0.0, self.settings.lost_leader_s)
             self._election_at = min(self._election_at, soon)
@@ -258,7 +258,7 @@ class Raft:
             return
         if message.term > self.term and not self._leaves_term_alone(message):
             is_leader = isinstance(message, AppendRequest | SnapshotRequest)
-            self._become_follower(message.term, message.source if is_leader else NOBODY)
+            self._become_follower(message.term, message.source if is_leader else NO_NODE)
         match message:
             case VoteRequest():
                 self._on_vote_request(message)
@@ -288,7 +288,9 @@ class Raft:
     def _hears_leader(self) -> bool:
         if self.leadership is not None:
             return True
-        return self.leader != NOBODY and self.now - self._heard_leader_at < self.settings.election_s
+        return (
+            self.leader != NO_NODE and self.now - self._heard_leader_at < self.settings.election_s
+        )
 
     # ---- elections
 
@@ -323,7 +325,7 @@ class Raft:
     def _ask_around(self) -> None:
         """Pre-vote: would an election be won?"""
         self._change_role(Role.PRE_CANDIDATE)
-        self._set_leader(NOBODY)
+        self._set_leader(NO_NODE)
         self._votes = {self.node_id}
         self._retry_later()
         if self._would_win():
@@ -342,7 +344,7 @@ class Raft:
     def _campaign(self, *, is_transfer: bool = False) -> None:
         self._begin_term(Ballot(self.term + 1, self.node_id))
         self._change_role(Role.CANDIDATE)
-        self._set_leader(NOBODY)
+        self._set_leader(NO_NODE)
         self._votes = {self.node_id}
         self.is_transfer = is_transfer
         self._retry_later()
@@ -385,7 +387,7 @@ class Raft:
     def _would_vote(self, request: VoteRequest) -> bool:
         ballot = self.storage.ballot
         is_free = request.term > ballot.term or (
-            request.term == ballot.term and ballot.vote in (NOBODY, request.source)
+            request.term == ballot.term and ballot.vote in (NO_NODE, request.source)
         )
         if not request.is_pre_vote and request.term != ballot.term:
             return False
@@ -424,7 +426,7 @@ class Raft:
 
     def step_down(self) -> None:
         """Stop leading in this term; somebody else may."""
-        self._become_follower(self.term, NOBODY)
+        self._become_follower(self.term, NO_NODE)
         self._wait_for_leader()
 
     # ---- roles and terms

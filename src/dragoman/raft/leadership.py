@@ -22,7 +22,7 @@ from dragoman.raft.messages import (
     SnapshotRequest,
     TimeoutNow,
 )
-from dragoman.raft.ports import NOBODY, Entries, RaftStorage, Settings
+from dragoman.raft.ports import NO_NODE, Entries, RaftStorage, Settings
 from dragoman.raft.snapshots import encode_snapshot
 
 
@@ -97,7 +97,7 @@ class Leadership:
         self._reads: deque[tuple[int, int, int]] = deque()
         #: Reads that came before anything of this term was agreed on.
         self._early_reads: list[int] = []
-        self.transfer_to = NOBODY
+        self.transfer_to = NO_NODE
         self._transfer_until = 0.0
 
     def begin(self) -> None:
@@ -135,8 +135,8 @@ class Leadership:
         if not self._has_quorum():
             raft.step_down()
             return
-        if self.transfer_to != NOBODY and raft.now >= self._transfer_until:
-            self.transfer_to = NOBODY
+        if self.transfer_to != NO_NODE and raft.now >= self._transfer_until:
+            self.transfer_to = NO_NODE
         self.broadcast()
 
     def _has_quorum(self) -> bool:
@@ -282,11 +282,11 @@ class Leadership:
 
     def _furthest(self) -> int:
         voters = [node for node in self._progress if node in self._raft.membership.voters]
-        return max(voters, key=lambda node: self._progress[node].stable, default=NOBODY)
+        return max(voters, key=lambda node: self._progress[node].stable, default=NO_NODE)
 
     def append(self, batch: bytearray) -> int:
         """Propose an entry; returns its end. Raises `LogError` or `ClusterError`: not accepted."""
-        if self.transfer_to != NOBODY:
+        if self.transfer_to != NO_NODE:
             raise ClusterError(f"the leadership is being handed over to node {self.transfer_to}")
         self._storage.append(self.term, batch)
         end = self._storage.end
@@ -363,9 +363,9 @@ class Leadership:
 
     def _hand_over_if_ready(self) -> None:
         node = self.transfer_to
-        if node != NOBODY and self._progress[node].stable == self._storage.end:
+        if node != NO_NODE and self._progress[node].stable == self._storage.end:
             self._send_timeout_now(node)
 
     def _send_timeout_now(self, node: int) -> None:
-        if node != NOBODY:
+        if node != NO_NODE:
             self._raft.send(node, TimeoutNow(source=self._raft.node_id, term=self.term))

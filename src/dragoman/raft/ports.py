@@ -18,7 +18,7 @@ from dragoman.raft.membership import Membership
 from dragoman.raft.snapshots import Snapshot
 from dragoman.types import Buffer
 
-NOBODY = -1
+NO_NODE = -1
 
 
 class RaftStorage(Protocol):

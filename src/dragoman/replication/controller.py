@@ -26,6 +26,7 @@ from dragoman.limits import (
     CONTROL_DECISIONS_MAX,
     CONTROL_REQUESTS_MAX,
 )
+from dragoman.outcome import Outcome
 from dragoman.replication.decisions import Decisions
 from dragoman.replication.messages import (
     ControlReply,
@@ -225,6 +226,12 @@ class Controller:
             return
         self._waiting.append(_Waiting(decide, done, partition_id))
         self._next()
+
+    def decided(self, decide: Decide) -> Outcome[ControlReply | None]:
+        """The outcome of a decision; None: it is unknown, or this is not the controller."""
+        outcome: Outcome[ControlReply | None] = Outcome()
+        self.decide(decide, outcome.succeed)
+        return outcome
 
     def _next(self) -> None:
         while self._waiting and not self._is_deciding:

@@ -32,8 +32,9 @@ from dragoman.limits import ACKS_PATIENCE_S
 from dragoman.log.node import FEATURE_LEVEL, FEATURE_LEVEL_MIN
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import Durability, LogStore
+from dragoman.outcome import Outcome
 from dragoman.replication.errors import NotLeader, RequestTimedOut
-from dragoman.replication.fetch_server import FetchServer, Partitions
+from dragoman.replication.fetch_server import FetchServer, Partitions, Throttle
 from dragoman.replication.fetcher import Fetcher
 from dragoman.replication.follower import FollowedPartition
 from dragoman.replication.leader import LedPartition
@@ -52,7 +53,6 @@ from dragoman.replication.messages import (
 )
 from dragoman.replication.ports import Answer, Control, Peers, Timing
 from dragoman.replication.replica import Replica
-from dragoman.replication.throttle import Throttle
 from dragoman.world import Scheduler
 
 log = logging.getLogger("dragoman.replication")
@@ -195,18 +195,14 @@ class Replication:
             self._unfollow(partition_id)
         self._serving.close()
 
-    def hand_over(self, done: Callable[[], None]) -> None:
-        """Before a clean stop: others take over, as far as they can."""
-        if self.member is None:
-            self._scheduler.call_soon(done)
-            return
-
-        def handed_over(_: ControlReply | None) -> None:
+    async def hand_over(self) -> None:
+        """Before a clean stop: make other nodes lead, as far as they can, and copy no more."""
+        if self.member is not None:
+            decided: Outcome[ControlReply | None] = Outcome()
+            self._control.ask(HandOver(member=self.member), decided.succeed)
+            await decided
             self._is_leaving = True
             self._copy_no_more()
-            done()
-
-        self._control.ask(HandOver(member=self.member), handed_over)
 
     def _copy_no_more(self) -> None:
         """Whoever goes on copying is taken back into in-sync sets, and missed there soon."""

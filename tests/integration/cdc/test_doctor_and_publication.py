@@ -170,7 +170,7 @@ async def test_what_is_missing_and_must_not_be_made_is_asked_for(postgres):
         with pytest.raises(SourceError, match="the publication dragoman_strict does not exist"):
             await publication.prepare(connection, given)
         await connection.execute("CREATE PUBLICATION dragoman_strict FOR TABLE orders")
-        with pytest.raises(SourceError, match="no slot dragoman_strict"):
+        with pytest.raises(SourceError, match="the slot dragoman_strict does not exist"):
             await publication.prepare(connection, given)
         await connection.execute("DROP PUBLICATION dragoman_strict")
 

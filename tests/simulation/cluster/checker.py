@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dragoman.cluster.codec import _holders, image_events
 from dragoman.cluster.events import (
     Event,
     NodeRegistered,
@@ -23,7 +24,6 @@ from dragoman.cluster.events import (
     decode_event,
     encode_event,
 )
-from dragoman.cluster.image_codec import _holders, image_events
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.replication.leader import LedPartition
 from simulation.harness.checker import Checker, check_chain

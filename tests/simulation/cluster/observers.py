@@ -54,7 +54,7 @@ def _restored(restored: Any, self: ClusterNode) -> None:
 
 def _role_changed(role_changed: Any, self: ClusterNode, changed: RoleChanged) -> None:
     process = _process(self._scheduler)
-    if self.quorum.node.raft.storage.is_ballot_stable:
+    if self.quorum.driver.raft.storage.is_ballot_stable:
         process.cluster.checker.term(process, changed.term, changed.role is Role.LEADER)
     role_changed(self, changed)
 

@@ -91,7 +91,7 @@ class Process(SimNode):
             assert self.loop is not None
             self.loop.process = self  # type: ignore[attr-defined]
         assert self.node is not None
-        raft = self.node.broker.quorum.node.raft
+        raft = self.node.broker.quorum.driver.raft
         raft.settings = RaftSettings(snapshot_records=self.cluster.snapshot_records)
         if self.is_slow:
             self.node.store.commits.sync_average_s = 1.0

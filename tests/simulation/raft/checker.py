@@ -11,10 +11,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from dragoman.cluster.codec import encode_image, events_in
 from dragoman.cluster.events import Event, GroupConfigChanged, TermBegan
-from dragoman.cluster.image_codec import encode_image
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft_quorum.entries import events_in
 from dragoman.log.batch import BatchHeader, batches
 from dragoman.raft.messages import Message, VoteReply, VoteRequest
 from dragoman.raft.ports import RaftStorage

@@ -17,7 +17,7 @@ from dragoman.log.node import Ballot
 from dragoman.raft.core import Raft
 from dragoman.raft.leadership import Leadership
 from dragoman.raft.messages import VoteRequest
-from dragoman.raft.ports import NOBODY
+from dragoman.raft.ports import NO_NODE
 from dragoman.raft.snapshots import Snapshot
 from dragoman.types import Buffer
 from dragoman.world import Disk, aside_of, write_aside
@@ -57,7 +57,7 @@ class _HastyVotes(MemoryStorage):
 class _NoVotes(MemoryStorage):
     def captured(self) -> Durable:
         durable = super().captured()
-        durable.ballot = Ballot(durable.ballot.term, NOBODY)
+        durable.ballot = Ballot(durable.ballot.term, NO_NODE)
         return durable
 
     @property

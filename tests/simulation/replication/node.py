@@ -18,6 +18,7 @@ from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.producer import ProducerError
 from dragoman.log.store import LogStore
+from dragoman.outcome import start
 from dragoman.replication.messages import (
     ControlReply,
     ControlRequest,
@@ -186,7 +187,8 @@ class Node:
         assert self.scheduler is not None
         scheduler = self.scheduler
 
-        def handed_over() -> None:
+        async def hand_over() -> None:
+            await self.replication.hand_over()
             if scheduler is not self.scheduler:
                 return
             self.replication.stop()
@@ -194,7 +196,7 @@ class Node:
             self.store.close()
             self.kill()
 
-        self.replication.hand_over(handed_over)
+        start(hand_over())
 
     def wipe(self) -> None:
         """A new disk, with nothing on it."""

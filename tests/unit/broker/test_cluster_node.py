@@ -119,8 +119,7 @@ def test_copies_stand_in_different_racks() -> None:
 
 def test_data_of_a_cluster_needs_its_nodes() -> None:
     world = node()
-    done: list[object] = []
-    world.broker.quorum.node.add(2, done.append)
+    start(world.broker.quorum.driver.add(2))
     world.settle()
     world.store.abandon()
     alone = World(disk=world.disk, start=False)
@@ -189,14 +188,14 @@ def settled(partition: PartitionMetadata, members: tuple[Member, ...]) -> Partit
 def test_what_operators_ask_for_waits_for_a_controller(is_in_time: bool) -> None:
     """Right after an election the leader does not know yet what was agreed on before."""
     world = node()
-    cluster = world.broker.cluster
-    told: list[ControlReply | None] = []
-    cluster._is_leading = False
-    cluster.ask(RemoveNode(node_id=9), told.append)
-    cluster.ask(Heartbeat(member=Member(1, 1)), told.append)
+    access = world.broker.cluster.access
+    access.is_controller = False
+    replies: list[ControlReply | None] = []
+    removal = start(access.request(RemoveNode(node_id=9)))
+    access.ask(Heartbeat(member=Member(1, 1)), replies.append)
     world.advance(1)
-    assert told == [None], "others ask again by themselves"
-    cluster._is_leading = is_in_time
+    assert replies == [None], "replication repeats its requests by itself"
+    assert not removal.is_settled
+    access.is_controller = is_in_time
     world.advance(CONTROLLER_PATIENCE_S)
-    assert len(told) == 2
-    assert (told[1] is not None) == is_in_time
+    assert (removal.result() is not None) == is_in_time

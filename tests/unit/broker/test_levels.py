@@ -104,7 +104,7 @@ def register(world: World, level: int, lowest: int) -> ControlReply:
         feature_level_min=lowest,
     )
     replies: list[ControlReply | None] = []
-    world.broker.cluster.controlled(request, replies.append)
+    world.broker.cluster.access.serve(request, replies.append)
     world.settle()
     assert replies[0] is not None
     return replies[0]

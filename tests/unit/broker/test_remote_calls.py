@@ -45,7 +45,7 @@ from dragoman.log.producer import InvalidProducerEpochError
 from dragoman.outcome import start
 from dragoman.rpc import Done, Node, Reply, Request
 from dragoman.rpc.client import NoTransport
-from dragoman.rpc.refusals import Refusals, Refused
+from dragoman.rpc.registry import Refusals, Refused
 from dragoman.types import GroupId, Offset, Partition, ProducerId, TopicName
 from worlds.broker import Outcome, World, batch_of, values_in
 from worlds.two_nodes import Pair

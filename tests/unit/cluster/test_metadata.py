@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from dragoman.cluster.codec import encode_image, restore_image
 from dragoman.cluster.events import (
     ClusterCreated,
     LeaderChanged,
@@ -22,7 +23,6 @@ from dragoman.cluster.events import (
     TopicDeleted,
     VotersChanged,
 )
-from dragoman.cluster.image_codec import encode_image, restore_image
 from dragoman.cluster.metadata import METADATA_PARTITION_ID, MetadataImage
 from dragoman.peers import peer_addresses
 

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
+from dragoman.cluster.codec import MetadataEntries, event_batch
 from dragoman.cluster.events import NodeRegistered
-from dragoman.cluster.raft_quorum.entries import MetadataEntries, event_batch
 from dragoman.errors import ClusterError, CorruptionError, NotControllerError
 from dragoman.log.node import Ballot
 from dragoman.raft.core import Raft

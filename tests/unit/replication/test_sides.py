@@ -24,7 +24,7 @@ from dragoman.config.overrides import TopicConfig
 from dragoman.config.settings import Settings
 from dragoman.errors import DecodeError
 from dragoman.log.batch import batches
-from dragoman.replication.fetch_server import FetchServer, Partitions
+from dragoman.replication.fetch_server import FetchServer, Partitions, Throttle
 from dragoman.replication.fetcher import Fetcher
 from dragoman.replication.follower import FollowedPartition
 from dragoman.replication.leader import LedPartition
@@ -44,7 +44,6 @@ from dragoman.replication.messages import (
 from dragoman.replication.ports import Fetched as Answered
 from dragoman.replication.ports import Timing
 from dragoman.replication.replica import Replica
-from dragoman.replication.throttle import Throttle
 from dragoman.types import Buffer
 from worlds.log import World as LogWorld
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from dragoman.broker.context import NodeContext
+from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import NotCoordinator
 from dragoman.broker.groups.direct import DirectGroup, DirectRules
 from dragoman.broker.groups.offsets import CommitRequest, GroupRecords, Offsets, PreparedOffsets
@@ -22,7 +23,6 @@ from dragoman.broker.groups.records import OFFSETS_TOPIC, StateRecord, TopicPart
 from dragoman.broker.groups.registry import Groups
 from dragoman.broker.internal_topic import InternalTopic, Keeper
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.placement import NOBODY
 from dragoman.broker.topics import Topics
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
 from dragoman.config.settings import Settings
@@ -251,7 +251,7 @@ class GroupCoordinator:
     async def committed(self, group_id: GroupId, topic: TopicName) -> dict[int, int]:
         """Committed offsets by partition, wherever the group is coordinated."""
         is_kept = OFFSETS_TOPIC in self._context.image.topics
-        if not is_kept and self.log.leader_of(group_id) == NOBODY:
+        if not is_kept and self.log.leader_of(group_id) == NO_NODE:
             # No group has committed anything yet.
             return {}
         request = CommittedOffsets(group_id=group_id, topic=topic)

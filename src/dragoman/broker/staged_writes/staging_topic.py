@@ -25,8 +25,8 @@ from typing import Final
 import msgspec
 
 from dragoman.broker.context import NodeContext
+from dragoman.broker.directory import NO_NODE
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.placement import NOBODY
 from dragoman.broker.staged_writes.publication import STAGING_TOPIC, Piece
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.broker.transactions import ProducerIds
@@ -175,7 +175,7 @@ class StagingTopic:
         self._ends.pop(index, None)
         held = self._held_here(index)
         released = self._released.pop(index, {})
-        if partition.leader != NOBODY and (held or released or index in self._reported):
+        if partition.leader != NO_NODE and (held or released or index in self._reported):
             (self._reported.add if held else self._reported.discard)(index)
             request = KeepStaged(
                 partition=index,

@@ -4,7 +4,6 @@
 - `driver` calls the core, sends its messages and carries out its effects.
 - `storage` keeps entries in an ordinary partition, ballots in its journal, and the snapshot in one
   file.
-- `entries` are metadata events as batches.
 - `salvage` works without a quorum: it reads the metadata of a data directory, and rebuilds that of
   a single node after damage.
 """

@@ -1,8 +1,8 @@
-"""`RaftNode`: the core driven by a node's ports, and the answers to those who asked for something.
+"""Drives the Raft core with a node's ports, and completes proposals and reads.
 
-After every call into the core its messages go to the peers and its effects to the owner, in order.
-One timer stands at the core's next deadline; it is set again only when it has fired or the deadline
-has come nearer, because a follower's moves away with every heartbeat.
+After every call into the core the driver sends its messages and carries out its effects, in order.
+One timer is set for the core's next deadline. It is reset only when it has fired or the deadline
+has come nearer, because the deadline of a follower recedes with every heartbeat.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol, TypeAlias, TypeVar, assert_never
 
 from dragoman.errors import (
@@ -26,6 +27,7 @@ from dragoman.limits import (
     RAFT_PROPOSAL_BYTES_MAX,
     RAFT_SNAPSHOT_BYTES_MAX,
 )
+from dragoman.outcome import Outcome
 from dragoman.raft.core import Raft
 from dragoman.raft.membership import Membership
 from dragoman.raft.messages import Message
@@ -73,7 +75,7 @@ class StateMachine(Protocol):
     def role_changed(self, changed: RoleChanged) -> None: ...
 
 
-class RaftNode:
+class RaftDriver:
     def __init__(
         self, raft: Raft, scheduler: Scheduler, peers: Peers, machine: StateMachine
     ) -> None:
@@ -92,8 +94,8 @@ class RaftNode:
         self._proposals_term = 0
         self._reads: dict[int, ReadDone] = {}
         self._next_token = 0
-        #: Learners that shall vote once they have caught up.
-        self._joining: dict[int, Done] = {}
+        #: By node: settled when the learner has caught up and votes.
+        self._promotions: dict[int, Outcome[None]] = {}
 
     # ---- what happens
 
@@ -175,53 +177,42 @@ class RaftNode:
         self._in_time(lambda: leadership.read(self._next_token))
         self._drain()
 
-    def add(self, node: int, done: Done, learning: Done | None = None) -> None:
-        """Make a node a voter: first a learner, which `learning` is told, then, when it has caught
-        up, a voter.
-        """
+    async def add(self, node: int) -> Outcome[None]:
+        """Make a node a learner. The outcome is settled when it has caught up and votes."""
+        is_learner = node in self.raft.membership.learners and self.raft.leadership is not None
+        if not is_learner:
+            await self._change(partial(Membership.with_learner, node=node))
+        promoted = self._promotions[node] = Outcome()
+        self._promote()
+        return promoted
 
-        def learns(error: DragomanError | None) -> None:
-            if learning is not None:
-                learning(error)
-            if error is not None:
-                done(error)
-            else:
-                self._joining[node] = done
-                self._promote()
-
-        if node in self.raft.membership.learners and self.raft.leadership is not None:
-            # Somebody began this before.
-            learns(None)
-        else:
-            self._change(lambda membership: membership.with_learner(node), learns)
-
-    def write_down_membership(self, done: Done) -> None:
+    def record_membership(self) -> Outcome[None]:
         """From now on the log says who votes, whatever nodes are started with."""
-        self._change(lambda membership: membership, done)
+        return self._change(lambda membership: membership)
 
-    def remove(self, node: int, done: Done) -> None:
-        """Take a node out of the quorum; the leader may be that node."""
-        self._change(lambda membership: membership.without(node), done)
+    def remove(self, node: int) -> Outcome[None]:
+        """Take a node, perhaps the leader, out of the quorum."""
+        return self._change(partial(Membership.without, node=node))
 
-    def transfer(self, node: int, done: Done) -> None:
-        """Hand the leadership over. `done` tells whether it was begun; the role tells the rest."""
+    def transfer(self, node: int) -> None:
+        """Begin to hand over the leadership; `RoleChanged` reports when another node leads.
+
+        Raises `ClusterError` when this node does not lead or the other one does not vote.
+        """
         if self.is_stopped:
-            done(_stopped())
-            return
-        try:
-            leadership = self.raft.leading()
-            self._in_time(lambda: leadership.transfer(node))
-        except ClusterError as error:
-            done(error)
-        else:
-            done(None)
-            self._drain()
+            raise _stopped()
+        leadership = self.raft.leading()
+        self._in_time(lambda: leadership.transfer(node))
+        self._drain()
 
-    def _change(self, changed: Callable[[Membership], Membership], done: Done) -> None:
+    def _change(self, changed: Callable[[Membership], Membership]) -> Outcome[None]:
+        outcome: Outcome[None] = Outcome()
+
         def change() -> int:
             return self.raft.leading().change_membership(changed(self.raft.membership))
 
-        self._attempt(change, done)
+        self._attempt(change, outcome.acknowledge)
+        return outcome
 
     def _attempt(self, append: Callable[[], int], done: Done) -> None:
         """Append an entry, if that is possible, and answer when it is agreed on."""
@@ -256,12 +247,12 @@ class RaftNode:
         leadership = self.raft.leadership
         if leadership is None or not leadership.may_change_membership():
             return
-        for node in list(self._joining):
+        for node in list(self._promotions):
             if node not in self.raft.membership.learners:
-                self._joining.pop(node)(ClusterError(f"node {node} was removed meanwhile"))
+                self._promotions.pop(node).fail(ClusterError(f"node {node} was removed meanwhile"))
             elif leadership.has_caught_up(node):
-                done = self._joining.pop(node)
-                self._change(lambda membership, node=node: membership.with_voter(node), done)  # type: ignore[misc]
+                promoted = self._promotions.pop(node)
+                self._change(partial(Membership.with_voter, learner=node)).then(promoted.settle)
                 return
 
     # ---- effects
@@ -278,7 +269,7 @@ class RaftNode:
                 effects = self.raft.take_effects()
                 for effect in effects:
                     self._carry_out(effect)
-                if self._joining:
+                if self._promotions:
                     self._promote()
                 messages = self.raft.take_messages()
                 for node, message in messages:
@@ -328,9 +319,10 @@ class RaftNode:
         self._machine.role_changed(changed)
 
     def _fail_all(self, error: DragomanError) -> None:
-        waiting = [done for _, done in self._proposals] + list(self._joining.values())
+        waiting = [done for _, done in self._proposals]
+        waiting += [promoted.acknowledge for promoted in self._promotions.values()]
         self._proposals.clear()
-        self._joining.clear()
+        self._promotions.clear()
         for done in waiting:
             done(error)
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from dragoman.cluster.codec import encode_image, event_batch, events_in, restore_image
 from dragoman.cluster.events import Event, TermBegan, TopicDeleted
-from dragoman.cluster.image_codec import encode_image, restore_image
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
 from dragoman.cluster.quorum import Done
-from dragoman.cluster.raft_quorum.driver import Peers, RaftNode
-from dragoman.cluster.raft_quorum.entries import event_batch, events_in
+from dragoman.cluster.raft_quorum.driver import Peers, RaftDriver
 from dragoman.errors import (
     ClusterError,
     DragomanError,
@@ -39,7 +38,7 @@ class RaftQuorum:
         self._raft = raft
         self._image = image
         self._clock = clock
-        self.node = RaftNode(raft, scheduler, peers, self)
+        self.driver = RaftDriver(raft, scheduler, peers, self)
         self.version = 0
         #: Every entry below is in the image.
         self.applied = 0
@@ -115,11 +114,11 @@ class RaftQuorum:
 
     def start(self) -> None:
         """Take part, once the log may be written."""
-        self.node.start()
+        self.driver.start()
 
     def fail(self) -> None:
         """The node stops, or its log did: what was proposed may still be agreed on."""
-        self.node.stop(OutcomeUnknownError("the node stopped; the outcome is unknown"))
+        self.driver.stop(OutcomeUnknownError("the node stopped; the outcome is unknown"))
 
     # ---- the port
 
@@ -139,7 +138,7 @@ class RaftQuorum:
         except ClusterError as error:
             done(error)
             return
-        self.node.propose(event_batch(events, self._clock.wall_ms()), done)
+        self.driver.propose(event_batch(events, self._clock.wall_ms()), done)
 
     def read(self, done: Done) -> None:
         """`done` comes when the image has everything that was agreed on before this call.
@@ -151,7 +150,7 @@ class RaftQuorum:
             assert error is not None or end <= self.applied
             done(error)
 
-        self.node.read(answered)
+        self.driver.read(answered)
 
     def version_at_end(self) -> int:
         end, version = self._tail

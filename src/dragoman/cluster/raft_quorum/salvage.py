@@ -14,6 +14,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
+from dragoman.cluster.codec import MetadataEntries, encode_image, events_in, restore_image
 from dragoman.cluster.events import (
     ClusterCreated,
     NodeRegistered,
@@ -22,9 +23,7 @@ from dragoman.cluster.events import (
     TopicCreated,
     TopicDeleted,
 )
-from dragoman.cluster.image_codec import encode_image, restore_image
 from dragoman.cluster.metadata import METADATA_PARTITION_ID, MetadataImage
-from dragoman.cluster.raft_quorum.entries import MetadataEntries, events_in
 from dragoman.cluster.raft_quorum.storage import SNAPSHOT_FILE
 from dragoman.errors import CorruptionError, DecodeError, DragomanError
 from dragoman.log.batch import assign, batches
@@ -36,7 +35,7 @@ from dragoman.log.salvage import Bad, read_batches
 from dragoman.log.segment import parse_segment_name
 from dragoman.log.store import LogStore
 from dragoman.raft.membership import Membership
-from dragoman.raft.ports import NOBODY
+from dragoman.raft.ports import NO_NODE
 from dragoman.raft.snapshots import Snapshot, decode_snapshot, encode_snapshot
 from dragoman.world import Disk, read_whole, replace_file
 
@@ -214,7 +213,7 @@ def replace_metadata(
     log.restart_at(end - 1)
     # As after a snapshot that came from another node: a batch that nobody reads gives the log its
     # place and the term in front of it.
-    batch = MetadataEntries().term_batch(NOBODY)
+    batch = MetadataEntries().term_batch(NO_NODE)
     assign(batch, end - 1, term)
     log.append_as_is(batch)
     store.settle(log)

@@ -14,13 +14,13 @@ from __future__ import annotations
 import errno
 from collections import deque
 
-from dragoman.cluster.raft_quorum.entries import MetadataEntries
+from dragoman.cluster.codec import MetadataEntries
 from dragoman.errors import CorruptionError, DecodeError, DiskFullError, LogStoppedError
 from dragoman.log.batch import assign, read_header
 from dragoman.log.node import Ballot
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
-from dragoman.raft.ports import NOBODY
+from dragoman.raft.ports import NO_NODE
 from dragoman.raft.snapshots import Snapshot, decode_snapshot, encode_snapshot
 from dragoman.types import Buffer
 from dragoman.world import OUT_OF_FILES, Scheduler, read_whole, replace_file
@@ -152,7 +152,7 @@ class PartitionStorage:
     def reset(self, end: int, last_term: int) -> None:
         self.truncate(self.start)
         # The log gets its new place, and the term in front of it, from a batch that nobody reads.
-        batch = MetadataEntries().term_batch(NOBODY)
+        batch = MetadataEntries().term_batch(NO_NODE)
         assign(batch, end - 1, last_term)
         self._log.append_as_is(batch)
         self.compact(end)

@@ -36,7 +36,7 @@ _EVERYTHING: Final = ("", "*")
 
 
 class Filter:
-    """`tags` are those that are wanted: None when not only tags decide."""
+    """A compiled filter. `tags` are the wanted tags, or None when the filter is a condition."""
 
     __slots__ = ("matches", "tags", "takes_all")
 
@@ -50,7 +50,7 @@ class Filter:
         #: Takes the properties of a message.
         self.matches = matches
         self.tags = tags
-        #: Every message matches: properties need not be looked at.
+        #: Whether every message matches, without a look at its properties.
         self.takes_all = takes_all
 
 
@@ -59,7 +59,7 @@ TAKES_ALL: Final = Filter(lambda _: True, takes_all=True)
 
 @lru_cache(FILTERS_CACHED_MAX)
 def compile_filter(kind: str | None, expression: str) -> Filter:
-    """Kinds are `TAG`, which it also is when none is named, and `SQL92`. Raises `FilterError`."""
+    """Kinds are `TAG`, the default, and `SQL92`. Raises `FilterError`."""
     if len(expression) > FILTER_CHARACTERS_MAX:
         raise FilterError(
             f"an expression of more than {FILTER_CHARACTERS_MAX} characters", FILTER_CHARACTERS_MAX
@@ -118,7 +118,7 @@ _KEYWORDS: Final = frozenset(
 
 
 class FilterError(DecodeError):
-    """An expression that is none; `position` is that of the character where it goes wrong."""
+    """An invalid expression; `position` is that of the first wrong character."""
 
     def __init__(self, problem: str, position: int) -> None:
         super().__init__(f"{problem} at position {position}")
@@ -126,7 +126,7 @@ class FilterError(DecodeError):
 
 
 class _Kind(Enum):
-    """What is known of an operand before a message is."""
+    """What is known of an operand at compile time."""
 
     PROPERTY = auto()
     NUMBER = auto()
@@ -136,7 +136,7 @@ class _Kind(Enum):
 
 
 class _Token(NamedTuple):
-    #: The keyword or the sign itself, or which of the other sorts it is.
+    #: The keyword or sign itself, or the name of the group in `_TOKEN`.
     sort: str
     text: str
     position: int
@@ -187,7 +187,7 @@ class _Parser:
     # ---- tokens
 
     def _take(self, *sorts: str) -> _Token | None:
-        """The next token if it is one of these."""
+        """Consume the next token if it is of one of these sorts."""
         token = self._next
         if token.sort not in sorts:
             return None
@@ -321,7 +321,7 @@ def _unquoted(text: str) -> str:
 
 
 def _integer(token: _Token) -> int:
-    # Counted before it is converted: Python refuses thousands of digits with an error of its own.
+    # Digits are counted first: Python refuses to convert thousands of them.
     digits = token.text.lstrip("0") or "0"
     if len(digits) > len(str(_INTEGER_MAX)) or int(digits) > _INTEGER_MAX:
         raise FilterError("an integer of more than 64 bits", token.position)
@@ -332,7 +332,7 @@ def _integer(token: _Token) -> int:
 
 
 def as_number(value: Value) -> float | None:
-    """None for what is no number."""
+    """The value as a number; None when it is none."""
     if isinstance(value, str):
         found = _NUMBER.fullmatch(value)
         if found is None:
@@ -342,7 +342,7 @@ def as_number(value: Value) -> float | None:
 
 
 def as_boolean(value: Value) -> bool | None:
-    """Text is true or, as Java has it, false whatever else it says; a number is neither."""
+    """The value as a boolean. As in Java, any text but `true` is false. A number is none."""
     if isinstance(value, str):
         return value.lower() == "true"
     return value if isinstance(value, bool) else None

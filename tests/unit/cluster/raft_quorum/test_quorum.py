@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.cluster.codec import encode_image, restore_image
 from dragoman.cluster.events import (
     CaptureDefined,
     CaptureRemoved,
@@ -28,7 +29,6 @@ from dragoman.cluster.events import (
     TopicDeleted,
     VotersChanged,
 )
-from dragoman.cluster.image_codec import encode_image, restore_image
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import (
     ClusterError,
@@ -39,6 +39,7 @@ from dragoman.errors import (
     OutcomeUnknownError,
     VersionConflictError,
 )
+from dragoman.outcome import start
 from dragoman.raft.ports import Role, Settings
 from simulation.raft.cluster import Cluster, Plan, SimNode
 from simulation.raft.memory import MemoryMachine
@@ -146,7 +147,7 @@ def test_whoever_is_told_that_the_node_stops_and_asks_again_is_refused():
         leader.quorum.read(read)
 
     leader.quorum.propose([EVENT], told)
-    leader.quorum.node._enter(leader.quorum.fail)
+    leader.quorum.driver._enter(leader.quorum.fail)
     for each in (again, read):
         assert isinstance(each.error, LogStoppedError)
 
@@ -194,13 +195,13 @@ def test_added_node_becomes_a_voter_when_it_has_caught_up_and_can_be_removed_aga
     for _ in range(20):
         cluster.propose(cluster.leader)
         cluster.advance(0.1)
-    added, removed = Outcome(), Outcome()
-    cluster.leader.quorum.node.add(4, added)
+    removed = Outcome()
+    added = start(cluster.leader.quorum.driver.add(4))
     cluster.advance(2.0)
-    assert added.error is None
+    added.result().result()
     assert set(cluster.leader.raft.membership.voters) == {1, 2, 3, 4}
     assert cluster.nodes[4].quorum.version == cluster.leader.quorum.version
-    cluster.leader.quorum.node.remove(cluster.leader.node_id, removed)
+    cluster.leader.quorum.driver.remove(cluster.leader.node_id).then(removed)
     cluster.advance(3.0)
     assert removed.error is None
     assert len(cluster.leader.raft.membership.voters) == 3
@@ -209,15 +210,14 @@ def test_added_node_becomes_a_voter_when_it_has_caught_up_and_can_be_removed_aga
 def test_node_that_never_catches_up_stays_a_learner_and_may_be_added_again():
     cluster = Quorum(spares=1)
     cluster.network.isolated.add(4)
-    first, second = Outcome(), Outcome()
-    cluster.leader.quorum.node.add(4, first)
+    first = start(cluster.leader.quorum.driver.add(4))
     cluster.advance(2.0)
-    assert not first.is_known
+    assert not first.result().is_settled
     assert cluster.leader.raft.membership.learners == (4,)
     cluster.network.heal()
-    cluster.leader.quorum.node.add(4, second)
+    second = start(cluster.leader.quorum.driver.add(4))
     cluster.advance(2.0)
-    assert second.error is None
+    second.result().result()
 
 
 def test_leader_without_room_gives_way(monkeypatch: pytest.MonkeyPatch):
@@ -227,7 +227,7 @@ def test_leader_without_room_gives_way(monkeypatch: pytest.MonkeyPatch):
     def refuse(*_: object) -> None:
         raise DiskFullError("the disk is full")
 
-    monkeypatch.setattr(full.quorum.node.raft.storage, "append", refuse)
+    monkeypatch.setattr(full.quorum.driver.raft.storage, "append", refuse)
     assert isinstance(cluster.propose(full).error, DiskFullError)
     assert not full.quorum.is_leading
     cluster.advance(10.0)
@@ -239,14 +239,12 @@ def test_leader_without_room_gives_way(monkeypatch: pytest.MonkeyPatch):
 
 def test_leadership_is_handed_over():
     cluster = Quorum()
-    target, outcome = cluster.follower, Outcome()
-    cluster.leader.quorum.node.transfer(target.node_id, outcome)
-    assert outcome.error is None
+    target = cluster.follower
+    cluster.leader.quorum.driver.transfer(target.node_id)
     cluster.advance(0.1)
     assert cluster.leader is target
-    refused = Outcome()
-    cluster.follower.quorum.node.transfer(1, refused)
-    assert isinstance(refused.error, ClusterError)
+    with pytest.raises(ClusterError):
+        cluster.follower.quorum.driver.transfer(1)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
+from dragoman.cluster.codec import event_batch, events_in
 from dragoman.cluster.events import NodeRegistered
-from dragoman.cluster.raft_quorum.entries import event_batch, events_in
 from dragoman.cluster.raft_quorum.storage import SNAPSHOT_FILE, PartitionStorage
 from dragoman.errors import CorruptionError, DiskFullError, LogStoppedError
 from dragoman.log.batch import batches

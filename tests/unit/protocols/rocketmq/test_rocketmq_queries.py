@@ -412,10 +412,10 @@ def test_messages_are_counted_by_days() -> None:
     traffic.pulled("g", "T", 2)
     assert (traffic.before_yesterday, traffic.before_today) == (0, 3)
     scheduler.advance(86_400)
-    traffic.look()
+    traffic.begin_day()
     assert (traffic.before_yesterday, traffic.before_today) == (3, 5)
     scheduler.advance(3 * 86_400)
-    traffic.look()
+    traffic.begin_day()
     assert (traffic.before_yesterday, traffic.before_today) == (5, 5)
 
 

@@ -28,7 +28,7 @@ from dragoman.protocols.kafka.handlers.configs import (
     unknown_type,
 )
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
-from dragoman.protocols.kafka.handlers.resources import authorize_cluster, topic_of
+from dragoman.protocols.kafka.handlers.resources import topic_of
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.authorizer import Operation, Resource
@@ -213,7 +213,7 @@ class _Alteration:
 
     async def _alter_topic(self, resource: _Resource) -> None:
         call, broker, name = self._call, self._call.service.broker, resource.name
-        call.session.authorize(Operation.ALTER_CONFIGS, Resource.TOPIC, name)
+        call.authorize(Operation.ALTER_CONFIGS, Resource.TOPIC, name)
         topic_of(call, name)
 
         def fallback(key: str) -> str:
@@ -227,7 +227,7 @@ class _Alteration:
 
     async def _alter_node(self, resource: _Resource) -> None:
         call, broker = self._call, self._call.service.broker
-        authorize_cluster(call, Operation.ALTER_CONFIGS)
+        call.authorize_cluster(Operation.ALTER_CONFIGS)
         node_id = node_of(call, resource.name)
 
         def fallback(key: str) -> str:
@@ -242,7 +242,7 @@ class _Alteration:
 
     async def _alter_group(self, resource: _Resource) -> None:
         call, broker = self._call, self._call.service.broker
-        call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, resource.name)
+        call.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, resource.name)
         group_id = group_of(resource.name)
 
         def fallback(key: str) -> str:

@@ -23,7 +23,6 @@ from dragoman.protocols.kafka.connection import encode_api_versions_fallback
 from dragoman.protocols.kafka.constants import ADVERTISED_VERSIONS, UNLISTED_KEYS, ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
-from dragoman.protocols.kafka.handlers.resources import authorize_cluster
 from dragoman.protocols.kafka.handlers.service import REQUESTS, Core
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.security.authorizer import Operation
@@ -48,7 +47,7 @@ def feature_range(feature: str) -> tuple[int, int] | None:
 
 
 def feature_level(broker: Core, feature: str) -> int:
-    """The level clients are told to use: the highest, unless an operator lowered it."""
+    """The level that clients use: the highest, unless an operator lowered it."""
     return min(broker.features.level(feature, _LEVELS[feature]), _LEVELS[feature])
 
 
@@ -114,7 +113,7 @@ async def handle_update_features(call: Call) -> m.UpdateFeaturesResponse:
     errors: list[DragomanError | None] = [None] * len(updates)
 
     try:
-        authorize_cluster(call, Operation.ALTER)
+        call.authorize_cluster(Operation.ALTER)
         if len({each.feature for each in updates}) < len(updates):
             raise DecodeError("a feature is in the request more than once")
         for index, update in enumerate(updates):
@@ -147,7 +146,7 @@ def _check_update(call: Call, update: m.UpdateFeaturesRequestFeatureUpdate) -> N
         raise DecodeError(f"{feature}: upgrade type {update.upgrade_type} is not known")
     present = feature_level(call.service.broker, feature)
     if level < present and not may_lower:
-        raise InvalidFeatureLevel(f"{feature} is at {present}; a downgrade was not asked for")
+        raise InvalidFeatureLevel(f"{feature} is at {present}; a downgrade was not requested")
 
 
 def _updated(

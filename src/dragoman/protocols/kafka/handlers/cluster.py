@@ -14,14 +14,12 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.resources import (
-    CLUSTER_NAME,
-    NOT_ASKED,
+    NOT_REQUESTED,
     allowed_operations,
-    authorize_cluster,
 )
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import gather
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
 
 _KINDS = {0: CoordinatorKind.GROUP, 1: CoordinatorKind.TRANSACTION}
 #: First version that asks for several at once.
@@ -81,7 +79,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 def handle_describe(call: Call) -> None:
     request = call.decode(m.DescribeClusterRequest)
     try:
-        authorize_cluster(call, Operation.DESCRIBE)
+        call.authorize_cluster(Operation.DESCRIBE)
     except DragomanError as error:
         _refuse(call, request, wire_code(error), str(error))
         return
@@ -104,7 +102,7 @@ def handle_describe(call: Call) -> None:
             ],
             cluster_authorized_operations=allowed_operations(call, Resource.CLUSTER, CLUSTER_NAME)
             if request.include_cluster_authorized_operations
-            else NOT_ASKED,
+            else NOT_REQUESTED,
         )
     )
 
@@ -120,7 +118,7 @@ def _refuse(call: Call, request: m.DescribeClusterRequest, code: int, message: s
 def handle_quorum(call: Call) -> None:
     request = call.decode(m.DescribeQuorumRequest)
     try:
-        authorize_cluster(call, Operation.DESCRIBE)
+        call.authorize_cluster(Operation.DESCRIBE)
     except DragomanError as error:
         call.reply(m.DescribeQuorumResponse(error_code=wire_code(error), error_message=str(error)))
         return

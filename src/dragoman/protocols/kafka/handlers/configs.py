@@ -30,14 +30,12 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.resources import (
-    CLUSTER_NAME,
-    authorize_cluster,
     is_visible,
     topic_of,
 )
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import answer_array
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
 
 
 class ResourceType(IntEnum):
@@ -84,7 +82,7 @@ def handle_describe(call: Call) -> None:
 def _describe(
     call: Call, request: m.DescribeConfigsRequest, resource: m.DescribeConfigsRequestResource
 ) -> m.DescribeConfigsResponseResource:
-    asked = m.DescribeConfigsResponseResource(
+    described = m.DescribeConfigsResponseResource(
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
@@ -92,29 +90,31 @@ def _describe(
     try:
         entries = _entries(call, resource)
     except DragomanError as error:
-        return msgspec.structs.replace(asked, error_code=wire_code(error), error_message=str(error))
+        return msgspec.structs.replace(
+            described, error_code=wire_code(error), error_message=str(error)
+        )
     # No list of keys means all of them; some clients send an empty one for that.
     wanted = set(resource.configuration_keys or ())
     shown = [_config(entry, request) for entry in entries if not wanted or entry.key.name in wanted]
-    return msgspec.structs.replace(asked, configs=shown)
+    return msgspec.structs.replace(described, configs=shown)
 
 
 def _entries(call: Call, resource: m.DescribeConfigsRequestResource) -> Iterable[ConfigEntry]:
     name = resource.resource_name
     match resource.resource_type:
         case ResourceType.TOPIC:
-            call.session.authorize(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name)
+            call.authorize(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name)
             topic = topic_of(call, name)
             return describe_topic_config(call.service.broker.settings, topic.config)
         case ResourceType.BROKER:
-            authorize_cluster(call, Operation.DESCRIBE_CONFIGS)
+            call.authorize_cluster(Operation.DESCRIBE_CONFIGS)
             return _node_entries(call, node_of(call, name))
         case ResourceType.GROUP:
-            call.session.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, name)
+            call.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, name)
             broker = call.service.broker
             return describe_group_config(broker.settings, broker.group_configs.of(group_of(name)))
         case ResourceType.CLIENT_METRICS:
-            authorize_cluster(call, Operation.DESCRIBE_CONFIGS)
+            call.authorize_cluster(Operation.DESCRIBE_CONFIGS)
         case _:
             raise unknown_type(resource.resource_type)
     if not name:
@@ -213,7 +213,7 @@ def handle_list(call: Call) -> None:
     wanted: Iterable[int] = request.resource_types or _EVERY_TYPE
     if call.version == 0:
         wanted = _CLIENT_METRICS_ONLY
-    if not call.session.is_allowed(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+    if not call.is_allowed(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
         call.reply(m.ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
     if any(each not in _EVERY_TYPE for each in wanted):

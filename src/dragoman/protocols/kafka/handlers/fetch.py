@@ -1,14 +1,14 @@
 """Fetch (1), versions 4 to 17: read record batches, waiting for them when there are none.
 
-Batches go out as they are in the log: the first may begin before the offset asked for. Nothing is
-recompressed, so clients of versions before 10, which may not know zstd, are refused such batches.
+Batches are sent as they are in the log: the first may begin before the requested offset. Nothing is
+recompressed, so versions before 10, whose clients may not know zstd, get an error for zstd batches.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from dragoman.broker.errors import NotAuthorized, UnsupportedCompression
+from dragoman.broker.errors import UnsupportedCompression
 from dragoman.broker.fetch import Fetched, FetchLimits, Wanted
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, read_header
@@ -17,7 +17,7 @@ from dragoman.protocols.kafka.handlers.fetch_sessions import (
     NO_SESSION,
     Key,
     SessionError,
-    asked,
+    requested_partitions,
 )
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
@@ -47,10 +47,12 @@ def handle(call: Call) -> None:
         return
     broker = call.service.broker
     if session is not None:
-        keys, wanted = session.resolve(broker.quorum.version, partial(_wanted, call))
+        keys, wanted = session.resolve(
+            broker.quorum.version, call.principal, partial(_wanted, call)
+        )
     else:
         keys, wanted = [], []
-        for key, partition in asked(request):
+        for key, partition in requested_partitions(request):
             keys.append(key)
             wanted.append(_wanted(call, key, partition))
     budget = call.service.budget
@@ -98,10 +100,7 @@ def _find(call: Call, key: Key) -> Replica:
         replica = broker.partitions.find_by_id(topic_id, index)
     else:
         replica = broker.partitions.find(name, index)
-    principal = call.session.principal
-    found = replica.metadata.topic.name
-    if not broker.authorizer.is_allowed(principal, Operation.READ, Resource.TOPIC, found):
-        raise NotAuthorized(f"{principal.name} may not read topic {found!r}")
+    call.authorize(Operation.READ, Resource.TOPIC, replica.metadata.topic.name)
     return replica
 
 

@@ -16,7 +16,6 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.resources import (
-    authorize_cluster,
     exists,
     is_visible,
     partition_of,
@@ -28,7 +27,7 @@ from dragoman.security.authorizer import Operation
 def handle_describe(call: Call) -> None:
     request = call.decode(m.DescribeLogDirsRequest)
     try:
-        authorize_cluster(call, Operation.DESCRIBE)
+        call.authorize_cluster(Operation.DESCRIBE)
     except DragomanError as error:
         call.reply(m.DescribeLogDirsResponse(error_code=wire_code(error)))
         return
@@ -43,10 +42,10 @@ def _wanted(call: Call, request: m.DescribeLogDirsRequest) -> Iterator[Partition
             if is_visible(topic.name):
                 yield from list(topic.partitions)
         return
-    for asked in request.topics:
-        for index in dict.fromkeys(asked.partitions):
-            if exists(call, asked.topic, index):
-                yield partition_of(call, asked.topic, index)
+    for requested in request.topics:
+        for index in dict.fromkeys(requested.partitions):
+            if exists(call, requested.topic, index):
+                yield partition_of(call, requested.topic, index)
 
 
 class _Sizes:
@@ -127,7 +126,7 @@ def _move(call: Call, path: str, topic: str, index: int) -> int:
     """There is nowhere to move to: a partition that is to stay where it is, does."""
     broker = call.service.broker
     try:
-        authorize_cluster(call, Operation.ALTER)
+        call.authorize_cluster(Operation.ALTER)
         partition_of(call, topic, index)
         if path != broker.settings.data:
             raise LogDirectoryNotFound(f"the only data directory is {broker.settings.data!r}")

@@ -13,7 +13,6 @@ from dragoman.broker.errors import (
     CoordinatorLoading,
     InvalidAcks,
     InvalidRecord,
-    NotAuthorized,
     NotEnoughReplicas,
     UnsupportedCompression,
 )
@@ -135,9 +134,7 @@ class _Produce:
         metadata = write.replica.metadata
         where = (TopicName(metadata.topic.name), Partition(metadata.index))
         try:
-            self._call.session.authorize(
-                Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
-            )
+            self._call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
         except DragomanError as error:
             self._refuse(write, error)
             return
@@ -204,12 +201,7 @@ class _Produce:
             replica = broker.partitions.find_by_id(topic.topic_id, index)
         else:
             replica = broker.partitions.find(topic.name, index)
-        metadata = replica.metadata.topic
-        principal = self._call.session.principal
-        if not broker.authorizer.is_allowed(
-            principal, Operation.WRITE, Resource.TOPIC, metadata.name
-        ):
-            raise NotAuthorized(f"{principal.name} may not write to topic {metadata.name!r}")
+        self._call.authorize(Operation.WRITE, Resource.TOPIC, replica.metadata.topic.name)
         return replica
 
     def _one_less(self) -> None:

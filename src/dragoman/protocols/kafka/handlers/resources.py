@@ -49,10 +49,8 @@ def partition_of(call: Call, topic: str, index: int) -> PartitionMetadata:
     return call.service.broker.image.topics[topic].partitions[index]
 
 
-#: The one name of the resource that stands for the whole cluster.
-CLUSTER_NAME: Final = "kafka-cluster"
 #: In place of a set of operations that was not asked for.
-NOT_ASKED: Final = -(1 << 31)
+NOT_REQUESTED: Final = -(1 << 31)
 
 #: The bit of each operation.
 _BITS: Final[dict[Operation, int]] = {
@@ -86,15 +84,10 @@ _OPERATIONS: Final = {
 }
 
 
-def authorize_cluster(call: Call, operation: Operation) -> None:
-    """Raises `ClusterNotAuthorized`."""
-    call.session.authorize(operation, Resource.CLUSTER, CLUSTER_NAME)
-
-
 def allowed_operations(call: Call, resource: Resource, name: str) -> int:
     """All that this client may do to a resource, one bit each (KIP-430)."""
     return sum(
         1 << _BITS[operation]
         for operation in _OPERATIONS[resource]
-        if call.session.is_allowed(operation, resource, name)
+        if call.is_allowed(operation, resource, name)
     )

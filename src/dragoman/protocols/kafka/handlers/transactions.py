@@ -35,7 +35,7 @@ OFFSETS_WITHOUT_ENROLMENT_SINCE = 5
 
 def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinator:
     """The coordinator, if this client may use the id, and here. Raises `BrokerError`."""
-    call.session.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+    call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
     coordination = call.service.broker.coordination
     coordination.transactions.require(transactional_id)
     return coordination.transactions.coordinator
@@ -43,10 +43,10 @@ def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinat
 
 def handle_add_partitions(call: Call) -> None:
     request = call.decode(m.AddPartitionsToTxnRequest)
-    asked = [
+    requested = [
         (topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions
     ]
-    missing = {(name, index) for name, index in asked if not exists(call, name, index)}
+    missing = {(name, index) for name, index in requested if not exists(call, name, index)}
 
     def reply(error: DragomanError | None) -> None:
         if call.is_done:
@@ -67,7 +67,7 @@ def handle_add_partitions(call: Call) -> None:
     except DragomanError as error:
         reply(error)
         return
-    partitions = [(TopicName(name), Partition(index)) for name, index in asked]
+    partitions = [(TopicName(name), Partition(index)) for name, index in requested]
     coordinator.add_partitions(request.v3_and_below_transactional_id, producer, partitions, reply)
 
 
@@ -106,7 +106,7 @@ def handle_add_offsets(call: Call) -> None:
     try:
         # The group may be another node's.
         check_group_id(request.group_id)
-        call.session.authorize(Operation.READ, Resource.GROUP, request.group_id)
+        call.authorize(Operation.READ, Resource.GROUP, request.group_id)
         coordinator = open_transactions(call, request.transactional_id)
     except DragomanError as error:
         reply(error)
@@ -157,7 +157,7 @@ class _CommitOffsets:
         try:
             open_groups(self._call, request.group_id)
             name = request.transactional_id
-            self._call.session.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
+            self._call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
         except DragomanError as error:
             self._reply(None, error)
             return
@@ -258,7 +258,7 @@ def handle_init_producer_id(call: Call) -> None:
         current = ProducerIdentity(request.producer_id, request.producer_epoch)
     try:
         transactional_id = request.transactional_id
-        call.session.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id or "")
+        call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id or "")
         if transactional_id is not None:
             coordination.transactions.require(transactional_id)
     except DragomanError as error:

@@ -13,13 +13,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cached_property
 from typing import Final, Self, TypeVar, Unpack
 
-from dragoman.client_core.blocking import (
-    BlockingClient,
-    BlockingPart,
-    LoopThread,
-    making,
-    waiting,
-)
+from dragoman.client_core.blocking import BlockingClient, BlockingPart, LoopThread, making, waiting
 from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.admin import RocketmqAdmin
 from dragoman.protocols.rocketmq.client.consumption import Listener, Outcome
@@ -41,7 +35,7 @@ from dragoman.protocols.rocketmq.client.routes import NameServers, Routes
 from dragoman.protocols.rocketmq.client.settings import ClientSettings, parse_addresses
 from dragoman.world import Clock, Random, SystemClock, system_random
 
-#: The group in which the original's clients send their own messages.
+#: The producer group in which clients of the original send messages of their own.
 OWN_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 
 
@@ -53,7 +47,7 @@ class RocketmqClient:
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
-        """Each address is `HOST:PORT`, or several with commas. Nothing is connected yet."""
+        """Each address is `HOST:PORT`, or several separated by commas. Connects on first use."""
         self.settings = settings or ClientSettings()
         self.clock = clock or SystemClock()
         random = random or system_random()
@@ -77,7 +71,7 @@ class RocketmqClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close producers and consumers, then connections."""
+        """Close producers and consumers, then connections. Consumers commit their offsets."""
         await self._membership.close()
         await self.remoting.close()
 
@@ -101,9 +95,9 @@ class RocketmqClient:
         listener: Listener,
         **options: Unpack[ConsumerOptions],
     ) -> PushConsumer:
-        """A member of a group; `listener` is called with its messages once it is started.
+        """A member of a group. Once started, it calls `listener` with each message.
 
-        By topic: tags with `||` between them, `*`, or a `Filter`.
+        Subscriptions by topic are tags separated by `||`, `*`, or a `Filter`.
         """
         return PushConsumer(
             group,
@@ -119,7 +113,7 @@ class RocketmqClient:
         )
 
     def pull_consumer(self, group: str) -> PullConsumer:
-        """A consumer that reads the queues that its user names, from the offsets that it names."""
+        """A consumer that reads the queues and offsets that the application names."""
         return PullConsumer(
             group, self.remoting, self.routes, self._membership, self.admin, self.clock
         )
@@ -141,15 +135,8 @@ Result = TypeVar("Result")
 def in_thread(
     function: Callable[[Given], Result], threads: Executor | None = None
 ) -> Callable[[Given], asyncio.Future[Result]]:
-    """A function that runs the given one in a thread and returns its result to the loop.
-
-    The threads are those of the loop unless others are given.
-    """
-
-    def call(given: Given) -> asyncio.Future[Result]:
-        return asyncio.get_running_loop().run_in_executor(threads, function, given)
-
-    return call
+    """A function for the loop that runs this one in a thread, by default in one of the loop's."""
+    return lambda given: asyncio.get_running_loop().run_in_executor(threads, function, given)
 
 
 class BlockingProducer(BlockingPart[Producer]):
@@ -183,7 +170,7 @@ class BlockingTransactionProducer(BlockingProducer):
 
 
 class BlockingPushConsumer(BlockingPart[PushConsumer]):
-    """See `PushConsumer`. Messages come to the listener in threads."""
+    """See `PushConsumer`. The listener runs in threads of its own."""
 
     @property
     def assigned(self) -> tuple[MessageQueue, ...]:
@@ -360,8 +347,8 @@ class BlockingRocketmqClient(BlockingClient[RocketmqClient]):
         listener: Callable[[ReceivedMessage], Outcome],
         **options: Unpack[ConsumerOptions],
     ) -> BlockingPushConsumer:
-        # The loop has fewer threads on small machines, and resolves host names in them: listeners
-        # that wait for this client must not block it.
+        # Not in the loop's threads: the client resolves host names there, and a small machine has
+        # few of them, so listeners that wait for the client would block it.
         threads = ThreadPoolExecutor(options.get("concurrency", 20), "dragoman-rocketmq-listener")
         in_threads = in_thread(listener, threads)
         made = self._thread.make(

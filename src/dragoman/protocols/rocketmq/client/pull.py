@@ -19,13 +19,12 @@ from dragoman.protocols.rocketmq.bodies import (
     MessageQueue,
     SubscriptionData,
 )
-from dragoman.protocols.rocketmq.client.errors import NotFoundError, RocketmqError, refusal
-from dragoman.protocols.rocketmq.client.membership import Member, Membership
+from dragoman.protocols.rocketmq.client.errors import NotFoundError, refusal
+from dragoman.protocols.rocketmq.client.membership import ConsumerMember, Membership
 from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, received
 from dragoman.protocols.rocketmq.client.offsets import QueueOffsets
-from dragoman.protocols.rocketmq.client.remoting import Remoting
+from dragoman.protocols.rocketmq.client.remoting import Fields, Remoting
 from dragoman.protocols.rocketmq.client.routes import Routes
-from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import PullFlag, Request, Response
 from dragoman.protocols.rocketmq.messages import tag_hash
 from dragoman.world import Clock
@@ -36,9 +35,10 @@ ALL = "*"
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """What a consumer wants of a topic.
+    """A filter of the messages of a topic.
 
-    Tags with `||` between them, `*` for all messages, or an expression with the type `SQL92`.
+    The expression is tags separated by `||`, `*` for all messages, or a condition if the type is
+    `SQL92`.
     """
 
     expression: str = ALL
@@ -46,13 +46,13 @@ class Filter(msgspec.Struct, frozen=True):
 
     @property
     def tags(self) -> frozenset[str]:
-        """The wanted tags. An empty set stands for all messages."""
+        """The tags of messages that match. The empty set matches all messages."""
         if self.type != TAG or self.expression.strip() in ("", ALL):
             return frozenset()
         return frozenset(each.strip() for each in self.expression.split("||") if each.strip())
 
     def kept(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
-        """The messages with the wanted tags. Brokers have compared only hashes of tags."""
+        """The messages whose tags match. Brokers compare only hashes of tags."""
         tags = self.tags
         return [each for each in messages if not tags or each.tags in tags]
 
@@ -80,8 +80,6 @@ class PullStatus(IntEnum):
 
 
 class Pull(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pull asks for."""
-
     group: str
     queue: MessageQueue
     offset: int
@@ -91,13 +89,11 @@ class Pull(msgspec.Struct, frozen=True, kw_only=True):
     suspend_ms: int = 0
     #: The offset that the pull also commits for the group.
     commit_offset: int | None = None
-    #: The copy of the broker that is asked. Masters suggest slaves.
+    #: The master (0) or the slave to pull from. Masters suggest slaves.
     broker_id: int = 0
 
 
 class Pulled(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pull has found."""
-
     status: PullStatus
     messages: list[ReceivedMessage] = []
     next_offset: int
@@ -106,29 +102,29 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
     suggested_broker_id: int = 0
 
 
-async def pull(remoting: Remoting, routes: Routes, asked: Pull) -> Pulled:
+async def pull(remoting: Remoting, routes: Routes, request: Pull) -> Pulled:
     """Pull messages from a queue. Raises `ClientError` and `DecodeError`."""
-    flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if asked.suspend_ms else 0)
+    flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if request.suspend_ms else 0)
     # Slaves take no commits.
-    if asked.commit_offset is not None and asked.broker_id == 0:
+    if request.commit_offset is not None and request.broker_id == 0:
         flags |= PullFlag.COMMIT_OFFSET
-    fields: dict[str, str | int | bool | None] = {
-        "consumerGroup": asked.group,
-        "topic": asked.queue.topic,
-        "queueId": asked.queue.queue_id,
-        "queueOffset": asked.offset,
-        "maxMsgNums": asked.max_count,
+    fields: Fields = {
+        "consumerGroup": request.group,
+        "topic": request.queue.topic,
+        "queueId": request.queue.queue_id,
+        "queueOffset": request.offset,
+        "maxMsgNums": request.max_count,
         "sysFlag": int(flags),
-        "commitOffset": asked.commit_offset or 0,
-        "suspendTimeoutMillis": asked.suspend_ms,
-        "subscription": asked.subscription.sub_string,
-        "subVersion": asked.subscription.sub_version,
-        "expressionType": asked.subscription.expression_type,
-        "bname": asked.queue.broker_name,
+        "commitOffset": request.commit_offset or 0,
+        "suspendTimeoutMillis": request.suspend_ms,
+        "subscription": request.subscription.sub_string,
+        "subVersion": request.subscription.sub_version,
+        "expressionType": request.subscription.expression_type,
+        "bname": request.queue.broker_name,
     }
-    address = remoting.broker(routes.any_of(asked.queue.broker_name, asked.broker_id))
-    timeout_s = remoting.settings.request_timeout_s + asked.suspend_ms / 1000
-    response = await remoting.ask(address, Request.PULL_MESSAGE, fields, timeout_s=timeout_s)
+    address = remoting.broker(routes.any_of(request.queue.broker_name, request.broker_id))
+    timeout_s = remoting.settings.request_timeout_s + request.suspend_ms / 1000
+    response = await remoting.request(address, Request.PULL_MESSAGE, fields, timeout_s=timeout_s)
     try:
         status = PullStatus(response.code)
     except ValueError:
@@ -137,8 +133,8 @@ async def pull(remoting: Remoting, routes: Routes, asked: Pull) -> Pulled:
     try:
         return Pulled(
             status=status,
-            messages=received(response.body, asked.queue) if status is PullStatus.FOUND else [],
-            next_offset=int(found.get("nextBeginOffset", asked.offset)),
+            messages=received(response.body, request.queue) if status is PullStatus.FOUND else [],
+            next_offset=int(found.get("nextBeginOffset", request.offset)),
             min_offset=int(found.get("minOffset", 0)),
             max_offset=int(found.get("maxOffset", 0)),
             suggested_broker_id=int(found.get("suggestWhichBrokerId", 0)),
@@ -150,7 +146,7 @@ async def pull(remoting: Remoting, routes: Routes, asked: Pull) -> Pulled:
 _EVERYTHING: Final = Filter()
 
 
-class PullConsumer(Member):
+class PullConsumer(ConsumerMember):
     def __init__(
         self,
         group: str,
@@ -160,7 +156,7 @@ class PullConsumer(Member):
         queue_offsets: QueueOffsets,
         clock: Clock,
     ) -> None:
-        super().__init__("consumer", group, membership)
+        super().__init__(group, membership)
         self._remoting = remoting
         self._routes = routes
         self._queue_offsets = queue_offsets
@@ -168,15 +164,8 @@ class PullConsumer(Member):
         self._filters: dict[str, Filter] = {}
         #: The offset of the next pull from each queue.
         self._positions: dict[MessageQueue, int] = {}
-        #: The copy of the broker that the master suggests for the next pull.
+        #: The broker id that the master suggests for the next pull.
         self._broker_ids: dict[MessageQueue, int] = {}
-
-    def _join(self) -> None:
-        self._membership.add_consumer(self)
-
-    async def _leave(self) -> None:
-        """Leave the group without a commit."""
-        await self._membership.remove_consumer(self)
 
     # ---- queues
 
@@ -206,7 +195,7 @@ class PullConsumer(Member):
     # ---- reading
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue to read a queue at an offset."""
+        """Set the offset of the next pull."""
         self._positions[queue] = offset
 
     async def position(self, queue: MessageQueue) -> int:
@@ -227,14 +216,14 @@ class PullConsumer(Member):
         wait_s: float = 0.0,
         wanted: str | Filter = _EVERYTHING,
     ) -> Pulled:
-        """The next messages of a queue. The position moves to the offset after them.
+        """The next messages of a queue. The position advances.
 
-        `wait_s` is how long the broker waits for a message if there is none.
+        `wait_s` is how long the broker waits when there are no messages.
         """
         await self.start()
         if queue.topic not in self._filters:
             await self.queues(queue.topic)
-        # Brokers are known only while a route names them, and a producer may have forgotten it.
+        # A producer may have dropped the route, and the broker's address with it.
         await self._routes.route(queue.topic)
         offset = await self.position(queue)
         wanted = Filter(wanted) if isinstance(wanted, str) else wanted
@@ -245,13 +234,13 @@ class PullConsumer(Member):
             subscription=wanted.subscription(queue.topic, self._version),
             max_count=max_count,
             suspend_ms=int(wait_s * 1000),
-            # After a failure, the next pull goes to the master.
+            # When this pull fails, the next one goes to the master.
             broker_id=self._broker_ids.pop(queue, 0),
         )
         found = await pull(self._remoting, self._routes, asked)
         self._broker_ids[queue] = found.suggested_broker_id
         if self._positions[queue] == offset:
-            # Otherwise `seek` was called during the pull.
+            # `seek` was not called during the pull.
             self._positions[queue] = found.next_offset
         found.messages[:] = wanted.kept(found.messages)
         return found
@@ -266,7 +255,7 @@ class PullConsumer(Member):
             return None
 
     async def commit(self, queue: MessageQueue, offset: int | None = None) -> None:
-        """Commit the offset of the next message to be read: the position, or the given one."""
+        """Commit the offset of the next message to read: the given one, or the position."""
         if offset is None:
             offset = await self.position(queue)
         await self._queue_offsets.update_consume_offset(queue, self.group, offset)
@@ -281,22 +270,3 @@ class PullConsumer(Member):
                 each.subscription(topic, self._version) for topic, each in self._filters.items()
             ],
         )
-
-    def rebalance_soon(self) -> None:
-        """Nothing changes, because a pull consumer has no share of queues."""
-
-    async def reset_offsets(self, request: Command) -> None:
-        raise _unable(request.code)
-
-    def offsets(self, topic: str) -> Command:
-        raise _unable(f"offsets of {topic}")
-
-    def running_info(self) -> Command:
-        raise _unable("running info")
-
-    async def consume_directly(self, request: Command) -> Command:
-        raise _unable(request.code)
-
-
-def _unable(what: object) -> RocketmqError:
-    return RocketmqError(Response.SYSTEM_ERROR, f"a pull consumer cannot do this: {what}")

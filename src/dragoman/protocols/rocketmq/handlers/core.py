@@ -1,4 +1,4 @@
-"""What RocketMQ's handlers use of the node that they run on."""
+"""The ports of the node that RocketMQ's handlers use."""
 
 from __future__ import annotations
 

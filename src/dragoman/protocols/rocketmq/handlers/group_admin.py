@@ -6,7 +6,6 @@ Groups of all protocols are shown: RocketMQ's clients may use any of them once i
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -37,7 +36,7 @@ from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import data_version
 from dragoman.security.authorizer import Operation, Resource
 
-#: Bit of the table of what groups may not read; the original has no other.
+#: A topic that a group may not read, in the table of forbidden topics.
 _UNREADABLE: Final = 1 << 2
 
 
@@ -45,7 +44,7 @@ _UNREADABLE: Final = 1 << 2
 
 
 async def handle_update_and_create_subscriptiongroup(call: Call) -> None:
-    """The body has it, or, as Go's client has it, the fields."""
+    """The configuration is in the body or, from Go's client, in the fields."""
     data = call.body if len(call.body) else msgspec.json.encode(dict(call.fields))
     await _set_group(call, bodies.decode(data, SubscriptionGroupConfig))
 
@@ -54,7 +53,9 @@ async def handle_update_and_create_subscriptiongroup_list(call: Call) -> None:
     wanted = bodies.decode(call.body, bodies.SubscriptionGroupList).group_config_list
     if len(wanted) > ROCKETMQ_STATE_ENTRIES_MAX:
         raise Refused(Response.INVALID_PARAMETER, f"{len(wanted)} groups at once")
-    await call.in_turn(wanted, partial(_set_group, call))
+    for each in wanted:
+        await _set_group(call, each)
+        await call.pause()
 
 
 async def _set_group(call: Call, config: SubscriptionGroupConfig) -> None:
@@ -74,7 +75,7 @@ async def handle_get_subscriptiongroup_config(call: Call) -> SubscriptionGroupCo
 
 
 async def handle_get_all_subscriptiongroup_config(call: Call) -> Answer:
-    """Of all groups that are known: configured, with members, or with offsets."""
+    """All groups with a configuration, members or offsets."""
     rows = await visible_groups(call)
     state = call.node.state
     configured = (each for each in state.groups if _may_know(call, each))
@@ -108,7 +109,7 @@ async def handle_delete_subscriptiongroup(call: Call) -> None:
 async def handle_update_and_get_group_forbidden(call: Call) -> bodies.GroupForbidden:
     group, spelt = call.text("group", "consumerGroup"), call.text("topic")
     check_group_name(group)
-    topic = require_topic(call.service.broker.image, spelt)
+    topic = require_topic(call.broker.image, spelt)
     state, place = call.node.state, (group, topic.name)
     if call.fields.get("readable"):
         call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, group)
@@ -122,11 +123,11 @@ async def handle_update_and_get_group_forbidden(call: Call) -> bodies.GroupForbi
     )
 
 
-# ---- who reads what
+# ---- subscriptions
 
 
 async def visible_groups(call: Call, topic: str = "") -> dict[str, GroupRow]:
-    """The groups that the client may know of, with what they have committed in one topic or all."""
+    """The groups that the client may describe, with their offsets in one topic or all topics."""
     rows = await call.node.describe_all_groups(topic)
     return {name: row for name, row in rows.items() if _may_know(call, name)}
 
@@ -156,8 +157,8 @@ async def handle_query_topics_by_consumer(call: Call) -> bodies.TopicList:
 
 
 def topics_of(call: Call, row: GroupRow) -> list[str]:
-    """What a group has read or reads, of topics that there are."""
-    known = call.service.broker.image.topics
+    """The existing topics that a group has offsets in or has subscribed to."""
+    known = call.broker.image.topics
     names = {*row.offsets, *map(topic_name, row.subscriptions)}
     return sorted(
         spelling(each)
@@ -174,7 +175,7 @@ async def handle_query_subscription_by_consumer(call: Call) -> bodies.GroupSubsc
 
 
 def subscription_table(listing: Listing) -> dict[str, SubscriptionData]:
-    """What the members read, by topic, as the one says who said it last."""
+    """The subscriptions of the members by topic, the one with the highest version of each."""
     table: dict[str, SubscriptionData] = {}
     for member in listing.members:
         for each in member.data.subscription_data_set:
@@ -209,7 +210,7 @@ def _connection(client: Listed | ProducerClient) -> bodies.Connection:
 
 
 async def _members(call: Call, group: str) -> Listing:
-    """The members, of which there is at least one."""
+    """The members. Raises `Refused` when there are none."""
     call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
     listing = await call.node.members(group)
     if not listing.members:
@@ -260,11 +261,11 @@ async def handle_get_all_producer_info(call: Call) -> bodies.ProducerTable:
     return bodies.ProducerTable(data=dict(sorted(table.items())))
 
 
-# ---- what members are asked
+# ---- requests to members
 
 
-def _passed_on(call: Call, answer: ClientAnswer) -> Answer:
-    """The client's own answer; its tables by queue have the form of keys that the caller reads."""
+def _answer(call: Call, answer: ClientAnswer) -> Answer:
+    """The member's response. Keys of tables by queue get the form that the caller reads."""
     body = json.strict(answer.body) if call.is_go and answer.body else answer.body
     return Answer(answer.code, answer.remark, answer.fields, body)
 
@@ -278,11 +279,11 @@ async def handle_get_consumer_running_info(call: Call) -> Answer:
         "jstackEnable": "true" if call.flag("jstackEnable") else "false",
     }
     code = Request.GET_CONSUMER_RUNNING_INFO
-    return _passed_on(call, await call.node.ask_member(group, member, code, fields))
+    return _answer(call, await call.node.request_member(group, member, code, fields))
 
 
 async def handle_consume_message_directly(call: Call) -> Answer:
-    """The message is looked up here; the member gets it with the request."""
+    """Find the message, and send it to the member with the request."""
     group, message_id = call.text("consumerGroup", "group"), call.text("msgId")
     member = await _member(call, group)
     message = await find_by_id(call, message_id, call.fields.get("topic", ""))
@@ -293,12 +294,12 @@ async def handle_consume_message_directly(call: Call) -> Answer:
         "brokerName": call.node.broker_name,
     }
     code = Request.CONSUME_MESSAGE_DIRECTLY
-    return _passed_on(call, await call.node.ask_member(group, member, code, fields, message))
+    return _answer(call, await call.node.request_member(group, member, code, fields, message))
 
 
 async def handle_invoke_broker_to_get_consumer_status(call: Call) -> Answer:
-    """Where the members, or the one that is named, are in a topic. Members that do not answer are
-    left out, unless none does.
+    """The offsets of all members, or of one, in a topic. Members that do not answer are left out,
+    unless none answers.
     """
     group, spelt = call.text("group", "consumerGroup"), call.text("topic")
     only = call.fields.get("clientAddr", "")
@@ -306,8 +307,8 @@ async def handle_invoke_broker_to_get_consumer_status(call: Call) -> Answer:
     members = [each for each in listing.members if only in ("", each.client_id)]
     if not members:
         raise _not_online(group, only)
-    asked = [start(attempt(_status(call, group, spelt, each))) for each in members]
-    answers = await gather(asked)
+    calls = [start(attempt(_status(call, group, spelt, each))) for each in members]
+    answers = await gather(calls)
     table = {
         each.client_id: answer
         for each, answer in zip(members, answers, strict=True)
@@ -321,7 +322,7 @@ async def handle_invoke_broker_to_get_consumer_status(call: Call) -> Answer:
 async def _status(call: Call, group: str, spelt: str, member: Listed) -> dict[str, int]:
     fields = {"topic": spelt, "group": group}
     code = Request.GET_CONSUMER_STATUS_FROM_CLIENT
-    answer = await call.node.ask_member(group, member, code, fields)
+    answer = await call.node.request_member(group, member, code, fields)
     if answer.code != Response.SUCCESS:
         raise Refused(answer.code, answer.remark or "the client refuses")
     if not answer.body:

@@ -91,7 +91,7 @@ def _time(call: Call, default: int, *names: str) -> int:
 
 
 def has_key(record: Record, key: bytes, *, is_unique: bool) -> bool:
-    """Is it the message's unique id or, unless only that counts, one of its keys?"""
+    """Whether this is the message's unique id or, without `is_unique`, one of its keys."""
     keys = record.key
     for name, value in record.headers:
         if name in _UNIQUE_HEADERS and value == key:
@@ -103,7 +103,7 @@ def has_key(record: Record, key: bytes, *, is_unique: bool) -> bool:
 
 class Sought(NamedTuple):
     key: bytes
-    #: Is it the id that a client gave a message? Else it may also be one of the keys.
+    #: Whether only unique ids are compared, and not keys.
     is_unique: bool
     count_max: int = 1
     begin_ms: int = 0
@@ -115,11 +115,11 @@ class Sought(NamedTuple):
 
 
 class Search:
-    """A look-up of messages in a topic. It ends early when the client goes away."""
+    """A search for messages in a topic. It ends early when the client is gone."""
 
     def __init__(self, call: Call, topic: TopicMetadata, sought: Sought) -> None:
         self._call = call
-        self._broker = call.service.broker
+        self._broker = call.broker
         self._topic = topic
         self._spelt = spelling(topic.name).encode()
         self._sought = sought
@@ -127,22 +127,22 @@ class Search:
         self._is_over = False
         self.found: list[bytes] = []
         self._bytes = 0
-        #: The newest that was found, and its place.
+        #: The newest message that was found, and its physical offset.
         self.last: Record | None = None
         self.last_physical = 0
-        #: Has all been looked at, or enough been found?
+        #: Whether enough was found, or the whole topic was read.
         self.is_complete = False
 
     async def run(self) -> None:
         """Raises `Overloaded`, and what reading raises."""
         node, on_gone = self._call.node, self._call.session.on_gone
         if node.searches >= ROCKETMQ_LOOK_UPS_MAX:
-            raise Overloaded(f"{node.searches} messages are being looked up already")
+            raise Overloaded(f"{node.searches} searches for messages are in progress")
         node.searches += 1
         self._until = self._broker.scheduler.time() + ROCKETMQ_LOOK_UP_S_MAX
         on_gone[self] = self._end
         try:
-            await self._look_through()
+            await self._read()
         finally:
             on_gone.pop(self, None)
             self._end()
@@ -152,8 +152,8 @@ class Search:
             self._is_over = True
             self._call.node.searches -= 1
 
-    async def _look_through(self) -> None:
-        """All partitions, until enough is found or the time is up."""
+    async def _read(self) -> None:
+        """Read all partitions, until enough is found or the time is up."""
         for partition in self._topic.partitions:
             offset, begin_ms = 0, self._sought.begin_ms
             if begin_ms:
@@ -163,18 +163,18 @@ class Search:
                 if self._is_over or self._broker.scheduler.time() >= self._until:
                     return
                 piece = await read_slice(self._broker, partition, offset, self._sought.key)
-                if self._look(partition, piece):
+                if self._select(partition, piece):
                     self.is_complete = True
                     return
-                # Clients set times, perhaps a little out of order: a whole slice has to be past.
+                # Clients set times, so records may be out of order: a whole slice has to be past.
                 is_past = piece.oldest_ms is not None and piece.oldest_ms > self._sought.end_ms
                 offset = piece.next_offset
                 is_read = is_past or offset >= piece.end_offset
                 await pause(self._broker.scheduler, 0)
         self.is_complete = True
 
-    def _look(self, partition: PartitionMetadata, piece: Slice) -> bool:
-        """Whether enough is found."""
+    def _select(self, partition: PartitionMetadata, piece: Slice) -> bool:
+        """Take the wanted records of a slice. True when enough is found."""
         sought = self._sought
         for record in piece.records:
             if sought.is_found_in(record):
@@ -216,8 +216,8 @@ def _place(message_id: str) -> int:
 
 
 async def find_by_place(call: Call, place: int) -> bytes:
-    """The message at a physical offset, delivered or not. Raises `DragomanError`."""
-    found = await find_record(call.service.broker, place)
+    """The message at a physical offset, delivered or held. Raises `DragomanError`."""
+    found = await find_record(call.broker, place)
     call.session.authorize(Operation.READ, Resource.TOPIC, found.topic)
     topic = spelling(found.topic).encode()
     where = (found.partition_id, found.queue)
@@ -225,8 +225,8 @@ async def find_by_place(call: Call, place: int) -> bytes:
 
 
 async def find_by_id(call: Call, message_id: str, spelt: str) -> bytes:
-    """By the place in the id or, when there is none, by the id that its client gave it."""
-    topic = visible_topic(call.service.broker.image, spelt) if spelt else None
+    """The message with this offset message id or, if it is none, with this unique id."""
+    topic = visible_topic(call.broker.image, spelt) if spelt else None
     place = None
     try:
         place = read_message_id(message_id)[1]
@@ -246,12 +246,12 @@ async def find_by_id(call: Call, message_id: str, spelt: str) -> bytes:
 
 
 def _is_here(call: Call, place: int, topic: TopicMetadata) -> bool:
-    """May the place be one of this topic? Unique ids look like places of other partitions."""
-    partition = call.service.broker.image.partitions.get(split_physical(place)[0])
+    """Whether a physical offset is one of this topic. Unique ids look like physical offsets."""
+    partition = call.broker.image.partitions.get(split_physical(place)[0])
     return partition is not None and partition.topic.name == topic.name
 
 
-# ---- by queue and number
+# ---- by queue and offset
 
 
 async def handle_query_consume_queue(call: Call) -> bodies.ConsumeQueueView:
@@ -261,7 +261,7 @@ async def handle_query_consume_queue(call: Call) -> bodies.ConsumeQueueView:
     count = min(max(0, call.number("count", _COUNT)), ROCKETMQ_FOUND_COUNT_MAX)
     data, chosen = _subscription(call)
     view = bodies.ConsumeQueueView(subscription_data=data)
-    broker, rows = call.service.broker, view.queue_data
+    broker, rows = call.broker, view.queue_data
     while True:
         piece = await read_slice(broker, partition, offset)
         view.min_queue_index = piece.log_start_offset
@@ -275,7 +275,7 @@ async def handle_query_consume_queue(call: Call) -> bodies.ConsumeQueueView:
 
 
 def _subscription(call: Call) -> tuple[bodies.SubscriptionData | None, Filter | None]:
-    """What the group that is named reads of the topic, as far as this node knows it."""
+    """The subscription of the named group to the topic, if this node knows it, and its filter."""
     group = call.fields.get("consumerGroup", "")
     local = call.node.clients.groups.get(group)
     data = None if local is None else local.subscription(call.session, call.text("topic"))
@@ -312,8 +312,8 @@ class Found(NamedTuple):
 
 
 async def find_record(broker: Core, physical: int) -> Found:
-    """The record that a message id or a send-back names. One that is not delivered yet waits in a
-    topic of the broker's own. Raises `DragomanError`.
+    """The record at a physical offset. One that is held until it is delivered is in an internal
+    topic. Raises `DragomanError`.
     """
     partition_id, offset = split_physical(physical)
     partition = broker.image.partitions.get(partition_id)
@@ -344,7 +344,7 @@ async def _next_record(broker: Core, partition: PartitionMetadata, offset: int) 
     changed: Outcome[None] = Outcome()
     reader = broker.readers.open(partition, offset, lambda: changed.succeed(None))
     try:
-        # Nothing is there while another node has it, or while the replica here is behind.
+        # Reads return nothing until the leader's data has arrived.
         while not (records := reader.read(1, 1)):
             changed = Outcome()
             reader.wait()
@@ -358,12 +358,12 @@ async def _next_record(broker: Core, partition: PartitionMetadata, offset: int) 
 
 
 class Slice(NamedTuple):
-    """Records that are committed, in order."""
+    """Committed records of a partition, in order."""
 
     records: list[Record]
-    #: When the oldest of its batches begins; None: there is none.
+    #: The lowest base timestamp of its batches; None when it has none.
     oldest_ms: int | None
-    #: Where to read on, and where there is no more.
+    #: The offset of the next slice, and the end of the partition.
     next_offset: int
     end_offset: int
     log_start_offset: int
@@ -372,8 +372,8 @@ class Slice(NamedTuple):
 async def read_slice(
     broker: Core, partition: PartitionMetadata, offset: int, having: bytes = b""
 ) -> Slice:
-    """Records from an offset on, or, when that was deleted, from the oldest; batches without
-    certain bytes are left out. A slice may be empty although there are more records behind it.
+    """The records from an offset or, if it was deleted, from the oldest one, without batches that
+    cannot contain certain bytes. An empty slice may have records behind it.
     """
     try:
         replica = broker.partitions.replica(partition)
@@ -428,5 +428,5 @@ def _visible(
         if header.attributes & CODEC_MASK or having in bytes(batch):
             decoded = iterate_records(batch, header, EXPANDED_BATCH_BYTES_MAX)
             found += (each for each in decoded if each.offset >= offset)
-    # A gap that compaction left at the end reads as nothing.
+    # Without data, compaction has left a gap up to the end.
     return Slice(found, oldest_ms, walk.next_offset if len(data) else end, end, start)

@@ -1,7 +1,8 @@
-"""What nodes ask each other on behalf of their RocketMQ clients.
+"""Requests between nodes on behalf of RocketMQ clients.
 
-A group's coordinator keeps the list of its members and their locks; a client is reached through the
-node that it is connected to. Requests travel as `Relay` messages of this protocol, as msgpack.
+A group's coordinator keeps the list of the group's members and their locks; a client is reached
+through the node that it is connected to. Requests travel in msgpack, inside `Relay` requests of
+this protocol.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ A_co = TypeVar("A_co", bound=msgspec.Struct, covariant=True)
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a group, as all nodes know it."""
+    """A member of a group, as the coordinator lists it."""
 
     client_id: str
     #: The node that it is connected to.
@@ -57,11 +58,11 @@ class Count(msgspec.Struct, frozen=True):
 
 class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
     group: str
-    #: The protocol that its members speak, if it has any.
+    #: The protocol of its members, if it has any.
     owner: str | None = None
-    #: Committed, by topic and partition.
+    #: Committed offsets by topic and partition.
     offsets: dict[str, dict[int, int]] = {}
-    #: Topics that its members read.
+    #: Topics that its members have subscribed to.
     subscriptions: tuple[str, ...] = ()
 
 
@@ -92,13 +93,13 @@ class Producers(msgspec.Struct, frozen=True):
 # ---- requests
 
 
-class RelayedRequest(msgspec.Struct, Generic[A_co], frozen=True, kw_only=True, omit_defaults=True):
-    """Base of requests: a `RelayedRequest[Listing]` is answered with a `Listing`."""
+class NodeRequest(msgspec.Struct, Generic[A_co], frozen=True, kw_only=True, omit_defaults=True):
+    """The answer to a `NodeRequest[Listing]` is a `Listing`."""
 
 
-class Announce(RelayedRequest[Listing], frozen=True, kw_only=True, tag="Announce"):
-    """All members of a group that are connected to the asking node. Answered when the list has
-    another number than the node knows, or after a while.
+class Announce(NodeRequest[Listing], frozen=True, kw_only=True, tag="Announce"):
+    """All members of a group that are connected to the calling node. The answer is held until the
+    list has another number than the node knows, or for `ROCKETMQ_LISTING_WAIT_S`.
     """
 
     group: str
@@ -107,15 +108,13 @@ class Announce(RelayedRequest[Listing], frozen=True, kw_only=True, tag="Announce
     number: int = -1
 
 
-class LookUpMembers(RelayedRequest[Listing], frozen=True, kw_only=True, tag="LookUpMembers"):
-    """The members of a group are wanted."""
-
+class LookUpMembers(NodeRequest[Listing], frozen=True, kw_only=True, tag="LookUpMembers"):
     group: str
 
 
-class LockQueues(RelayedRequest[Queues], frozen=True, kw_only=True, tag="LockQueues"):
-    """A client wants to lock queues, or releases them. Answered with those of them that it holds
-    now; after a release, with none.
+class LockQueues(NodeRequest[Queues], frozen=True, kw_only=True, tag="LockQueues"):
+    """Lock queues for a client, or release them. The answer has those of them that the client holds
+    now; after a release, none.
     """
 
     group: str
@@ -124,9 +123,9 @@ class LockQueues(RelayedRequest[Queues], frozen=True, kw_only=True, tag="LockQue
     is_release: bool = False
 
 
-class TellClient(RelayedRequest[Count], frozen=True, kw_only=True, tag="TellClient"):
-    """A request without an answer for a client of the node. Answered with the number of clients
-    that it was sent to.
+class TellClient(NodeRequest[Count], frozen=True, kw_only=True, tag="TellClient"):
+    """Send a one-way request to a client of the node. The answer is the number of clients that it
+    was sent to.
     """
 
     group: str
@@ -136,8 +135,8 @@ class TellClient(RelayedRequest[Count], frozen=True, kw_only=True, tag="TellClie
     client_id: str = ""
 
 
-class AskClient(RelayedRequest[ClientAnswer], frozen=True, kw_only=True, tag="AskClient"):
-    """A request for a client of the node, which answers it."""
+class AskClient(NodeRequest[ClientAnswer], frozen=True, kw_only=True, tag="AskClient"):
+    """Send a request to a client of the node, and answer with the client's response."""
 
     group: str
     client_id: str
@@ -146,9 +145,9 @@ class AskClient(RelayedRequest[ClientAnswer], frozen=True, kw_only=True, tag="As
     body: bytes = b""
 
 
-class CheckProducer(RelayedRequest[Count], frozen=True, kw_only=True, tag="CheckProducer"):
-    """Any producer of a group is to be asked for the state of a transaction. Answered with the
-    number of producers that were asked.
+class CheckProducer(NodeRequest[Count], frozen=True, kw_only=True, tag="CheckProducer"):
+    """Ask one producer of a group, connected to the node, for the state of a transaction. The
+    answer is the number of producers that the request was sent to.
     """
 
     group: str
@@ -156,12 +155,12 @@ class CheckProducer(RelayedRequest[Count], frozen=True, kw_only=True, tag="Check
     body: bytes
 
 
-class ListProducers(RelayedRequest[Producers], frozen=True, kw_only=True, tag="ListProducers"):
-    """The producers that are connected to the node are wanted."""
+class ListProducers(NodeRequest[Producers], frozen=True, kw_only=True, tag="ListProducers"):
+    """List the producers that are connected to the node."""
 
 
-class ForwardReply(RelayedRequest[Count], frozen=True, kw_only=True, tag="ForwardReply"):
-    """A reply of request/reply messaging for a client of the node. Answered with the number of
+class ForwardReply(NodeRequest[Count], frozen=True, kw_only=True, tag="ForwardReply"):
+    """Send a reply of request/reply messaging to a client of the node. The answer is the number of
     clients that it was sent to.
     """
 
@@ -170,9 +169,9 @@ class ForwardReply(RelayedRequest[Count], frozen=True, kw_only=True, tag="Forwar
     body: bytes
 
 
-class FindOffset(RelayedRequest[Number], frozen=True, kw_only=True, tag="FindOffset"):
-    """The first offset at or after a time in a partition that the node leads or, without a time,
-    the time of the first record from an offset on.
+class FindOffset(NodeRequest[Number], frozen=True, kw_only=True, tag="FindOffset"):
+    """Find the first offset at or after a time in a partition that the node leads or, without a
+    time, the timestamp of the first record at or after an offset.
     """
 
     partition_id: int
@@ -180,17 +179,17 @@ class FindOffset(RelayedRequest[Number], frozen=True, kw_only=True, tag="FindOff
     offset: int = 0
 
 
-class DescribeGroups(RelayedRequest[GroupRows], frozen=True, kw_only=True, tag="DescribeGroups"):
-    """What the node knows, as their coordinator, about one group or all groups, and one topic or
-    all topics.
+class DescribeGroups(NodeRequest[GroupRows], frozen=True, kw_only=True, tag="DescribeGroups"):
+    """Describe one group or all groups that the node coordinates, with their offsets in one topic
+    or all topics.
     """
 
     group: str = ""
     topic: str = ""
 
 
-class DeleteGroup(RelayedRequest[Count], frozen=True, kw_only=True, tag="DeleteGroup"):
-    """Delete a group without members, and its offsets. Answered with the number of groups that
+class DeleteGroup(NodeRequest[Count], frozen=True, kw_only=True, tag="DeleteGroup"):
+    """Delete a group without members, and its offsets. The answer is the number of groups that
     were deleted.
     """
 
@@ -212,9 +211,9 @@ Request: TypeAlias = (
 )
 
 
-R = TypeVar("R", bound=RelayedRequest[msgspec.Struct])
+R = TypeVar("R", bound=NodeRequest[msgspec.Struct])
 _AnyHandler: TypeAlias = Callable[
-    [RelayedRequest[msgspec.Struct]], Coroutine[object, None, msgspec.Struct]
+    [NodeRequest[msgspec.Struct]], Coroutine[object, None, msgspec.Struct]
 ]
 _decoder: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
 
@@ -231,18 +230,18 @@ def encode(message: msgspec.Struct) -> bytes:
     return msgspec.msgpack.encode(message)
 
 
-def _answer_type(request: type[RelayedRequest[A]]) -> type[A]:
-    """What a type of requests is answered with."""
+def _answer_type(request: type[NodeRequest[A]]) -> type[A]:
+    """The type of the answers to a type of requests."""
     for base in getattr(request, "__orig_bases__", ()):
-        if get_origin(base) is RelayedRequest:
+        if get_origin(base) is NodeRequest:
             (answer,) = get_args(base)
             assert isinstance(answer, type)
             return answer
     raise AssertionError(f"{request.__name__} does not name its answer")
 
 
-class Relays:
-    """Has each request handled on the node that it is for."""
+class NodeRpc:
+    """Calls of RocketMQ's requests on any node, this one included."""
 
     def __init__(self, node_id: int, rpc: Rpc) -> None:
         self._node_id = node_id
@@ -250,19 +249,17 @@ class Relays:
         self._handlers: dict[type, _AnyHandler] = {}
 
     def serve(
-        self,
-        request: type[RelayedRequest[A]],
-        handler: Callable[[R], Coroutine[object, None, A]],
+        self, request: type[NodeRequest[A]], handler: Callable[[R], Coroutine[object, None, A]]
     ) -> None:
-        """Have every request of this type answered by the handler."""
+        """Register the handler of a type of requests."""
         self._handlers[request] = cast(_AnyHandler, handler)
 
     @property
     def request_types(self) -> tuple[type, ...]:
         return tuple(self._handlers)
 
-    async def call(self, request: RelayedRequest[A], node: int) -> A:
-        """Have a request handled by a node, which may be this one."""
+    async def call(self, request: NodeRequest[A], node: int) -> A:
+        """The node's answer. Raises what its handler raises."""
         if node == self._node_id:
             return cast(A, await self._handlers[type(request)](request))
         reply = await self._rpc.exchange(RELAY, Node(node), (encode(request),))
@@ -272,7 +269,7 @@ class Relays:
             raise DecodeError(f"not an answer of another node: {error}") from None
 
     def receive(self, body: memoryview, take: TakeReply) -> None:
-        """Handle what another node asks on behalf of its client."""
+        """Handle a request of another node."""
         start(self._answer(body)).then(take)
 
     async def _answer(self, body: memoryview) -> bytes:

@@ -1,6 +1,6 @@
-"""What all RocketMQ connections of a listener share, and the table of requests they may send.
+"""What the RocketMQ connections of a listener share, and the table of requests.
 
-Name server and broker answer on every listener: their requests have different numbers.
+Every listener serves the requests of name servers and of brokers: their codes differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dragoman.protocols.rocketmq.handlers.node import node_of
 from dragoman.protocols.rocketmq.messages import host_bytes
 from dragoman.protocols.service import Address, Service
 
-#: Which module handles which requests, each in a function with the name of the request.
+#: The requests that each module handles, in functions with their names.
 _MODULES: Final = {
     "topics": (
         "GET_ROUTEINFO_BY_TOPIC GET_BROKER_CLUSTER_INFO "
@@ -81,7 +81,7 @@ REQUESTS: Final[dict[int, str]] = {
 
 
 class RocketmqService(Service[Core]):
-    #: On this one clients reach brokers.
+    #: The listener that routes send clients to.
     advertised_listener = "rocketmq-broker"
 
     def __init__(
@@ -89,11 +89,11 @@ class RocketmqService(Service[Core]):
     ) -> None:
         super().__init__(broker, budget, advertised)
         self.node = node_of(broker)
-        #: By address and port; few, because those are what this node is advertised as.
+        #: Encoded store hosts by address and port. There are as many as advertised addresses.
         self._store_hosts: dict[Address, bytes] = {}
 
     def store_host(self, channel: Channel) -> bytes:
-        """This node's address as message ids have it."""
+        """This node's address, encoded as in message ids."""
         host, port = self.advertised(channel)
         address = (self.broker.host_names.ipv4(host), port)
         found = self._store_hosts.get(address)

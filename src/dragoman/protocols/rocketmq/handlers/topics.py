@@ -21,12 +21,11 @@ from collections import Counter
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from dragoman.broker.errors import TopicExists, UnknownTopic
-from dragoman.broker.readers import Ends
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
 from dragoman.limits import TOPIC_PARTITIONS_MAX
@@ -54,14 +53,14 @@ from dragoman.protocols.rocketmq.handlers.names import (
     topic_name,
     visible_topic,
 )
-from dragoman.protocols.rocketmq.handlers.offsets import offset_at, store_time_of
+from dragoman.protocols.rocketmq.handlers.offsets import all_ends, offset_at, store_time_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.security.authorizer import Operation, Resource
 
-#: Queues of the template: producers ask for no more of a topic that they create.
+#: Queues of the template: producers create topics with no more queues than it has.
 TEMPLATE_QUEUES: Final = 8
-#: Where the name server keeps how many queues of each broker a topic has that is read in order.
+#: The namespace of the name server with the queues of topics that are read in order, by broker.
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 ATTRIBUTES_KEY: Final = "dragoman.rocketmq.topic"
 
@@ -74,7 +73,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     order: str = "false"
     filter: str = "SINGLE_TAG"
     sys_flag: int = 0
-    #: `key=value` pairs with commas between them.
+    #: Pairs `key=value`, separated by commas.
     attributes: str = ""
 
     @property
@@ -92,7 +91,7 @@ def _read(text: str) -> Attributes:
     try:
         return msgspec.convert(known, Attributes, strict=False)
     except msgspec.ValidationError:
-        # Written by hand, and not as this module writes it.
+        # It was set by hand.
         return _DEFAULT
 
 
@@ -102,7 +101,7 @@ def attributes_of(topic: TopicMetadata) -> Attributes:
 
 
 def written(attributes: Attributes) -> str:
-    """As an entry of the configuration; empty when all are the defaults."""
+    """The entry of the configuration; empty when all attributes are the defaults."""
     default = msgspec.structs.asdict(_DEFAULT)
     given = msgspec.structs.asdict(attributes)
     return " ".join(f"{name}={given[name]}" for name in given if given[name] != default[name])
@@ -119,10 +118,10 @@ def write_queues(topic: TopicMetadata) -> int:
 
 
 def visible_topics(call: Call) -> list[TopicMetadata]:
-    """The topics that RocketMQ can name and the client may know of, in order."""
+    """The topics that RocketMQ can name and the client may describe, sorted."""
     return [
         topic
-        for name, topic in sorted(call.service.broker.image.topics.items())
+        for name, topic in sorted(call.broker.image.topics.items())
         if not topic.is_internal
         and is_expressible(name)
         and call.session.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
@@ -130,14 +129,14 @@ def visible_topics(call: Call) -> list[TopicMetadata]:
 
 
 def make_topic(call: Call, spelt: str, queues: int) -> Coroutine[object, None, TopicMetadata]:
-    """Create a topic unless it exists. Raises `DragomanError` at once when the client may not.
+    """Create a topic unless it exists, led by this node because its client is connected here.
 
-    This node leads the topic, because the client that needs it is connected here.
+    Raises `Refused` and `NotAuthorized` at once.
     """
     check_topic_name(spelt)
     name = topic_name(spelt)
     call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
-    return _make_topic(call.service.broker, name, queues)
+    return _make_topic(call.broker, name, queues)
 
 
 async def _make_topic(broker: Core, name: str, queues: int) -> TopicMetadata:
@@ -156,14 +155,14 @@ async def _make_topic(broker: Core, name: str, queues: int) -> TopicMetadata:
 
 async def handle_get_routeinfo_by_topic(call: Call) -> bodies.TopicRouteData:
     spelt = call.text("topic")
-    broker = call.service.broker
+    broker = call.broker
     if spelt == TEMPLATE_TOPIC and broker.settings.auto_create_topics_enable:
         return _template_route(call)
     topic = visible_topic(broker.image, spelt)
     if topic is not None:
         call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     elif spelt == TRACE_TOPIC and broker.settings.auto_create_topics_enable:
-        # Some clients complain every second while there is none.
+        # Some clients log an error every second while there is none.
         topic = await make_topic(call, spelt, 1)
     else:
         text = f"No topic route info in name server for the topic: {spelt}"
@@ -198,13 +197,12 @@ def route_of(call: Call, topic: TopicMetadata) -> bodies.TopicRouteData:
 
 
 def serving_node(call: Call, topic: TopicMetadata) -> int:
-    """The node at which clients find a topic."""
+    """The node that a topic's route names: of those that lead most partitions, the first."""
     leaders = Counter(each.leader for each in topic.partitions if each.leader != NO_LEADER)
-    # The first of those that lead most, in the order of the partitions.
     for node, _ in leaders.most_common():
         if call.service.address_of(call.session.channel, node) is not None:
             return node
-    return call.service.broker.node_id
+    return call.broker.node_id
 
 
 def queue_of(call: Call, partition: PartitionMetadata) -> bodies.MessageQueue:
@@ -232,7 +230,7 @@ def _template_route(call: Call) -> bodies.TopicRouteData:
 
 
 def all_brokers(call: Call) -> list[bodies.BrokerData]:
-    """Every node that RocketMQ clients can reach, and this one."""
+    """Every node that RocketMQ clients can reach."""
     service, channel = call.service, call.session.channel
     image = service.broker.image
     nodes = [
@@ -271,8 +269,8 @@ _SYSTEM_TOPICS: Final = (
 
 
 def data_version(call: Call) -> bodies.DataVersion:
-    """The version of the cluster's metadata."""
-    return bodies.DataVersion(counter=call.service.broker.changes.version)
+    """The version of the cluster's metadata stands for that of every table."""
+    return bodies.DataVersion(counter=call.broker.changes.version)
 
 
 # ---- created and changed
@@ -297,24 +295,22 @@ async def handle_update_and_create_topic_list(call: Call) -> None:
     if len(wanted) > TOPIC_PARTITIONS_MAX:
         raise Refused(Response.INVALID_PARAMETER, f"{len(wanted)} topics at once")
     queues = sum(max(each.read_queue_nums, each.write_queue_nums, 0) for each in wanted)
-    call.service.broker.topics.check_request(queues)
+    call.broker.topics.check_request(queues)
 
-    async def set_topic(each: bodies.TopicConfig) -> None:
-        # Attributes are written as they are, or with the sign of a change before them.
-        signed = {
-            name if name[:1] in ("+", "-") else f"+{name}": value
+    for each in wanted:
+        # Attributes may come with the sign of a change before their names.
+        changes = [
+            name if name[:1] == "-" else f"{'' if name[:1] == '+' else '+'}{name}={value}"
             for name, value in each.attributes.items()
-        }
-        changes = [name if name[0] == "-" else f"{name}={value}" for name, value in signed.items()]
+        ]
         await _set_topic(call, each, changes)
-
-    await call.in_turn(wanted, set_topic)
+        await call.pause()
 
 
 async def _set_topic(call: Call, wanted: bodies.TopicConfig, changes: list[str]) -> None:
     _check(wanted)
     _changed_attributes("", changes)
-    broker = call.service.broker
+    broker = call.broker
     name = topic_name(wanted.topic_name)
     queues = max(wanted.read_queue_nums, wanted.write_queue_nums)
     topic = broker.image.topics.get(name)
@@ -327,13 +323,13 @@ async def _set_topic(call: Call, wanted: bodies.TopicConfig, changes: list[str])
         if text:
             config[ATTRIBUTES_KEY] = text
         new = NewTopic(name=name, partition_count=queues, config=config, led_by=broker.node_id)
-        # Tools ask every broker of the cluster, perhaps at the same time.
+        # Tools send this to every broker of the cluster, perhaps at the same time.
         with suppress(TopicExists):
             await broker.topics.create(new)
         return
     call.session.authorize(Operation.ALTER, Resource.TOPIC, name)
     if queues > len(topic.partitions):
-        # Where the others are: clients find the whole topic in one place.
+        # On the same nodes as the first partition, so that clients find the topic at one broker.
         added = (topic.partitions[0].replicas,) * (queues - len(topic.partitions))
         await broker.topics.add_partitions(name, queues, added)
     await _alter(call, topic, wanted, changes)
@@ -355,7 +351,7 @@ def _check(wanted: bodies.TopicConfig) -> None:
 async def _alter(
     call: Call, topic: TopicMetadata, wanted: bodies.TopicConfig, changes: list[str]
 ) -> None:
-    broker = call.service.broker
+    broker = call.broker
 
     def alter(present: Mapping[str, str]) -> dict[str, str]:
         now = broker.image.topics.get(topic.name)
@@ -373,11 +369,11 @@ async def _alter(
 def _attributes(
     wanted: bodies.TopicConfig, changes: list[str], present: Attributes, partitions: int
 ) -> str:
-    """The entry of the topic's configuration. Raises `Refused`."""
+    """The new entry of the topic's configuration. Raises `Refused`."""
     return written(
         Attributes(
             perm=wanted.perm,
-            # As many as there are partitions, also when they become more, goes without saying.
+            # 0 follows the number of partitions when that grows.
             read=0 if wanted.read_queue_nums == partitions else wanted.read_queue_nums,
             write=0 if wanted.write_queue_nums == partitions else wanted.write_queue_nums,
             order="true" if wanted.order else "false",
@@ -405,11 +401,11 @@ def _changed_attributes(present: str, changes: list[str]) -> str:
 async def handle_delete_topic_in_broker(call: Call) -> None:
     spelt = call.text("topic")
     check_topic_name(spelt)
-    broker = call.service.broker
+    broker = call.broker
     topic = visible_topic(broker.image, spelt)
     call.session.authorize(Operation.DELETE, Resource.TOPIC, topic_name(spelt))
     if topic is not None:
-        # Tools ask every broker of the cluster, of which the first has done it.
+        # Tools send this to every broker of the cluster, and the first has deleted the topic.
         with suppress(UnknownTopic):
             await broker.topics.delete(topic.name)
 
@@ -437,7 +433,7 @@ async def handle_get_topic_config(call: Call) -> bodies.TopicConfig:
 
 
 async def handle_get_all_topic_config(call: Call) -> Answer:
-    """All, or with `topicSeq` and `maxTopicNum` a page of them."""
+    """All topics, or the page that `topicSeq` and `maxTopicNum` select."""
     topics = visible_topics(call)
     first, count = call.number("topicSeq", 0), call.number("maxTopicNum", 0)
     shown = topics[max(0, first) :]
@@ -460,33 +456,21 @@ async def handle_get_system_topic_list_from_broker(call: Call) -> bodies.TopicLi
 async def handle_get_topic_stats_info(call: Call) -> Answer:
     topic = call.known_topic(Operation.DESCRIBE)
     partitions = topic.partitions[: max(read_queues(topic), write_queues(topic))]
-    minute_ago = call.service.broker.clock.wall_ms() - _MINUTE_S * 1000
+    minute_ago = call.broker.clock.wall_ms() - _MINUTE_S * 1000
 
-    async def see(each: tuple[PartitionMetadata, Ends]) -> _Seen:
-        return await _see(call, *each, minute_ago)
-
-    ends = await call.service.broker.readers.all_ends(partitions)
-    seen = await call.in_turn(list(zip(partitions, ends, strict=True)), see)
-    table = {queue_of(call, each): row.cell for each, row in zip(partitions, seen, strict=True)}
-    rate = sum(each.recent for each in seen) / _MINUTE_S
+    table = {}
+    recent = 0
+    for partition, ends in await all_ends(call, partitions):
+        end, updated = ends.last_stable_offset, 0
+        if end > ends.log_start_offset:
+            updated = await store_time_of(call.node, partition, end - 1)
+        if updated >= minute_ago:
+            recent += max(0, end - await offset_at(call.node, partition, minute_ago))
+        table[queue_of(call, partition)] = bodies.TopicOffset(
+            min_offset=ends.log_start_offset,
+            max_offset=end,
+            last_update_timestamp=max(0, updated),
+        )
+        await call.pause()
+    rate = recent / _MINUTE_S
     return call.queue_table(bodies.TopicStats(offset_table=bodies.keyed(table), topic_put_tps=rate))
-
-
-class _Seen(NamedTuple):
-    cell: bodies.TopicOffset
-    #: Messages of the last minute.
-    recent: int
-
-
-async def _see(call: Call, partition: PartitionMetadata, ends: Ends, minute_ago: int) -> _Seen:
-    """When the last message was stored, and how many were stored since a minute ago."""
-    end, updated = ends.last_stable_offset, 0
-    if end > ends.log_start_offset:
-        updated = await store_time_of(call.node, partition, end - 1)
-    offset = end if updated < minute_ago else await offset_at(call.node, partition, minute_ago)
-    cell = bodies.TopicOffset(
-        min_offset=ends.log_start_offset,
-        max_offset=end,
-        last_update_timestamp=max(0, updated),
-    )
-    return _Seen(cell, max(0, end - offset))

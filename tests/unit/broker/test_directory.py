@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.broker.placement import coordinator_partition, java_string_hash
+from dragoman.broker.directory import coordinator_partition, java_string_hash
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,16 @@
-"""The metadata image as bytes, for snapshots: the events that lead to it, and how many there were.
+"""The metadata as bytes: events as batches of a log, and the image as a snapshot.
 
-Rebuilding an image from events needs no second description of everything that events can do. The
-few things that no event tells are beside them.
+An entry of the metadata log is a record batch of events; its offsets are its index, its leader
+epoch is its term. The quorum writes two kinds of entries for itself: the beginning of a term and a
+change of membership. Both are ordinary events, so every reader of the log can read them.
+
+The image is encoded as the events that lead to it, and the version that it has. Rebuilding it from
+events needs no second description of what events do. What no event states is encoded beside them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
@@ -20,11 +26,17 @@ from dragoman.cluster.events import (
     PartitionChanged,
     PartitionPlacement,
     ProducerIdsReserved,
+    TermBegan,
     TopicCreated,
     VotersChanged,
+    decode_event,
+    encode_event,
 )
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata, TopicMetadata
-from dragoman.errors import FormatError
+from dragoman.errors import DecodeError, FormatError
+from dragoman.log.batch import NO_TIMESTAMP, Record, build_batch, read_header, records
+from dragoman.raft.membership import Membership
+from dragoman.types import Buffer
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,3 +134,44 @@ def _holders(partition: PartitionMetadata) -> PartitionChanged:
         target=partition.target,
         before=partition.before,
     )
+
+
+# ---- entries
+
+
+_MEMBERSHIP_TAG = str(VotersChanged.__struct_config__.tag).encode()
+
+
+def event_batch(events: Sequence[Event], timestamp: int = NO_TIMESTAMP) -> bytearray:
+    return build_batch([Record(value=encode_event(each), timestamp=timestamp) for each in events])
+
+
+def events_in(batch: Buffer) -> list[Event]:
+    """Raises `FormatError` for events of a newer release, `DecodeError` for what is no batch."""
+    view = memoryview(batch)
+    return [decode_event(_value(each)) for each in records(view, read_header(view))]
+
+
+def _value(record: Record) -> bytes:
+    if record.value is None:
+        raise DecodeError(f"metadata record at {record.offset} has no value")
+    return record.value
+
+
+class MetadataEntries:
+    """The port of the Raft core by which it writes and reads entries of its own."""
+
+    def term_batch(self, leader: int) -> bytearray:
+        return event_batch([TermBegan(leader=leader)])
+
+    def membership_batch(self, membership: Membership) -> bytearray:
+        return event_batch([VotersChanged(voters=membership.voters, learners=membership.learners)])
+
+    def membership_in(self, batch: Buffer) -> Membership | None:
+        # Batches of metadata are not compressed, and very few contain this tag.
+        if _MEMBERSHIP_TAG not in bytes(batch):
+            return None
+        for event in events_in(batch):
+            if isinstance(event, VotersChanged):
+                return Membership(event.voters, event.learners)
+        return None

@@ -1,4 +1,4 @@
-"""Requests that nodes relay for their RocketMQ clients."""
+"""Requests between nodes on behalf of RocketMQ clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dragoman.protocols.rocketmq.handlers.rpc import (
     DeleteGroup,
     Listing,
     LookUpMembers,
-    Relays,
+    NodeRpc,
     Request,
     encode,
 )
@@ -45,8 +45,8 @@ class OtherNode:
         return Reply(Relayed(), (self.answer,))
 
 
-def relays(other: OtherNode) -> Relays:
-    made = Relays(1, cast(Rpc, other))
+def rpc(other: OtherNode) -> NodeRpc:
+    made = NodeRpc(1, cast(Rpc, other))
     made.serve(LookUpMembers, _members)
     made.serve(DeleteGroup, _refuse)
     return made
@@ -62,25 +62,25 @@ async def _refuse(request: DeleteGroup) -> Count:
 
 def test_a_request_for_this_node_is_handled_at_once() -> None:
     other = OtherNode()
-    found = start(relays(other).call(LookUpMembers(group="abc"), 1))
+    found = start(rpc(other).call(LookUpMembers(group="abc"), 1))
     assert found.result() == Listing(number=3)
-    refused = start(relays(other).call(DeleteGroup(group="abc"), 1))
+    refused = start(rpc(other).call(DeleteGroup(group="abc"), 1))
     with pytest.raises(Overloaded, match="abc"):
         refused.result()
     assert not other.asked
 
 
-def test_a_request_for_another_node_is_relayed() -> None:
+def test_a_request_for_another_node_is_sent_to_it() -> None:
     other = OtherNode(encode(Listing(number=7)))
     request = LookUpMembers(group="abc")
-    assert start(relays(other).call(request, 2)).result() == Listing(number=7)
+    assert start(rpc(other).call(request, 2)).result() == Listing(number=7)
     assert other.asked == [(RELAY, Node(2), encode(request))]
 
 
 def test_an_answer_of_another_kind_is_not_taken() -> None:
     other = OtherNode(encode(Count(1)))
     with pytest.raises(DecodeError, match="not an answer of another node"):
-        start(relays(other).call(LookUpMembers(group="abc"), 2)).result()
+        start(rpc(other).call(LookUpMembers(group="abc"), 2)).result()
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_an_answer_of_another_kind_is_not_taken() -> None:
 )
 def test_another_nodes_request_is_answered(body: bytes, expected: bytes | type) -> None:
     answers: list[bytes | DragomanError] = []
-    relays(OtherNode()).receive(memoryview(body), answers.append)
+    rpc(OtherNode()).receive(memoryview(body), answers.append)
     (answer,) = answers
     assert answer == expected if isinstance(expected, bytes) else isinstance(answer, expected)
 
 
-def test_every_relayed_request_has_a_handler() -> None:
-    served = node_of(World().broker).relays.request_types
+def test_every_request_between_nodes_has_a_handler() -> None:
+    served = node_of(World().broker).rpc.request_types
     assert set(served) == set(get_args(Request))
 
 
