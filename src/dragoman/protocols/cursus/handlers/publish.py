@@ -202,8 +202,7 @@ def _publish(
         else:
             append_batch(service, request, replica, reply)
             return
-    append = partial(append_batch, service, request)
-    ask_leader(service, partition, request, append, reply, in_leader_queue=in_leader_queue)
+    ask_leader(service, partition, request, reply, in_leader_queue=in_leader_queue)
 
 
 def append_batch(

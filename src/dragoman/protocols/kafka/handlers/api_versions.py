@@ -47,7 +47,7 @@ def feature_range(feature: str) -> tuple[int, int] | None:
 
 
 def feature_level(broker: Core, feature: str) -> int:
-    """The level clients are told to use: the highest, unless an operator lowered it."""
+    """The level that clients use: the highest, unless an operator lowered it."""
     return min(broker.features.level(feature, _LEVELS[feature]), _LEVELS[feature])
 
 
@@ -146,7 +146,7 @@ def _check_update(call: Call, update: m.UpdateFeaturesRequestFeatureUpdate) -> N
         raise DecodeError(f"{feature}: upgrade type {update.upgrade_type} is not known")
     present = feature_level(call.service.broker, feature)
     if level < present and not may_lower:
-        raise InvalidFeatureLevel(f"{feature} is at {present}; a downgrade was not asked for")
+        raise InvalidFeatureLevel(f"{feature} is at {present}; a downgrade was not requested")
 
 
 def _updated(

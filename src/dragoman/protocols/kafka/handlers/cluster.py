@@ -14,7 +14,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.resources import (
-    NOT_ASKED,
+    NOT_REQUESTED,
     allowed_operations,
 )
 from dragoman.protocols.kafka.handlers.session import Call, awaited
@@ -102,7 +102,7 @@ def handle_describe(call: Call) -> None:
             ],
             cluster_authorized_operations=allowed_operations(call, Resource.CLUSTER, CLUSTER_NAME)
             if request.include_cluster_authorized_operations
-            else NOT_ASKED,
+            else NOT_REQUESTED,
         )
     )
 

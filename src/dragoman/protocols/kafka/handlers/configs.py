@@ -82,7 +82,7 @@ def handle_describe(call: Call) -> None:
 def _describe(
     call: Call, request: m.DescribeConfigsRequest, resource: m.DescribeConfigsRequestResource
 ) -> m.DescribeConfigsResponseResource:
-    asked = m.DescribeConfigsResponseResource(
+    described = m.DescribeConfigsResponseResource(
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
@@ -90,11 +90,13 @@ def _describe(
     try:
         entries = _entries(call, resource)
     except DragomanError as error:
-        return msgspec.structs.replace(asked, error_code=wire_code(error), error_message=str(error))
+        return msgspec.structs.replace(
+            described, error_code=wire_code(error), error_message=str(error)
+        )
     # No list of keys means all of them; some clients send an empty one for that.
     wanted = set(resource.configuration_keys or ())
     shown = [_config(entry, request) for entry in entries if not wanted or entry.key.name in wanted]
-    return msgspec.structs.replace(asked, configs=shown)
+    return msgspec.structs.replace(described, configs=shown)
 
 
 def _entries(call: Call, resource: m.DescribeConfigsRequestResource) -> Iterable[ConfigEntry]:

@@ -1,7 +1,7 @@
 """Fetch (1), versions 4 to 17: read record batches, waiting for them when there are none.
 
-Batches go out as they are in the log: the first may begin before the offset asked for. Nothing is
-recompressed, so clients of versions before 10, which may not know zstd, are refused such batches.
+Batches are sent as they are in the log: the first may begin before the requested offset. Nothing is
+recompressed, so versions before 10, whose clients may not know zstd, get an error for zstd batches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dragoman.protocols.kafka.handlers.fetch_sessions import (
     NO_SESSION,
     Key,
     SessionError,
-    asked,
+    requested_partitions,
 )
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
@@ -52,7 +52,7 @@ def handle(call: Call) -> None:
         )
     else:
         keys, wanted = [], []
-        for key, partition in asked(request):
+        for key, partition in requested_partitions(request):
             keys.append(key)
             wanted.append(_wanted(call, key, partition))
     budget = call.service.budget

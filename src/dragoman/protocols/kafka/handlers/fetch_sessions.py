@@ -101,7 +101,7 @@ class FetchSession:
         return list(self.partitions), found
 
     def update(self, request: FetchRequest) -> None:
-        for key, partition in asked(request):
+        for key, partition in requested_partitions(request):
             self.partitions[key] = partition
             self._resolved.pop(key, None)
         for topic in request.forgotten_topics_data:
@@ -122,7 +122,7 @@ class FetchSession:
         return is_news
 
 
-def asked(request: FetchRequest) -> Iterator[tuple[Key, FetchRequestPartition]]:
+def requested_partitions(request: FetchRequest) -> Iterator[tuple[Key, FetchRequestPartition]]:
     for topic in request.topics:
         for partition in topic.partitions:
             yield (topic.topic, topic.topic_id, partition.partition), partition
@@ -164,7 +164,7 @@ class FetchSessions:
         self._sessions.move_to_end(session_id)
         if request.topics or request.forgotten_topics_data:
             # A busy reader names most of its partitions again each time, with their new offsets.
-            added = sum(key not in session.partitions for key, _ in asked(request))
+            added = sum(key not in session.partitions for key, _ in requested_partitions(request))
             if len(session.partitions) + added > FETCH_SESSION_PARTITIONS_MAX or (
                 added and not self._make_room(now, added, 0)
             ):

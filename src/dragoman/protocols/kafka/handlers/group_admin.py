@@ -16,7 +16,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.groups import open_groups
 from dragoman.protocols.kafka.handlers.refusals import wire_code
-from dragoman.protocols.kafka.handlers.resources import NOT_ASKED, allowed_operations, exists
+from dragoman.protocols.kafka.handlers.resources import NOT_REQUESTED, allowed_operations, exists
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import Elements, answer_array, gather
 from dragoman.security.authorizer import Operation, Resource
@@ -56,7 +56,7 @@ def _describe(call: Call, group_id: str, with_operations: bool) -> m.DescribeGro
     except DragomanError as error:
         return m.DescribeGroupsResponseGroup(error_code=wire_code(error), group_id=group_id)
     operations = (
-        allowed_operations(call, Resource.GROUP, group_id) if with_operations else NOT_ASKED
+        allowed_operations(call, Resource.GROUP, group_id) if with_operations else NOT_REQUESTED
     )
     return _described(found, operations)
 

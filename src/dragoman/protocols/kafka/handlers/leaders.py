@@ -32,8 +32,8 @@ async def handle_elect(call: Call) -> m.ElectLeadersResponse:
     wanted = list(_candidates(call, request))
     leadership = call.service.broker.leadership
 
-    async def elect(asked: tuple[str, int]) -> None:
-        partition = partition_of(call, *asked)
+    async def elect(requested: tuple[str, int]) -> None:
+        partition = partition_of(call, *requested)
         if request.election_type != _PREFERRED:
             raise leadership.refuse_election(partition)
         await leadership.elect_preferred(partition)
@@ -43,9 +43,9 @@ async def handle_elect(call: Call) -> m.ElectLeadersResponse:
 
 def _candidates(call: Call, request: m.ElectLeadersRequest) -> Iterable[tuple[str, int]]:
     if request.topic_partitions is not None:
-        for asked in request.topic_partitions:
-            for index in dict.fromkeys(asked.partitions):
-                yield asked.topic, index
+        for requested in request.topic_partitions:
+            for index in dict.fromkeys(requested.partitions):
+                yield requested.topic, index
         return
     for topic in call.service.broker.image.topics.values():
         for partition in topic.partitions:
@@ -102,7 +102,7 @@ async def handle_reassign(call: Call) -> m.AlterPartitionReassignmentsResponse:
         )
     may_resize = request.allow_replication_factor_change
     leadership = call.service.broker.leadership
-    asked = [(topic.name, each) for topic in request.topics for each in topic.partitions]
+    requested = [(topic.name, each) for topic in request.topics for each in topic.partitions]
 
     async def move(wanted: tuple[str, m.AlterPartitionReassignmentsRequestPartition]) -> None:
         topic, each = wanted
@@ -113,11 +113,11 @@ async def handle_reassign(call: Call) -> m.AlterPartitionReassignmentsResponse:
         else:
             await leadership.move(partition, each.replicas, may_resize=may_resize)
 
-    results = await gather(call, asked, move)
+    results = await gather(call, requested, move)
     by_topic: dict[str, list[m.AlterPartitionReassignmentsResponsePartition]] = {
         topic.name: [] for topic in request.topics
     }
-    for (topic, each), refusal in zip(asked, results, strict=True):
+    for (topic, each), refusal in zip(requested, results, strict=True):
         by_topic[topic].append(
             m.AlterPartitionReassignmentsResponsePartition(
                 partition_index=each.partition_index,

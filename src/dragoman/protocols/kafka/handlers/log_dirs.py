@@ -42,10 +42,10 @@ def _wanted(call: Call, request: m.DescribeLogDirsRequest) -> Iterator[Partition
             if is_visible(topic.name):
                 yield from list(topic.partitions)
         return
-    for asked in request.topics:
-        for index in dict.fromkeys(asked.partitions):
-            if exists(call, asked.topic, index):
-                yield partition_of(call, asked.topic, index)
+    for requested in request.topics:
+        for index in dict.fromkeys(requested.partitions):
+            if exists(call, requested.topic, index):
+                yield partition_of(call, requested.topic, index)
 
 
 class _Sizes:

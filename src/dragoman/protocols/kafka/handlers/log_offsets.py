@@ -124,15 +124,15 @@ def handle_delete(call: Call) -> None:
 
 
 def _delete(
-    call: Call, topic: str, asked: m.DeleteRecordsRequestPartition
+    call: Call, topic: str, requested: m.DeleteRecordsRequestPartition
 ) -> m.DeleteRecordsResponsePartition:
-    index = asked.partition_index
+    index = requested.partition_index
     try:
         call.authorize(Operation.DELETE, Resource.TOPIC, topic)
         replica = call.service.broker.partitions.find(topic, index)
         if replica.metadata.topic.is_internal:
             raise InvalidTopicName(f"records of {topic} are the broker's own")
-        low_watermark = replica.delete_below(asked.offset)
+        low_watermark = replica.delete_below(requested.offset)
     except DragomanError as error:
         return m.DeleteRecordsResponsePartition(
             partition_index=index, low_watermark=_NO_OFFSET, error_code=wire_code(error)
@@ -157,18 +157,18 @@ def _epoch_ends(call: Call, request: m.OffsetForLeaderEpochRequest) -> Steps[m.M
 
 
 def _epoch_end(
-    call: Call, topic: str, asked: m.OffsetForLeaderEpochRequestPartition
+    call: Call, topic: str, requested: m.OffsetForLeaderEpochRequestPartition
 ) -> m.OffsetForLeaderEpochResponsePartition:
     try:
         call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
-        replica = call.service.broker.partitions.find(topic, asked.partition)
-        replica.check_epoch(asked.current_leader_epoch)
-        found = replica.end_of_epoch(asked.leader_epoch)
+        replica = call.service.broker.partitions.find(topic, requested.partition)
+        replica.check_epoch(requested.current_leader_epoch)
+        found = replica.end_of_epoch(requested.leader_epoch)
     except DragomanError as error:
         return m.OffsetForLeaderEpochResponsePartition(
-            partition=asked.partition, error_code=wire_code(error)
+            partition=requested.partition, error_code=wire_code(error)
         )
     epoch, end_offset = found if found is not None else (-1, -1)
     return m.OffsetForLeaderEpochResponsePartition(
-        partition=asked.partition, leader_epoch=epoch, end_offset=end_offset
+        partition=requested.partition, leader_epoch=epoch, end_offset=end_offset
     )

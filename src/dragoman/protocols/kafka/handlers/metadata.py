@@ -33,7 +33,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.codec import array_encoder
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.resources import (
-    NOT_ASKED,
+    NOT_REQUESTED,
     allowed_operations,
     check_kafka_name,
     is_visible,
@@ -64,8 +64,8 @@ def handle(call: Call) -> None:
 async def _named(call: Call, request: m.MetadataRequest) -> list[Buffer]:
     image = call.service.broker.image
     assert request.topics is not None
-    # Each once, however often it is named, as in Kafka.
-    asked = list({(each.topic_id, each.name): each for each in request.topics}.values())
+    # A topic that is named twice is described once, as in Kafka.
+    requested = list({(each.topic_id, each.name): each for each in request.topics}.values())
     encoder = array_encoder(m.MetadataResponse, "topics", call.version)
 
     async def encoded(topic: m.MetadataRequestTopic) -> bytes:
@@ -82,8 +82,8 @@ async def _named(call: Call, request: m.MetadataRequest) -> list[Buffer]:
         known = image.topics.get(topic.name or "") or image.topics_by_id.get(topic.topic_id)
         return 1 if known is None else 1 + len(known.partitions)
 
-    # The topics asked for, those that had to be created among them, in the order asked.
-    results = await gather(call, asked, encoded, weigh=weigh)
+    # In the order of the request, with the topics that it has created.
+    results = await gather(call, requested, encoded, weigh=weigh)
     elements = [each for each in results if isinstance(each, bytes)]
     return encoder.frame(_response(call, request), elements, call.request.correlation_id)
 
@@ -106,7 +106,7 @@ async def _by_name(call: Call, request: m.MetadataRequest, name: str) -> m.Metad
     if topic is not None and is_visible(name):
         return describe(call, request, topic)
     check_kafka_name(name)
-    # Before version 4 there is no flag: asking means wanting it.
+    # Before version 4 there is no flag: every request may create topics.
     is_wanted = request.allow_auto_topic_creation or call.version < 4
     if not (is_wanted and broker.settings.auto_create_topics_enable):
         raise UnknownTopic(f"there is no topic {name!r}")
@@ -121,13 +121,15 @@ async def _by_name(call: Call, request: m.MetadataRequest, name: str) -> m.Metad
 
 
 def _refused(
-    call: Call, asked: m.MetadataRequestTopic, error: DragomanError
+    call: Call, requested: m.MetadataRequestTopic, error: DragomanError
 ) -> m.MetadataResponseTopic:
-    if asked.name is not None and not _has_id(asked):
-        return m.MetadataResponseTopic(error_code=wire_code(error), name=asked.name)
-    # Versions 10 and 11 can ask without a name but not answer without one.
+    if requested.name is not None and not _has_id(requested):
+        return m.MetadataResponseTopic(error_code=wire_code(error), name=requested.name)
+    # In versions 10 and 11 a request may leave the name out, and a response may not.
     name = None if call.version >= 12 else ""
-    return m.MetadataResponseTopic(error_code=wire_code(error), name=name, topic_id=asked.topic_id)
+    return m.MetadataResponseTopic(
+        error_code=wire_code(error), name=name, topic_id=requested.topic_id
+    )
 
 
 def describe(
@@ -154,7 +156,7 @@ def describe(
         ],
         topic_authorized_operations=allowed_operations(call, Resource.TOPIC, topic.name)
         if wants_operations
-        else NOT_ASKED,
+        else NOT_REQUESTED,
     )
 
 
@@ -172,7 +174,7 @@ def _response(call: Call, request: m.MetadataRequest) -> m.MetadataResponse:
         controller_id=broker.quorum.leader,
         cluster_authorized_operations=allowed_operations(call, Resource.CLUSTER, CLUSTER_NAME)
         if request.include_cluster_authorized_operations
-        else NOT_ASKED,
+        else NOT_REQUESTED,
     )
 
 

@@ -50,26 +50,26 @@ def handle_describe(call: Call) -> None:
     )
 
 
-def _components(asked: list[m.DescribeClientQuotasRequestComponent]) -> list[Component]:
-    kinds = [each.entity_type for each in asked]
+def _components(requested: list[m.DescribeClientQuotasRequestComponent]) -> list[Component]:
+    kinds = [each.entity_type for each in requested]
     if len(set(kinds)) < len(kinds):
         raise DecodeError("an entity type is in the filter more than once")
     if ADDRESS in kinds and len(kinds) > 1:
         raise DecodeError("an ip cannot be combined with a user or client-id")
-    return [_component(each) for each in asked]
+    return [_component(each) for each in requested]
 
 
-def _component(asked: m.DescribeClientQuotasRequestComponent) -> Component:
-    if not asked.entity_type:
+def _component(requested: m.DescribeClientQuotasRequestComponent) -> Component:
+    if not requested.entity_type:
         raise DecodeError("an entity type is empty")
-    if asked.entity_type not in ENTITY_KINDS:
-        raise UnsupportedVersionError(f"there is no entity type {asked.entity_type!r}")
-    match = _MATCHES.get(asked.match_type)
+    if requested.entity_type not in ENTITY_KINDS:
+        raise UnsupportedVersionError(f"there is no entity type {requested.entity_type!r}")
+    match = _MATCHES.get(requested.match_type)
     if match is None:
-        raise DecodeError(f"match type {asked.match_type} is not known")
-    if (match is Match.EXACT) == (asked.match is None):
+        raise DecodeError(f"match type {requested.match_type} is not known")
+    if (match is Match.EXACT) == (requested.match is None):
         raise DecodeError("an exact match needs a name, and no other has one")
-    return Component(asked.entity_type, match, asked.match)
+    return Component(requested.entity_type, match, requested.match)
 
 
 @awaited

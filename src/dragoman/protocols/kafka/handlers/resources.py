@@ -50,7 +50,7 @@ def partition_of(call: Call, topic: str, index: int) -> PartitionMetadata:
 
 
 #: In place of a set of operations that was not asked for.
-NOT_ASKED: Final = -(1 << 31)
+NOT_REQUESTED: Final = -(1 << 31)
 
 #: The bit of each operation.
 _BITS: Final[dict[Operation, int]] = {

@@ -174,10 +174,11 @@ def awaited(handler: Callable[[Call], Coroutine[object, None, Message | list[Buf
 
 def reply_with(call: Call, work: Coroutine[object, None, Message | list[Buffer]]) -> None:
     """Reply with what a coroutine returns, as `awaited` does."""
-    start(work).then(partial(_finish, call))
+    start(work).then(partial(finish, call))
 
 
-def _finish(call: Call, result: Message | list[Buffer] | DragomanError) -> None:
+def finish(call: Call, result: Message | list[Buffer] | DragomanError) -> None:
+    """Send the reply, unless the connection is gone; an error closes the connection."""
     if call.is_done:
         return
     if isinstance(result, DragomanError):
@@ -254,6 +255,7 @@ class KafkaSession(OrderedSession[KafkaService]):
         """Close the connection of a request that cannot be answered. One that was too large to be
         decoded is answered where the protocol can say so.
         """
+        self.worked_on(call)
         refusal = None
         if isinstance(error, OversizedMessageError):
             refusal = refusal_of(call.request.api_key, call.version, error)

@@ -1,8 +1,8 @@
-"""Answers that take long, worked out in slices of a loop turn; see `broker/work_queue.py`.
+"""Replies that take long to compute, in slices of a loop turn; see `broker/work_queue.py`.
 
-While one is worked on, later requests of its connection wait: their replies would have to wait for
-it, and hold memory meanwhile. `gather` is for requests that name many things, each with a result of
-its own: it begins every item and waits for all results.
+While one is computed, later requests of its connection do not begin: their replies would have to
+wait for it, and hold memory meanwhile. `gather` is for requests that name many things, each with a
+result of its own: it begins every item and waits for all results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
 from dragoman.outcome import Outcome, start
 from dragoman.protocols.kafka.codec import array_encoder
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, finish
 from dragoman.protocols.kafka.messages import Message
 from dragoman.types import Buffer
 from dragoman.world import Handle
@@ -27,51 +27,26 @@ Result = TypeVar("Result")
 Elements: TypeAlias = Iterator[tuple[Message, int]]
 
 
-def work_on(
-    call: Call, steps: Steps[Result], done: Callable[[Result | DragomanError], None]
-) -> None:
-    """Call `done` with what the steps return, or the error that they raise."""
-
-    def over(result: Result | DragomanError) -> None:
-        call.session.worked_on(call)
-        done(result)
-
+def answer(call: Call, steps: Steps[Message] | Steps[list[Buffer]]) -> None:
+    """Reply with what the steps return; an error that they raise closes the connection."""
     call.session.working_on(call)
-    call.service.broker.work.run(steps, over, call.is_wanted)
-
-
-def answer(call: Call, steps: Steps[Message]) -> None:
-    """Reply with what the steps return; an error that they raise ends the connection."""
-
-    def done(result: Message | DragomanError) -> None:
-        if isinstance(result, DragomanError):
-            call.fail(result)
-        else:
-            call.reply(result)
-
-    work_on(call, steps, done)
+    call.service.broker.work.run(steps, partial(finish, call), call.is_wanted)
 
 
 def answer_array(call: Call, rest: Message, field: str, elements: Elements) -> None:
     """Reply with `rest` and these elements in its array `field`, encoded one by one as they come:
     encoding a reply takes as long as building it.
     """
+    answer(call, _encoded(call, rest, field, elements))
+
+
+def _encoded(call: Call, rest: Message, field: str, elements: Elements) -> Steps[list[Buffer]]:
     encoder = array_encoder(type(rest), field, call.version)
-
-    def steps() -> Steps[list[Buffer]]:
-        encoded: list[bytes] = []
-        for element, items in elements:
-            encoded.append(encoder.element(element))
-            yield items
-        return encoder.frame(rest, encoded, call.request.correlation_id)
-
-    def done(result: list[Buffer] | DragomanError) -> None:
-        if isinstance(result, DragomanError):
-            call.fail(result)
-        else:
-            call.reply_raw(result)
-
-    work_on(call, steps(), done)
+    encoded: list[bytes] = []
+    for element, items in elements:
+        encoded.append(encoder.element(element))
+        yield items
+    return encoder.frame(rest, encoded, call.request.correlation_id)
 
 
 async def gather(
@@ -84,10 +59,10 @@ async def gather(
 ) -> list[Result | DragomanError]:
     """The result of each item, or the error that it raised, in the order of the items.
 
-    Many items are begun over several loop turns; `weigh` says how much one is worth, in items of
-    the queue of long work. What has no result `timeout_ms` after all have begun is answered with
-    `RequestTimedOut`, and still happens; what that turn of the loop makes durable is in time even
-    if the client does not want to wait at all, which is what zero and less mean to Kafka.
+    Many items are begun over several loop turns; `weigh` is the cost of one, in items of the queue
+    of long work. An item without a result `timeout_ms` after all have begun counts as
+    `RequestTimedOut`; its work continues. With a time-out of zero or less the client does not wait,
+    as in Kafka: only what this loop turn makes durable is in time.
     """
     if not items:
         return []
@@ -110,13 +85,20 @@ class _Gathering(Generic[Result]):
         self._found: dict[int, Result | DragomanError] = {}
         self.results: Outcome[list[Result | DragomanError]] = Outcome()
 
-        def steps() -> Steps[None]:
-            for place, item in enumerate(items):
-                start(work(item)).then(partial(self._put, place))
-                yield weigh(item)
-
         call.on_drop(self._drop)
-        work_on(call, steps(), self._begun)
+        call.session.working_on(call)
+        steps = self._steps(items, work, weigh)
+        call.service.broker.work.run(steps, self._begun, call.is_wanted)
+
+    def _steps(
+        self,
+        items: Sequence[Item],
+        work: Callable[[Item], Coroutine[object, None, Result]],
+        weigh: Callable[[Item], int],
+    ) -> Steps[None]:
+        for place, item in enumerate(items):
+            start(work(item)).then(partial(self._put, place))
+            yield weigh(item)
 
     def _put(self, place: int, result: Result | DragomanError) -> None:
         if self.results.is_settled:
@@ -131,6 +113,7 @@ class _Gathering(Generic[Result]):
             self.results.succeed([self._found[each] for each in range(self._count)])
 
     def _begun(self, error: DragomanError | None) -> None:
+        self._call.session.worked_on(self._call)
         if error is not None:
             self.results.fail(error)
         elif self._timeout_ms is not None and not self.results.is_settled:
@@ -149,7 +132,7 @@ class _Gathering(Generic[Result]):
             self._timer.cancel()
 
     def _drop(self) -> None:
-        """Nobody waits for the reply; what was begun ends by itself."""
+        """The connection is gone. Items that were begun end by themselves."""
         self._forget_time()
         if not self.results.is_settled:
             self.results.fail(RequestTimedOut("the connection is gone"))

@@ -1,8 +1,8 @@
 """OpenStaging (32000) and PublishStaged (32001), version 0: requests of our own.
 
 A writer that must not write twice, such as a Spark job, has each task attempt open a place in the
-staging topic and produce its batches there. One PublishStaged then names the pieces that count. It
-may be repeated, whatever became of the first: the batch id tells.
+staging topic and produce its batches there. One PublishStaged then names the pieces to publish. It
+may be repeated whatever became of the first: a batch id is published once.
 """
 
 from __future__ import annotations
@@ -12,65 +12,43 @@ from dragoman.broker.staged_writes import (
     Destination,
     Piece,
     Publication,
-    StagingPlace,
 )
 from dragoman.errors import DragomanError
-from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 from dragoman.protocols.kafka.handlers.resources import check_kafka_name
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.security.authorizer import Operation, Resource
 
 
-def handle_open(call: Call) -> None:
+@awaited
+async def handle_open(call: Call) -> m.OpenStagingResponse:
     request = call.decode(m.OpenStagingRequest)
-
-    def reply(result: StagingPlace | DragomanError) -> None:
-        if call.is_done:
-            return
-        if isinstance(result, DragomanError):
-            code, text = wire_code(result), wire_text(result)
-            call.reply(m.OpenStagingResponse(error_code=code, error_message=text))
-            return
-        call.reply(
-            m.OpenStagingResponse(
-                topic=result.topic,
-                partition=result.partition,
-                producer_id=result.producer_id,
-                producer_epoch=result.epoch,
-            )
-        )
-
     try:
         _authorize_writer(call, request.writer_id)
+        place = await call.service.broker.staged_writes.staging_topic.open()
     except DragomanError as error:
-        reply(error)
-        return
-    start(call.service.broker.staged_writes.staging_topic.open()).then(reply)
+        return m.OpenStagingResponse(error_code=wire_code(error), error_message=wire_text(error))
+    return m.OpenStagingResponse(
+        topic=place.topic,
+        partition=place.partition,
+        producer_id=place.producer_id,
+        producer_epoch=place.epoch,
+    )
 
 
-def handle_publish(call: Call) -> None:
+@awaited
+async def handle_publish(call: Call) -> m.PublishStagedResponse:
     request = call.decode(m.PublishStagedRequest)
-
-    def reply(result: bool | DragomanError) -> None:
-        if call.is_done:
-            return
-        if isinstance(result, DragomanError):
-            code, text = wire_code(result), wire_text(result)
-            call.reply(m.PublishStagedResponse(error_code=code, error_message=text))
-            return
-        call.reply(m.PublishStagedResponse(was_published_before=result))
-
     try:
         _authorize_writer(call, request.writer_id)
         for topic in request.topics:
             check_kafka_name(topic.name)
             call.authorize(Operation.WRITE, Resource.TOPIC, topic.name)
+        is_repeated = await call.service.broker.staged_writes.publish(_publication(request))
     except DragomanError as error:
-        reply(error)
-        return
-    start(call.service.broker.staged_writes.publish(_publication(request))).then(reply)
+        return m.PublishStagedResponse(error_code=wire_code(error), error_message=wire_text(error))
+    return m.PublishStagedResponse(was_published_before=is_repeated)
 
 
 def _authorize_writer(call: Call, writer_id: str) -> None:

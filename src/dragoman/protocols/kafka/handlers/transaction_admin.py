@@ -188,8 +188,8 @@ async def handle_write_markers(call: Call) -> m.WriteTxnMarkersResponse:
         for index in topic.partition_indexes
     ]
 
-    async def end(asked: tuple[m.WriteTxnMarkersRequestMarker, TopicName, Partition]) -> None:
-        marker, topic, index = asked
+    async def end(requested: tuple[m.WriteTxnMarkersRequestMarker, TopicName, Partition]) -> None:
+        marker, topic, index = requested
         _authorize_markers(call)
         _check_epoch(call, marker, topic, index)
         await call.service.broker.coordination.transactions.participants.end_by_hand(

@@ -43,10 +43,10 @@ def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinat
 
 def handle_add_partitions(call: Call) -> None:
     request = call.decode(m.AddPartitionsToTxnRequest)
-    asked = [
+    requested = [
         (topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions
     ]
-    missing = {(name, index) for name, index in asked if not exists(call, name, index)}
+    missing = {(name, index) for name, index in requested if not exists(call, name, index)}
 
     def reply(error: DragomanError | None) -> None:
         if call.is_done:
@@ -67,7 +67,7 @@ def handle_add_partitions(call: Call) -> None:
     except DragomanError as error:
         reply(error)
         return
-    partitions = [(TopicName(name), Partition(index)) for name, index in asked]
+    partitions = [(TopicName(name), Partition(index)) for name, index in requested]
     coordinator.add_partitions(request.v3_and_below_transactional_id, producer, partitions, reply)
 
 
