@@ -125,6 +125,10 @@ $(BENCH_VENV)/bench.stamp: $(INSTALLED) README.md $(SOURCES)
 	@$(BENCH_VENV)/bin/pip install $(PIP_FLAGS) "$$(echo build/bench/*.whl)[bench]"
 	@touch $@
 
+.PHONY: bench-versions
+bench-versions: $(VENV)/dev.stamp ## CPU per record, start and memory of two versions; BEFORE=SRC_DIR ARGS="--only kafka"
+	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/versions.py --before $(BEFORE) $(ARGS)
+
 .PHONY: cdc-torture
 cdc-torture: $(VENV)/dev.stamp ## a captured database under load, kills and restarts, against pg_recvlogical; ARGS="--seed 2"
 	PYTHONPATH=tests:examples $(BIN)/python -m cdc_torture.run $(ARGS)
@@ -154,7 +158,7 @@ soak: $(VENV)/dev.stamp ## long runs: kill -9 under load, then power cuts
 	PYTHONPATH=tests $(BIN)/python -m power_cuts.survey --mutants --cuts 10000 $(ARGS)
 
 .PHONY: chaos
-chaos: $(VENV)/dev.stamp ## three real nodes under load, kills, pauses and cuts; CYCLES=500 SEED=1 ARGS="--quorum etcd", again to go on
+chaos: $(VENV)/dev.stamp ## three real nodes under load, kills, pauses and cuts; CYCLES=500 SEED=1 ARGS="--quorum etcd" or "--before SRC_DIR", again to go on
 	PYTHONPATH=tests $(BIN)/python -m chaos.run --cycles $(CYCLES) --seed $(SEED) --totals build/chaos.json $(ARGS)
 
 .PHONY: attack

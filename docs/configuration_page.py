@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dragoman.config.groups import GROUP_CONFIG, GroupKey
-from dragoman.config.inert import INERT_KEYS
+from dragoman.config.dynamic import INERT_KEYS
 from dragoman.config.keys import Key, format_value
 from dragoman.config.listeners import LISTENER_NAMES
+from dragoman.config.overrides import GROUP_CONFIG, TOPIC_CONFIG, GroupKey, TopicKey
 from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings
-from dragoman.config.topics import TOPIC_CONFIG, TopicKey
 
 PAGE = Path(__file__).parent / "reference" / "configuration.md"
 

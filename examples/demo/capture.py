@@ -21,7 +21,7 @@ from demo.spark_job import Materialized, Purchase
 from demo.story import DemoError, Stage, Step
 from dragoman.captures.definition import Definition
 from dragoman.cli.record_clients import record_client
-from dragoman.cli.record_clients.records import Plan
+from dragoman.cli.record_clients.session import Plan
 from dragoman.cli.status import say
 
 SCHEMA: Final = "dragoman_demo"
@@ -93,7 +93,7 @@ class Database:
 
     def _release(self) -> None:
         """The demo was interrupted: its broker is gone, and slot and publication are not."""
-        from dragoman.cdc.removal import drop_all
+        from dragoman.cdc.doctor import drop_all
 
         tables = (f"{SCHEMA}.purchases",)
         found = asyncio.run(drop_all(Definition(name=_NAME, dsn=self._given, tables=tables)))

@@ -15,7 +15,7 @@ from demo.kafka import client_settings, messages, produce_one
 from demo.spark_job import WritersCounted
 from demo.story import DemoError, Stage, Step
 from dragoman.cli.record_clients import MODULES, ProtocolName, record_client
-from dragoman.cli.record_clients.records import Plan
+from dragoman.cli.record_clients.session import Plan
 from dragoman.client.cursus import BlockingCursusClient
 from dragoman.client.minibroker import BlockingMinibrokerClient
 from dragoman.client.mlog import BlockingMlogClient

@@ -1,910 +1,1003 @@
-"""Every bound of the product, with its unit in the name, its reason, and what happens at it.
+"""Every fixed bound of the product: its unit in the name, its reason, and what happens at it.
 
-Settings that an operator may change are in `config.py`; these are the fixed ones.
+Settings that an operator may change are in `dragoman.config`. This module is long on purpose: all
+bounds are in one place, so that they can be reviewed together, and `docs/reference/limits.md` is
+generated from it. Each constant has a comment of its own.
 """
 
 from __future__ import annotations
 
-# ---- names and records
+# ---- names, batches and records
 
-#: Kafka's limit, and one path component on every file system even after escaping. Longer: refused.
+#: Longest topic name: Kafka's limit, and one path component on every file system even after
+#: escaping. Longer: refused.
 TOPIC_NAME_BYTES_MAX = 249
-#: A batch header is 61 bytes; a batch with less cannot hold a record.
+#: Partitions of one topic; each costs memory on every node. More: refused.
+TOPIC_PARTITIONS_MAX = 10_000
+#: Replicas of a partition: the wire has 16 bits for the number. More: refused.
+REPLICATION_FACTOR_MAX = (1 << 15) - 1
+#: Size of a batch header. A batch with fewer bytes cannot hold a record: refused.
 BATCH_HEADER_BYTES = 61
-
-# ---- the log
-
-#: Unit in which the journal is written: no sector that was acknowledged is ever written again.
-JOURNAL_BLOCK_BYTES = 4096
-#: The first journal file, made at the first start; small so that a start takes milliseconds.
-JOURNAL_FIRST_FILE_BYTES = 1 << 20
-#: Every later journal file. A checkpoint is due when one is full, so this bounds recovery.
-JOURNAL_FILE_BYTES = 32 << 20
-#: Journal files at most. When all wait for a checkpoint, appends wait for it as well.
-JOURNAL_FILES_MAX = 8
-#: Bytes gathered into one group before it is committed without waiting for the loop turn to end.
-GROUP_BYTES_MAX = 8 << 20
-#: What one partition has in a group from which on the others' parts are committed before it: a
-#: megabyte takes milliseconds to write, a record a fraction of one.
-LARGE_PART_BYTES_MIN = 256 << 10
-#: Appended bytes kept in memory for tail readers, over all partitions. Oldest go first.
-TAIL_BYTES_MAX = 16 << 20
-#: Batches that one commit brings to a partition are kept joined in pieces of up to this size.
-TAIL_CHUNK_BYTES_MAX = 16 << 10
-#: Journalled bytes not yet written to their segments, over all partitions. At the bound they are
-#: written.
-DIRTY_BYTES_MAX = 4 << 20
-#: The same for one partition: a large write costs less per byte than many small ones.
-DIRTY_PARTITION_BYTES_MAX = 64 << 10
-#: Bytes written to a segment before the disk is told to begin with them. A checkpoint that finds
-#: all of a journal file's bytes still in the page cache keeps the disk busy for tens of
-#: milliseconds, and the journal waits.
-WRITE_OUT_BYTES_MIN = 512 << 10
-#: Open segment files. Least recently used are closed.
-OPEN_SEGMENTS_MAX = 512
-#: Sparse indexes of rolled segments kept in memory. Least recently used are dropped.
-CACHED_INDEXES_MAX = 64
-#: Bytes read at once when a segment is scanned.
-SCAN_CHUNK_BYTES = 1 << 20
-#: Batches remembered per producer to recognise a repeat; Kafka clients keep at most five in flight.
-PRODUCER_BATCHES_KEPT = 5
-#: Producers remembered per partition; the longest idle is forgotten first.
-PRODUCERS_PER_PARTITION_MAX = 10_000
-#: What a compressed batch may expand to, unless its topic's `max.message.bytes` is larger:
-#: expanding that takes some 100 ms at worst. A batch that is more is refused when it is produced
-#: (Java's producer then splits it); one in the log is given to Kafka's clients as it is, and to
-#: others as an error.
+#: Records in one produced batch: each becomes an object where a protocol decodes it. More:
+#: refused.
+BATCH_RECORDS_MAX = 500_000
+#: Size to which a compressed batch may expand in a node, unless its topic's `max.message.bytes` is
+#: larger; expanding that much takes some 100 ms at worst. A larger batch is refused when it is
+#: produced (Java's producer then splits it). One that is in the log already is delivered to Kafka
+#: clients unchanged; readers of other protocols get an error.
 EXPANDED_BATCH_BYTES_MAX = 32 << 20
-#: The same for what reads outside of a node: tools, Spark.
+#: Size to which a compressed batch may expand in readers outside a node: tools, clients and Spark.
+#: Larger: an error.
 DECOMPRESSED_BATCH_BYTES_MAX = 256 << 20
-#: Expanded batches that are kept for the next read, in bytes and in number. The longest unused go
+#: Bytes of expanded batches that a node caches for the next read. The least recently used go
 #: first; the newest stays whatever its size.
 EXPANSIONS_BYTES_MAX = 64 << 20
+#: Number of expanded batches that a node caches. The least recently used go first.
 EXPANSIONS_MAX = 1024
-#: A batch with more records, or that expands to more, is decoded in pieces of so many records.
+#: Records of a batch that are decoded in one piece. A batch with more is decoded piece by piece.
 DECODED_AT_ONCE_RECORDS_MAX = 2000
+#: Expanded size up to which a batch is decoded in one piece. A larger one is decoded in pieces of
+#: `DECODED_AT_ONCE_RECORDS_MAX` records.
 DECODED_AT_ONCE_BYTES_MAX = 1 << 20
-#: Records in one produced batch: each becomes an object where a protocol needs it. More: refused.
-BATCH_RECORDS_MAX = 500_000
+#: Keys and values that the broker gathers into one batch of its own. Past it the batch is appended
+#: and the next one begins.
+GATHERED_BATCH_BYTES_MAX = 900_000
+
+# ---- journal, segments and memory of the log
+
+#: Unit in which the journal is written, so that a sector with acknowledged bytes is never written
+#: again.
+JOURNAL_BLOCK_BYTES = 4096
+#: Size of the first journal file, which the first start creates; small, so that this start takes
+#: milliseconds.
+JOURNAL_FIRST_FILE_BYTES = 1 << 20
+#: Size of every later journal file. A full file makes a checkpoint due, so this bounds recovery.
+JOURNAL_FILE_BYTES = 32 << 20
+#: Journal files of a node. When all of them wait for a checkpoint, appends wait for it too.
+JOURNAL_FILES_MAX = 8
+#: Bytes staged for one group. At the bound the group is committed before the loop turn ends.
+GROUP_BYTES_MAX = 8 << 20
+#: Bytes of one partition in a group from which on the smaller parts are committed first, in a
+#: group of their own: writing a megabyte takes milliseconds, writing a record a fraction of one.
+LARGE_PART_BYTES_MIN = 256 << 10
+#: Appended bytes kept in memory for tail readers, over all partitions. The oldest go first.
+TAIL_BYTES_MAX = 16 << 20
+#: Size up to which the small batches of one commit are joined in memory, per partition. Larger
+#: ones keep their own buffers.
+TAIL_CHUNK_BYTES_MAX = 16 << 10
+#: Journalled bytes not yet in their segments, over all partitions. At the bound they are written.
+DIRTY_BYTES_MAX = 4 << 20
+#: Journalled bytes of one partition not yet in its segment. At the bound they are written: one
+#: large write costs less per byte than many small ones.
+DIRTY_PARTITION_BYTES_MAX = 64 << 10
+#: Bytes written to a segment before the disk is asked to begin writing them back. A checkpoint
+#: that found the bytes of a whole journal file in the page cache would keep the disk busy for tens
+#: of milliseconds, and the journal would wait.
+WRITE_OUT_BYTES_MIN = 512 << 10
+#: Open segment files of a node. The least recently used are closed.
+OPEN_SEGMENTS_MAX = 512
+#: Sparse indexes of rolled segments kept in memory. The least recently used are dropped.
+CACHED_INDEXES_MAX = 64
+#: Bytes read at once when a segment or a journal file is scanned.
+SCAN_CHUNK_BYTES = 1 << 20
+#: Average time of a synchronous write up to which the loop does it itself. Above it, the flusher
+#: process does.
+FAST_SYNC_S = 0.0005
+#: On a slow disk, one group in this many is written on the loop, to measure whether the disk is
+#: still slow.
+SLOW_SYNC_PROBE_GROUPS = 32
 #: Seconds between checkpoints when nothing else makes one due; bounds what a start has to replay.
 CHECKPOINT_INTERVAL_S = 5.0
-#: Partitions that one background job syncs, so that a journal sync never waits long behind it.
+#: Partitions that one background job of a checkpoint syncs, so that a journal sync never waits
+#: long behind it.
 CHECKPOINT_FILES_PER_JOB = 8
-#: Files in one background job from which on the whole file system is synced instead of each.
-BULK_SYNC_FILES_MIN = 48
-#: Partitions waiting for a checkpoint from which on its jobs are large enough for that.
+#: Partitions waiting for a checkpoint from which on its jobs become large enough to sync the whole
+#: file system.
 CHECKPOINT_BULK_PARTITIONS_MIN = 256
-#: Partitions in one such job; the loop gathers what to write for all of them in one go.
+#: Partitions in one large job of a checkpoint; the loop gathers what is written for all of them in
+#: one go.
 CHECKPOINT_BULK_PARTITIONS_PER_JOB = 128
-#: Partitions that a checkpoint at start or stop takes at once: what it holds in memory meanwhile.
+#: Partitions that a checkpoint at start or stop handles at once; bounds what it holds in memory.
 CHECKPOINT_PARTITIONS_AT_ONCE = 2000
-#: On a slow disk, one group in so many is written on the loop, to see whether it is still slow.
-SLOW_SYNC_PROBE_GROUPS = 32
-#: Average time of a synchronous write up to which it is done on the loop itself.
-FAST_SYNC_S = 0.0005
-#: Findings of damage kept per partition for people to read; all are logged.
+#: Files in one background job from which on the whole file system is synced instead of each file.
+BULK_SYNC_FILES_MIN = 48
+
+# ---- damage of the log
+
+#: Findings of damage kept per partition for operators to read. All are logged.
 DAMAGE_REPORTS_MAX = 64
-#: Ranges of unreadable offsets noted per segment. What is damaged beyond them is refused whenever
-#: it is read, but neither counted nor remembered over a start.
+#: Ranges of unreadable offsets remembered per segment. Damage beyond them is refused whenever it
+#: is read, but neither counted nor remembered over a restart.
 DAMAGED_RANGES_MAX = 256
-#: Partitions with damage that a node remembers to open, and so to report, at its next start; the
-#: others are reported when they are next used.
+#: Damaged partitions that a node remembers to open, and so to report, at its next start. Damage of
+#: further ones is reported when they are next used.
 DAMAGED_PARTITIONS_MAX = 1000
-#: Ranges of damaged offsets that the status of a node lists; the others are only counted.
+#: Ranges of damaged offsets that the status of a node lists. Further ones are only counted.
 DAMAGED_RANGES_SHOWN_MAX = 100
-#: How far the next readable batch is looked for when a reader meets damage, on the loop. A longer
-#: stretch of damage is found piece by piece.
+#: Bytes in which the loop searches for the next readable batch when a reader meets damage. A
+#: longer stretch of damage is found piece by piece.
 DAMAGE_PROBE_BYTES_MAX = 4 << 20
 
-# ---- producers and transactions
+# ---- retention and compaction
 
-#: Share of a full producer table that is forgotten at once, so that a flood costs little each.
-PRODUCERS_FORGOTTEN_SHARE = 16
-#: Producer changes above the high watermark kept per partition for an exact rollback. Past it the
-#: oldest go, and a truncation that would need them asks for a rebuild from a snapshot.
-PRODUCER_UNDO_MAX = 4096
-#: Aborted transactions indexed per partition (32 bytes each). At the bound no transaction may begin
-#: there until retention has moved the log start.
-ABORTED_PER_PARTITION_MAX = 1 << 20
-#: Transactional ids of one coordinator. At the bound an unknown id is refused.
-TRANSACTIONAL_IDS_MAX = 100_000
-#: A transactional id is the key of a record and stays in memory. Longer: refused.
-TRANSACTIONAL_ID_BYTES_MAX = 1024
-#: Partitions and groups in one transaction. More: the enrolment is refused; the client must abort.
-TRANSACTION_MEMBERS_MAX = 10_000
-#: One transaction's state record; it must fit a batch of default size. Same refusal.
-TRANSACTION_RECORD_BYTES_MAX = 1_000_000
-#: Implicit enrolments that wait for one transactional id's current operation. More: told to retry.
-TRANSACTION_ENROLMENTS_WAITING_MAX = 64
-#: Ids removed by one expiry scan; the next scan takes the rest.
-TRANSACTION_EXPIRIES_PER_SCAN = 1000
-#: Requests waiting for a block of producer ids. More: refused, the client retries.
-PRODUCER_ID_WAITERS_MAX = 10_000
-#: Highest producer epoch a client may be given. One more is used inside the broker, to fence it.
-PRODUCER_EPOCH_MAX = 32_766
+#: Partitions that one slice of a maintenance round examines.
+MAINTENANCE_PARTITIONS_PER_SLICE = 20
+#: Memory for the newest offset of each key in one round of compaction. Keys that do not fit are
+#: left to the next round.
+COMPACTION_KEYS_BYTES_MAX = 64 << 20
+#: Memory of a key in that table besides its bytes: a bytes object, an integer, their slots in a
+#: dict.
+COMPACTION_KEY_OVERHEAD_BYTES = 150
+#: Seconds after which compaction yields to the loop. A slice may exceed it by one record.
+COMPACTION_SLICE_S = 0.0015
+#: Seconds that the loop is left to other work between two slices of a compaction.
+COMPACTION_PAUSE_S = 0.002
+#: Output of compaction gathered before it is written to the file.
+COMPACTION_WRITE_BYTES = 256 << 10
 
 # ---- background disk work
 
-#: Jobs submitted and not yet done. A log has one checkpoint in flight; more than this is refused.
+#: Jobs submitted and not yet done. A log has one checkpoint in flight; more jobs than this are
+#: refused.
 BACKGROUND_JOBS_MAX = 256
-#: Bytes of file contents in one job. The largest is the sparse index of one segment. More is
+#: Bytes of file contents in one job; the largest is the sparse index of one segment. More:
 #: refused.
 BACKGROUND_JOB_BYTES_MAX = 64 << 20
-#: The same over all jobs that wait. More is refused.
+#: Bytes of file contents over all waiting jobs. More: refused.
 BACKGROUND_QUEUED_BYTES_MAX = 128 << 20
-#: A reply of the flusher process: an error number and a path. Longer: the process is taken for
+#: A reply of the flusher process: an error number and a path. Longer: the process counts as
 #: broken.
 FLUSHER_REPLY_BYTES_MAX = 64 << 10
-#: Names in one job of the flusher: 100,000 paths of 160 bytes. More is refused.
+#: Bytes of paths in one job of the flusher: 100,000 paths of 160 bytes. More: refused.
 FLUSHER_NAMES_BYTES_MAX = 16 << 20
 
 # ---- disks in memory, and simulation
 
-#: One path component on Linux file systems. Longer: ENAMETOOLONG, as there.
+#: One path component, as on Linux file systems. Longer: ENAMETOOLONG.
 FILE_NAME_BYTES_MAX = 255
-#: A disk in memory, unless told otherwise. Past it a write is refused with ENOSPC, as on a full
+#: Size of a disk in memory unless it is given one. Past it a write fails with ENOSPC, as on a full
 #: disk.
 MEMORY_DISK_BYTES_MAX = 1 << 30
-#: What a disk writes whole or not at all.
+#: Bytes that a simulated disk writes as a whole or not at all.
 SIM_SECTOR_BYTES = 512
-#: One file of the simulated disk: a position computed wrongly shall not fill memory. Past it:
+#: Size of one file of the simulated disk, so that a wrong position cannot fill memory. Past it:
 #: EFBIG.
 SIM_FILE_BYTES_MAX = 1 << 30
-#: Operations kept for the report of a failure. Oldest go first.
+#: Disk operations kept for the report of a failure. The oldest go first.
 SIM_TRACE_OPERATIONS_MAX = 200
-#: Callbacks of one run of the simulated scheduler; a run that needs more is taken for an endless
-#: one.
+#: Callbacks of one run of the simulated scheduler. More: an error, since the run is probably
+#: endless.
 SIM_STEPS_MAX = 1_000_000
-#: What a simulated connection hands to its protocol at once.
+#: Bytes that a simulated connection delivers to its protocol at once.
 SIM_RECEIVE_BYTES_MAX = 256 << 10
 
-# ---- between nodes
+# ---- producers
 
-#: A frame between nodes: the largest batch, and what else a replica is sent with it.
+#: Batches remembered per producer to recognise a duplicate; Kafka clients have at most five in
+#: flight.
+PRODUCER_BATCHES_KEPT = 5
+#: Producers remembered per partition. The longest idle is forgotten first.
+PRODUCERS_PER_PARTITION_MAX = 10_000
+#: Share of a full producer table that is forgotten at once (one in this many), so that a flood
+#: costs little per producer.
+PRODUCERS_FORGOTTEN_SHARE = 16
+#: Producer changes above the high watermark kept per partition for an exact rollback. Past it the
+#: oldest go, and a truncation that needs them rebuilds the state from the log.
+PRODUCER_UNDO_MAX = 4096
+#: Producer ids that a node takes from the cluster at once. Those it has not given out are lost at
+#: a restart.
+PRODUCER_ID_BLOCK = 1000
+#: Requests waiting for a block of producer ids. More: refused, the client retries.
+PRODUCER_ID_WAITERS_MAX = 10_000
+#: Highest producer epoch given to a client. One more is used inside the broker, to fence it.
+PRODUCER_EPOCH_MAX = 32_766
+
+# ---- transactions
+
+#: Aborted transactions indexed per partition, 32 bytes each. At the bound no transaction may begin
+#: there until retention has moved the log start.
+ABORTED_PER_PARTITION_MAX = 1 << 20
+#: Transactional ids of one coordinator. At the bound an unknown id is refused.
+TRANSACTIONAL_IDS_MAX = 100_000
+#: A transactional id, which is the key of a record and stays in memory. Longer: refused.
+TRANSACTIONAL_ID_BYTES_MAX = 1024
+#: Partitions and groups in one transaction. More: refused, and the client must abort.
+TRANSACTION_MEMBERS_MAX = 10_000
+#: State record of one transaction; it must fit a batch of default size. Larger: the partition or
+#: group is refused, and the client must abort.
+TRANSACTION_RECORD_BYTES_MAX = 1_000_000
+#: Implicit enrolments waiting for the current operation of one transactional id. More: refused,
+#: the client retries.
+TRANSACTION_ENROLMENTS_WAITING_MAX = 64
+#: Writes waiting for the coordinator of their transaction on another node. More: refused.
+TRANSACTION_GUARDS_MAX = 100_000
+#: Seconds between attempts to complete transactions whose markers could not be written.
+TRANSACTION_RETRY_INTERVAL_S = 1.0
+#: Seconds between scans for unused transactional ids.
+TRANSACTION_EXPIRY_INTERVAL_S = 3600.0
+#: Unused transactional ids that one scan removes. The next scan removes further ones.
+TRANSACTION_EXPIRIES_PER_SCAN = 1000
+
+# ---- connections between nodes
+
+#: A frame between nodes: the largest batch with its surroundings. Larger: the connection is
+#: closed.
 PEER_FRAME_BYTES_MAX = 128 << 20
-#: A batch, whatever topics allow. Larger: refused, since no replica could be sent it.
+#: A batch, whatever topics allow. Larger: refused, since it could not be sent to replicas.
 BATCH_BYTES_MAX = PEER_FRAME_BYTES_MAX - (16 << 20)
-#: Unanswered requests of one node to another; more fail at once.
+#: Unanswered requests of one node to another. Further ones fail at once.
 PEER_REQUESTS_MAX = 1024
-#: Bytes that another node has not taken; past it messages are dropped and requests fail.
+#: Bytes that another node has not received yet. Past it messages are dropped and requests fail.
 PEER_UNSENT_BYTES_MAX = 16 << 20
-#: How long the address of a host name counts, and how long it counts that there is none, before
-#: the name is looked up again; and names that are remembered. The longest unused is forgotten.
-HOST_NAME_LIFETIME_S = 60.0
-HOST_NAME_FAILED_S = 5.0
-HOST_NAMES_MAX = 64
-#: Pause before a lost connection to another node is dialled again; it doubles up to the second.
+#: First pause before a lost connection to another node is opened again; each failure doubles it.
 PEER_RETRY_MIN_S = 0.05
+#: Longest pause before a lost connection to another node is opened again.
 PEER_RETRY_MAX_S = 1.0
-#: How long what was sent to another node may stay unacknowledged by its system. Then its machine is
-#: taken for gone or moved, and dialled again; without that, the system would wait for 15 minutes.
+#: Seconds that bytes sent to another node may stay unacknowledged by its TCP. Then its machine
+#: counts as gone or moved, and the connection is opened anew; without this bound the system would
+#: wait for 15 minutes.
 PEER_UNACKNOWLEDGED_S = 5.0
-
-#: Connections of nodes that have not said who they are. One more: the oldest of them is closed.
+#: Connections between nodes that have not introduced themselves yet. One more closes the oldest of
+#: them.
 PEER_STRANGERS_MAX = 64
-#: Seconds that such a connection has to say it. Longer: closed.
+#: Seconds that a connecting node has to introduce itself. Longer: closed.
 PEER_HELLO_TIMEOUT_S = 10.0
-#: What may be announced as the words that say it. More: closed.
+#: Size of the first frame of a connecting node. Larger: closed.
 PEER_HELLO_BYTES_MAX = 64 << 10
-#: Connections of nodes that have said who they are. One more is refused.
+#: Connections of nodes that have introduced themselves. One more is refused.
 PEER_CONNECTIONS_MAX = 1024
+#: Seconds for which the address of a host name is cached.
+HOST_NAME_LIFETIME_S = 60.0
+#: Seconds for which a failed look-up of a host name is cached.
+HOST_NAME_FAILED_S = 5.0
+#: Host names whose addresses are cached. The least recently used is forgotten.
+HOST_NAMES_MAX = 64
+#: Seconds, from its arrival on, that a client's operation waits for a leader of its partition that
+#: accepts it; longer than a silent node keeps its leadership. Then: not leader.
+RELAY_PATIENCE_S = 3.0
+#: Seconds between attempts to pass such an operation to a leader.
+RELAY_RETRY_S = 0.05
 
-# ---- the broker
+# ---- metadata and its quorum
 
-#: Descriptors that a node asks the system for: files of the log, and connections.
-OPEN_FILES_MAX = 1 << 20
-#: Descriptors that the log keeps for itself. It opens files with them when clients have all others.
-SPARE_FILES = 32
-#: Descriptors that connections of clients leave to everything else, that those of HTTP leave, and
-#: that those of other nodes leave. A connection that would take one of them is closed at once, or
-#: takes the place of a quiet one of HTTP or of a stranger among the nodes, if it is one of those.
-#: Clients leave an eighth of all if that is more.
-DESCRIPTORS_LEFT_BY_CLIENTS = 64
-DESCRIPTORS_LEFT_BY_HTTP = 32
-DESCRIPTORS_LEFT_BY_NODES = 16
 #: Metadata changes waiting to become durable. More: refused, the client retries.
 METADATA_PROPOSALS_MAX = 10_000
-#: How long a metadata change waits for somebody who takes it. Then: refused, the client retries.
+#: Seconds that a metadata change waits for a leader that accepts it. Then: refused, the client
+#: retries.
 METADATA_CHANGE_TIMEOUT_S = 10.0
-#: How long a node looks for its cluster before it says that it has found none.
+#: Seconds that a node searches for its cluster before it logs that it has not found one.
 JOIN_PATIENCE_S = 5.0
-#: How long what an operator asks for waits for a node that leads the metadata, and until it is
-#: tried again. Then: told that nobody answered.
+#: Seconds that an operator's request waits for a leader of the metadata. Then: an error.
 CONTROLLER_PATIENCE_S = 3.0
+#: Seconds between attempts to reach the leader of the metadata for such a request.
 CONTROLLER_RETRY_S = 0.05
-#: One message between voters of the metadata quorum. Longer: taken for rubbish and dropped.
-RAFT_MESSAGE_BYTES_MAX = 8 << 20
-#: Batches in one message; a batch that is larger goes alone.
-RAFT_APPEND_BYTES_MAX = 1 << 20
-#: The events of one proposal. More: refused.
-RAFT_PROPOSAL_BYTES_MAX = 4 << 20
-#: Piece of a snapshot in one message.
-RAFT_SNAPSHOT_PIECE_BYTES = 256 << 10
-#: A snapshot of the metadata, gathered in memory while it is received. Larger: not made, not taken.
-RAFT_SNAPSHOT_BYTES_MAX = 256 << 20
-#: Reads that wait for the other voters to say who leads. More: refused, to be retried.
-RAFT_READS_MAX = 10_000
-#: Requests that wait for the controller, over all nodes. More: unanswered, the node asks again.
+#: Requests waiting for the controller, over all nodes. Further ones get no answer; the node
+#: repeats them.
 CONTROL_REQUESTS_MAX = 10_000
-#: Partitions that the controller gives back to their preferred leaders at once.
-BALANCED_AT_ONCE_MAX = 100
-#: Moves and elections of one partition each that the controller decides together: one round of the
-#: quorum for so many. More: in the next round. Nodes open replicas in the turn of the loop that
-#: applies a round: with more of them it would be too long for heartbeats.
+#: Moves and elections of one partition each that the controller decides in one round of the
+#: quorum. More: in the next round. Nodes open replicas in the loop turn that applies a round; with
+#: more of them it would delay heartbeats.
 CONTROL_DECISIONS_MAX = 25
-#: The events of one proposal to etcd, whose own limit for a request is 1.5 MiB. More: refused.
+#: Partitions that the controller returns to their preferred leaders at once.
+BALANCED_AT_ONCE_MAX = 100
+#: One message between voters of the metadata quorum. Longer: dropped as malformed.
+RAFT_MESSAGE_BYTES_MAX = 8 << 20
+#: Batches in one Raft message. A batch that is larger is sent alone.
+RAFT_APPEND_BYTES_MAX = 1 << 20
+#: Events of one proposal. More: refused.
+RAFT_PROPOSAL_BYTES_MAX = 4 << 20
+#: Piece of a metadata snapshot in one Raft message.
+RAFT_SNAPSHOT_PIECE_BYTES = 256 << 10
+#: A snapshot of the metadata, gathered in memory while it is received. Larger: neither written nor
+#: accepted.
+RAFT_SNAPSHOT_BYTES_MAX = 256 << 20
+#: Reads waiting for a majority of voters to confirm the leader. More: refused, to be retried.
+RAFT_READS_MAX = 10_000
+#: Events of one proposal to etcd, whose own limit for a request is 1.5 MiB. More: refused.
 ETCD_PROPOSAL_BYTES_MAX = 1 << 20
 #: Proposals in one transaction of etcd, whose own limit is 128 operations. More wait for the next.
 ETCD_TRANSACTION_ENTRIES_MAX = 100
-#: Entries read from etcd at once, so that an answer of the largest ones stays within its bound.
+#: Entries read from etcd at once, so that a page of the largest ones stays within
+#: `ETCD_ANSWER_BYTES_MAX`.
 ETCD_PAGE_ENTRIES = 32
-#: Piece of a snapshot in etcd.
+#: Piece of a metadata snapshot in etcd.
 ETCD_PIECE_BYTES = 512 << 10
-#: An answer of etcd, or one line of a watch. Larger: the connection is closed, what was missed is
-#: read in pages.
+#: A response of etcd, or one line of a watch. Larger: the connection is closed, and the missed
+#: entries are read in pages.
 ETCD_ANSWER_BYTES_MAX = 64 << 20
-#: How long a node that stops waits for etcd to take its lease back. Longer: the lease runs out.
+#: Seconds that a stopping node waits for etcd to revoke its lease. Longer: the lease expires by
+#: itself.
 ETCD_CLOSE_GRACE_S = 1.0
-#: Connections to etcd at a time, beside the watch. More requests wait for one.
+#: Connections to etcd at a time, besides the watch. Further requests wait for one.
 ETCD_CONNECTIONS_MAX = 8
-#: Producer ids a node takes from the cluster at once; what it does not use is lost at a restart.
-PRODUCER_ID_BLOCK = 1000
-#: Produce requests per partition whose records are not yet stable. More: refused, to be retried.
-ACKS_WAITING_MAX = 100_000
-#: How long a producer waits for its records to be committed. Then: told that nobody knows.
-ACKS_PATIENCE_S = 30.0
-#: Refusals of a partition that wait until it is known that this node leads it. More: asked anew.
-DOUBTS_MAX = 1000
-#: Parked fetches per partition. More: answered at once with what there is.
-FETCHES_PARKED_MAX = 20_000
 
-#: What all requests of a node that name many things do in one loop turn, in items of a few
-#: microseconds, and what one of them does before the next has its turn. The rest waits.
+# ---- descriptors and the event loop
+
+#: Descriptors that a node requests from the system, for files of the log and connections.
+OPEN_FILES_MAX = 1 << 20
+#: Descriptors that the log reserves, to open files when clients use all others.
+SPARE_FILES = 32
+#: Descriptors that client connections leave free; an eighth of all if that is more. A connection
+#: that would take one of them is closed at once.
+DESCRIPTORS_LEFT_BY_CLIENTS = 64
+#: Descriptors that HTTP connections leave free. A connection that would take one of them replaces
+#: an idle HTTP connection; without one, it is closed at once.
+DESCRIPTORS_LEFT_BY_HTTP = 32
+#: Descriptors that connections of other nodes leave free. A connection that would take one of them
+#: replaces one that has not introduced itself; without one, it is closed at once.
+DESCRIPTORS_LEFT_BY_NODES = 16
+#: Items of a few microseconds that all requests of a node that name many things process in one
+#: loop turn. The rest waits for the next turn.
 WORK_ITEMS_PER_TURN = 1000
+#: Items that one such request processes before the next request has its turn.
 WORK_ITEMS_PER_QUANTUM = 250
 
-# ---- configuration, HTTP and command line
+# ---- produce and fetch
 
-#: A configuration file is a page or two; more is a wrong path. Larger: refused before it is read.
-CONFIG_FILE_BYTES_MAX = 1 << 20
-#: Less than this could not hold one ordinary produce request and its reply. Smaller: refused.
-MEMORY_BUDGET_BYTES_MIN = 1 << 20
-#: Partitions of one topic; each costs memory on every node. More: refused.
-TOPIC_PARTITIONS_MAX = 10_000
-#: The wire has 16 bits for it. More: refused.
-REPLICATION_FACTOR_MAX = (1 << 15) - 1
-#: Typed topic configurations kept; topics with equal overrides share one. Past it the longest
-#: unused is dropped and built again when asked for.
-TOPIC_CONFIGS_CACHED = 4096
-#: Body of a request to the HTTP API. Larger: answered 413 before it is read.
-HTTP_BODY_BYTES_MAX = 1 << 20
-#: Request line and headers of a request to the HTTP API. Larger: answered 400 and closed.
-HTTP_HEADER_BYTES_MAX = 64 << 10
-#: Connections to the HTTP API at a time; people and scrapers need few. One more takes the place of
-#: one that the node does no work for; when there is none, it is closed at once.
-HTTP_CONNECTIONS_MAX = 256
-#: Operations of the HTTP API that are worked on at a time, each with its body in memory, far below
-#: the connections so that health probes always find room. One more takes the place of one whose
-#: body is still to come; when there is none, it is answered 503.
-HTTP_OPERATIONS_MAX = 32
-#: Time to send a whole request head, and again a whole body. Longer: closed, or answered 408.
-HTTP_REQUEST_SECONDS = 10
-#: Requests to the HTTP API that begin in one turn of the loop, each of which may take some
-#: milliseconds. More begin in the turns after it.
-HTTP_REQUESTS_PER_TURN = 1
-#: Time to take an answer. Longer: closed.
-HTTP_DELIVERY_SECONDS = 30
-#: Answers that clients do not take, over all connections to the HTTP API; one answer may have more
-#: than a megabyte. Past it, the connections that are blocked for longest are closed.
-HTTP_UNSENT_BYTES_MAX = 64 << 20
-#: Idle time between two requests of a connection. Longer: closed.
-HTTP_KEEP_ALIVE_SECONDS = 30
-#: Moves and elections that one request to the HTTP API begins, how many of them are under way at a
-#: time, and for how long further ones are begun. The rest is counted in the answer: the client
-#: repeats the request for it.
-HTTP_CHANGES_MAX = 5000
-HTTP_CHANGES_AT_ONCE_MAX = 100
-HTTP_CHANGES_SECONDS = 5.0
-#: Items in one page of an HTTP listing; asking for more is refused.
-HTTP_PAGE_ITEMS_MAX = 1000
-#: Series of one metric, so that a scrape stays small whatever clients call themselves. The rest
-#: are left out and counted.
-METRIC_SERIES_MAX = 1000
-#: Answer that the command line reads from a server. Larger: refused.
-CLI_RESPONSE_BYTES_MAX = 32 << 20
-#: Pages of a listing that the command line follows, so that a server cannot keep it busy for ever.
-CLI_PAGES_MAX = 10_000
-#: Time the command line waits for a server.
-CLI_TIMEOUT_SECONDS = 30
-#: Lines that peers can cause at will, of one kind in one interval. More are counted, and logged as
-#: one line at its end.
-LIMITED_LOG_LINES_MAX = 10
-LIMITED_LOG_INTERVAL_S = 10.0
-#: Longest line of a log about the node itself; the rest is cut.
-LOG_LINE_CHARS_MAX = 16 << 10
-
-# ---- frames of all protocols
-
-#: One receive buffer shared by all connections; a frame that does not fit gets a buffer of its own.
-SCRATCH_BYTES = 64 << 10
-#: Memory taken for a frame before its bytes have arrived: as much again as has come, and three
-#: times as much for a large one, within these bounds. An announced size alone makes the broker
-#: take nothing, and a large frame is not copied over and over while it grows.
-FRAME_GROWTH_BYTES_MIN = 4 << 10
-FRAME_GROWTH_BYTES_MAX = 1 << 20
-#: What has come of a frame from which on it counts as large: nearly a whole receive buffer.
-LARGE_FRAME_BYTES_MIN = 60 << 10
-
-# ---- the Kafka wire
-
-#: Array elements in one reply that our client reads, over all its arrays: an element of two bytes
-#: becomes an object of a hundred. More: the message is malformed. A metadata reply of 250,000
-#: partitions fits. Requests have bounds of their own, in `protocols/kafka/bounds.py`.
-KAFKA_ITEMS_MAX = 1 << 21
-#: Array elements of a request, and bytes of its frame, unless that table says otherwise. More: it
-#: is refused, or its connection closed where the protocol has no place for an error.
-KAFKA_REQUEST_ITEMS_MAX = 2_000
-KAFKA_REQUEST_BYTES_MAX = 1 << 20
-#: Tagged fields in the header of a request, of which none is known. More: closed.
-KAFKA_HEADER_TAGS_MAX = 100
-#: A client's name for itself: it is in memory with every member of a group. Longer: closed.
-CLIENT_ID_BYTES_MAX = 1024
-#: Records up to this size are copied into the frame's first buffer, larger ones stay as they are.
-KAFKA_RECORDS_INLINE_BYTES_MAX = 4 << 10
-#: Requests a client connection may have unanswered. More: `LocalProtocolError`.
-KAFKA_IN_FLIGHT_MAX = 1000
-
-# ---- the network
-
-#: Bytes handed to a connection that its peer has not taken. Past it, its requests wait.
-SEND_BUFFER_BYTES_MAX = 1 << 20
-#: Bytes that one connection may bring in one loop turn. Past it, the others come first. It bounds
-#: how much one group commit has to write, and with it how long a small durable write waits.
-READ_PER_TURN_BYTES_MAX = 512 << 10
-#: Bytes read at once from a connection that has to wait for memory before it is not read any more.
-SHORT_READ_BYTES_MAX = 4 << 10
-#: Seconds that requests have to be answered whose client sends no more; those still unanswered are
-#: dropped then.
-ENDED_GRACE_S = 5.0
-#: Seconds in which a peer has to take some of what it is sent before its connection is closed.
-#: Longer: closed with the rest; otherwise it would keep its place for as long as it likes.
-CLOSE_DELIVERY_S = 30.0
-#: Requests of one connection that are worked on at the same time. Past it, it is not read.
-READ_AHEAD_REQUESTS_MAX = 512
-#: Kafka requests of one connection that are begun in one loop turn, produce requests like earlier
-#: ones aside. The rest waits for the next turn: a read may bring thousands of small ones.
-KAFKA_REQUESTS_PER_TURN_MAX = 32
-#: The same for protocols whose replies come in any order: a consumer has a pull waiting for each of
-#: its queues.
-UNANSWERED_REQUESTS_MAX = 4096
-#: Routes of the produce express kept per connection. At the bound all are learnt anew.
-KAFKA_PRODUCE_ROUTES_MAX = 1024
-#: Connections the system holds for a listener until they are accepted.
-LISTEN_BACKLOG = 1024
-#: Seconds between looks for connections that have been idle too long.
-IDLE_SWEEP_INTERVAL_S = 15.0
-#: Seconds between looks for peers that hold memory which others wait for.
-STALL_LOOK_INTERVAL_S = 2.0
-#: Bytes that such a peer has to send or take from one look to the next. Less: it may be cut off.
-STALL_MOVED_BYTES_MIN = 64 << 10
-#: Seconds that HTTP requests in progress get at a clean stop.
-HTTP_CLOSE_GRACE_S = 2.0
-
-# ---- the minibroker wire
-
-#: Subscriptions of one connection. One more is refused.
-MINIBROKER_SUBSCRIPTIONS_MAX = 10_000
-#: Bytes pushed to a connection that its peer has not taken: a reply may have to wait for them. Past
-#: it nothing is pushed.
-PUSHED_UNSENT_BYTES_MAX = 64 << 10
-#: Bytes and records pushed to one connection in a loop turn; the rest comes with the next.
-PUSH_PORTION_BYTES_MAX = 64 << 10
-PUSH_PORTION_RECORDS_MAX = 256
-#: Records pushed to a group member ahead of what it has committed; the original client deadlocks
-#: when it waits for a reply behind more than 256. Past it, the others wait for a commit.
-PUSH_WINDOW_RECORDS = 200
-#: A client that needs more than this is not held back any longer.
-PUSH_WINDOW_RECORDS_MAX = 10_000
-#: Seconds that a full window waits for the first commit ever, and for one more.
-PUSH_PATIENCE_S = 1.0
-PUSH_PATIENCE_COMMITTING_S = 10.0
-#: Seconds until a reader looks again when too many wait for the same partition.
+#: Produce requests per partition whose records are not yet stable. More: refused, to be retried.
+ACKS_WAITING_MAX = 100_000
+#: Seconds that a producer waits for its records to be committed. Then: an error that leaves the
+#: outcome unknown.
+ACKS_PATIENCE_S = 30.0
+#: Refusals of a partition that wait until its node has confirmed that it is the leader. Past it
+#: the oldest is forgotten, and checked anew when the client retries.
+DOUBTS_MAX = 1000
+#: Parked fetches per partition. Further ones are answered at once with the data at hand.
+FETCHES_PARKED_MAX = 20_000
+#: Partitions in one fetch session, some 500 bytes each. More: the client continues without a
+#: session.
+FETCH_SESSION_PARTITIONS_MAX = 10_000
+#: Partitions in all fetch sessions of a node. More: the client continues without a session.
+FETCH_SESSIONS_PARTITIONS_MAX = 100_000
+#: Seconds without use after which a fetch session may be dropped for another. Kafka's value.
+FETCH_SESSION_IDLE_S = 120.0
+#: Seconds until a reader retries when too many are parked on the same partition.
 TAIL_PARKING_PAUSE_S = 0.1
-#: Keys and values of records that an import appends at once, and offsets that they may span.
-IMPORT_BATCH_BYTES = 512 << 10
-IMPORT_BATCH_OFFSETS_MAX = 100_000
-#: Records that a client keeps for a subscription while it waits for a reply that may be behind
-#: them. Past it, it reads no more, and the reply may come too late.
-MINIBROKER_CLIENT_RECORDS_MAX = 100_000
-#: Seconds between looks whether the groups have been read back after a start.
-GROUPS_LOADING_PAUSE_S = 0.02
 
-# ---- the RocketMQ wire
+# ---- internal topics
 
-#: Brackets within brackets in a JSON body; the real ones have six. More: malformed.
-ROCKETMQ_JSON_DEPTH_MAX = 64
-#: Routes of topics that a client keeps. The one that was asked for longest ago goes first.
-ROCKETMQ_CLIENT_ROUTES_MAX = 10_000
-#: Messages that one look-up of a client keeps in memory. More are left out.
-ROCKETMQ_CLIENT_FOUND_MESSAGES_MAX = 10_000
-#: What a compressed body may become at a consumer; brokers take 4 MiB. More: refused.
-ROCKETMQ_CLIENT_INFLATED_BYTES_MAX = 64 << 20
-#: Late replies, with nothing else from the server between them, after which a client takes the
-#: connection for dead and closes it.
-ROCKETMQ_CLIENT_LATE_REPLIES_MAX = 3
-#: Requests of brokers that a client works on at once. More: answered that it is busy.
-ROCKETMQ_CLIENT_SERVER_REQUESTS_MAX = 256
-
-#: Characters of a filter expression. Longer: refused; every message would have to wait for it.
-FILTER_CHARACTERS_MAX = 8192
-#: Parentheses, negations and signs inside each other. Deeper: refused, before the stack is used up.
-FILTER_DEPTH_MAX = 64
-#: Compiled filters that are kept; the least recently used is compiled again when it comes back.
-FILTERS_CACHED_MAX = 256
+#: Records of an internal topic that are applied per loop turn while it is loaded.
+INTERNAL_RECORDS_PER_SLICE = 500
+#: Seconds until a failed load of an internal topic is retried.
+INTERNAL_LOAD_RETRY_S = 1.0
+#: Bytes of a topic that every node follows, applied in one slice. The next slice comes a loop turn
+#: later.
+FOLLOWED_READ_BYTES_MAX = 1 << 20
+#: Attempts to learn the end of a followed topic from its leader. Then: the waiting requests are
+#: refused.
+FOLLOWED_TRIES_MAX = 50
+#: Seconds between these attempts to learn the end of a followed topic.
+FOLLOWED_RETRY_S = 0.1
+#: Bytes that a reader requests at once from the leader of a partition without a local replica.
+FAR_READ_BYTES_MAX = 262_144
+#: Milliseconds that the leader may park the request of a remote reader.
+FAR_READ_WAIT_MS = 5_000
+#: Seconds until a remote reader retries when no leader is known.
+FAR_READ_RETRY_S = 0.2
 
 # ---- groups
 
-#: A group id is the key of records that stay for days. Kafka's wire would carry 32 kB. Longer:
-#: refused.
+#: A group id, which is the key of records that stay for days; Kafka's wire would carry 32 kB.
+#: Longer: refused.
 GROUP_ID_BYTES_MAX = 1024
-#: What a member calls itself: a client's id and a UUID, or the name of a static member. Longer:
-#: refused.
+#: A member id: a client's id and a UUID. Longer: refused.
 MEMBER_ID_BYTES_MAX = 2048
+#: The name of a static member. Longer: refused.
 INSTANCE_ID_BYTES_MAX = 1024
-#: Members' metadata and assignments, offsets' metadata and ids, over all groups of a node. What
-#: would bring more is refused.
+#: Metadata and assignments of members, metadata of offsets, and ids, over all groups of a node. A
+#: request that would add more is refused.
 GROUPS_BYTES_MAX = 128 << 20
-#: What a group takes besides its id.
+#: Memory of a group besides its id.
 GROUP_OVERHEAD_BYTES = 256
-#: Seconds between two looks at what all groups hold.
+#: Seconds between two measurements of the memory of all groups.
 GROUPS_MEASURE_INTERVAL_S = 1.0
-#: Groups one node coordinates. A join or commit that would make one more is refused.
+#: Groups that one node coordinates. A join or commit that would create one more is refused.
 GROUPS_MAX = 200_000
 #: Members of one group, whatever `group.max.size` says. One more is refused.
 GROUP_MEMBERS_MAX = 100_000
 #: Members of one group that were given an id and have not used it yet. One more is refused.
 GROUP_PENDING_MEMBERS_MAX = 10_000
-#: Names and metadata one member may bring along. More: its join is refused.
+#: Names and metadata that one member may send. More: its join is refused.
 MEMBER_BYTES_MAX = 1 << 20
-#: Protocols one member may propose; clients propose one to four. More: its join is refused.
+#: Protocols that one member may propose; clients propose one to four. More: its join is refused.
 MEMBER_PROTOCOLS_MAX = 64
-#: The same for all members of a group: the leader gets them in one reply. More: join is refused.
+#: Names and metadata of all members of a group, which the leader receives in one response. More:
+#: the join is refused.
 GROUP_MEMBERS_BYTES_MAX = 64 << 20
-#: Assignments a leader may hand in, since they are stored in one record. More: its sync is refused.
+#: Assignments of one generation, which are stored in one record. More: the leader's sync is
+#: refused.
 GROUP_ASSIGNMENT_BYTES_MAX = 64 << 20
-#: Members one leave may name. More: refused.
+#: Members that one leave request may name. More: refused.
 GROUP_LEAVE_MEMBERS_MAX = 100_000
-#: A new member whose join waits longer than this is dropped: its connection may be half dead, and
-#: its client knows no member id to send heartbeats with. Kafka's value.
+#: Milliseconds that the join of a new member may wait. Longer: the member is dropped, since its
+#: connection may be half-open and its client has no member id for heartbeats yet. Kafka's value.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-#: How long members have for their sync at least, however short a rebalance time-out they ask for:
-#: the answer to the join has to reach them first. Later: dropped, as after the time-out.
+#: Milliseconds that members have at least for their sync, however short their rebalance time-out:
+#: the join response has to arrive first. Later: dropped, as after the time-out.
 GROUP_SYNC_TIMEOUT_MS_MIN = 5_000
-#: Offsets, committed and staged, kept for one group. A commit that would add more is refused.
+#: Offsets, committed and pending, of one group. A commit that would add more is refused.
 GROUP_OFFSETS_MAX = 200_000
-
-# ---- internal topics and coordination
-
-#: Records of an internal topic taken in per loop turn while it is read back.
-INTERNAL_RECORDS_PER_SLICE = 500
-#: Seconds until an internal topic that cannot be read back yet is tried again.
-INTERNAL_LOAD_RETRY_S = 1.0
-#: Seconds until a watch for a new assignment is answered although there is none.
-REMOTE_MEMBER_WATCH_S = 5.0
-#: Seconds after which a member is removed whose node has not asked about it.
-REMOTE_MEMBER_LEASE_S = 15.0
-#: Seconds until a member joins again while its group is between two coordinators.
+#: Seconds between checks whether the groups have been loaded after a start.
+GROUPS_LOADING_PAUSE_S = 0.02
+#: Seconds until a member rejoins while its group moves between two coordinators.
 MEMBER_JOIN_RETRY_S = 0.1
-#: Bytes that a reader asks the leader of a partition for that its node has no copy of.
-FAR_READ_BYTES_MAX = 262_144
-#: How long such a reader waits there for records, and until it asks again when nobody leads.
-FAR_READ_WAIT_MS = 5_000
-FAR_READ_RETRY_S = 0.2
-#: How long an mlog client's question who leads waits for a leader that answers, which is longer
-#: than a silent node keeps its lead, and until it is looked for again. Then: code 4 or 11, upon
-#: which clients ask again.
-MLOG_LEADER_WAIT_S = 3.0
-MLOG_LEADER_RETRY_S = 0.05
-#: How long, from its arrival on, a client's operation waits for a leader of its partition that
-#: takes it (longer than a silent node keeps its lead), and how long until it is tried again. Then:
-#: not leader.
-RELAY_PATIENCE_S = 3.0
-RELAY_RETRY_S = 0.05
-#: Writes that wait for the coordinator of their transaction on another node. More: refused.
-TRANSACTION_GUARDS_MAX = 100_000
-#: Seconds between tries to finish transactions whose markers could not be written.
-TRANSACTION_RETRY_INTERVAL_S = 1.0
-#: Seconds between looks for transactional ids that nobody uses any more.
-TRANSACTION_EXPIRY_INTERVAL_S = 3600.0
-#: Keys and values gathered into one batch; past it the batch is appended and the next one begins.
-GATHERED_BATCH_BYTES_MAX = 900_000
-
-#: What one slice of a followed topic takes in at most; the next one comes a loop turn later.
-FOLLOWED_READ_BYTES_MAX = 1 << 20
-#: Times that the leader of a followed topic is asked where it ends. Then: whoever waits is refused.
-FOLLOWED_TRIES_MAX = 50
-FOLLOWED_RETRY_S = 0.1
-
-# ---- staged writes
-
-#: Partitions of the topic in which records are staged; attempts take turns over them.
-STAGING_PARTITIONS = 8
-#: A segment of that topic. What was published leaves the disk by whole segments.
-STAGING_SEGMENT_BYTES = 16 << 20
-#: Age at which staged records that nobody asked for are dropped: longer than a batch may take from
-#: its first record to its end. A publication that comes later is refused.
-STAGING_AGE_MAX_S = 86_400.0
-#: Steps in which that age is measured.
-STAGING_AGE_MARKS = 48
-#: An attempt that has been silent for so long is forgotten as a producer at the next such step. A
-#: batch that it repeats after that is staged twice, and named once.
-STAGING_PRODUCER_IDLE_MS_MAX = 600_000
-#: Published pieces per staging partition that wait for older ones. More: all wait for their age.
-STAGING_RELEASED_MAX = 100_000
-#: Seconds between looks for staged records that may go.
-STAGING_SWEEP_INTERVAL_S = 1.0
-#: Seconds for which another node's word that it needs staged records holds; every sweep repeats it.
-STAGING_HOLD_LEASE_S = 600.0
-#: Staged bytes that are checked, or copied and made durable, at a time; then others have their
-#: turn. As much as one connection may bring in one.
-PUBLISH_SLICE_BYTES = 1 << 20
-#: A writer's id and that of its query: keys of records, kept in memory. Longer: refused.
-WRITER_ID_BYTES_MAX = 1024
-#: Writers that are remembered. One more is refused.
-WRITERS_MAX = 100_000
-#: Pieces of one publication; the decision about them is one record of some 25 bytes each. More:
-#: refused, and the batch has to be split.
-PUBLICATION_PIECES_MAX = 100_000
-#: Publications that wait for the one under way of the same writer. More: told to come back.
-PUBLICATIONS_WAITING_MAX = 64
-#: Seconds between tries to finish publications that were decided and could not be completed.
-PUBLICATION_RETRY_INTERVAL_S = 1.0
-#: Seconds between looks for writers that can be forgotten, and how many one look takes.
-WRITER_EXPIRY_INTERVAL_S = 600.0
-WRITER_EXPIRIES_PER_SCAN = 1000
-#: A writer of a single batch is forgotten after this: its client has long stopped repeating.
-SINGLE_WRITER_IDLE_MS_MAX = 3_600_000
-#: Any other after 90 days without a batch. A query that comes back later with its last batch would
-#: write it twice.
-WRITER_IDLE_MS_MAX = 90 * 86_400_000
-
-# ---- delayed records
-
-#: Partitions of the topic in which records wait for their time; all records for one partition wait
-#: in one of them.
-DELAYED_PARTITIONS = 8
-#: Records that a node keeps aside; each takes some 200 bytes of memory. One more is refused.
-DELAYED_RECORDS_MAX = 1_000_000
-#: Names and values of the labels of a record, together. More: refused.
-DELAYED_LABELS_BYTES_MAX = 4096
-#: Records that are delivered to a partition as one batch; it is cut at `GATHERED_BATCH_BYTES_MAX`,
-#: too. The rest follows in the next one.
-DELAYED_BATCH_RECORDS_MAX = 1000
-#: Batches that are on their way to partitions of one node; they are in memory meanwhile. More wait.
-DELAYED_DELIVERIES_MAX = 32
-#: Records that have come due, are asked about or are dropped in one loop turn.
-DELAYED_RECORDS_PER_SLICE = 500
-#: Seconds until a delivery that failed is tried again.
-DELAYED_RETRY_S = 1.0
-#: Longest time that is waited for the next record at once: the wall clock may be set forwards.
-DELAYED_LOOK_S_MAX = 60.0
-#: Decisions that are remembered, so that who repeats one hears the same. The oldest go first.
-DELAYED_DECISIONS_KEPT = 10_000
-
-# ---- compaction and maintenance
-
-#: Seconds that everybody else has between two slices of a compaction.
-COMPACTION_PAUSE_S = 0.002
-#: Partitions that one slice of a maintenance round looks at.
-MAINTENANCE_PARTITIONS_PER_SLICE = 20
-
-# ---- stopping
-
-#: How long a node that stops waits for others to lead what it leads. Then it stops all the same.
-HAND_OVER_TIMEOUT_S = 3.0
-#: Seconds that peers get at a clean stop to take their last replies. Then the connection is cut.
-CONNECTION_CLOSE_GRACE_S = 2.0
-
-#: First bytes of a connection to `any` from which its protocol is told. More that tell nothing:
-#: closed. No protocol needs more than a command behind the longest topic.
-DETECTION_BYTES_MAX = 512
-
-# ---- fetch sessions
-
-#: Partitions in one fetch session, and in all sessions of a node together; one takes about 500
-#: bytes. More: the client goes on without a session.
-FETCH_SESSION_PARTITIONS_MAX = 10_000
-FETCH_SESSIONS_PARTITIONS_MAX = 100_000
-#: Seconds of disuse after which a fetch session may be dropped for another. Kafka's value.
-FETCH_SESSION_IDLE_S = 120.0
-#: How long Metadata still lists a node that was fenced, so that Kafka clients look for a new
-#: coordinator instead of forgetting the old one at once. Later: not listed.
-KAFKA_FENCED_NODE_LISTED_S = 30.0
-
-# ---- retention and compaction
-
-#: Memory for the newest offset of each key in one round of compaction. What does not fit is left to
-#: the next round.
-COMPACTION_KEYS_BYTES_MAX = 64 << 20
-#: What a key costs besides its bytes: a bytes object, an integer, their slots in a dict.
-COMPACTION_KEY_OVERHEAD_BYTES = 150
-#: Time after which compaction lets the loop turn; a slice may exceed it by one record.
-COMPACTION_SLICE_S = 0.0015
-#: Output gathered before it is written to the file.
-COMPACTION_WRITE_BYTES = 256 << 10
-
-# ---- clients of every protocol
-
-#: Addresses given to a client. More: refused, since each may cost a time-out.
-CLIENT_ADDRESSES_MAX = 100
-
-# ---- the raw Kafka client
-
-#: A reply larger than this ends its connection: a peer must not make the client take more memory.
-KAFKA_CLIENT_REPLY_BYTES_MAX = 256 << 20
-#: Bytes a fetch asks one broker for, over all partitions, unless told otherwise. Kafka's default.
-KAFKA_CLIENT_FETCH_BYTES = 50 << 20
-#: The same for one partition; a first batch that is larger comes whole all the same.
-KAFKA_CLIENT_FETCH_PARTITION_BYTES = 1 << 20
-#: Topics whose partitions and leaders are remembered. The longest known are asked for again.
-KAFKA_CLIENT_TOPICS_MAX = 10_000
-#: Groups whose coordinator is remembered. The longest known are asked for again.
-KAFKA_CLIENT_COORDINATORS_MAX = 10_000
-#: Times a topic that the broker is to create is asked for before it counts as missing.
-KAFKA_CLIENT_AUTO_CREATE_TRIES = 10
-#: Seconds for which a broker's throttle is honoured; what it asks beyond that is not believed.
-KAFKA_CLIENT_THROTTLE_MAX_S = 30.0
-#: Encoded records that make a producer's batch full: below the usual `max.message.bytes`.
-KAFKA_CLIENT_BATCH_BYTES = 512 << 10
-#: Records in one batch of a producer, so that a batch of tiny ones cannot keep the loop for long.
-KAFKA_CLIENT_BATCH_RECORDS_MAX = 10_000
-#: Records that a producer holds, in bytes; past it, `send` waits.
-KAFKA_CLIENT_BUFFER_BYTES_MAX = 32 << 20
-#: A line that `dragoman produce` reads. Longer: refused, and what was read before is written.
-CLI_LINE_BYTES_MAX = 64 << 20
-#: Bytes that `dragoman produce` reads before it hands records over to the producer.
-CLI_READ_BYTES = 256 << 10
-#: Records that a client of the command line has under way, or is given, at once.
-CLI_RECORDS_AT_ONCE = 4096
-#: Values that the command line sends in one batch of mlog, in bytes: below the usual
-#: Bodies of messages that the command line sends to RocketMQ in one batch. More: in the next.
-CLI_ROCKETMQ_BATCH_BYTES = 512 << 10
-#: `max.message.bytes`. A larger one goes alone.
-CLI_MLOG_BATCH_BYTES = 256 << 10
-#: Partitions of a topic that are looked for over mlog, which does not say how many there are.
-CLI_MLOG_PARTITIONS_MAX = 10_000
-
-# ---- mlog
-
-#: Values in one ProduceBatch: a request must not keep the loop for long. More: refused.
-MLOG_BATCH_VALUES_MAX = 20_000
-#: Bytes of records that a FetchBatch reads, in base64 well below the 4 MiB of a message.
-MLOG_FETCH_BYTES_MAX = 512 << 10
-#: Records in one reply, whatever the client asks for.
-MLOG_FETCH_COUNT_MAX = 10_000
-#: Bytes that a Fetch of one record reads ahead, for the next one.
-MLOG_FETCH_ONE_BYTES_MAX = 64 << 10
-
-# ---- RocketMQ
-
-#: Bytes of messages in one reply to a pull, and how much is looked through for one that matches.
-ROCKETMQ_PULL_BYTES_MAX = 256 << 10
-ROCKETMQ_SCAN_BYTES_MAX = 1 << 20
-#: Messages in one reply, whatever the client asks for.
-ROCKETMQ_PULL_COUNT_MAX = 1024
-#: A queue with this many records and none deleted is young: groups that are new to it may begin at
-#: its first. The original says so of queues whose first message is still in memory.
-ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX = 100_000
-#: Seconds that a pull is held at most: clients give up after 30.
-ROCKETMQ_HOLD_S_MAX = 25.0
-#: Seconds that a pull waits for a copy which is behind its leader.
-ROCKETMQ_COPY_WAIT_S = 2.0
-#: Positions that a connection keeps open between its pulls. The longest unused is closed.
-ROCKETMQ_READERS_MAX = 256
-#: Requests to one client that it has not answered. More: refused.
-ROCKETMQ_ASKED_MAX = 64
-#: Seconds that a client has to answer.
-ROCKETMQ_ANSWER_TIMEOUT_S = 10.0
-#: Seconds without a heartbeat after which a client is taken for gone, and between looks for such.
-ROCKETMQ_CLIENT_TIMEOUT_S = 120.0
-ROCKETMQ_CLIENT_LOOK_INTERVAL_S = 10.0
-#: Groups that one heartbeat may name, as consumer or producer. More: refused.
-ROCKETMQ_HEARTBEAT_GROUPS_MAX = 1000
-#: The body of a request that carries no messages: JSON, of which a byte costs 20 ns to read.
-#: Larger: refused before it is read.
-ROCKETMQ_PLAIN_BODY_BYTES_MAX = 1 << 20
-#: Messages in one batch of a producer: a request must not keep the loop for long. More: refused.
-ROCKETMQ_BATCH_MESSAGES_MAX = 20_000
-#: Subscriptions in one heartbeat. More: refused.
-ROCKETMQ_HEARTBEAT_SUBSCRIPTIONS_MAX = 10_000
-#: Seconds that a node's members of a group are listed for without word from it, and how long it
-#: waits for a list that has changed.
-ROCKETMQ_LISTING_LEASE_S = 15.0
-ROCKETMQ_LISTING_WAIT_S = 5.0
-#: Seconds between tries to tell a coordinator of members.
-ROCKETMQ_LISTING_RETRY_S = 0.2
-#: Seconds that a queue stays locked for orderly consumption; clients ask again every 20.
-ROCKETMQ_LOCK_S = 60.0
-#: Queues that one request may lock. More: refused.
-ROCKETMQ_LOCKS_PER_REQUEST_MAX = 10_000
-#: What a compressed body may expand to.
-ROCKETMQ_INFLATED_BYTES_MAX = 32 << 20
-#: Entries of RocketMQ's own configuration: keys of the name server, groups, what groups may not
-#: read. All nodes have them in memory. More: refused.
-ROCKETMQ_STATE_ENTRIES_MAX = 100_000
-#: Of one such entry, its name included. Larger: refused.
-ROCKETMQ_STATE_VALUE_BYTES_MAX = 64 << 10
-#: Offsets of groups that one node tells another at once. More: the question is refused.
-ROCKETMQ_TOLD_OFFSETS_MAX = 200_000
-#: What a look-up reads of a partition at once; then others get their turn.
-ROCKETMQ_LOOK_UP_BYTES_MAX = 256 << 10
-#: Look-ups by key under way on a node. More: refused.
-ROCKETMQ_LOOK_UPS_MAX = 16
-#: How long a look-up by key goes on; then what was found is the answer. Clients wait for 15.
-ROCKETMQ_LOOK_UP_S_MAX = 10.0
-#: Groups and topics whose rates of consumption are kept. More: the longest unused are forgotten.
-ROCKETMQ_GROUP_RATES_MAX = 1000
-#: Messages in the answer to a look-up, and their bytes. More: left out.
-ROCKETMQ_FOUND_COUNT_MAX = 256
-ROCKETMQ_FOUND_BYTES_MAX = 8 << 20
-
-# ---- administration
-
-#: Changes of one topic's or node's configuration, or appends to one event stream, that wait for the
-#: one under way. More: refused.
-CONFIG_CHANGES_WAITING_MAX = 1000
-#: Overrides that one resource may be given in one request; there are fewer keys. More: refused.
-CONFIG_KEYS_PER_REQUEST_MAX = 1000
-#: Keys without effect that are kept for one node, or for all nodes, because Kafka's clients set
-#: them; Kafka has some two hundred of its own. More: refused.
-INERT_CONFIG_KEYS_MAX = 256
-#: Names and values of those keys together; all nodes keep them in memory. More: refused.
-INERT_CONFIG_BYTES_MAX = 64 << 10
-#: Groups with a configuration of their own; each stays in memory. One more is refused.
-GROUP_CONFIGS_MAX = 100_000
-#: Entities with quotas; each stays in memory on every node. One more is refused.
-CLIENT_QUOTA_ENTITIES_MAX = 100_000
-#: The name of a user or client in a quota. Longer: refused.
-QUOTA_NAME_BYTES_MAX = 1024
-#: Partitions described in one reply, whatever the client asks for; the rest follows by cursor.
-DESCRIBED_PARTITIONS_MAX = 2000
-#: Partitions opened per loop turn while the sizes of all of them are gathered.
-LOG_SIZES_PER_SLICE = 50
-#: A pattern for transactional ids. Longer: refused before it is compiled.
-ID_PATTERN_BYTES_MAX = 1024
+#: Seconds until a watch for a new assignment of a remote member is answered without one.
+REMOTE_MEMBER_WATCH_S = 5.0
+#: Seconds without a watch after which a remote member is removed from its group.
+REMOTE_MEMBER_LEASE_S = 15.0
 
 # ---- consumer groups (KIP-848)
 
 #: A pattern for topic names. Longer: the heartbeat is refused.
 TOPIC_PATTERN_BYTES_MAX = 10_000
-#: What one compiled pattern may take. A pattern that needs more is refused as invalid.
+#: Memory of one compiled pattern. A pattern that needs more is refused as invalid.
 PATTERN_MEMORY_BYTES_MAX = 1 << 20
-#: Patterns kept compiled, with the names they match, over all groups. Longest unused go first.
+#: Compiled patterns that are cached with the names they match, over all groups. The least recently
+#: used go first.
 TOPIC_PATTERNS_CACHED = 256
-#: Partitions that one member may be said to own in a heartbeat. More: refused.
+#: Partitions that one member may report as owned in a heartbeat. More: refused.
 MEMBER_OWNED_PARTITIONS_MAX = 1_000_000
+
+# ---- staged writes
+
+#: Partitions of the topic in which records are staged. Attempts are distributed over them in turn.
+STAGING_PARTITIONS = 8
+#: A segment of the staging topic. Published records leave the disk by whole segments.
+STAGING_SEGMENT_BYTES = 16 << 20
+#: Age in seconds at which staged records are dropped unpublished: longer than a batch may take
+#: from its first record to its end. A later publication is refused.
+STAGING_AGE_MAX_S = 86_400.0
+#: Steps in which the age of staged records is measured.
+STAGING_AGE_MARKS = 48
+#: Milliseconds without writes after which an attempt is forgotten as a producer, at the next such
+#: step. A batch that it then retries is staged twice and published once.
+STAGING_PRODUCER_IDLE_MS_MAX = 600_000
+#: Published pieces per staging partition that wait for older ones. Past it, all of them wait for
+#: their age.
+STAGING_RELEASED_MAX = 100_000
+#: Seconds between searches for staged records that can be deleted.
+STAGING_SWEEP_INTERVAL_S = 1.0
+#: Seconds for which another node's claim on staged records holds. Every sweep renews it.
+STAGING_HOLD_LEASE_S = 600.0
+#: Staged bytes that are checked, or copied and made durable, before other work has its turn; as
+#: many as one connection may receive in a turn.
+PUBLISH_SLICE_BYTES = 1 << 20
+#: A writer's id or that of its query, which are keys of records and stay in memory. Longer:
+#: refused.
+WRITER_ID_BYTES_MAX = 1024
+#: Writers that are remembered. One more is refused.
+WRITERS_MAX = 100_000
+#: Pieces of one publication; the decision about it is one record of some 25 bytes per piece. More:
+#: refused, and the batch has to be split.
+PUBLICATION_PIECES_MAX = 100_000
+#: Publications that wait for the current one of the same writer. More: refused as retryable.
+PUBLICATIONS_WAITING_MAX = 64
+#: Seconds between attempts to complete publications that were decided and not completed.
+PUBLICATION_RETRY_INTERVAL_S = 1.0
+#: Seconds between scans for writers that can be forgotten.
+WRITER_EXPIRY_INTERVAL_S = 600.0
+#: Writers that one such scan forgets. The next scan takes further ones.
+WRITER_EXPIRIES_PER_SCAN = 1000
+#: Milliseconds after which a writer of a single batch is forgotten: its client has stopped
+#: retrying long before.
+SINGLE_WRITER_IDLE_MS_MAX = 3_600_000
+#: Milliseconds without a batch after which any other writer is forgotten: 90 days. A query that
+#: resumes later and repeats its last batch writes it twice.
+WRITER_IDLE_MS_MAX = 90 * 86_400_000
+
+# ---- delayed records
+
+#: Partitions of the topic in which delayed records wait. All records for one partition wait in the
+#: same one.
+DELAYED_PARTITIONS = 8
+#: Delayed records of a node; each takes some 200 bytes of memory. One more is refused.
+DELAYED_RECORDS_MAX = 1_000_000
+#: Names and values of all labels of a delayed record. More: refused.
+DELAYED_LABELS_BYTES_MAX = 4096
+#: Delayed records delivered to a partition as one batch, which also ends at
+#: `GATHERED_BATCH_BYTES_MAX`. Further ones follow in the next batch.
+DELAYED_BATCH_RECORDS_MAX = 1000
+#: Batches in delivery to the partitions of one node, held in memory. Further ones wait.
+DELAYED_DELIVERIES_MAX = 32
+#: Delayed records that are found due, checked or dropped in one loop turn.
+DELAYED_RECORDS_PER_SLICE = 500
+#: Seconds until a failed delivery is retried.
+DELAYED_RETRY_S = 1.0
+#: Longest wait in seconds for the next delayed record: the wall clock may be set forwards.
+DELAYED_LOOK_S_MAX = 60.0
+#: Decisions remembered so that a retry gets the same answer. The oldest go first.
+DELAYED_DECISIONS_KEPT = 10_000
+
+# ---- administration
+
+#: Changes of one topic's or node's configuration, or appends to one event stream, that wait for
+#: the current one. More: refused.
+CONFIG_CHANGES_WAITING_MAX = 1000
+#: Overrides of one resource in one request; there are fewer keys. More: refused.
+CONFIG_KEYS_PER_REQUEST_MAX = 1000
+#: Keys without effect that are stored for one node, or for all nodes, because Kafka clients set
+#: them; Kafka has some two hundred of its own. More: refused.
+INERT_CONFIG_KEYS_MAX = 256
+#: Names and values of all keys without effect, which all nodes hold in memory. More: refused.
+INERT_CONFIG_BYTES_MAX = 64 << 10
+#: Typed topic configurations that are cached; topics with equal overrides share one. The least
+#: recently used is built again when it is needed.
+TOPIC_CONFIGS_CACHED = 4096
+#: Groups with a configuration of their own, which stays in memory. One more is refused.
+GROUP_CONFIGS_MAX = 100_000
+#: Entities with quotas, which stay in memory on every node. One more is refused.
+CLIENT_QUOTA_ENTITIES_MAX = 100_000
+#: The name of a user or client in a quota. Longer: refused.
+QUOTA_NAME_BYTES_MAX = 1024
+#: Partitions described in one response, whatever the client requests. Further ones follow by
+#: cursor.
+DESCRIBED_PARTITIONS_MAX = 2000
+#: Partitions opened per loop turn while the sizes of all partitions are collected.
+LOG_SIZES_PER_SLICE = 50
+#: A pattern for transactional ids. Longer: refused before it is compiled.
+ID_PATTERN_BYTES_MAX = 1024
+
+# ---- configuration and logs
+
+#: A configuration file, which has a page or two; a larger one is probably a wrong path. Larger:
+#: refused before it is read.
+CONFIG_FILE_BYTES_MAX = 1 << 20
+#: Memory budget of a node: less could not hold one ordinary produce request and its response.
+#: Smaller: refused.
+MEMORY_BUDGET_BYTES_MIN = 1 << 20
+#: Series of one metric, so that a scrape stays small whatever clients call themselves. Further
+#: ones are left out and counted.
+METRIC_SERIES_MAX = 1000
+#: Log lines of one kind that peers can cause, in one interval. Further ones are counted, and
+#: logged as one line at its end.
+LIMITED_LOG_LINES_MAX = 10
+#: Seconds of the interval in which log lines that peers can cause are counted.
+LIMITED_LOG_INTERVAL_S = 10.0
+#: Characters of one line in a node's own log. The rest is cut off.
+LOG_LINE_CHARS_MAX = 16 << 10
+
+# ---- the network
+
+#: Connections that the system holds for a listener until they are accepted.
+LISTEN_BACKLOG = 1024
+#: The receive buffer that all connections share. A frame that does not fit gets a buffer of its
+#: own.
+SCRATCH_BYTES = 64 << 10
+#: Least memory by which the buffer of an incomplete frame grows. It grows by as much as has
+#: arrived, and by three times as much for a large frame: an announced size alone allocates
+#: nothing, and a large frame is not copied repeatedly.
+FRAME_GROWTH_BYTES_MIN = 4 << 10
+#: Most memory by which the buffer of an incomplete frame grows at once.
+FRAME_GROWTH_BYTES_MAX = 1 << 20
+#: Received bytes from which on an incomplete frame counts as large: nearly a whole receive buffer.
+LARGE_FRAME_BYTES_MIN = 60 << 10
+#: Bytes given to a connection that its peer has not received yet. Past it, its requests wait.
+SEND_BUFFER_BYTES_MAX = 1 << 20
+#: Bytes that one connection may receive in one loop turn. Past it, other connections have their
+#: turn. It bounds how much one group commit has to write, and with it how long a small durable
+#: write waits.
+READ_PER_TURN_BYTES_MAX = 512 << 10
+#: Bytes read at once from a connection that waits for memory, before reading pauses.
+SHORT_READ_BYTES_MAX = 4 << 10
+#: Requests of one connection in progress at a time. Past it, reading pauses.
+READ_AHEAD_REQUESTS_MAX = 512
+#: Requests of one connection in progress at a time, for protocols whose responses come in any
+#: order: a consumer has a pull waiting for each of its queues. Past it, reading pauses.
+UNANSWERED_REQUESTS_MAX = 4096
+#: First bytes of a connection to an `any` listener that identify its protocol; none needs more
+#: than a command with the longest topic. More without a match: closed.
+DETECTION_BYTES_MAX = 512
+#: Seconds in which the requests of a client that has ended its side of the connection are still
+#: answered. Later ones are dropped.
+ENDED_GRACE_S = 5.0
+#: Seconds in which a peer has to receive some of what it is sent before its connection closes.
+#: Otherwise it is closed with the rest undelivered, or a slow peer would keep its place for any
+#: time.
+CLOSE_DELIVERY_S = 30.0
+#: Seconds between searches for idle connections.
+IDLE_SWEEP_INTERVAL_S = 15.0
+#: Seconds between searches for peers that hold memory for which others wait.
+STALL_LOOK_INTERVAL_S = 2.0
+#: Bytes that such a stalled peer has to send or receive between two searches. Fewer: it may be
+#: disconnected.
+STALL_MOVED_BYTES_MIN = 64 << 10
+
+# ---- stopping
+
+#: Seconds that a stopping node waits for others to take over its leaderships. Then it stops
+#: regardless.
+HAND_OVER_TIMEOUT_S = 3.0
+#: Seconds that peers have at a clean stop to receive their last responses. Then the connection is
+#: cut.
+CONNECTION_CLOSE_GRACE_S = 2.0
+#: Seconds that HTTP requests in progress have at a clean stop. Then the connection is cut.
+HTTP_CLOSE_GRACE_S = 2.0
+
+# ---- HTTP API
+
+#: Body of a request. Larger: answered 413 before it is read.
+HTTP_BODY_BYTES_MAX = 1 << 20
+#: Request line and headers of a request. Larger: answered 400 and closed.
+HTTP_HEADER_BYTES_MAX = 64 << 10
+#: Connections at a time; people and scrapers need few. One more replaces an idle one; without one,
+#: it is closed at once.
+HTTP_CONNECTIONS_MAX = 256
+#: Operations in progress, each with its body in memory; far fewer than connections, so that health
+#: probes always find room. One more replaces one whose body is still incomplete; without one, it
+#: is answered 503.
+HTTP_OPERATIONS_MAX = 32
+#: Time to send a whole request head, and again a whole body. Longer: closed, or answered 408.
+HTTP_REQUEST_SECONDS = 10
+#: Requests that begin in one turn of the loop, each of which may take some milliseconds. Further
+#: ones begin in later turns.
+HTTP_REQUESTS_PER_TURN = 1
+#: Time to receive a response. Longer: closed.
+HTTP_DELIVERY_SECONDS = 30
+#: Responses that clients have not received, over all connections; one may exceed a megabyte. Past
+#: it, the connections that have been blocked longest are closed.
+HTTP_UNSENT_BYTES_MAX = 64 << 20
+#: Idle time between two requests of a connection. Longer: closed.
+HTTP_KEEP_ALIVE_SECONDS = 30
+#: Moves and elections that one request begins. Further ones are counted in the response: the
+#: client repeats the request for them.
+HTTP_CHANGES_MAX = 5000
+#: Moves and elections of one request in progress at a time.
+HTTP_CHANGES_AT_ONCE_MAX = 100
+#: Seconds during which one request begins moves and elections. Those left are counted in the
+#: response.
+HTTP_CHANGES_SECONDS = 5.0
+#: Items in one page of a listing. A request for more is refused.
+HTTP_PAGE_ITEMS_MAX = 1000
+
+# ---- command line
+
+#: Response that the command line reads from a server. Larger: refused.
+CLI_RESPONSE_BYTES_MAX = 32 << 20
+#: Pages of a listing that the command line follows, so that a server cannot keep it busy for ever.
+CLI_PAGES_MAX = 10_000
+#: Seconds that the command line waits for a server.
+CLI_TIMEOUT_SECONDS = 30
+#: A line that `dragoman produce` reads. Longer: refused; the lines before it are written.
+CLI_LINE_BYTES_MAX = 64 << 20
+#: Bytes that `dragoman produce` reads before it hands their records to the producer.
+CLI_READ_BYTES = 256 << 10
+#: Records that a client of the command line has in flight, or receives, at once.
+CLI_RECORDS_AT_ONCE = 4096
+#: Bodies of messages that the command line sends to RocketMQ in one batch. More: in the next
+#: batch.
+CLI_ROCKETMQ_BATCH_BYTES = 512 << 10
+#: Values that the command line sends to mlog in one batch: below the usual `max.message.bytes`. A
+#: larger value is sent alone.
+CLI_MLOG_BATCH_BYTES = 256 << 10
+#: Partitions of a topic that the command line tries over mlog, which has no request for their
+#: number.
+CLI_MLOG_PARTITIONS_MAX = 10_000
+
+# ---- clients of every protocol
+
+#: Addresses given to a client. More: refused, since each may cost a time-out.
+CLIENT_ADDRESSES_MAX = 100
+#: A client's name for itself, which is in memory with every member of a group. Longer: closed.
+CLIENT_ID_BYTES_MAX = 1024
+
+# ---- Kafka
+
+#: Array elements of one response that our client decodes, over all its arrays: an element of two
+#: bytes becomes an object of a hundred. More: malformed. A metadata response of 250,000 partitions
+#: fits.
+KAFKA_ITEMS_MAX = 1 << 21
+#: Array elements of a request, unless `protocols/kafka/bounds.py` has a bound of its own for the
+#: request. More: refused, or closed where the protocol has no place for an error.
+KAFKA_REQUEST_ITEMS_MAX = 2_000
+#: Bytes of a request's frame, unless `protocols/kafka/bounds.py` has a bound of its own for the
+#: request. More: refused, or closed where the protocol has no place for an error.
+KAFKA_REQUEST_BYTES_MAX = 1 << 20
+#: Tagged fields in the header of a request, none of which is defined. More: closed.
+KAFKA_HEADER_TAGS_MAX = 100
+#: Requests of one connection that begin in one loop turn, except produce requests on the express
+#: path. Further ones begin in later turns: one read may bring thousands of small ones.
+KAFKA_REQUESTS_PER_TURN_MAX = 32
+#: Routes of the produce express that are cached per connection. At the bound the cache is emptied.
+KAFKA_PRODUCE_ROUTES_MAX = 1024
+#: Size up to which records are copied into the first buffer of a response frame. Larger ones keep
+#: their own buffer.
+KAFKA_RECORDS_INLINE_BYTES_MAX = 4 << 10
+#: Seconds for which Metadata still lists a fenced node, so that clients search for a new
+#: coordinator instead of forgetting the old one at once.
+KAFKA_FENCED_NODE_LISTED_S = 30.0
+#: Unanswered requests of a client connection. More: `LocalProtocolError`.
+KAFKA_IN_FLIGHT_MAX = 1000
+#: A response to our client. Larger: the connection is closed, so that a peer cannot make the
+#: client take more memory.
+KAFKA_CLIENT_REPLY_BYTES_MAX = 256 << 20
+#: Bytes that a fetch requests from one broker, over all partitions, unless an option says
+#: otherwise. Kafka's default.
+KAFKA_CLIENT_FETCH_BYTES = 50 << 20
+#: Bytes that a fetch requests of one partition, unless an option says otherwise. A first batch
+#: that is larger is returned whole.
+KAFKA_CLIENT_FETCH_PARTITION_BYTES = 1 << 20
+#: Topics whose partitions and leaders a client caches. The oldest entries are requested again.
+KAFKA_CLIENT_TOPICS_MAX = 10_000
+#: Groups whose coordinator a client caches. The oldest entries are requested again.
+KAFKA_CLIENT_COORDINATORS_MAX = 10_000
+#: Requests for a topic that the broker is to create before it counts as missing.
+KAFKA_CLIENT_AUTO_CREATE_TRIES = 10
+#: Longest throttle of a broker, in seconds, that a client obeys.
+KAFKA_CLIENT_THROTTLE_MAX_S = 30.0
+#: Encoded records that make a producer's batch full: below the usual `max.message.bytes`.
+KAFKA_CLIENT_BATCH_BYTES = 512 << 10
+#: Records in one batch of a producer, so that a batch of tiny ones cannot block the loop for long.
+KAFKA_CLIENT_BATCH_RECORDS_MAX = 10_000
+#: Bytes of records that a producer buffers. Past it, `send` waits.
+KAFKA_CLIENT_BUFFER_BYTES_MAX = 32 << 20
+
+# ---- minibroker
+
+#: Subscriptions of one connection. One more is refused.
+MINIBROKER_SUBSCRIPTIONS_MAX = 10_000
+#: Pushed bytes that the peer of a connection has not received: a response may have to wait behind
+#: them. Past it nothing is pushed.
+PUSHED_UNSENT_BYTES_MAX = 64 << 10
+#: Bytes pushed to one connection in a loop turn. More follow in the next turn.
+PUSH_PORTION_BYTES_MAX = 64 << 10
+#: Records pushed to one connection in a loop turn. More follow in the next turn.
+PUSH_PORTION_RECORDS_MAX = 256
+#: Records pushed to a group member beyond its committed offset; the original client deadlocks when
+#: more than 256 precede a response that it waits for. Past it, further ones wait for a commit.
+PUSH_WINDOW_RECORDS = 200
+#: Size that the push window may reach. A client that needs more gets no window any longer.
+PUSH_WINDOW_RECORDS_MAX = 10_000
+#: Seconds that a full push window waits for the first commit of a member.
+PUSH_PATIENCE_S = 1.0
+#: Seconds that a full push window waits for the next commit of a member that has committed before.
+PUSH_PATIENCE_COMMITTING_S = 10.0
+#: Keys and values of records that an import of minibroker's data appends at once.
+IMPORT_BATCH_BYTES = 512 << 10
+#: Offsets that one batch of such an import may span.
+IMPORT_BATCH_OFFSETS_MAX = 100_000
+#: Records that a client buffers for a subscription while it waits for a response that may follow
+#: them. Past it, it stops reading, and the response may be late.
+MINIBROKER_CLIENT_RECORDS_MAX = 100_000
+
+# ---- mlog
+
+#: Seconds that a client's request for the leader waits for one that answers; longer than a silent
+#: node keeps its leadership. Then: code 4 or 11, upon which clients retry.
+MLOG_LEADER_WAIT_S = 3.0
+#: Seconds between searches for that leader.
+MLOG_LEADER_RETRY_S = 0.05
+#: Values in one ProduceBatch, so that a request does not block the loop for long. More: refused.
+MLOG_BATCH_VALUES_MAX = 20_000
+#: Bytes of records that a FetchBatch reads: in base64 well below the 4 MiB of a message.
+MLOG_FETCH_BYTES_MAX = 512 << 10
+#: Records in one response, whatever the client requests.
+MLOG_FETCH_COUNT_MAX = 10_000
+#: Bytes that a Fetch of one record reads ahead for the next one.
+MLOG_FETCH_ONE_BYTES_MAX = 64 << 10
+
+# ---- RocketMQ
+
+#: Nesting of brackets in a JSON body; real ones have six levels. More: malformed.
+ROCKETMQ_JSON_DEPTH_MAX = 64
+#: The body of a request without messages: JSON, which costs 20 ns per byte to decode. Larger:
+#: refused before it is decoded.
+ROCKETMQ_PLAIN_BODY_BYTES_MAX = 1 << 20
+#: Messages in one batch of a producer, so that a request does not block the loop for long. More:
+#: refused.
+ROCKETMQ_BATCH_MESSAGES_MAX = 20_000
+#: Size to which a compressed message body may expand in a node. More: refused.
+ROCKETMQ_INFLATED_BYTES_MAX = 32 << 20
+#: Bytes of messages in one response to a pull.
+ROCKETMQ_PULL_BYTES_MAX = 256 << 10
+#: Bytes that one pull searches for a message that matches its filter.
+ROCKETMQ_SCAN_BYTES_MAX = 1 << 20
+#: Messages in one response to a pull, whatever the client requests.
+ROCKETMQ_PULL_COUNT_MAX = 1024
+#: Records up to which a queue with none deleted counts as young: new groups may begin at its first
+#: record. The original treats queues so whose first message is still in memory.
+ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX = 100_000
+#: Seconds that a pull is parked at most: clients give up after 30.
+ROCKETMQ_HOLD_S_MAX = 25.0
+#: Seconds that a pull waits for a replica that lags behind its leader.
+ROCKETMQ_COPY_WAIT_S = 2.0
+#: Positions that a connection keeps open between its pulls. The least recently used is closed.
+ROCKETMQ_READERS_MAX = 256
+#: Requests to one client that it has not answered. More: refused.
+ROCKETMQ_ASKED_MAX = 64
+#: Seconds that a client has to answer a request of the node.
+ROCKETMQ_ANSWER_TIMEOUT_S = 10.0
+#: Seconds without a heartbeat after which a client is removed.
+ROCKETMQ_CLIENT_TIMEOUT_S = 120.0
+#: Seconds between searches for clients without a heartbeat.
+ROCKETMQ_CLIENT_LOOK_INTERVAL_S = 10.0
+#: Groups that one heartbeat may name, as consumer or producer. More: refused.
+ROCKETMQ_HEARTBEAT_GROUPS_MAX = 1000
+#: Subscriptions in one heartbeat. More: refused.
+ROCKETMQ_HEARTBEAT_SUBSCRIPTIONS_MAX = 10_000
+#: Seconds for which a node's members of a group stay listed after its last report.
+ROCKETMQ_LISTING_LEASE_S = 15.0
+#: Seconds that a node waits for a changed list of a group's members.
+ROCKETMQ_LISTING_WAIT_S = 5.0
+#: Seconds between attempts to report members to a coordinator.
+ROCKETMQ_LISTING_RETRY_S = 0.2
+#: Seconds that a queue stays locked for orderly consumption; clients renew the lock every 20.
+ROCKETMQ_LOCK_S = 60.0
+#: Queues that one request may lock. More: refused.
+ROCKETMQ_LOCKS_PER_REQUEST_MAX = 10_000
+#: Entries of RocketMQ's own configuration: keys of the name server, groups, reading bans of
+#: groups. All nodes have them in memory. More: refused.
+ROCKETMQ_STATE_ENTRIES_MAX = 100_000
+#: Size of one such configuration entry with its name. Larger: refused.
+ROCKETMQ_STATE_VALUE_BYTES_MAX = 64 << 10
+#: Offsets of groups that one node sends another in one response. More: the request is refused.
+ROCKETMQ_TOLD_OFFSETS_MAX = 200_000
+#: Bytes that a look-up by key reads of a partition before other work has its turn.
+ROCKETMQ_LOOK_UP_BYTES_MAX = 256 << 10
+#: Look-ups by key in progress on a node. More: refused.
+ROCKETMQ_LOOK_UPS_MAX = 16
+#: Seconds that a look-up by key searches; then the messages found so far are the response. Clients
+#: wait for 15.
+ROCKETMQ_LOOK_UP_S_MAX = 10.0
+#: Messages in the response to a look-up. More: left out.
+ROCKETMQ_FOUND_COUNT_MAX = 256
+#: Bytes of messages in the response to a look-up. More: left out.
+ROCKETMQ_FOUND_BYTES_MAX = 8 << 20
+#: Pairs of group and topic whose consumption rate is measured. The least recently used is
+#: forgotten.
+ROCKETMQ_GROUP_RATES_MAX = 1000
+#: Characters of a filter expression, which every message has to pass. Longer: refused.
+FILTER_CHARACTERS_MAX = 8192
+#: Nesting of parentheses, negations and signs in a filter expression. Deeper: refused, before the
+#: stack is exhausted.
+FILTER_DEPTH_MAX = 64
+#: Compiled filters that are cached. The least recently used is compiled again when it is needed.
+FILTERS_CACHED_MAX = 256
+#: Routes of topics that a client caches. The one requested longest ago goes first.
+ROCKETMQ_CLIENT_ROUTES_MAX = 10_000
+#: Messages that one look-up of a client holds in memory. More are left out.
+ROCKETMQ_CLIENT_FOUND_MESSAGES_MAX = 10_000
+#: Size to which a compressed body may expand at a consumer; brokers accept 4 MiB. More: refused.
+ROCKETMQ_CLIENT_INFLATED_BYTES_MAX = 64 << 20
+#: Late responses, with nothing else from the server between them, after which a client closes the
+#: connection as dead.
+ROCKETMQ_CLIENT_LATE_REPLIES_MAX = 3
+#: Requests of brokers that a client processes at once. More: answered "busy".
+ROCKETMQ_CLIENT_SERVER_REQUESTS_MAX = 256
 
 # ---- Cursus
 
-#: A command without the message that it carries; a commit of 10,000 partitions fits. Longer:
-#: refused before it is taken apart.
+#: A command without its message; a commit of 10,000 partitions fits. Longer: refused before it is
+#: parsed.
 CURSUS_COMMAND_BYTES_MAX = 256 << 10
-#: Messages in one batch of a producer: a request must not keep the loop for long. More: refused.
+#: Messages in one batch of a producer, so that a request does not block the loop for long. More:
+#: refused.
 CURSUS_PUBLISHED_MESSAGES_MAX = 20_000
-#: Idempotent Cursus producers that are remembered, whatever the partition. The longest unused is
-#: forgotten; if it comes back, its next sequence has to be 1.
+#: Idempotent producers that are remembered, over all partitions. The least recently used is
+#: forgotten; if it returns, its next sequence has to be 1.
 CURSUS_PRODUCERS_MAX = 100_000
-#: Keys and values in the reply to a CONSUME; a first record that is larger comes all the same.
+#: Keys and values in the response to a CONSUME. A first record that is larger is returned whole.
 CURSUS_CONSUME_BYTES_MAX = 4 << 20
-#: The longest that a CONSUME may wait for data. What it asks beyond that is not granted.
+#: Milliseconds that a CONSUME may wait for data. A longer wait is shortened to this.
 CURSUS_WAIT_MS_MAX = 300_000
-#: How long the first command of a client waits for the internal topic of groups or transactions to
-#: be made or read back, and how often it is looked for; then the command is refused as retryable.
+#: Seconds that the first command of a client waits until the internal topic of groups or
+#: transactions is created or loaded. Then: refused as retryable.
 CURSUS_COORDINATOR_WAIT_S = 10.0
+#: Seconds between checks whether that internal topic is ready.
 CURSUS_COORDINATOR_RETRY_S = 0.1
-#: Partitions that a CLUSTER_STATUS lists: the reply is one frame, and is built in one turn of the
-#: loop. It is refused for a larger cluster.
+#: Partitions that a CLUSTER_STATUS lists: the response is one frame, built in one turn of the
+#: loop. Refused for a larger cluster.
 CURSUS_STATUS_PARTITIONS_MAX = 20_000
-#: Keys and values in one push of a stream, and what a stream pushes before others have their turn.
+#: Keys and values in one push of a stream.
 CURSUS_PUSH_BYTES = 256 << 10
+#: Keys and values that a stream pushes before other streams have their turn.
 CURSUS_TURN_BYTES_MAX = 1 << 20
-#: Events of one partition that are kept in the index of event streams, eight bytes each. Past it,
-#: commands on that partition's streams are refused.
+#: Events of one partition in the index of event streams, eight bytes each. Past it, commands on
+#: that partition's streams are refused.
 CURSUS_EVENTS_MAX = 20_000_000
-#: Keys and payloads in one batch of the client's producer, and unsent in all; then `send` waits.
+#: Keys and payloads in one batch of the client's producer.
 CURSUS_CLIENT_BATCH_BYTES = 800_000
+#: Keys and payloads that the client's producer buffers. Past it, `send` waits.
 CURSUS_CLIENT_BUFFER_BYTES_MAX = 32 << 20
-#: Records that wait for the client's caller before its streams are not read on.
+#: Records queued for the client's caller. Past it, its streams are not read.
 CURSUS_CLIENT_QUEUE_MAX = 10_000
 
 # ---- captures: the node
 
 #: Captures in a cluster: each is a process on some node. One more is refused.
 CAPTURES_MAX = 256
-#: JSON of what a capture is told. Larger: refused.
+#: JSON of the definition that a capture's process receives. Larger: refused.
 CAPTURE_DEFINITION_BYTES_MAX = 64 << 10
-#: Seconds until a process that has ended is started again: twice as long each time, up to the
-#: latter; one that lived that long, or captured something, begins anew.
+#: First pause in seconds before an ended process is restarted. Each failure doubles it; a process
+#: that ran for `CAPTURE_RESTART_S_MAX`, or captured anything, begins with it again.
 CAPTURE_RESTART_S_MIN = 1.0
+#: Longest pause in seconds before an ended process is restarted.
 CAPTURE_RESTART_S_MAX = 60.0
-#: Seconds that a process has to finish its transaction; then it is killed.
+#: Seconds that a process has to finish its transaction. Then it is killed.
 CAPTURE_STOP_GRACE_S = 10.0
-#: Seconds without a report, which comes once a second, after which a process is taken to hang and
+#: Seconds without a report, which comes once a second, after which a process counts as hung and is
 #: killed.
 CAPTURE_SILENCE_S = 120.0
 #: Commands that a capture has not answered yet. One more is refused.
 CAPTURE_COMMANDS_MAX = 16
-#: Seconds that it has for one, and that looking at a database may take; then the caller is told.
+#: Seconds that a capture has to answer one command. Then: an error.
 CAPTURE_COMMAND_TIMEOUT_S = 20.0
+#: Seconds that the check of a database may take. Then: an error.
 CAPTURE_CHECK_TIMEOUT_S = 15.0
-#: Seconds that another node has to say how its captures are; then it is said that it does not.
+#: Seconds that another node has to report the state of its captures. Then they are reported as
+#: unknown.
 CAPTURE_ASK_TIMEOUT_S = 5.0
-#: Looks at databases under way on a node, each a process. One more is refused.
+#: Checks of databases in progress on a node, each a process. One more is refused.
 CAPTURE_CHECKS_MAX = 4
 
 # ---- captures: their processes
 
-#: Offsets of the internal topic that are read first to find a capture's last position; then eight
-#: times as many, and so on.
+#: Offsets of the internal topic that are read first to find a capture's last position. Each
+#: further read takes eight times as many.
 CAPTURE_POSITION_WINDOW = 256
-#: Encoded records that a capture holds: past it, nothing is read from the database.
+#: Encoded records that a capture holds in memory. Past it, nothing is read from the database.
 CAPTURE_HELD_BYTES_MAX = 32 << 20
-#: Of one transaction of the database, from which it is written before its end is known.
+#: Encoded records of one database transaction from which on they are written before its end is
+#: known.
 CAPTURE_SPILL_BYTES = 4 << 20
-#: Bytes taken from the database at a time, before the event loop has its turn.
+#: Bytes read from the database at a time, before the event loop has its turn.
 CAPTURE_READ_BYTES = 256 << 10
-#: Records of a snapshot, or of a transaction read from a file, between two turns of the event loop.
+#: Records of a snapshot, or of a spooled transaction, between two turns of the event loop.
 CAPTURE_RECORDS_AT_A_TIME = 500
-#: Seconds after which a position is written that moved without events.
+#: Seconds after which a position that moved without events is written.
 CAPTURE_IDLE_POSITION_S = 1.0
-#: Files of transactions that the database sends while they are under way. Past it, the capture
-#: waits and says so.
+#: Spool files of transactions that the database streams before they are committed. Past it, the
+#: capture waits and reports it.
 CAPTURE_SPOOL_BYTES_MAX = 64 << 30
-#: What is gathered for such a file before it is written, and read of it at a time.
+#: Bytes of a spool file that are written, or read, at a time.
 CAPTURE_SPOOL_BUFFER_BYTES = 256 << 10
-#: Seconds between two looks at what may be confirmed, and after which the database hears something
-#: in any case.
+#: Seconds between two confirmations of the position to the database.
 CAPTURE_CONFIRM_S = 0.5
+#: Seconds after which the database gets a status update in any case.
 CAPTURE_FEEDBACK_S = 10.0
-#: Seconds for what was read to reach the log when a capture is told to end. Then it ends without.
+#: Seconds in which a stopping capture writes to the log what it has read. Then it ends without.
 CAPTURE_STOP_S = 5.0
-#: The same when its node is gone.
+#: Seconds in which a capture whose node is gone writes to the log what it has read. Then it ends
+#: without.
 CAPTURE_ORPHAN_S = 1.0
-#: A record of a captured row, as topics that captures make allow it. Larger: the capture waits and
-#: says so.
+#: A record of a captured row, as topics that captures create allow it. Larger: the capture waits
+#: and reports it.
 CAPTURE_RECORD_BYTES_MAX = 32 << 20
-#: Forms of topics' names that are compared for two captures, and templates of one that its tables
-#: are compared with, some microseconds each. Beyond it, that two captures share a topic goes
+#: Forms of topic names that are compared for two captures, and templates of one with which its
+#: tables are compared, some microseconds each. Beyond it, two captures that share a topic go
 #: unnoticed; each record still names its capture.
 CAPTURE_OVERLAP_STEPS_MAX = 100
 #: Topics of one capture: an outbox names them by its rows. One more is an error of the capture.
 CAPTURE_TOPICS_MAX = 10_000
-#: Pause before a capture tries again what failed; it doubles up to the second.
+#: First pause in seconds before a capture retries what failed. Each failure doubles it.
 CAPTURE_RETRY_MIN_S = 0.5
+#: Longest pause in seconds before a capture retries what failed.
 CAPTURE_RETRY_MAX_S = 60.0
 #: A certificate, key or password file that a capture's address names. Larger: refused.
 CAPTURE_FILE_BYTES_MAX = 1 << 20
-#: One line between a node and a capture's process, or of what that logs. After a longer report the
-#: process is ended; longer words for the log are left out.
+#: One line between a node and a capture's process, or of that process's log. A longer report ends
+#: the process; a longer log line is left out.
 CAPTURE_LINE_BYTES_MAX = 1 << 20
-#: Seconds between two reports to the node.
+#: Seconds between two reports of a process to its node.
 CAPTURE_REPORT_S = 1.0
-#: Text of rows in one chunk of a snapshot. More: the chunk ends there, and the next asks for fewer.
+#: Text of rows in one chunk of a snapshot. More: the chunk ends there, and the next requests fewer
+#: rows.
 SNAPSHOT_CHUNK_BYTES = 16 << 20
 #: Keys that change while a chunk is read. More: it is read again, with fewer rows.
 SNAPSHOT_KEYS_MAX = 250_000
-#: Transactions that are remembered in case they are not visible yet. An older one that is hidden
-#: still would have been so for that many others.
+#: Transactions that are remembered in case they are not visible yet. An older one could be missed
+#: only if it stayed invisible while that many others committed.
 SNAPSHOT_RECENT_XIDS = 65_536
-#: The longest pause between two looks whether a transaction that a snapshot waits for is over.
+#: Longest pause in seconds between two checks whether a transaction that a snapshot waits for has
+#: ended.
 SNAPSHOT_LOOK_PAUSE_MAX_S = 0.5
-#: How often it is looked whether other tables match the patterns by now.
+#: Seconds between searches for further tables that match the patterns.
 SNAPSHOT_NEW_TABLES_S = 60.0
-#: After which a table whose snapshot somebody has to act on is tried again.
+#: Seconds until a table whose snapshot needs an operator's action is retried.
 SNAPSHOT_RETRY_S = 20.0
-#: How often it is looked how much log the database keeps for a capture, and how many looks in a row
-#: have to find too much, and no less than before, until something is done about it.
+#: Seconds between two measurements of the WAL that the database retains for a capture.
 GUARD_LOOK_S = 10.0
+#: Measurements in a row that have to find too much retained WAL, and no less than before, until
+#: the capture acts on it.
 GUARD_LOOKS = 3
 
 # ---- Spark
@@ -912,59 +1005,64 @@ GUARD_LOOKS = 3
 #: Bytes of the log that a Spark task reads at once, from a file or from a broker: enough for the
 #: decoder to work on whole columns, few enough for many tasks on one machine.
 SPARK_READ_BYTES = 8 << 20
-#: Replies without records after which a range that the broker says it has is taken for a gap.
+#: Responses without records after which a range that the broker lists counts as a gap.
 SPARK_EMPTY_REPLIES_MAX = 3
-#: Milliseconds that a broker may hold back a reply to a Spark task, so that a stop is noticed.
+#: Milliseconds that a broker may park a fetch of a Spark task, so that a stop is noticed.
 SPARK_FETCH_WAIT_MS = 500
-#: Spark partitions of one read. More are refused: each is a task, and its plan stays in memory.
+#: Spark partitions of one read: each is a task, and its plan stays in memory. More: refused.
 SPARK_PARTITIONS_MAX = 100_000
-#: Types within types of a value. Deeper schemas are refused before Python's own stack ends.
+#: Nesting of types in a schema. Deeper: refused before Python's own stack is exhausted.
 SPARK_TYPE_DEPTH_MAX = 64
-#: Bytes of a file with a schema or with descriptors. Larger ones are refused: tasks carry them.
+#: Bytes of a file with a schema or with descriptors, which tasks carry. Larger: refused.
 SPARK_SCHEMA_BYTES_MAX = 16 << 20
-#: Bytes of spark-defaults.conf that are looked at. What comes after is left to Spark, which reads
-#: the file itself, and may be replaced by a default of ours.
+#: Bytes of spark-defaults.conf that are searched. Settings after them are found only by Spark,
+#: which reads the whole file, and may be replaced by a default of ours.
 SPARK_DEFAULTS_BYTES_MAX = 1 << 20
 
 # ---- pipelines
 
-#: Bytes of a pipeline's file, and its sources, steps, sinks and jobs together. More are refused.
+#: Bytes of a pipeline's file. Larger: refused.
 PIPELINE_FILE_BYTES_MAX = 1 << 20
+#: Sources, steps, sinks and jobs of a pipeline, together. More: refused.
 PIPELINE_PARTS_MAX = 500
 #: Characters of a name or a sentence in a pipeline's report to a node. Longer: refused.
 PIPELINE_WORDS_MAX = 10_000
-#: Pipelines whose reports a node remembers. One more: the one longest not heard of is forgotten.
+#: Pipelines whose reports a node remembers. One more replaces the one with the oldest report.
 PIPELINES_REPORTED_MAX = 100
-#: Seconds without a report after which a pipeline that ran is said to have died, and after which
-#: any is forgotten.
+#: Seconds without a report after which a running pipeline counts as dead.
 PIPELINE_SILENCE_S = 30.0
+#: Seconds without a report after which a pipeline is forgotten.
 PIPELINE_MEMORY_S = 24 * 3600.0
-#: Bytes of a pipeline's status. What is past them is not read.
+#: Bytes of a pipeline's status that are read. The rest is ignored.
 PIPELINE_STATUS_BYTES_MAX = 4 << 20
 
 # ---- jobs of pipelines
 
-#: Records and bytes of the log in one micro-batch of a materialized table, which the driver holds
-#: in memory several times over. More wait for the next one; options may say otherwise.
+#: Records in one micro-batch of a materialized table, which the driver holds in memory several
+#: times over, unless an option says otherwise. More wait for the next one.
 MATERIALIZED_BATCH_RECORDS = 200_000
+#: Bytes of the log in one micro-batch of a materialized table, unless an option says otherwise.
+#: More wait for the next one.
 MATERIALIZED_BATCH_BYTES = 64 << 20
-#: Offsets of one partition in one batch of a replay: what is staged before it is published, and
-#: held in memory where it comes from Parquet.
+#: Offsets of one partition in one batch of a replay, which is staged before it is published, and
+#: held in memory when its source is Parquet.
 REPLAY_BATCH_RECORDS = 100_000
-#: Offsets in one Parquet file of a topic's twin, unless an option says otherwise; the next file
-#: takes the rest.
+#: Offsets in one Parquet file of a topic's twin, unless an option says otherwise. More: in the
+#: next file.
 TIER_FILE_RECORDS = 1_000_000
-#: Of the rows of one group of such a file, before compression: what a writer holds in memory per
-#: file. Large groups cost readers less.
+#: Rows in one row group of such a Parquet file, in bytes before compression: what a writer holds
+#: in memory per file. Large groups cost readers less.
 TIER_ROW_GROUP_BYTES = 64 << 20
-#: Files that one task writes at once, one for each day. The longest unused is closed for another.
+#: Parquet files that one task writes at once, one for each day. The least recently used is closed
+#: for another.
 TIER_OPEN_FILES_MAX = 16
-#: The manifest of a twin, which is read whole. Larger ones are not written.
+#: The manifest of a twin, which is read whole. A larger one is not written.
 TIER_MANIFEST_BYTES_MAX = 256 << 20
-#: Keys that a profile counts, and fields of JSON that it knows; rarer keys and later fields are
-#: left out. Fields within fields; deeper ones count as one.
+#: Keys that a profile counts. Rarer ones are left out.
 PROFILE_KEYS_MAX = 10_000
+#: Fields of JSON that a profile knows. Later ones are left out.
 PROFILE_FIELDS_MAX = 2_000
+#: Nesting of JSON fields that a profile distinguishes. Deeper ones count as one field.
 PROFILE_FIELD_DEPTH_MAX = 6
-#: Spans of time that a profile counts records in. More: spans become twice as long.
+#: Spans of time in which a profile counts records. More: the spans double in length.
 PROFILE_TIMES_MAX = 2_000

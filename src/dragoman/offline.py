@@ -21,12 +21,14 @@ from dragoman.cluster.metadata import (
     PartitionMetadata,
     new_cluster_id,
 )
-from dragoman.cluster.raft.reconstruction import Reconstruction, complete, replace_metadata
-from dragoman.cluster.raft.stored import (
+from dragoman.cluster.raft_quorum.salvage import (
+    Reconstruction,
     StoredImage,
     check_snapshot,
+    complete,
     journalled_registrations,
     read_stored_image,
+    replace_metadata,
 )
 from dragoman.errors import ConfigError, CorruptionError
 from dragoman.log.adoption import Adopted, adopt_directory

@@ -15,17 +15,17 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from dragoman.broker.changes import Proposal, ProposalReply
-from dragoman.broker.cluster import Cluster
-from dragoman.broker.replication import messages as copies
-from dragoman.broker.replication.ports import Controlled, Fetched
+from dragoman.broker.cluster_node import ClusterNode
 from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft import messages as votes
-from dragoman.cluster.raft.quorum import RaftQuorum
+from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.config.listeners import Address, parse_address
 from dragoman.errors import ClusterError, DecodeError, DragomanError
-from dragoman.net.peering import PeerAnswer, Peering, Reply
+from dragoman.net.peer_connections import PeerAnswer, PeerConnections, Reply
 from dragoman.outcome import Outcome
+from dragoman.raft import messages as votes
+from dragoman.replication import messages as copies
+from dragoman.replication.ports import Controlled, Fetched
 from dragoman.rpc import Registry, Rpc
 from dragoman.rpc.client import RawReply
 from dragoman.types import Buffer
@@ -74,7 +74,7 @@ class PeerBroker(Protocol):
     def quorum(self) -> RaftQuorum | EtcdQuorum: ...
 
     @property
-    def cluster(self) -> Cluster: ...
+    def cluster(self) -> ClusterNode: ...
 
     @property
     def rpc(self) -> Rpc: ...
@@ -88,12 +88,12 @@ class Peers:
 
     def __init__(
         self,
-        peering: Peering,
+        connections: PeerConnections,
         addresses: Callable[[], dict[str, str]],
         founders: Mapping[int, Address],
     ) -> None:
         """`addresses`: where this node's own listeners are reached."""
-        self.peering = peering
+        self.connections = connections
         self.addresses = addresses
         self._founders = founders
         self._told: dict[int, Address] = {}
@@ -105,18 +105,18 @@ class Peers:
         self._broker = broker
         # Whoever leads may be known to this node only by what it has not been told to be agreed on.
         self._told = peer_addresses(broker.quorum.local_image())
-        peering, cluster = self.peering, broker.cluster
-        peering.serve(Service.VOTES, _Votes(broker))
-        peering.serve(Service.COPIES, _Copies(broker))
-        peering.serve(Service.CONTROL, _Control(broker))
-        peering.serve(Service.CHANGES, _ForeignChanges(broker))
-        peering.serve(Service.RPC, _Calls(broker))
+        connections, cluster = self.connections, broker.cluster
+        connections.serve(Service.VOTES, _Votes(broker))
+        connections.serve(Service.COPIES, _Copies(broker))
+        connections.serve(Service.CONTROL, _Control(broker))
+        connections.serve(Service.CHANGES, _ForeignChanges(broker))
+        connections.serve(Service.RPC, _Calls(broker))
         broker.rpc.transport = self
         broker.on_fenced.append(self._give_up_on)
-        peering.on_connected.append(cluster.node_back)
-        peering.on_lost.append(cluster.node_lost)
-        peering.on_caller_lost.append(cluster.node_lost)
-        peering.on_refused.append(cluster.node_gone)
+        connections.on_connected.append(cluster.node_back)
+        connections.on_lost.append(cluster.node_lost)
+        connections.on_caller_lost.append(cluster.node_lost)
+        connections.on_refused.append(cluster.node_gone)
         self.refresh()
 
     def refresh(self) -> None:
@@ -130,7 +130,7 @@ class Peers:
         quorum = self._broker.quorum
         # Whoever leads belongs to it, also when the log here does not say so yet.
         belonging = (*quorum.membership.nodes, quorum.leader)
-        self.peering.set_peers(
+        self.connections.set_peers(
             {
                 node: (address.host, address.port)
                 for node, address in known.items()
@@ -141,7 +141,7 @@ class Peers:
     # ---- Links
 
     def send(self, node: int, message: votes.Message) -> None:
-        self.peering.send(node, Service.VOTES, votes.encode_message(message))
+        self.connections.send(node, Service.VOTES, votes.encode_message(message))
 
     def fetch(self, node: int, request: copies.FetchRequest, done: Fetched) -> None:
         def answered(answer: PeerAnswer | ClusterError) -> None:
@@ -152,10 +152,10 @@ class Peers:
                 done(None, _NOTHING)
 
         header = copies.encode_message(request)
-        self.peering.request(node, Service.COPIES, header, answered, timeout_s=_FETCH_TIMEOUT_S)
+        self.connections.request(node, Service.COPIES, header, answered, timeout_s=_FETCH_TIMEOUT_S)
 
     def report(self, node: int, progress: copies.Progress) -> None:
-        self.peering.send(node, Service.COPIES, copies.encode_message(progress))
+        self.connections.send(node, Service.COPIES, copies.encode_message(progress))
 
     def control(self, node: int, request: copies.ControlRequest, done: Controlled) -> None:
         def answered(answer: PeerAnswer | ClusterError) -> None:
@@ -163,7 +163,9 @@ class Peers:
             done(reply if isinstance(reply, copies.ControlReply) else None)
 
         header = copies.encode_message(request)
-        self.peering.request(node, Service.CONTROL, header, answered, timeout_s=_CONTROL_TIMEOUT_S)
+        self.connections.request(
+            node, Service.CONTROL, header, answered, timeout_s=_CONTROL_TIMEOUT_S
+        )
 
     def forward(self, node: int, proposal: Proposal) -> Outcome[ProposalReply | None]:
         outcome: Outcome[ProposalReply | None] = Outcome()
@@ -172,7 +174,9 @@ class Peers:
             outcome.succeed(_answered(answer, lambda data: _decoded(data, ProposalReply)))
 
         header = msgspec.msgpack.encode(proposal)
-        self.peering.request(node, Service.CHANGES, header, answered, timeout_s=_CHANGE_TIMEOUT_S)
+        self.connections.request(
+            node, Service.CHANGES, header, answered, timeout_s=_CHANGE_TIMEOUT_S
+        )
         return outcome
 
     def exchange(self, node: int, header: bytes, body: Sequence[Buffer]) -> Outcome[RawReply]:
@@ -191,7 +195,7 @@ class Peers:
             else:
                 outcome.succeed(RawReply(answer.header, answer.body))
 
-        self.peering.request(
+        self.connections.request(
             node, Service.RPC, header, answered, timeout_s=_RPC_TIMEOUT_S, body=body
         )
         return outcome
@@ -209,7 +213,7 @@ class Peers:
         waiting.clear()
 
     def directory_of(self, node: int) -> str:
-        return self.peering.directory_of(node)
+        return self.connections.directory_of(node)
 
 
 def peer_addresses(image: MetadataImage) -> dict[int, Address]:
@@ -294,7 +298,7 @@ class _Control(_Service):
             else:
                 reply(copies.encode_message(found), ())
 
-        self._cluster.controlled(wanted, answer)
+        self._cluster.access.serve(wanted, answer)
 
 
 class _Calls(_Service):

@@ -11,12 +11,9 @@ import tracemalloc
 from collections.abc import Callable
 from time import perf_counter
 
-from dragoman.log.producers import (
-    DuplicateSequenceError,
-    ProducerStates,
-    load_snapshot,
-    take_snapshot,
-)
+from dragoman.log.producer import DuplicateSequenceError
+from dragoman.log.producer_file import load_snapshot, take_snapshot
+from dragoman.log.producer_states import ProducerStates
 
 ROUNDS = 200_000
 PER_BATCH = 10

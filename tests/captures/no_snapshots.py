@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dragoman.captures.control import TableProgress
-from dragoman.cdc.events.transaction import Transaction
+from dragoman.cdc.events.records import Transaction
 from dragoman.cdc.position import Progress
 from dragoman.cdc.stream import Change, SnapshotChunk
 from dragoman.errors import CdcError

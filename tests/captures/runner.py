@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dragoman.captures.control import Command, Finding, Report, Stop
 from dragoman.captures.definition import Definition
-from dragoman.captures.runner import Assignment, Findings, TakeEnd, TakeReport
+from dragoman.captures.supervisor import Assignment, Findings, TakeEnd, TakeReport
 from dragoman.errors import DragomanError
 from dragoman.outcome import Outcome
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from pathlib import Path
 
 from chaos.network import Network
@@ -13,8 +15,19 @@ NODES = (1, 2, 3)
 
 class ChaosCluster(ServedCluster):
     def __init__(
-        self, root: Path, *, listeners: tuple[str, ...], etcd_port: int | None = None
+        self,
+        root: Path,
+        *,
+        listeners: tuple[str, ...],
+        etcd_port: int | None = None,
+        before: Path | None = None,
     ) -> None:
+        """With `before`, the sources of another version, each start of a node changes its version.
+
+        The first starts give node 2 this version and the others the other one.
+        """
+        self._before = before
+        self._starts: Counter[int] = Counter()
         super().__init__(root, len(NODES), listeners=listeners, etcd_port=etcd_port)
         self.network = Network()
         self._fronts = {node: next(self._ports) for node in NODES}
@@ -32,6 +45,11 @@ class ChaosCluster(ServedCluster):
             for each, port in self._fronts.items()
         ]
         self.network.up(node)
+        if self._before is not None:
+            self._starts[node] += 1
+            is_before = (node + self._starts[node]) % 2 == 0
+            environment = ("env", f"PYTHONPATH={self._before}") if is_before else ()
+            self.launchers[node] = (*environment, sys.executable)
         advertise = ("--advertise", f"peer=127.0.0.1:{self._fronts[node]}")
         return super().begin(node, *advertise, *options, cluster=None if self._has_etcd else named)
 

@@ -150,12 +150,17 @@ def etcd_port(directory: Path, quorum: str) -> Iterator[int | None]:
 
 
 def run(
-    directory: Path, cycles: int, seed: int, first: int = 1, quorum: str = "raft"
+    directory: Path,
+    cycles: int,
+    seed: int,
+    first: int = 1,
+    quorum: str = "raft",
+    before: Path | None = None,
 ) -> tuple[list[str], Totals]:
     """What is wrong, and what was done."""
     with (
         etcd_port(directory, quorum) as port,
-        ChaosCluster(directory, listeners=LISTENERS, etcd_port=port) as cluster,
+        ChaosCluster(directory, listeners=LISTENERS, etcd_port=port, before=before) as cluster,
     ):
         chaos = Chaos(cluster, seed)
         try:
@@ -185,13 +190,20 @@ def main() -> int:
     parser.add_argument("--first", type=int, help="number of the first cycle")
     parser.add_argument("--totals", type=Path, help="file that sums up all runs")
     parser.add_argument("--quorum", choices=("raft", "etcd"), default="raft")
+    parser.add_argument(
+        "--before",
+        type=Path,
+        metavar="SRC_DIR",
+        help="another version: nodes of both, and every restart changes a node's version",
+    )
     options = parser.parse_args()
+    before = options.before.resolve() if options.before else None
     book = Book(options.totals) if options.totals else None
     done = book.seeds.get(options.seed, Totals()).cycles if book is not None else 0
     first = options.first if options.first is not None else done + 1
     with tempfile.TemporaryDirectory() as directory:
         violations, totals = run(
-            Path(directory), options.cycles, options.seed, first, options.quorum
+            Path(directory), options.cycles, options.seed, first, options.quorum, before
         )
     print(f"seed {options.seed}, cycles {first} to {first + options.cycles - 1}")
     print(*totals.lines(), sep="\n")

@@ -181,11 +181,11 @@ async def _settle(broker: Broker) -> None:
     """Compact, trim, take a snapshot of the metadata, and have all of it in files."""
     store = broker.store
     assert store.checkpoint_now()
-    log = broker.find(_COMPACTED, 0).log
+    log = broker.partitions.find(_COMPACTED, 0).log
     for _ in compact(log, CompactionPolicy(), int(time.time() * 1000)):
         await asyncio.sleep(0)
-    broker.find(_PLAIN, 1).delete_below(20)
-    broker.quorum.node._snapshot()
+    broker.partitions.find(_PLAIN, 1).delete_below(20)
+    broker.quorum.driver._snapshot()
     assert store.checkpoint_now()
 
 
@@ -199,7 +199,7 @@ def read_all(broker: Broker) -> Records:
         if topic.is_internal:
             continue
         for partition in topic.partitions:
-            log = broker.replica(partition).log
+            log = broker.partitions.replica(partition).log
             found[topic.name, partition.index] = _readable(log)
     return found
 

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from dragoman.cluster.codec import encode_image
 from dragoman.cluster.events import (
     ClientQuotaChanged,
     ClusterCreated,
@@ -30,7 +31,6 @@ from dragoman.cluster.events import (
     TopicDeleted,
 )
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft.state import encode_image
 from dragoman.errors import (
     DragomanError,
     LogStoppedError,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from differential.scenario import Pending, Proposal, digest
 from dragoman.cluster.events import Event, TermBegan
-from dragoman.cluster.raft.effects import Role
 from dragoman.errors import DragomanError, NotControllerError
+from dragoman.raft.ports import Role
 from simulation.raft.checker import Checker
 from simulation.raft.cluster import Cluster, Plan, SimNode
 from simulation.raft.disk import DiskMachine
@@ -115,7 +115,7 @@ class Voters:
             self._start(leader)
         else:
             term = leader.raft.term
-            leader.quorum.node.transfer(others[0], lambda _: None)
+            leader.quorum.driver.transfer(others[0])
             self._advance_until(
                 lambda: (now := self._leader()) is not None and now.raft.term > term
             )

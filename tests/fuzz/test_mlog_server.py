@@ -21,7 +21,7 @@ from dragoman.client.mlog import BlockingMlogClient, Entry
 from dragoman.protocols.mlog import codec
 from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.mlog.constants import Encoding
-from dragoman.protocols.mlog.schema import Field, Kind, fields_of
+from dragoman.protocols.mlog.messages import Field, Kind, fields_of
 from dragoman.testing import EphemeralBroker
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))

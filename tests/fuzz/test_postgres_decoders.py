@@ -14,7 +14,7 @@ import random
 
 import pytest
 
-from dragoman.cdc.events.debezium import debezium_form
+from dragoman.cdc.events.envelopes import debezium_form
 from dragoman.errors import DecodeError
 from dragoman.protocols.postgres import copy_text as copying
 from dragoman.protocols.postgres import messages as m

@@ -93,10 +93,10 @@ class Simulated:
     def __init__(self) -> None:
         from dragoman.config.listeners import LISTENER_NAMES, Address, Listener
         from dragoman.config.settings import Settings
-        from dragoman.testing.sim.clock import SimClock
         from dragoman.testing.sim.loop import SimWorld
         from dragoman.testing.sim.network import NetworkFaults
         from dragoman.testing.sim.node import SimNode
+        from dragoman.testing.sim.scheduler import SimClock
 
         SimClock.wall_ms = lambda self: WALL_S * 1000  # type: ignore[method-assign]
         self.ports = {row.name: row.port for row in LISTENER_NAMES if row.available}

@@ -18,7 +18,6 @@ from dragoman.broker.delayed import records as delayed
 from dragoman.broker.delayed.state import Batch
 from dragoman.broker.groups import records as groups
 from dragoman.broker.refusal_names import ERROR_BY_NAME
-from dragoman.broker.replication import messages as replication
 from dragoman.broker.staged_writes import records as publications
 from dragoman.broker.staged_writes.writer import Writer
 from dragoman.broker.transactions import records as transactions
@@ -28,13 +27,9 @@ from dragoman.captures.definition import Definition, read_definition
 from dragoman.cdc import position
 from dragoman.cdc.snapshot.state import TableState, kept, states_of
 from dragoman.cluster import events
+from dragoman.cluster.codec import encode_image, event_batch, events_in, restore_image
 from dragoman.cluster.etcd import layout
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft import messages as raft
-from dragoman.cluster.raft.entries import event_batch, events_in
-from dragoman.cluster.raft.ports import Snapshot
-from dragoman.cluster.raft.snapshots import decode_snapshot, encode_snapshot
-from dragoman.cluster.raft.state import encode_image, restore_image
 from dragoman.errors import DragomanError
 from dragoman.log import manifest, node
 from dragoman.net import peer_frames
@@ -45,10 +40,13 @@ from dragoman.pipelines.jobs.tier_manifest import Manifest as TierManifest
 from dragoman.pipelines.state import Status as PipelineStatus
 from dragoman.protocols.cursus.handlers import relayed as cursus
 from dragoman.protocols.cursus.handlers.state import StoredProducer, StoredSnapshot
-from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
+from dragoman.protocols.rocketmq.handlers import rpc as rocketmq
 from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
+from dragoman.raft import messages as raft
+from dragoman.raft.snapshots import Snapshot, decode_snapshot, encode_snapshot
+from dragoman.replication import messages as replication
 from dragoman.rpc.messages import answer_type
-from dragoman.rpc.refusals import Refusals, Refused
+from dragoman.rpc.registry import Refusals, Refused
 from worlds.broker import World
 
 #: The name that a value has outside of its encoding, where it has one: the record's key.

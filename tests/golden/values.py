@@ -25,7 +25,6 @@ from dragoman.broker.groups import coordinator as group_coordinator
 from dragoman.broker.groups import offsets, remote_members
 from dragoman.broker.groups import records as groups
 from dragoman.broker.refusal_names import ERROR_BY_NAME
-from dragoman.broker.replication import messages as replication
 from dragoman.broker.staged_writes import destinations, staging_topic
 from dragoman.broker.staged_writes import publication as publications
 from dragoman.broker.staged_writes import service as staged_writes
@@ -40,11 +39,7 @@ from dragoman.cdc import position as capture_position
 from dragoman.cdc.snapshot.state import TableState
 from dragoman.cluster import events, metadata
 from dragoman.cluster.etcd import layout as etcd
-from dragoman.cluster.raft import membership
-from dragoman.cluster.raft import messages as raft
-from dragoman.cluster.raft import ports as raft_ports
-from dragoman.log import manifest, node
-from dragoman.log.producers import errors as producers
+from dragoman.log import manifest, node, producer
 from dragoman.net import peer_frames
 from dragoman.pipelines.jobs import current_rows as folding
 from dragoman.pipelines.jobs import replay
@@ -54,10 +49,14 @@ from dragoman.protocols.cursus import messages as cursus_messages
 from dragoman.protocols.cursus.handlers import relayed as cursus
 from dragoman.protocols.cursus.handlers import state as cursus_state
 from dragoman.protocols.rocketmq import bodies as rocketmq_bodies
-from dragoman.protocols.rocketmq.handlers import relayed as rocketmq
+from dragoman.protocols.rocketmq.handlers import rpc as rocketmq
 from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
+from dragoman.raft import membership
+from dragoman.raft import messages as raft
+from dragoman.raft import snapshots as raft_snapshots
+from dragoman.replication import messages as replication
 from dragoman.rpc import Done
-from dragoman.rpc.refusals import Refused
+from dragoman.rpc.registry import Refused
 from golden.forms import Frame
 
 
@@ -91,9 +90,9 @@ _REFUSALS = (
     refusals.ForeignGroup("group", "cursus"),
     refusals.MemberIdRequired("member"),
     refusals.NotCoordinator("why", 8),
-    producers.OutOfOrderSequenceError(1, 2, 3, 4),
-    producers.DuplicateSequenceError(1, 2, 3, 4),
-    producers.InvalidProducerEpochError(1, 2, 3),
+    producer.OutOfOrderSequenceError(1, 2, 3, 4),
+    producer.DuplicateSequenceError(1, 2, 3, 4),
+    producer.InvalidProducerEpochError(1, 2, 3),
 )
 _MORE = {type(error): error for error in _REFUSALS}
 _PLAIN: dict[str, Any] = {
@@ -218,13 +217,13 @@ _PLAIN: dict[str, Any] = {
     "raft TimeoutNow full": raft.TimeoutNow(source=1, term=2),
     "raft TimeoutNow default": raft.TimeoutNow(source=0, term=0),
     # ---- raft-snapshot
-    "raft-snapshot full": raft_ports.Snapshot(
+    "raft-snapshot full": raft_snapshots.Snapshot(
         end=1,
         last_term=2,
         membership=membership.Membership(voters=(3, 4), learners=(5, 6)),
         state=b"\x07\x00\xff",
     ),
-    "raft-snapshot default": raft_ports.Snapshot(
+    "raft-snapshot default": raft_snapshots.Snapshot(
         end=0, last_term=0, membership=membership.Membership(voters=()), state=b""
     ),
     # ---- ballot

@@ -591,10 +591,12 @@ def test_idle_connections_are_closed_when_the_setting_says_so(
         assert node is not None
 
         def sweep() -> None:
-            for channel in [each for group in node.channels.values() for each in group.open]:
+            for channel in [
+                each for group in node.listeners.channels.values() for each in group.open
+            ]:
                 if channel.peer_address == silent.getsockname():
                     channel.last_active -= 7200
-            node._sweep()
+            node.listeners.sweep()
 
         loop.call_soon_threadsafe(sweep)
 

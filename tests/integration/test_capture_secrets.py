@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.captures.addresses import NO_FILE
 from dragoman.captures.control import Finding
 from dragoman.captures.definition import Definition
-from dragoman.captures.policy import NO_FILE
 from dragoman.captures.processes import CaptureProcesses
 from dragoman.errors import DragomanError
 

@@ -24,8 +24,8 @@ from dragoman.api.values import (
 from dragoman.cli import cluster as cli
 from dragoman.cli.status import CommandError
 from dragoman.client.kafka import LATEST, BlockingKafkaClient, NewRecord, NewTopic, TopicPartition
-from dragoman.protocols.mlog import replication as mlog
-from dragoman.protocols.mlog.replication import decode_event
+from dragoman.protocols.mlog.handlers import metadata_events as mlog
+from dragoman.protocols.mlog.handlers.metadata_events import decode_event
 from nodes.cluster import ServedCluster
 from nodes.process import WAIT_S
 

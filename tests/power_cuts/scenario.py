@@ -44,10 +44,9 @@ from dragoman.log.node import Ballot
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import Durability, LogStore
 from dragoman.testing.sim.background import SimBackground, SyncDelays
-from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import PowerCut
-from dragoman.testing.sim.scheduler import SimScheduler
+from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 from power_cuts.model import MismatchError, ModelLog, expect
 
 _KIB = 1 << 10

@@ -93,7 +93,7 @@ class Rig:
             b"".join(replica.log.read(0, 1 << 30, replica.log.high_watermark).buffers)
             for topic in TOPICS
             for index in range(PARTITIONS)
-            for replica in [self.world.broker.find(topic, index)]
+            for replica in [self.world.broker.partitions.find(topic, index)]
         ]
 
 

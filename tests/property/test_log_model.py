@@ -24,8 +24,7 @@ from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
-from dragoman.testing.sim.clock import SimClock
-from dragoman.testing.sim.scheduler import SimScheduler
+from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 from dragoman.world import Disk
 from power_cuts.scenario import small_bounds
 

@@ -25,16 +25,17 @@ from dragoman.cluster.events import (
     TopicDeleted,
 )
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.protocols.mlog import replication as mlog
+from dragoman.protocols.mlog.handlers import metadata_events as mlog
 from dragoman.protocols.mlog.handlers.metadata_events import (
     Node,
     State,
     Topic,
+    decode_event,
     difference,
+    encode_event,
     events_of,
     shown,
 )
-from dragoman.protocols.mlog.replication import decode_event, encode_event
 
 NODES = st.integers(1, 4)
 NAMES = st.sampled_from(["a", "b", "a@1", "__own", "<&>"])

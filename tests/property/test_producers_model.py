@@ -24,22 +24,19 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dragoman.log.producers import (
+from dragoman.log import producer_states as states_module
+from dragoman.log.producer import (
     ACCEPT,
     Duplicate,
     DuplicateSequenceError,
     InvalidProducerEpochError,
     OutOfOrderSequenceError,
     ProducerError,
-    ProducerStates,
     TooManyProducersError,
     TransactionExpectedError,
-    load_snapshot,
-    take_snapshot,
 )
-from dragoman.log.producers import (
-    states as states_module,
-)
+from dragoman.log.producer_file import load_snapshot, take_snapshot
+from dragoman.log.producer_states import ProducerStates
 
 TABLE_MAX = 4
 UNDO_MAX = 12

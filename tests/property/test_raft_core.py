@@ -12,12 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from dragoman.cluster.codec import MetadataEntries, event_batch
 from dragoman.cluster.events import NodeRegistered
-from dragoman.cluster.raft.core import Raft
-from dragoman.cluster.raft.effects import Role
-from dragoman.cluster.raft.entries import event_batch
-from dragoman.cluster.raft.membership import Membership
-from dragoman.cluster.raft.messages import Message
+from dragoman.raft.core import Raft
+from dragoman.raft.membership import Membership
+from dragoman.raft.messages import Message
+from dragoman.raft.ports import Role
 from dragoman.testing.sim.scheduler import SimScheduler
 from simulation.raft.memory import DiskSpeed, Durable, MemoryStorage
 
@@ -30,7 +30,7 @@ class Voter:
         self.scheduler = SimScheduler()
         speed = DiskSpeed(Random(node))
         self.storage = MemoryStorage(durable, self.scheduler, speed, lambda: None, lambda: None)
-        self.raft = Raft(node, self.storage, Random(node), Membership(NODES))
+        self.raft = Raft(node, self.storage, MetadataEntries(), Random(node), Membership(NODES))
         self.raft.start(now)
 
 

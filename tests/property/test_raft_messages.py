@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.cluster.raft import messages
-from dragoman.cluster.raft.messages import Message, decode_message, encode_message
 from dragoman.errors import DecodeError
+from dragoman.raft import messages
+from dragoman.raft.messages import Message, decode_message, encode_message
 
 KINDS = (
     messages.VoteRequest,

@@ -17,16 +17,16 @@ from msgspec import inspect
 
 from dragoman.broker.changes import Proposal, ProposalReply
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
-from dragoman.broker.replication.messages import Fetched, InSyncChange, Position
-from dragoman.broker.replication.messages import Message as CopiesMessage
 from dragoman.broker.staged_writes.publication import Destination, Piece, Publication, Target
 from dragoman.captures.control import Resume, Rewind, Snapshot, Status, TableProgress
 from dragoman.captures.supervisor import CaptureState
 from dragoman.cluster.events import Event, Member, PartitionPlacement
-from dragoman.cluster.raft.messages import Message as VotersMessage
 from dragoman.net.peer_frames import Hello
+from dragoman.raft.messages import Message as VotersMessage
+from dragoman.replication.messages import Fetched, InSyncChange, Position
+from dragoman.replication.messages import Message as CopiesMessage
 from dragoman.rpc.messages import answer_type
-from dragoman.rpc.refusals import Refused
+from dragoman.rpc.registry import Refused
 from worlds.broker import World
 
 _served = World(start=False).broker.registry.request_types

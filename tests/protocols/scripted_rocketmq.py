@@ -22,8 +22,7 @@ from dragoman.protocols.rocketmq.bodies import (
     QueueData,
     TopicRouteData,
 )
-from dragoman.protocols.rocketmq.codec import Command, encode
-from dragoman.protocols.rocketmq.connection import Connection
+from dragoman.protocols.rocketmq.codec import Command, Connection, encode
 from dragoman.protocols.rocketmq.constants import (
     IS_ONE_WAY,
     IS_RESPONSE,

@@ -20,8 +20,8 @@ from dragoman.client.mlog import AckMode, ClientSettings, MlogClient
 from dragoman.client.rocketmq import Message, RocketmqClient
 from dragoman.errors import DragomanError
 from dragoman.protocols.cursus import codec
-from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.loop import SimLoop
+from dragoman.testing.sim.scheduler import SimClock
 from worlds.broker import batch_of
 from worlds.cluster import ThreeNodes
 from worlds.cursus import batch

@@ -16,8 +16,8 @@ from dragoman.cluster.etcd import leadership as leading
 from dragoman.cluster.etcd import messages as m
 from dragoman.cluster.etcd import quorum
 from dragoman.cluster.events import Event, GroupConfigChanged
-from dragoman.cluster.raft.effects import Role, RoleChanged
 from dragoman.errors import DragomanError, NotControllerError, OutcomeUnknownError
+from dragoman.raft.ports import Role, RoleChanged
 from worlds.etcd import QUICK, TTL_S, EtcdWorld, Member, ToyGateway
 
 SECONDS = 40.0

@@ -30,10 +30,10 @@ from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.testing.sim.background import SyncDelays
-from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.loop import SimLoop, SimWorld
 from dragoman.testing.sim.network import NetworkFaults
 from dragoman.testing.sim.node import SimNode
+from dragoman.testing.sim.scheduler import SimClock
 
 _SECONDS = 30.0
 _LIVES = 3

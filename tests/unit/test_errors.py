@@ -63,13 +63,13 @@ CODES = {
     "dragoman.protocols.minibroker.client.errors": """
         already_subscribed not_leader refused
     """,
-    "dragoman.log.producers.errors": """
+    "dragoman.log.producer": """
         coordinator_fenced duplicate_sequence invalid_producer_epoch out_of_order_sequence
         producer too_many_aborted too_many_producers transaction_expected
     """,
-    "dragoman.api.errors": "api",
+    "dragoman.api.operations": "api",
     "dragoman.cdc.source.connection": "cdc",
-    "dragoman.cdc.events.rows": "unknown_value",
+    "dragoman.cdc.events.tables": "unknown_value",
     "dragoman.cdc.session": "taken_over",
     "dragoman.cdc.spool": "spool_full",
     "dragoman.cli.status": "command",
@@ -89,19 +89,19 @@ CODES = {
     "dragoman.protocols.cursus.codec": "unreadable_request",
     "dragoman.protocols.cursus.errors": "refusal",
     "dragoman.protocols.kafka.errors": "oversized_message unsupported_version",
-    "dragoman.protocols.minibroker.handlers.refusals": "refused",
+    "dragoman.protocols.minibroker.handlers.session": "refused",
     "dragoman.protocols.minibroker.directory_import": "source",
     "dragoman.protocols.mlog.client.errors": """
         ack_mode catch_up_timeout commit_refused mlog no_data not_leader too_few_nodes
         topic_exists topic_not_found
     """,
-    "dragoman.protocols.mlog.handlers.refusals": "refused",
+    "dragoman.protocols.mlog.handlers.session": "refused",
     "dragoman.protocols.rocketmq.client.errors": """
         busy group_not_found group_offline invalid_parameter message_illegal no_permission
         not_found rocketmq subscription topic_not_found unsupported_request
     """,
     "dragoman.protocols.rocketmq.handlers.refusals": "refused",
-    "dragoman.protocols.rocketmq.sql92": "filter",
+    "dragoman.protocols.rocketmq.filters": "filter",
     "dragoman.spark.logs": "incomplete",
     "dragoman.spark.planner": "data_loss",
     "dragoman.telemetry.catalogue": "stats",

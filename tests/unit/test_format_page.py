@@ -24,18 +24,17 @@ from dragoman.broker.transactions.service import TRANSACTIONS_TOPIC
 from dragoman.captures.definition import POSITIONS_TOPIC
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, NewTopic
 from dragoman.cluster.events import LEVELS
-from dragoman.cluster.raft.ports import Snapshot
-from dragoman.cluster.raft.storage import SNAPSHOT_FILE
+from dragoman.cluster.raft_quorum.storage import SNAPSHOT_FILE
 from dragoman.limits import JOURNAL_BLOCK_BYTES, JOURNAL_FILE_BYTES, JOURNAL_FIRST_FILE_BYTES
-from dragoman.log import batch, index, journal, journal_mark, manifest, node, pins
+from dragoman.log import batch, index, journal, manifest, node, pins
 from dragoman.log import producer_file as producers
 from dragoman.log.directory import LOCK_FILE, PARTITIONS, QUARANTINE
 from dragoman.log.manifest import Identity, Manifest, SegmentEntry
-from dragoman.log.producers import snapshot
 from dragoman.log.segment import segment_name
 from dragoman.log.truncations import RESTART, truncation_entry_data
 from dragoman.protocols.cursus.handlers.state import STATE_TOPIC as CURSUS_TOPIC
 from dragoman.protocols.rocketmq.handlers.state import STATE_TOPIC as ROCKETMQ_TOPIC
+from dragoman.raft.snapshots import Snapshot
 from dragoman.testing import EphemeralBroker
 from dragoman.world import aside_of
 
@@ -82,13 +81,13 @@ STRUCTS = {
     "index block": index._BLOCK,
     "journal group": journal._GROUP,
     "journal entry": journal._ENTRY,
-    "mark slot": journal_mark._SLOT,
+    "mark slot": journal._SLOT,
     "producer file": producers._HEAD,
-    "producer snapshot": snapshot._PREFIX,
-    "counts": snapshot._COUNTS,
-    "producer": snapshot._PRODUCER,
-    "cached batch": snapshot._BATCH,
-    "aborted transaction": snapshot._ABORTED,
+    "producer snapshot": producers._PREFIX,
+    "counts": producers._COUNTS,
+    "producer": producers._PRODUCER,
+    "cached batch": producers._BATCH,
+    "aborted transaction": producers._ABORTED,
 }
 
 
@@ -155,8 +154,8 @@ def test_columns_of_the_index_are_those_of_the_code() -> None:
     [
         ("index block", index._MAGIC),
         ("journal group", journal._MAGIC),
-        ("mark slot", journal_mark._MAGIC),
-        ("producer snapshot", int.from_bytes(snapshot._MAGIC, "little")),
+        ("mark slot", journal._SLOT_MAGIC),
+        ("producer snapshot", int.from_bytes(producers._MAGIC, "little")),
     ],
 )
 def test_magic_is_that_of_the_code(name: str, magic: int) -> None:
@@ -169,7 +168,7 @@ def test_magic_of_batches_and_version_of_producer_snapshots() -> None:
     fields = {each.name.split("  ")[0]: each.name for each in LAYOUTS["record batch"][1]}
     assert fields["magic"].split()[-1] == str(batch.MAGIC)
     (version,) = [each for each in LAYOUTS["producer snapshot"][1] if "version" in each.name]
-    assert version.name.split()[-1] == str(snapshot.VERSION)
+    assert version.name.split()[-1] == str(producers.VERSION)
 
 
 def test_bits_of_batch_attributes() -> None:
@@ -204,8 +203,8 @@ def test_figures_of_the_journal() -> None:
     first, later = JOURNAL_FIRST_FILE_BYTES >> 20, JOURNAL_FILE_BYTES >> 20
     assert f"The first has {first} MiB, others {later} MiB" in text
     assert f"multiples of {JOURNAL_BLOCK_BYTES:,} bytes" in text
-    assert f"at bytes 0 and {journal_mark._SLOT_STRIDE_BYTES} after each group" in text
-    digits = journal_mark.seed_of("0123456789abcdef" * 2)
+    assert f"at bytes 0 and {journal._SLOT_STRIDE_BYTES} after each group" in text
+    digits = journal.seed_of("0123456789abcdef" * 2)
     assert digits == 0x01234567
     assert "first 8 hex digits of the directory's id" in text
 
@@ -243,7 +242,7 @@ def test_tree_names_the_files_of_the_code() -> None:
         node.NODE_FILE,
         SNAPSHOT_FILE,
         f"{journal.DIRECTORY}/",
-        journal_mark.MARK_FILE.rpartition("/")[2],
+        journal.MARK_FILE.rpartition("/")[2],
         f"{PARTITIONS}/",
         manifest.NAME,
         f"{segment_name(4096, 3)}.log",

@@ -19,12 +19,12 @@ import pytest
 from dragoman import errors
 from dragoman.broker import errors as refusals
 from dragoman.broker.refusal_names import ERROR_BY_NAME, name_of
+from dragoman.cluster.codec import MetadataEntries
 from dragoman.cluster.events import VotersChanged
-from dragoman.cluster.raft.entries import membership_in
-from dragoman.cluster.raft.membership import Membership
 from dragoman.errors import ClusterError, DragomanError
-from dragoman.log.producers import errors as producers
-from dragoman.rpc.refusals import Refusals, Refused
+from dragoman.log import producer
+from dragoman.raft.membership import Membership
+from dragoman.rpc.registry import Refusals, Refused
 from golden import vectors
 from golden.forms import FORMS, same
 from golden.values import VALUES
@@ -106,14 +106,16 @@ def test_every_tagged_kind_states_its_tag() -> None:
 
 def test_quorum_recognises_a_change_of_membership_by_its_tag() -> None:
     assert VotersChanged.__struct_config__.tag == "VotersChanged"
-    assert membership_in(GOLDEN["raft-entry membership"]) == Membership((1, 2), (3, 4))
-    assert membership_in(GOLDEN["raft-entry events"]) is None
+    assert MetadataEntries().membership_in(GOLDEN["raft-entry membership"]) == Membership(
+        (1, 2), (3, 4)
+    )
+    assert MetadataEntries().membership_in(GOLDEN["raft-entry events"]) is None
 
 
 # ---- refusals
 
 
-@pytest.mark.parametrize("module", [errors, refusals, producers])
+@pytest.mark.parametrize("module", [errors, refusals, producer])
 def test_every_error_that_nodes_tell_each_other_has_a_name(module: object) -> None:
     defined = {
         value

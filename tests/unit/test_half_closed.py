@@ -120,7 +120,7 @@ def exchange(
     running: Running, listener: str, data: bytes, until: Callable[[], bool] | None = None
 ) -> bytes:
     """Send, wait until the node is where it should be, close our half, and read to the end."""
-    port = next(each.bound.port for each in running.node.listeners if each.name == listener)
+    port = next(each.bound.port for each in running.node.listeners.opened if each.name == listener)
     with socket.create_connection(("127.0.0.1", port), 60) as connected:
         connected.sendall(data)
         if until is not None:
@@ -129,10 +129,10 @@ def exchange(
         received = b""
         while piece := connected.recv(1 << 16):
             received += piece
-    channels = running.node.channels.get(listener)
+    channels = running.node.listeners.channels.get(listener)
     if channels is not None:
         running.wait_until(lambda: not channels.open)
-    assert running.look(lambda: running.node.budget.used) == 0
+    assert running.look(lambda: running.node.listeners.budget.used) == 0
     return received
 
 
@@ -161,7 +161,7 @@ def test_polls_end_at_once(running: Running, protocol: str, listener: str) -> No
     """Whether they had begun to wait or not; what follows them is answered, too."""
     data = polls(protocol) + writes(protocol)
     assert len(frames(protocol, exchange(running, listener, data))) >= 4
-    channels = running.node.channels[listener]
+    channels = running.node.listeners.channels[listener]
 
     def has_read() -> bool:
         return channels.bytes_in == before + len(data)
@@ -200,7 +200,7 @@ def test_member_of_a_group_that_is_not_complete_is_told_so(running: Running) -> 
     # It waits for others, who may join a new group for a while.
     with running.connect() as client:
         client.ask(kafka.FindCoordinatorRequest(key="g"), 2, kafka.FindCoordinatorResponse)
-        channels = running.node.channels["kafka"]
+        channels = running.node.listeners.channels["kafka"]
         before = running.look(lambda: channels.bytes_in)
         client.send(join, 2)
         client.send(kafka.ApiVersionsRequest(), 0)
@@ -238,6 +238,6 @@ def test_client_that_is_gone_without_a_word_leaves_nothing(running: Running) -> 
     """Its end looks the same at first."""
     with KafkaSocket(running.address) as client:
         client.send(fetch_request(TOPIC, 0, max_wait_ms=600_000, bytes_max=1), 11)
-    channels = running.node.channels["kafka"]
+    channels = running.node.listeners.channels["kafka"]
     running.wait_until(lambda: not channels.open)
-    assert running.look(lambda: running.node.budget.used) == 0
+    assert running.look(lambda: running.node.listeners.budget.used) == 0

@@ -30,6 +30,7 @@ VIOLATIONS = {
     "layers": ("errors.py", "import dragoman.limits"),
     "sans-io": ("protocols/kafka/codec.py", "import socket"),
     "protocols": ("protocols/mlog/codec.py", "import dragoman.protocols.kafka.codec"),
+    "raft": ("raft/core.py", "import dragoman.log.journal"),
     "shared": ("protocols/session.py", "import dragoman.broker.broker"),
     "no-network": ("log/batch.py", "import asyncio"),
     "handlers": ("protocols/kafka/handlers/topics.py", "import asyncio"),

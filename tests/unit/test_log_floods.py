@@ -48,7 +48,7 @@ def test_nonsense_costs_a_few_lines(
     running: Running, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    for opened in running.node.listeners:
+    for opened in running.node.listeners.opened:
         for _ in range(CONNECTIONS):
             peer = socket.create_connection(("127.0.0.1", opened.bound.port), 60)
             with peer, suppress(OSError):

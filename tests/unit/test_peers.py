@@ -10,7 +10,7 @@ from typing import cast
 
 from dragoman.cluster.events import NodeFenced, NodeRegistered
 from dragoman.errors import ClusterError, DragomanError
-from dragoman.net.peering import PeerAnswer, Peering
+from dragoman.net.peer_connections import PeerAnswer, PeerConnections
 from dragoman.peers import Peers
 from dragoman.rpc.client import RawReply
 from dragoman.types import Buffer
@@ -21,7 +21,7 @@ REQUEST = b"request"
 
 
 class Lines:
-    """Stands for `Peering`."""
+    """Stands for `PeerConnections`."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, Callable[[PeerAnswer | ClusterError], None]]] = []
@@ -43,7 +43,7 @@ class Lines:
 
 def test_what_a_node_was_asked_is_given_up_when_it_is_taken_for_gone() -> None:
     world, lines = World(), Lines()
-    peers = Peers(cast(Peering, lines), dict, {})
+    peers = Peers(cast(PeerConnections, lines), dict, {})
     peers._broker = world.broker
     world.broker.on_fenced.append(peers._give_up_on)
     propose(world, NodeRegistered(node_id=2, incarnation=5))

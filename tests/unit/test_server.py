@@ -31,11 +31,11 @@ from dragoman.limits import (
     READ_AHEAD_REQUESTS_MAX,
     SEND_BUFFER_BYTES_MAX,
 )
+from dragoman.process import open_data_directory
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.rocketmq import bodies
-from dragoman.protocols.rocketmq.codec import Command, encode
-from dragoman.protocols.rocketmq.connection import Connection
-from dragoman.server import Node, open_data_directory
+from dragoman.protocols.rocketmq.codec import Command, Connection, encode
+from dragoman.server import Node
 from dragoman.testing.memory import MemoryDisk
 from dragoman.types import Buffer
 from dragoman.world import Disk
@@ -87,7 +87,7 @@ def test_bound_address_is_advertised_by_default(running: Running) -> None:
     with running.connect() as client:
         (broker,) = client.metadata().brokers
         assert f"{broker.host}:{broker.port}" == running.address
-    assert running.node.describe_listeners() == [
+    assert running.node.listeners.describe() == [
         f"kafka on {running.address}, advertised as {running.address}"
     ]
 
@@ -104,11 +104,11 @@ def test_wildcard_advertises_the_address_each_client_came_in_on(
     start: Callable[..., Running], local: str
 ) -> None:
     running = start(settings(host="0.0.0.0"))
-    port = running.node.listeners[0].bound.port
+    port = running.node.listeners.opened[0].bound.port
     with KafkaSocket(f"{local}:{port}") as client:
         (broker,) = client.metadata().brokers
         assert (broker.host, broker.port) == (local, port)
-    assert "the address each client came in on" in running.node.describe_listeners()[0]
+    assert "the address each client came in on" in running.node.listeners.describe()[0]
 
 
 # ---- odd peers
@@ -145,8 +145,10 @@ def test_peer_that_ends_its_half_is_answered_at_once_and_leaves_nothing(running:
         client.socket.shutdown(socket.SHUT_WR)
         assert [client.receive().api_key for _ in range(2)] == [1, 18]
         assert client.is_closed_by_peer()
-    running.wait_until(lambda: not running.node.channels["kafka"].open)
-    assert running.look(lambda: (len(running.node.broker.fetches), running.node.budget.used)) == (
+    running.wait_until(lambda: not running.node.listeners.channels["kafka"].open)
+    assert running.look(
+        lambda: (len(running.node.broker.fetches), running.node.listeners.budget.used)
+    ) == (
         0,
         0,
     )
@@ -168,8 +170,8 @@ def test_reset_by_the_peer_leaves_nothing(running: Running) -> None:
         for index in range(20):
             client.send(fetch_request("t", 0, max_wait_ms=600_000 + index), 11)
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    running.wait_until(lambda: not running.node.channels["kafka"].open)
-    assert running.look(lambda: running.node.budget.used) == 0
+    running.wait_until(lambda: not running.node.listeners.channels["kafka"].open)
+    assert running.look(lambda: running.node.listeners.budget.used) == 0
 
 
 def test_replies_keep_their_order_behind_a_parked_fetch(running: Running) -> None:
@@ -196,10 +198,10 @@ def test_reader_that_does_not_read_costs_one_reply_and_the_others_are_served(
         fill(writer, "t", 12)
         for _ in range(8):
             stuck.send(fetch_request("t", 0, bytes_max=3 << 20), 11)
-        channels = running.node.channels["kafka"]
+        channels = running.node.listeners.channels["kafka"]
         running.wait_until(lambda: any(not each.is_writable for each in channels.open))
         assert writer.produce("t", batch_of(b"served")).error_code == 0
-        used = running.look(lambda: running.node.budget.used)
+        used = running.look(lambda: running.node.listeners.budget.used)
         assert SEND_BUFFER_BYTES_MAX < used < (6 << 20)
         # What was asked for still comes, in order, once the peer reads.
         for _ in range(8):
@@ -208,7 +210,7 @@ def test_reader_that_does_not_read_costs_one_reply_and_the_others_are_served(
             records = reply.message.responses[0].partitions[0].records
             assert len(values_in(records)) == 3
     running.wait_until(lambda: not channels.open)
-    assert running.look(lambda: running.node.budget.used) == 0
+    assert running.look(lambda: running.node.listeners.budget.used) == 0
 
 
 def test_pipelining_is_bounded_by_not_reading(running: Running) -> None:
@@ -216,7 +218,7 @@ def test_pipelining_is_bounded_by_not_reading(running: Running) -> None:
         client.create_topic("t")
         client.send(fetch_request("t", 0, max_wait_ms=600_000), 11)
         running.wait_until(lambda: len(running.node.broker.fetches) > 0)
-        before = running.look(lambda: running.node.services["kafka", "kafka"].requests)
+        before = running.look(lambda: running.node.listeners.services["kafka", "kafka"].requests)
         asked = 500
         for _ in range(asked):
             client.send(m.MetadataRequest(topics=[]), 1)
@@ -224,7 +226,9 @@ def test_pipelining_is_bounded_by_not_reading(running: Running) -> None:
         for _ in range(5):
             other.metadata()
         worked_on = (
-            running.look(lambda: running.node.services["kafka", "kafka"].requests) - before - 5
+            running.look(lambda: running.node.listeners.services["kafka", "kafka"].requests)
+            - before
+            - 5
         )
         # One read may bring as many requests as the receive buffer holds.
         frame_bytes = 4 + 2 + 2 + 4 + 2 + 3 + 4
@@ -235,7 +239,7 @@ def test_pipelining_is_bounded_by_not_reading(running: Running) -> None:
 
 
 def test_over_its_budget_the_node_stops_reading_and_recovers(running: Running) -> None:
-    budget = running.node.budget
+    budget = running.node.listeners.budget
     with running.connect() as client:
         running.look(lambda: budget.take(running.node.settings.memory_budget_bytes))
         # Read before anything was known of the budget, hence answered; and then no more.
@@ -243,10 +247,13 @@ def test_over_its_budget_the_node_stops_reading_and_recovers(running: Running) -
         client.send(m.MetadataRequest(topics=[]), 9)
         with running.connect() as other:
             other.metadata()
-        before = running.look(lambda: running.node.services["kafka", "kafka"].requests)
+        before = running.look(lambda: running.node.listeners.services["kafka", "kafka"].requests)
         running.look(lambda: budget.give_back(running.node.settings.memory_budget_bytes))
         client.receive()
-        assert running.look(lambda: running.node.services["kafka", "kafka"].requests) == before + 1
+        assert (
+            running.look(lambda: running.node.listeners.services["kafka", "kafka"].requests)
+            == before + 1
+        )
 
 
 def test_announced_frames_take_next_to_nothing(running: Running) -> None:
@@ -254,9 +261,11 @@ def test_announced_frames_take_next_to_nothing(running: Running) -> None:
     with ExitStack() as sockets:
         for _ in range(100):
             sockets.enter_context(running.connect()).socket.sendall(announced)
-        channels = running.node.channels["kafka"]
+        channels = running.node.listeners.channels["kafka"]
         running.wait_until(lambda: channels.bytes_in == 100 * len(announced))
-        assert running.look(lambda: running.node.budget.used) <= 100 * FRAME_GROWTH_BYTES_MIN
+        assert (
+            running.look(lambda: running.node.listeners.budget.used) <= 100 * FRAME_GROWTH_BYTES_MIN
+        )
         assert running.look(lambda: {each._receiving > 0 for each in channels.open}) == {True}
 
 
@@ -278,12 +287,12 @@ def test_connections_past_a_cap_are_closed_at_once(
     with ExitStack() as sockets:
         clients = [sockets.enter_context(running.connect()) for _ in range(most + 1)]
         assert clients.pop().is_closed_by_peer()
-        assert running.look(lambda: len(running.node.channels[name].open)) == most
-        assert running.look(lambda: running.node.channels[name].refused) == 1
+        assert running.look(lambda: len(running.node.listeners.channels[name].open)) == most
+        assert running.look(lambda: running.node.listeners.channels[name].refused) == 1
         clients.pop().socket.close()
-        running.wait_until(lambda: len(running.node.channels[name].open) < most)
+        running.wait_until(lambda: len(running.node.listeners.channels[name].open) < most)
         sockets.enter_context(running.connect())
-        running.wait_until(lambda: len(running.node.channels[name].open) == most)
+        running.wait_until(lambda: len(running.node.listeners.channels[name].open) == most)
 
 
 def test_caps_can_be_changed_while_the_node_runs(running: Running) -> None:
@@ -313,9 +322,9 @@ def test_idle_connections(start: Callable[..., Running], idle_ms: int, is_kept: 
         if is_kept:
             client.metadata()
         else:
-            running.wait_until(lambda: bool(running.node.channels["kafka"].open))
+            running.wait_until(lambda: bool(running.node.listeners.channels["kafka"].open))
             running.look(lambda: silent_for_a_second(running.node, "kafka"))
-        running.look(running.node._sweep)
+        running.look(running.node.listeners.sweep)
         if is_kept:
             client.metadata()
         else:
@@ -324,7 +333,7 @@ def test_idle_connections(start: Callable[..., Running], idle_ms: int, is_kept: 
 
 def silent_for_a_second(node: Node, listener: str) -> None:
     """uvloop's clock counts milliseconds: all of this test may happen in one."""
-    for channel in node.channels[listener].open:
+    for channel in node.listeners.channels[listener].open:
         channel.last_active -= 1
 
 
@@ -338,13 +347,13 @@ def test_idle_connections_of_mlog_have_their_own_time(
     start: Callable[..., Running], idle_ms: int, is_kept: bool
 ) -> None:
     running = start(listening("mlog", mlog_connections_max_idle_ms=idle_ms))
-    address = running.node.listeners[0].bound
+    address = running.node.listeners.opened[0].bound
     list_topics = bytes.fromhex("0019000000027b7d")
     with socket.create_connection((address.host, address.port), 30) as client:
         client.sendall(list_topics)
         assert client.recv(1000)
         running.look(lambda: silent_for_a_second(running.node, "mlog"))
-        running.look(running.node._sweep)
+        running.look(running.node.listeners.sweep)
         if is_kept:
             client.sendall(list_topics)
         assert bool(client.recv(1000)) is is_kept
@@ -355,7 +364,7 @@ def test_idle_connections_of_mlog_have_their_own_time(
 
 def test_connection_to_any_that_says_nothing_is_closed(start: Callable[..., Running]) -> None:
     running = start(listening("any", any_detection_timeout_ms=1))
-    address = running.node.listeners[0].bound
+    address = running.node.listeners.opened[0].bound
     with socket.create_connection((address.host, address.port), 30) as client:
         assert client.recv(1) == b""
 
@@ -377,7 +386,7 @@ def test_any_serves_every_protocol(
     start: Callable[..., Running], first: str, answer: bytes
 ) -> None:
     running = start(listening("any"))
-    address = running.node.listeners[0].bound
+    address = running.node.listeners.opened[0].bound
     with socket.create_connection((address.host, address.port), 30) as client:
         client.sendall(bytes.fromhex(first))
         assert answer in client.recv(1 << 16)
@@ -399,12 +408,12 @@ def test_any_serves_every_protocol(
 def test_node_knows_which_clients_cannot_name_a_topic(
     start: Callable[..., Running], topic: str, hidden: tuple[str, ...]
 ) -> None:
-    assert start(listening("any")).node.hidden_from(topic) == hidden
+    assert start(listening("any")).node.listeners.hidden_from(topic) == hidden
 
 
 def test_only_protocols_that_are_served_count(start: Callable[..., Running]) -> None:
-    assert start(listening("minibroker")).node.hidden_from("a/b") == ()
-    assert start(rocketmq("rocketmq-broker")).node.hidden_from("a/b") == ("rocketmq",)
+    assert start(listening("minibroker")).node.listeners.hidden_from("a/b") == ()
+    assert start(rocketmq("rocketmq-broker")).node.listeners.hidden_from("a/b") == ("rocketmq",)
 
 
 def test_topic_that_a_client_makes_and_others_cannot_name_is_logged(
@@ -434,7 +443,7 @@ def rocketmq(*names: str, host: str = "127.0.0.1", ports: dict[str, int] | None 
 
 
 def port_of(running: Running, name: str) -> int:
-    return next(each.bound.port for each in running.node.listeners if each.name == name)
+    return next(each.bound.port for each in running.node.listeners.opened if each.name == name)
 
 
 def advertised_by(host: str, port: int) -> set[str]:
@@ -512,7 +521,7 @@ def test_old_clients_are_served_two_ports_below(start: Callable[..., Running]) -
 
 def test_port_that_the_system_chose_has_none_below_it(start: Callable[..., Running]) -> None:
     running = start(rocketmq("rocketmq-broker"))
-    assert [each.name for each in running.node.listeners] == ["rocketmq-broker"]
+    assert [each.name for each in running.node.listeners.opened] == ["rocketmq-broker"]
 
 
 def test_taken_port_of_old_clients_is_a_warning(
@@ -521,7 +530,7 @@ def test_taken_port_of_old_clients_is_a_warning(
     vip, port = two_free_ports()
     with socket.create_server(("127.0.0.1", vip)):
         running = start(rocketmq("rocketmq-broker", ports={"rocketmq-broker": port}))
-    assert [each.name for each in running.node.listeners] == ["rocketmq-broker"]
+    assert [each.name for each in running.node.listeners.opened] == ["rocketmq-broker"]
     assert f"cannot bind 127.0.0.1:{vip}" in caplog.text
     assert "RocketMQ clients of before 4.5.1" in caplog.text
 
@@ -532,7 +541,7 @@ def test_port_of_old_clients_is_not_taken_from_a_listener_that_asked_for_it(
     vip, port = two_free_ports()
     ports = {"rocketmq-broker": port, "any": vip}
     running = start(rocketmq("rocketmq-broker", "any", ports=ports))
-    assert [each.name for each in running.node.listeners] == ["rocketmq-broker", "any"]
+    assert [each.name for each in running.node.listeners.opened] == ["rocketmq-broker", "any"]
     assert advertised_by("127.0.0.1", vip) == {f"127.0.0.1:{vip}"}
 
 
@@ -566,12 +575,12 @@ def test_stop_lets_a_slow_reader_finish(
     start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # How long five megabytes take through a buffer of four kilobytes is the machine's affair.
-    monkeypatch.setattr("dragoman.server.CONNECTION_CLOSE_GRACE_S", 60)
+    monkeypatch.setattr("dragoman.listeners.CONNECTION_CLOSE_GRACE_S", 60)
     running = start()
     with running.connect() as writer, running.connect(receive_buffer=4096) as slow:
         fill(writer, "t", 6)
         slow.send(fetch_request("t", 0, bytes_max=5 << 20), 11)
-        channels = running.node.channels["kafka"]
+        channels = running.node.listeners.channels["kafka"]
         running.wait_until(lambda: any(not each.is_writable for each in channels.open))
         stopping = threading.Thread(target=running.stop)
         stopping.start()
@@ -584,16 +593,16 @@ def test_stop_lets_a_slow_reader_finish(
 def test_stop_does_not_wait_for_ever(
     start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.server.CONNECTION_CLOSE_GRACE_S", 0)
+    monkeypatch.setattr("dragoman.listeners.CONNECTION_CLOSE_GRACE_S", 0)
     running = start()
     with running.connect() as writer, running.connect(receive_buffer=4096) as stuck:
         fill(writer, "t", 12)
         stuck.send(fetch_request("t", 0, bytes_max=50 << 20), 11)
-        channels = running.node.channels["kafka"]
+        channels = running.node.listeners.channels["kafka"]
         running.wait_until(lambda: any(not each.is_writable for each in channels.open))
         running.stop()
     assert not channels.open
-    assert running.node.budget.used == 0
+    assert running.node.listeners.budget.used == 0
     assert start(disk=running.disk).node.store.was_clean
 
 
@@ -616,7 +625,7 @@ def test_taken_default_port_is_a_warning_and_the_rest_runs(
         http = Listener(name="http", bind=Address("127.0.0.1", taken.getsockname()[1]))
         kafka = Listener(name="kafka", bind=Address("127.0.0.1", 0))
         running = start(Settings(listeners=(kafka, http)))
-    assert [each.name for each in running.node.listeners] == ["kafka"]
+    assert [each.name for each in running.node.listeners.opened] == ["kafka"]
     assert "--listen http=off" in caplog.text
 
 
@@ -628,7 +637,7 @@ def test_start_that_fails_before_recovery_loses_nothing(start: Callable[..., Run
         client.produce("t", batch_of(b"acknowledged"))
     first.is_stopped = True
     first.look(first.node.store.abandon)
-    first.look(lambda: [each.close() for each in first.node.listeners])
+    first.look(lambda: [each.close() for each in first.node.listeners.opened])
     first._end()
     with pytest.raises(ConfigError, match="belongs to node 1"):
         start(settings(node_id=2), first.disk)
@@ -647,7 +656,7 @@ def test_metadata_of_a_newer_release_is_refused_and_the_directory_let_go(
         raise FormatError("a newer release?")
 
     with monkeypatch.context() as patched:
-        patched.setattr("dragoman.cluster.raft.entries.decode_event", newer)
+        patched.setattr("dragoman.cluster.codec.decode_event", newer)
         with pytest.raises(FormatError):
             start(disk=first.disk)
     start(disk=first.disk)

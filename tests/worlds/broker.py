@@ -15,7 +15,6 @@ from typing import TypeVar
 from dragoman.broker.broker import Broker
 from dragoman.broker.fetch import Fetch, Fetched, FetchLimits, Wanted
 from dragoman.broker.produce import check_produced, place
-from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
 from dragoman.captures.service import Captures
 from dragoman.cluster.etcd.calls import Gateway
@@ -32,14 +31,14 @@ from dragoman.outcome import start
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import ClientConnection, Reply
-from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
+from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
 from dragoman.protocols.kafka.handlers.service import KafkaService
 from dragoman.protocols.kafka.handlers.session import KafkaSession
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Authorizer
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
-from dragoman.testing.sim.clock import SimClock
-from dragoman.testing.sim.scheduler import SimScheduler
+from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 from dragoman.types import Buffer
 from dragoman.world import Disk
 
@@ -154,7 +153,7 @@ class World:
         start(self.broker.topics.create(new)).then(outcome)
         self.settle()
         assert outcome.error is None, outcome.error
-        return [self.broker.find(name, index) for index in range(partitions)]
+        return [self.broker.partitions.find(name, index) for index in range(partitions)]
 
     def create_outcome(self, new: NewTopic) -> DragomanError | None:
         outcome = Outcome()
@@ -197,7 +196,7 @@ class World:
     ) -> FetchProbe:
         probe = FetchProbe()
         limits = FetchLimits(bytes_min, bytes_max, wait_s, committed_only)
-        probe.parked = self.broker.fetch(list(wanted), limits, probe)
+        probe.parked = self.broker.fetches.begin(list(wanted), limits, probe)
         return probe
 
 

@@ -111,7 +111,7 @@ class ThreeNodes:
                 return False
             if number == nodes[0]:
                 with suppress(DragomanError):
-                    broker.replica(partition)
+                    broker.partitions.replica(partition)
                     continue
                 return False
         return True

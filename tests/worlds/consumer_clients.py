@@ -31,7 +31,7 @@ from dragoman.broker.groups import (
 )
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.protocols.kafka import codec
-from dragoman.protocols.kafka.handlers.dialect import KafkaGroupDialect
+from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
 from dragoman.protocols.kafka.messages import (
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopic,

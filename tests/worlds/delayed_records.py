@@ -102,7 +102,7 @@ def _decided(
 
 def delivered(world: World, partition: int = 0, topic: str = TOPIC) -> list[bytes]:
     """Every record that a reader of the topic can see."""
-    log = world.broker.find(topic, partition).log
+    log = world.broker.partitions.find(topic, partition).log
     found: list[bytes] = []
     offset = log.log_start_offset
     while offset < log.high_watermark:
@@ -158,7 +158,7 @@ class DelayedScenario:
         with mock.patch("dragoman.broker.delayed.store.DELAYED_PARTITIONS", 1):
             self.world = World(SCENARIO_SETTINGS, disk=disk, scheduler=scheduler)
         answers: list[DragomanError | None] = []
-        start(self.world.broker.ensure_topic(NewTopic(name=TOPIC, partition_count=2))).then(
+        start(self.world.broker.topics.ensure(NewTopic(name=TOPIC, partition_count=2))).then(
             answers.append
         )
         self.world.settle()
@@ -233,7 +233,7 @@ class DelayedScenario:
         """Of what is new since the last look."""
         now_ms = self.world.clock.wall_ms()
         for partition in range(2):
-            log = self.world.broker.find(TOPIC, partition).log
+            log = self.world.broker.partitions.find(TOPIC, partition).log
             if self._seen.get(partition) == log.high_watermark:
                 continue
             self._seen[partition] = log.high_watermark

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
+from dragoman.cluster.codec import encode_image
 from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.etcd.session import Settings
 from dragoman.cluster.events import Event, GroupConfigChanged
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft.effects import Role, RoleChanged
-from dragoman.cluster.raft.state import encode_image
 from dragoman.errors import DragomanError
+from dragoman.raft.ports import Role, RoleChanged
 from dragoman.testing.sim.scheduler import SimScheduler
 from worlds.broker import Outcome
 

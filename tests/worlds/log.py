@@ -12,8 +12,7 @@ from dragoman.log.partition import Appended, PartitionLog
 from dragoman.log.store import Durability, LogStore
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
-from dragoman.testing.sim.clock import SimClock
-from dragoman.testing.sim.scheduler import SimScheduler
+from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 
 
 class Config(msgspec.Struct):

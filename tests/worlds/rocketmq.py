@@ -7,8 +7,7 @@ from functools import partial
 import msgspec
 
 from dragoman.protocols.rocketmq import bodies
-from dragoman.protocols.rocketmq.codec import Command, encode
-from dragoman.protocols.rocketmq.connection import Connection
+from dragoman.protocols.rocketmq.codec import Command, Connection, encode
 from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, Request, Serialization
 from dragoman.protocols.rocketmq.handlers.service import RocketmqService
 from dragoman.protocols.rocketmq.handlers.session import RocketmqSession

@@ -58,7 +58,7 @@ def opened(world: World) -> StagingPlace:
 def stage(world: World, *batches: Sequence[bytes], place: StagingPlace | None = None) -> Piece:
     """Stage batches of values, as one attempt that nothing comes between."""
     place = place if place is not None else opened(world)
-    replica = world.broker.find(STAGING_TOPIC, place.partition)
+    replica = world.broker.partitions.find(STAGING_TOPIC, place.partition)
     sequence = checksum = 0
     appended: list[Appended] = []
     for values in batches:
@@ -117,7 +117,7 @@ def publish(world: World, request: Publication) -> bool | DragomanError:
 
 def values_of(world: World, topic: str = TOPIC, partition: int = 0) -> list[bytes | None]:
     """Every record that a reader of uncommitted records can see."""
-    log = world.broker.find(topic, partition).log
+    log = world.broker.partitions.find(topic, partition).log
     found: list[bytes | None] = []
     offset = log.log_start_offset
     while offset < log.high_watermark:
@@ -148,7 +148,7 @@ class PublishingScenario:
         self.world = World(SETTINGS, disk=disk)
         answers: list[DragomanError | None] = []
         new = NewTopic(name=TOPIC, partition_count=PARTITIONS)
-        start(self.world.broker.ensure_topic(new)).then(answers.append)
+        start(self.world.broker.topics.ensure(new)).then(answers.append)
         self.world.settle()
         assert answers == [None]
 

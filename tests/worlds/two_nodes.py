@@ -202,7 +202,7 @@ class Pair:
         # What this makes happen still happens under the old leader.
         self.worlds[leader].store.settle_all()
         before = self.one.broker.image.topics[topic].partitions[index].leader
-        old = self.worlds[before].broker.find(topic, index)
+        old = self.worlds[before].broker.partitions.find(topic, index)
         self._copy(leader, topic, index, old.log)
         for world in self.worlds.values():
             partition = world.broker.image.topics[topic].partitions[index]

@@ -1,26 +1,31 @@
-"""The ASGI application: health, metrics, the OpenAPI document, and the routes of the JSON API."""
+"""The ASGI application: health, metrics, the OpenAPI document, and the operations of the JSON API.
+
+A request of the JSON API becomes the call of a service's method, and the method's result becomes
+the response.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import cache
+from inspect import isawaitable
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dragoman import limits
 from dragoman.api.admission import BEGUN, Admission, Pace
-from dragoman.api.endpoints import admission_of, respond
-from dragoman.api.errors import ApiError
 from dragoman.api.hosts import OwnHosts
 from dragoman.api.openapi import openapi_document
-from dragoman.api.operations import OPERATIONS, NodeView, Operation
+from dragoman.api.operations import OPERATIONS, ApiError, NodeView, Operation, Parameter
 from dragoman.api.problems import on_fault, on_http_exception, on_refusal
 from dragoman.errors import DragomanError
 
@@ -28,7 +33,92 @@ if TYPE_CHECKING:
     from dragoman.telemetry.metrics import Exposition
 
 
-#: These are answered to any client, at once, and say nothing about the node's data.
+_encoder = msgspec.json.Encoder()
+
+
+async def respond(operation: Operation, node: NodeView, request: Request) -> Response:
+    """Run an operation. Raises `DragomanError` for a refusal."""
+    arguments: dict[str, object] = {}
+    # Of several mistakes in a request only one is reported. Callers may rely on the order: body,
+    # query, path.
+    if operation.body is not None:
+        arguments[operation.body.name] = await _read_body(request, operation.body.type)
+    for parameter in reversed(operation.parameters):
+        arguments[parameter.name] = _read_parameter(request, parameter)
+    service: object = getattr(node, operation.service)
+    answer: object = getattr(service, operation.name)(**arguments)
+    if isawaitable(answer):
+        answer = await answer
+    if operation.answer is None:
+        return Response(status_code=operation.status)
+    headers = {}
+    if operation.creates:
+        name: object = getattr(answer, "name", None)
+        assert isinstance(name, str)
+        headers["location"] = f"{operation.path}/{quote(name, safe='')}"
+    return Response(_encoder.encode(answer), operation.status, headers, "application/json")
+
+
+def admission_of(request: Request) -> Admission:
+    admission = request.app.state.admission
+    assert isinstance(admission, Admission)
+    return admission
+
+
+def _read_parameter(request: Request, parameter: Parameter) -> object:
+    if parameter.place == "path":
+        # Decoded here and not earlier: a name may contain an escaped slash.
+        try:
+            text = unquote(request.path_params[parameter.name], errors="strict")
+        except UnicodeDecodeError:
+            raise ApiError(400, "invalid_request", "the name in the path is not UTF-8") from None
+        return parameter.type.parse(parameter.name, text)
+    given = request.query_params.get(parameter.name)
+    return parameter.type.default if given is None else parameter.type.parse(parameter.name, given)
+
+
+async def _read_body(request: Request, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    body = await _json_body(request)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(400, "invalid_request", f"request body: {error}") from None
+
+
+async def _json_body(request: Request) -> bytes:
+    """The whole body, bounded in size and time.
+
+    The media type is required because browsers send bodies of some other types across origins
+    without a preflight request.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise ApiError(415, "unsupported_media_type", "send the body as application/json")
+    try:
+        async with admission_of(request).reading():
+            return await _bounded_body(request)
+    except TimeoutError:
+        raise ApiError(408, "request_timeout", "the request body did not arrive in time") from None
+    except ClientDisconnect:
+        raise ApiError(400, "invalid_request", "the request body ended early") from None
+
+
+async def _bounded_body(request: Request) -> bytes:
+    too_large = ApiError(
+        413, "body_too_large", f"a request body may have {limits.HTTP_BODY_BYTES_MAX} bytes"
+    )
+    announced = request.headers.get("content-length", "0")
+    if len(announced) > 18 or int(announced) > limits.HTTP_BODY_BYTES_MAX:
+        raise too_large
+    body = bytearray()
+    async for chunk in request.stream():
+        if len(body) + len(chunk) > limits.HTTP_BODY_BYTES_MAX:
+            raise too_large
+        body += chunk
+    return bytes(body)
+
+
+#: Served at once, to any client; they reveal nothing about the node's data.
 HEALTH_PATHS = frozenset(("/livez", "/readyz"))
 
 
@@ -57,7 +147,7 @@ def create_app(node: NodeView) -> ASGIApp:
 
 
 class _Paced:
-    """Begins requests at a pace that other clients of the node do not notice."""
+    """Begins requests at a pace that leaves time for the node's other clients."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -69,10 +159,10 @@ class _Paced:
 
 
 class _RawPath:
-    """Routes on the path as it was sent.
+    """Routes on the undecoded path.
 
     Servers hand over a decoded path, in which the slash of a name such as `a%2Fb` looks like a
-    separator. The parts are decoded one by one where they are used.
+    separator. Each part is decoded where it is used.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -115,7 +205,7 @@ class _Health:
         self._node = node
 
     async def live(self, _request: Request) -> Response:
-        """That this answers is the news: the loop turns."""
+        """Any answer shows that the event loop runs."""
         return PlainTextResponse("ok\n")
 
     async def ready(self, _request: Request) -> Response:
@@ -124,7 +214,7 @@ class _Health:
             return PlainTextResponse(f"not ready: {objection}\n", 503)
         degradation = self._node.degradation()
         if degradation:
-            # Still of use: what is sound is served.
+            # The node still serves what is not damaged.
             return PlainTextResponse(f"ready, degraded: {degradation}\n")
         return PlainTextResponse("ready\n")
 

@@ -1,11 +1,10 @@
-"""Groups that the answering node coordinates: their members, committed offsets and lag."""
+"""Groups that this node coordinates: their members, committed offsets and lag."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from dragoman.api.errors import ApiError
-from dragoman.api.operations import PageLimit
+from dragoman.api.operations import ApiError, PageLimit
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
     GroupAssignment,
@@ -16,7 +15,7 @@ from dragoman.api.values import (
     GroupSummary,
 )
 from dragoman.broker.groups.coordinator import GroupCoordinator
-from dragoman.broker.replica import Replica
+from dragoman.broker.partitions import Partitions
 from dragoman.errors import DragomanError
 from dragoman.types import GroupId
 
@@ -35,7 +34,8 @@ class GroupBroker(Protocol):
     @property
     def coordination(self) -> Coordination: ...
 
-    def find(self, topic: str, index: int) -> Replica: ...
+    @property
+    def partitions(self) -> Partitions: ...
 
 
 class GroupService:
@@ -92,7 +92,7 @@ class GroupService:
 
     def _offset(self, topic: str, partition: int, committed: int) -> GroupOffset:
         try:
-            end: int | None = self._broker.find(topic, partition).log.high_watermark
+            end: int | None = self._broker.partitions.find(topic, partition).log.high_watermark
         except DragomanError:
             end = None
         return GroupOffset(

@@ -1,28 +1,68 @@
-"""A running node as the HTTP API sees it: its services, its health and its metrics."""
+"""A running node as the HTTP API sees it: its services, its health and its metrics.
+
+Pipelines run outside the node and report to it; their reports are kept in memory for a while.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from dragoman import __version__
+import msgspec
+
+from dragoman import __version__, limits
 from dragoman.api.captures import CaptureService
-from dragoman.api.cluster import ClusterBroker, ClusterNode, ClusterService, damaged_ranges
+from dragoman.api.cluster import (
+    ClusterBroker,
+    ClusterNode,
+    ClusterService,
+    OpenListeners,
+    damaged_ranges,
+)
 from dragoman.api.groups import GroupBroker, GroupService
-from dragoman.api.pipelines import PipelineReports
 from dragoman.api.topics import TopicBroker, TopicService
+from dragoman.api.values import PipelineList, PipelineStatus
 from dragoman.broker.context import NodeContext
-from dragoman.broker.replica import Replica
+from dragoman.broker.partitions import Partitions
 from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channels
 from dragoman.telemetry.catalogue import Stats
+from dragoman.world import Clock
+
+_ALIVE = frozenset(("starting", "running", "stopping"))
+
+
+class PipelineReports:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        #: The last report of each pipeline and when it arrived; the newest last.
+        self._reports: dict[str, tuple[float, PipelineStatus]] = {}
+
+    def report_pipeline(self, status: PipelineStatus) -> None:
+        self._reports.pop(status.name, None)
+        self._reports[status.name] = (self._clock.monotonic(), status)
+        if len(self._reports) > limits.PIPELINES_REPORTED_MAX:
+            del self._reports[next(iter(self._reports))]
+
+    def list_pipelines(self) -> PipelineList:
+        now = self._clock.monotonic()
+        found = []
+        for name, (at, status) in sorted(self._reports.items()):
+            if now - at > limits.PIPELINE_MEMORY_S:
+                del self._reports[name]
+                continue
+            if status.state in _ALIVE and now - at > limits.PIPELINE_SILENCE_S:
+                problem = f"no report for {now - at:.0f} s"
+                status = msgspec.structs.replace(status, state="died", problem=problem)
+            found.append(status)
+        return PipelineList(items=tuple(found))
 
 
 class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, Protocol):
-    """What the services, health and metrics use of the broker."""
+    """The part of the broker that the services, health and metrics use."""
 
     @property
     def context(self) -> NodeContext: ...
@@ -33,11 +73,24 @@ class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, Protocol):
     @property
     def is_stopping(self) -> bool: ...
 
-    def open_replicas(self) -> Sequence[Replica]: ...
+    @property
+    def partitions(self) -> Partitions: ...
+
+
+class NodeListeners(OpenListeners, Protocol):
+    @property
+    def channels(self) -> Mapping[str, Channels]: ...
+
+    @property
+    def budget(self) -> MemoryBudget: ...
+
+    def hidden_from(self, topic: str) -> tuple[str, ...]:
+        """Protocols that this node serves and whose clients cannot name the topic."""
+        ...
 
 
 class RunningNode(ClusterNode, Protocol):
-    """What the view uses of the node. The composition root provides it."""
+    """The part of the node that the view uses. The composition root provides it."""
 
     @property
     def broker(self) -> NodeBroker: ...
@@ -49,17 +102,10 @@ class RunningNode(ClusterNode, Protocol):
     def settings(self) -> Settings: ...
 
     @property
-    def channels(self) -> Mapping[str, Channels]: ...
-
-    @property
-    def budget(self) -> MemoryBudget: ...
+    def listeners(self) -> NodeListeners: ...
 
     @property
     def peer_budget(self) -> MemoryBudget: ...
-
-    def hidden_from(self, topic: str) -> tuple[str, ...]:
-        """Protocols that this node serves and whose clients cannot name the topic."""
-        ...
 
 
 class BrokerView:
@@ -67,7 +113,7 @@ class BrokerView:
 
     def __init__(self, node: RunningNode) -> None:
         self._node = node
-        self.topics = TopicService(node.broker, node.hidden_from)
+        self.topics = TopicService(node.broker, node.listeners.hidden_from)
         self.groups = GroupService(node.broker)
         self.cluster = ClusterService(node, lambda: not self.objection())
         self.captures = CaptureService(node.broker.context, node.captures)
@@ -109,7 +155,7 @@ class BrokerView:
         own = self._node.settings.cluster_nodes.get(self._broker.node_id)
         if own is not None:
             yield own.host
-        for each in self._node.listeners:
+        for each in self._node.listeners.opened:
             yield each.bound.host
             if each.advertised is not None:
                 yield each.advertised.host
@@ -121,7 +167,7 @@ class BrokerView:
     def stats(self) -> Stats:
         node, broker = self._node, self._broker
         store = broker.store.stats
-        labelled = node.channels.items()
+        labelled = node.listeners.channels.items()
         return {
             "build_info": {(__version__, str(broker.node_id)): 1},
             "ready": int(not self.objection()),
@@ -133,10 +179,10 @@ class BrokerView:
             "connections_refused_total": {(name,): each.refused for name, each in labelled},
             "received_bytes_total": {(name,): each.bytes_in for name, each in labelled},
             "sent_bytes_total": {(name,): each.bytes_out for name, each in labelled},
-            "in_flight_bytes": node.budget.used,
+            "in_flight_bytes": node.listeners.budget.used,
             "peer_in_flight_bytes": node.peer_budget.used,
             "appended_bytes_total": store.committed_bytes,
-            "log_bytes": sum(each.log.size for each in broker.open_replicas()),
+            "log_bytes": sum(each.log.size for each in broker.partitions),
             "log_damaged_ranges": len(damaged_ranges(broker.store)),
             "log_damage_found_total": store.damage,
             "journal_groups_total": store.groups,

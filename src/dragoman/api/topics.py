@@ -1,12 +1,11 @@
-"""Topics of the node that answers, and the changes that its clients ask for."""
+"""Topics as this node sees them, and their creation and deletion."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from dragoman.api.errors import ApiError
-from dragoman.api.operations import PageLimit
+from dragoman.api.operations import ApiError, PageLimit
 from dragoman.api.values import (
     ConfigValue,
     NewTopic,
@@ -17,10 +16,10 @@ from dragoman.api.values import (
 )
 from dragoman.broker import topics as broker_topics
 from dragoman.broker.errors import NotAuthorized
-from dragoman.broker.replica import Replica
+from dragoman.broker.partitions import Partitions
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata, TopicMetadata
+from dragoman.config.overrides import describe_topic_config
 from dragoman.config.settings import Settings
-from dragoman.config.topics import describe_topic_config
 from dragoman.errors import DragomanError
 from dragoman.log.partition import PartitionLog
 from dragoman.net.future import future_of
@@ -38,7 +37,8 @@ class TopicBroker(Protocol):
     @property
     def topics(self) -> broker_topics.Topics: ...
 
-    def held(self, metadata: PartitionMetadata) -> Replica: ...
+    @property
+    def partitions(self) -> Partitions: ...
 
 
 class TopicService:
@@ -75,7 +75,7 @@ class TopicService:
 
     def _partition(self, metadata: PartitionMetadata) -> PartitionDescription:
         try:
-            log: PartitionLog | None = self._broker.held(metadata).log
+            log: PartitionLog | None = self._broker.partitions.held(metadata).log
         except DragomanError:
             log = None
         return PartitionDescription(
@@ -106,7 +106,7 @@ class TopicService:
     async def delete_topic(self, name: str) -> None:
         topic = self._broker.image.topics.get(name)
         if topic is not None and topic.is_internal:
-            raise NotAuthorized(f"topic {name!r} is the broker's own")
+            raise NotAuthorized(f"topic {name!r} is internal to the broker")
         await future_of(self._broker.topics.delete(name))
 
 
@@ -120,6 +120,6 @@ def _summary(topic: TopicMetadata) -> TopicSummary:
 
 
 def page_of(names: Iterable[str], after: str, limit: int) -> tuple[list[str], str | None]:
-    """Names of one page in order, and what to list the next page after; None: it is the last."""
+    """The names of one page in order, and the `after` of the next page; None on the last page."""
     found = sorted(name for name in names if name > after)
     return found[:limit], found[limit - 1] if len(found) > limit else None

@@ -15,12 +15,12 @@ from typing import TypeAlias
 
 from dragoman.broker.errors import InvalidRecord, MessageTooLarge
 from dragoman.broker.produce import place
-from dragoman.broker.replica import Replica
-from dragoman.config.topics import TopicConfig
+from dragoman.config.overrides import TopicConfig
 from dragoman.errors import DragomanError
 from dragoman.limits import BATCH_HEADER_BYTES, GATHERED_BATCH_BYTES_MAX
 from dragoman.log.batch import Record, build_batch, read_header
 from dragoman.outcome import Outcome
+from dragoman.replication.replica import Replica
 from dragoman.world import Clock, Scheduler
 
 #: Takes the (first) record's offset once all are as safe as asked for, or why not (offset -1).

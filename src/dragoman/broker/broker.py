@@ -11,30 +11,28 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dragoman.broker.accumulator import RecordAccumulator
-from dragoman.broker.cluster import Cluster, Links, NoLinks
+from dragoman.broker.cluster_node import ClusterNode, Links, NoLinks
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.context import NodeContext
 from dragoman.broker.coordination import Coordination
-from dragoman.broker.copies import InternalCopies
 from dragoman.broker.delayed import DelayedRecords
 from dragoman.broker.directory import Directory, KeyedTopic
 from dragoman.broker.errors import RequestTimedOut, ShuttingDown
 from dragoman.broker.features import Features
-from dragoman.broker.fetch import Fetch, Fetches, FetchLimits, Finish, Wanted
+from dragoman.broker.fetch import Fetches
 from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.groups.coordinator import GroupCoordinator, GroupDialect
 from dragoman.broker.groups.remote_members import GroupMembers, RemoteMembers
 from dragoman.broker.leader_queues import LeaderQueues
-from dragoman.broker.leadership import Leadership
+from dragoman.broker.leadership import InternalCopies, Leadership
 from dragoman.broker.maintenance import Maintenance
 from dragoman.broker.partitions import Partitions, directory_name
 from dragoman.broker.quotas import ClientQuotas
 from dragoman.broker.readers import Readers
 from dragoman.broker.refusal_names import ERROR_BY_NAME
-from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.staged_writes import StagedWrites
-from dragoman.broker.topics import NewTopic, Topics
+from dragoman.broker.topics import Topics
 from dragoman.broker.transactions.service import Transactions
 from dragoman.broker.work_queue import WorkQueue
 from dragoman.cluster.etcd.calls import Gateway
@@ -53,8 +51,8 @@ from dragoman.cluster.metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
+from dragoman.config.overrides import TopicConfig
 from dragoman.config.settings import Settings
-from dragoman.config.topics import TopicConfig
 from dragoman.errors import (
     DiskFullError,
     DragomanError,
@@ -62,8 +60,10 @@ from dragoman.errors import (
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
+from dragoman.outcome import Outcome
+from dragoman.replication.replica import Acknowledge, Replica
 from dragoman.rpc import Registry, Rpc
-from dragoman.rpc.refusals import Refusals
+from dragoman.rpc.registry import Refusals
 from dragoman.security.authorizer import AllowAll, Authorizer
 from dragoman.types import TopicName
 from dragoman.world import Clock, HostNames, NumericHosts, Random, Scheduler
@@ -144,9 +144,9 @@ class Broker:
         store.on_refused = self._refused
         store.on_rolled = self._rolled
         store.on_damage = self._damaged
-        self._metadata_log = self._open_metadata_log()
-        self.cluster = Cluster(
-            context, store, partitions, self._metadata_log, links or NoLinks(), etcd
+        self.metadata_log = self._open_metadata_log()
+        self.cluster = ClusterNode(
+            context, store, partitions, self.metadata_log, links or NoLinks(), etcd
         )
         self.cluster.on_fatal = lambda error: self.on_fatal(error)
         self.quorum = self.cluster.quorum
@@ -158,7 +158,7 @@ class Broker:
         self.node_configs = NodeConfigs(image, changes, settings, self.node_id)
         self.group_configs = GroupConfigs(image, changes, lambda: self.settings)
         self.quotas = ClientQuotas(image, changes)
-        self.leadership = Leadership(image, self.cluster)
+        self.leadership = Leadership(image, self.cluster.access)
         self.features = Features(image, changes)
         self.coordination = self._coordination(dialect)
         producer_ids = self.coordination.transactions.producer_ids
@@ -241,11 +241,9 @@ class Broker:
         config = TopicConfig.build(self.settings, {})
         return self.store.partition(identity, directory_name(identity), config)
 
-    def load(self, done: Acknowledge) -> None:
-        """Get what metadata is not in the log; then `done`, perhaps never, and `recover` may be
-        called.
-        """
-        self.cluster.load(done)
+    def load(self) -> Outcome[None]:
+        """Read metadata that is not in the log; settled, perhaps never, before `recover`."""
+        return self.cluster.load()
 
     def recover(self) -> None:
         """Bring the log back, and with it what is known of the metadata.
@@ -346,41 +344,6 @@ class Broker:
         self.cluster.stop()
         self.partitions.fail_all(ShuttingDown("the node is stopping"))
 
-    # ---- partitions
-
-    def find(self, topic: str, index: int) -> Replica:
-        return self.partitions.find(topic, index)
-
-    def find_by_id(self, topic_id: bytes, index: int) -> Replica:
-        return self.partitions.find_by_id(topic_id, index)
-
-    def replica(self, metadata: PartitionMetadata) -> Replica:
-        return self.partitions.replica(metadata)
-
-    def held(self, metadata: PartitionMetadata) -> Replica:
-        return self.partitions.held(metadata)
-
-    def open_replicas(self) -> list[Replica]:
-        return list(self.partitions)
-
-    @property
-    def metadata_log(self) -> PartitionLog:
-        return self._metadata_log
-
-    # ---- topics
-
-    async def ensure_topic(self, new: NewTopic) -> None:
-        """Create the topic unless it exists; for topics created on first use."""
-        await self.topics.ensure(new)
-
-    # ---- fetch
-
-    def fetch(self, wanted: list[Wanted], limits: FetchLimits, finish: Finish) -> Fetch | None:
-        return self.fetches.begin(wanted, limits, finish)
-
-    def cancel(self, fetch: Fetch) -> None:
-        self.fetches.cancel(fetch)
-
     def _needs_producers(self, partition_id: int) -> bool:
         is_publishing = self.staged_writes.is_publishing_to(partition_id)
         return is_publishing or self.delayed.is_delivering_to(partition_id)
@@ -394,7 +357,7 @@ class Broker:
             if isinstance(replica, Replica):
                 if replica.role is None:
                     replica.advance()
-            elif partition is self._metadata_log:
+            elif partition is self.metadata_log:
                 self.cluster.metadata_stable()
         self.cluster.stable(partitions)
         self.after_commit()
@@ -408,7 +371,7 @@ class Broker:
         error = DiskFullError("the disk is full")
         if isinstance(replica, Replica):
             replica.fail_waiters(error, above=partition.log_end_offset)
-        elif partition is self._metadata_log:
+        elif partition is self.metadata_log:
             self.cluster.metadata_refused()
 
     def _damaged(self, partition: PartitionLog) -> None:

@@ -3,7 +3,7 @@
 There is a set of changes for every node and one for each node, whose own go first; and one for each
 group, which counts from its members' next heartbeat on. Each is stored as a whole; changes take
 turns, so that one which adds to what is there sees all before it. Among the changes for nodes are
-keys that only Kafka's clients know (`config/inert.py`): kept, and without effect.
+keys that only Kafka's clients know (`config/dynamic.py`): kept, and without effect.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from dragoman.broker.errors import InvalidConfig, Overloaded, ReadOnlyConfig
 from dragoman.broker.keyed_lock import KeyedLock
 from dragoman.cluster.events import Event, GroupConfigChanged, NodeConfigChanged
 from dragoman.cluster.metadata import EVERY_NODE, MetadataImage
-from dragoman.config.dynamic import ReadOnlyKeyError, with_changes
-from dragoman.config.groups import check_group_config
-from dragoman.config.inert import (
+from dragoman.config.dynamic import (
     UNKNOWN_KEYS_LEVEL,
+    ReadOnlyKeyError,
     check_inert,
     describe_inert,
     first_unknown,
     is_inert,
+    with_changes,
 )
 from dragoman.config.keys import Source
+from dragoman.config.overrides import ConfigEntry, check_group_config
 from dragoman.config.settings import Settings
-from dragoman.config.topics import ConfigEntry
 from dragoman.errors import ClusterError, ConfigError
 from dragoman.limits import GROUP_CONFIGS_MAX
 

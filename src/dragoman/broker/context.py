@@ -6,8 +6,8 @@ The context holds no service, so that every service may hold the context.
 from __future__ import annotations
 
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
+from dragoman.config.overrides import TopicConfig
 from dragoman.config.settings import Settings
-from dragoman.config.topics import TopicConfig
 from dragoman.world import Clock, Random, Scheduler
 
 

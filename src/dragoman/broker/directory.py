@@ -1,14 +1,20 @@
-"""Which node is responsible for what: the directory that remote procedure calls look into."""
+"""The directory of remote procedure calls: which node leads a partition or coordinates a name.
+
+A name is coordinated by the leader of the partition of an internal topic in which it is kept.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol, assert_never
+from functools import lru_cache
+from typing import Final, Protocol, assert_never
 
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import CoordinatorNotAvailable, UnknownTopic
-from dragoman.broker.placement import NOBODY
-from dragoman.broker.replica import not_leader
+from dragoman.replication.replica import not_leader
 from dragoman.rpc import Coordinator, Leader, Node, Where
+
+#: In place of a node id.
+NO_NODE: Final = -1
 
 
 class KeyedTopic(Protocol):
@@ -18,7 +24,7 @@ class KeyedTopic(Protocol):
     def name(self) -> str: ...
 
     def leader_of(self, name: str, /) -> int:
-        """The node that coordinates a name, or `NOBODY`. May raise `BrokerError`."""
+        """The node that coordinates a name, or `NO_NODE`. May raise `BrokerError`."""
         ...
 
     async def ensure(self) -> None:
@@ -51,7 +57,7 @@ class Directory:
         partition = self._context.image.partitions.get(partition_id)
         if partition is None:
             raise UnknownTopic(f"partition {partition_id} was deleted")
-        if partition.leader == NOBODY:
+        if partition.leader == NO_NODE:
             raise not_leader(partition)
         return partition.leader
 
@@ -59,9 +65,36 @@ class Directory:
         """The topic is created if need be."""
         internal = self._internal_topics[topic]
         node_id = internal.leader_of(name)
-        if node_id == NOBODY:
+        if node_id == NO_NODE:
             await internal.ensure()
             node_id = internal.leader_of(name)
-        if node_id == NOBODY:
+        if node_id == NO_NODE:
             raise CoordinatorNotAvailable(f"no node coordinates {name!r}")
         return node_id
+
+
+# ---- partitions of internal topics
+
+
+def java_string_hash(text: str) -> int:
+    """`String.hashCode` of Java: over UTF-16 units, signed 32 bit."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+@lru_cache(maxsize=16384)
+def coordinator_partition(name: str, count: int) -> int:
+    """The partition, of `count`, that coordinates `name`, as Kafka chooses it.
+
+    Java has no absolute value for the lowest integer; Kafka's takes 0 for it.
+    """
+    value = java_string_hash(name)
+    return 0 if value == -(1 << 31) else abs(value) % count
+
+
+def only_partition(_name: str) -> int:
+    """Where everything is kept in one place."""
+    return 0

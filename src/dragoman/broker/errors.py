@@ -11,11 +11,41 @@ a fault that another layer raises: the client's `UnknownTopicError` is not the b
 from __future__ import annotations
 
 from dragoman.errors import BrokerError
+from dragoman.replication.errors import (
+    ElectionNotNeeded as ElectionNotNeeded,
+)
+from dragoman.replication.errors import (
+    FencedLeaderEpoch as FencedLeaderEpoch,
+)
+from dragoman.replication.errors import (
+    InvalidReplicaAssignment as InvalidReplicaAssignment,
+)
+from dragoman.replication.errors import (
+    NoReassignmentInProgress as NoReassignmentInProgress,
+)
+from dragoman.replication.errors import (
+    NotEnoughReplicas as NotEnoughReplicas,
+)
+from dragoman.replication.errors import (
+    NotLeader as NotLeader,
+)
+from dragoman.replication.errors import (
+    Overloaded as Overloaded,
+)
+from dragoman.replication.errors import (
+    RecordsNotDeletable as RecordsNotDeletable,
+)
+from dragoman.replication.errors import (
+    RequestTimedOut as RequestTimedOut,
+)
+from dragoman.replication.errors import (
+    UnknownLeaderEpoch as UnknownLeaderEpoch,
+)
+from dragoman.replication.errors import (
+    UnknownTopic as UnknownTopic,
+)
 
 # ---- topics and partitions
-
-
-class UnknownTopic(BrokerError): ...
 
 
 class UnknownTopicId(BrokerError): ...
@@ -37,9 +67,6 @@ class TooManyPartitions(InvalidPartitions):
 class InvalidReplicationFactor(BrokerError): ...
 
 
-class InvalidReplicaAssignment(BrokerError): ...
-
-
 class InvalidConfig(BrokerError): ...
 
 
@@ -55,19 +82,8 @@ class InvalidFeatureLevel(BrokerError):
     """A feature or a level of it that this node does not have."""
 
 
-class RecordsNotDeletable(BrokerError):
-    """The topic keeps the last record of each key, whatever its age."""
-
-
-class ElectionNotNeeded(BrokerError):
-    """The partition has the leader it should have."""
-
-
 class PreferredLeaderNotAvailable(BrokerError):
     """The first replica is not in sync, so it may not lead."""
-
-
-class NoReassignmentInProgress(BrokerError): ...
 
 
 class LogDirectoryNotFound(BrokerError):
@@ -93,28 +109,8 @@ class ClusterNotAuthorized(NotAuthorized): ...
 # ---- records
 
 
-class NotLeader(BrokerError):
-    """Another node leads the partition now: `leader`, or -1 when nobody does."""
-
-    def __init__(self, message: str, leader: int = -1) -> None:
-        super().__init__(message)
-        self.leader = leader
-
-
-class NotEnoughReplicas(BrokerError):
-    """Fewer replicas are in sync than `min.insync.replicas` asks for. Nothing was appended."""
-
-
 class ReplicaDamaged(BrokerError):
     """This node's copy of the records is damaged, but another node has them and will lead."""
-
-
-class FencedLeaderEpoch(BrokerError):
-    """The client knows an older leadership than this one."""
-
-
-class UnknownLeaderEpoch(BrokerError):
-    """The client knows a newer leadership than this node does."""
 
 
 class CorruptMessage(BrokerError): ...
@@ -143,14 +139,6 @@ class InvalidTimestamp(BrokerError): ...
 
 
 class InvalidAcks(BrokerError): ...
-
-
-class RequestTimedOut(BrokerError):
-    """The outcome is unknown: it may still take effect."""
-
-
-class Overloaded(BrokerError):
-    """A bound was reached; the same request may succeed later."""
 
 
 class ShuttingDown(BrokerError):

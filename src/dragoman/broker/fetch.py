@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from dragoman.broker.errors import ReplicaDamaged, UnknownTopic
-from dragoman.broker.replica import Replica, not_leader
 from dragoman.errors import CorruptionError, DragomanError
+from dragoman.replication.replica import Replica, not_leader
 from dragoman.types import Buffer
 from dragoman.world import Handle, Scheduler
 

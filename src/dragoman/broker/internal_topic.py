@@ -20,6 +20,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from dragoman.broker.context import NodeContext
+from dragoman.broker.directory import coordinator_partition
 from dragoman.broker.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
@@ -30,14 +31,13 @@ from dragoman.broker.errors import (
     TopicExists,
 )
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.placement import coordinator_partition
-from dragoman.broker.replica import Acknowledge
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.errors import BrokerError, DiskFullError, DragomanError
 from dragoman.limits import INTERNAL_LOAD_RETRY_S, INTERNAL_RECORDS_PER_SLICE
 from dragoman.log.batch import Record, build_batch, read_header
 from dragoman.log.partition import PartitionLog
 from dragoman.outcome import acknowledged, ignore, pause, start
+from dragoman.replication.replica import Acknowledge
 
 log = logging.getLogger("dragoman.coordination")
 #: Key and value of one record; without a value the key is removed.

@@ -22,17 +22,17 @@ from typing import Protocol, TypeAlias
 
 from dragoman.broker.accumulator import Placed, RecordAccumulator, refusal, room_in_a_batch, size_of
 from dragoman.broker.context import NodeContext
+from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import MessageTooLarge, NotLeader, ShuttingDown, UnknownTopic
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.placement import NOBODY
 from dragoman.broker.produce import check_produced, place
-from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.config.topics import TopicConfig
+from dragoman.config.overrides import TopicConfig
 from dragoman.errors import BrokerError, DragomanError, NotSentError
 from dragoman.limits import RELAY_PATIENCE_S, RELAY_RETRY_S
 from dragoman.log.batch import Record, build_batch
 from dragoman.outcome import Outcome, acknowledged
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Answer, Call, Node, Registry, Reply, Request, Rpc
 from dragoman.types import Buffer
 from dragoman.world import Handle, Scheduler
@@ -274,7 +274,7 @@ class LeaderQueues:
         try:
             replica = self._partitions.replica(partition)
         except NotLeader as error:
-            if error.leader in (NOBODY, context.node_id):
+            if error.leader in (NO_NODE, context.node_id):
                 answered(error)
             else:
                 request, body = operation.request()
@@ -314,7 +314,7 @@ class LeaderQueues:
 
     def _not_led(self, key: _Key, text: str) -> NotLeader:
         partition = self._context.image.partitions.get(key[0])
-        return NotLeader(text, NOBODY if partition is None else partition.leader)
+        return NotLeader(text, NO_NODE if partition is None else partition.leader)
 
     def _expire(self, key: _Key) -> None:
         """Refuse operations that were not begun before their deadlines: the first one may take much

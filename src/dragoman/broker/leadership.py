@@ -1,15 +1,24 @@
-"""Who leads and who holds a partition, as operators want it: asked of the controller.
+"""Leaders and replicas of partitions, as operators and the broker itself want them to be.
 
-The first replica of a partition is its preferred leader. A leader always has everything that is
-committed; one that may not have it is elected only by `elect_unclean`, which loses records for good
-and is kept in the metadata as such.
+The controller decides. The first replica of a partition is its preferred leader. A leader always
+has every committed record; a replica that may lack some is elected only by `elect_unclean`, which
+loses those records for good and is recorded in the metadata.
+
+Internal topics get more replicas when nodes join. A topic is created with at most as many replicas
+as there are nodes: a topic for groups or transactions that was created on the first node of a
+cluster would keep a single replica. The leader of the metadata therefore adds replicas to internal
+topics when they are created and when a node registers for the first time. It does not repeat that
+later, so that an operator can remove replicas on the way back to a single node. Topics of users are
+not changed; `dragoman cluster status` names those with few replicas.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Protocol
 
+from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import (
     ElectionNotNeeded,
     InvalidReplicaAssignment,
@@ -17,22 +26,23 @@ from dragoman.broker.errors import (
     NoReassignmentInProgress,
     PreferredLeaderNotAvailable,
 )
-from dragoman.broker.replication.messages import (
+from dragoman.broker.groups import OFFSETS_TOPIC
+from dragoman.broker.reassignment import Plan, widen
+from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata
+from dragoman.errors import DragomanError, OutcomeUnknownError
+from dragoman.outcome import ignore, start
+from dragoman.replication.messages import (
     ControlReply,
-    ControlRequest,
     Decision,
     ElectPreferred,
     ElectUnclean,
     Move,
+    PartitionRequest,
 )
-from dragoman.broker.replication.ports import Controlled
-from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata
-from dragoman.errors import DragomanError, OutcomeUnknownError
-from dragoman.outcome import Outcome
 
 
 class Controller(Protocol):
-    def ask(self, request: ControlRequest, done: Controlled) -> None: ...
+    async def request(self, request: PartitionRequest) -> ControlReply | None: ...
 
 
 class Leadership:
@@ -84,10 +94,8 @@ class Leadership:
             raise NoReassignmentInProgress(f"no replica of {_where(partition)} is being moved")
         await self._ask(Move(partition_id=partition.partition_id))
 
-    async def _ask(self, request: ControlRequest) -> None:
-        answer: Outcome[ControlReply | None] = Outcome()
-        self._controller.ask(request, answer.succeed)
-        reply = await answer
+    async def _ask(self, request: PartitionRequest) -> None:
+        reply = await self._controller.request(request)
         if reply is None:
             raise OutcomeUnknownError("the controller is away; the outcome is unknown")
         if Decision.ACCEPTED not in reply.outcomes:
@@ -96,3 +104,44 @@ class Leadership:
 
 def _where(partition: PartitionMetadata) -> str:
     return f"{partition.topic.name}-{partition.index}"
+
+
+log = logging.getLogger("dragoman.cluster")
+
+
+class InternalCopies:
+    def __init__(self, context: NodeContext, leadership: Leadership) -> None:
+        self._context = context
+        self._leadership = leadership
+        self._is_due = False
+
+    def look(self) -> None:
+        """There is a new node or internal topic, and this node leads the metadata."""
+        if not self._is_due:
+            self._is_due = True
+            self._context.scheduler.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._is_due = False
+        image = self._context.image
+        plan: Plan = []
+        for topic in image.topics.values():
+            if topic.is_internal:
+                plan += widen(image, topic.partitions, self._wanted(topic.name))
+        if plan:
+            log.info("%d partitions of internal topics get more copies", len(plan))
+            start(self._move(plan)).then(ignore)
+
+    def _wanted(self, topic: str) -> int:
+        settings = self._context.settings
+        if topic == OFFSETS_TOPIC:
+            return settings.offsets_topic_replication_factor
+        return settings.transaction_state_log_replication_factor
+
+    async def _move(self, plan: Plan) -> None:
+        """One after the other: there may be a hundred of them."""
+        try:
+            for partition, replicas in reversed(plan):
+                await self._leadership.move(partition, replicas, may_resize=True)
+        except DragomanError as error:
+            log.warning("internal topics keep few copies: %s", error)

@@ -18,7 +18,6 @@ from typing import TypeAlias
 
 from dragoman.broker.errors import MessageTooLarge, Overloaded, UnknownTopic
 from dragoman.broker.fetch import FetchLimits, Wanted, read_all
-from dragoman.broker.replica import Replica, not_leader
 from dragoman.errors import (
     CorruptionError,
     DecodeError,
@@ -33,6 +32,7 @@ from dragoman.limits import (
 from dragoman.log.batch import CODEC_MASK, BatchHeader, Record, records
 from dragoman.log.expansion import Expanded, expanded_bytes_max, expands_beyond
 from dragoman.log.isolation import Aborted, VisibleBatches
+from dragoman.replication.replica import Replica, not_leader
 
 #: Gives the records of a batch that is not decoded at once. Raises `DecodeError`.
 Expand: TypeAlias = Callable[[BatchHeader, memoryview], Expanded]

@@ -15,9 +15,8 @@ from collections.abc import Callable, Generator, Iterator
 
 from dragoman.broker.context import NodeContext
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.config.topics import TopicConfig
+from dragoman.config.overrides import TopicConfig
 from dragoman.errors import DragomanError
 from dragoman.limits import COMPACTION_PAUSE_S, MAINTENANCE_PARTITIONS_PER_SLICE
 from dragoman.log.cleaner import (
@@ -34,6 +33,7 @@ from dragoman.log.directory import PARTITIONS
 from dragoman.log.partition import PartitionLog
 from dragoman.log.pins import sweep_pins
 from dragoman.log.store import LogStore
+from dragoman.replication.replica import Replica
 from dragoman.world import Handle
 
 log = logging.getLogger("dragoman.maintenance")

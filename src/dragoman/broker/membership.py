@@ -1,21 +1,27 @@
-"""Which nodes belong to the cluster: how they join, leave, and hand on the lead of the metadata.
+"""Membership of the cluster: nodes join, leave, and hand over the leadership of the metadata.
 
-A node is *added* with its address, and learns; once it has all that is agreed on it votes, which
-the leader sees to. A node is *removed* from the quorum, which forgets what it voted from, and from
-the metadata, unless replicas are still assigned to it: then it may be added again, with another
-disk, and gets them back. Runs where the metadata is led.
+A node that is *added* with its address becomes a learner of the quorum; the leader makes it a voter
+once it has all committed entries. A node that is *removed* leaves the quorum, which forgets its
+data directory, and the metadata, unless replicas are still assigned to it: then it may be added
+again, with another disk, and gets them back. All of this runs on the leader of the metadata.
 
-With etcd nodes join by registering, and there is nobody to hand the lead to: etcd has it. Only a
-node that is gone for good has to be removed.
+With etcd, nodes join by registering, and etcd alone decides which node leads. Only a node that is
+gone for good has to be removed.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import assert_never
+from typing import Protocol, assert_never
 
-from dragoman.broker.replication.controller import Controller
-from dragoman.broker.replication.messages import (
+from dragoman.cluster.events import Event, NodeAdded, NodeRemoved
+from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
+from dragoman.cluster.raft_quorum.quorum import RaftQuorum
+from dragoman.config.hosts import parse_nodes
+from dragoman.errors import ClusterError, DragomanError, OutcomeUnknownError
+from dragoman.outcome import start
+from dragoman.replication.controller import Controller
+from dragoman.replication.messages import (
     NONE,
     AddNode,
     ControlReply,
@@ -24,16 +30,20 @@ from dragoman.broker.replication.messages import (
     RemoveNode,
     TransferMetadata,
 )
-from dragoman.broker.replication.ports import Controlled
-from dragoman.cluster.events import Event, NodeAdded, NodeRemoved
-from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
-from dragoman.cluster.raft.quorum import RaftQuorum
-from dragoman.config.nodes import parse_nodes
-from dragoman.errors import ClusterError, ConfigError, DragomanError, OutcomeUnknownError
 
 log = logging.getLogger("dragoman.cluster")
 _ACCEPTED = ControlReply(outcomes=(Decision.ACCEPTED,))
 _NAMED_MAX = 5
+
+
+class Membership(Protocol):
+    def begin(self) -> None:
+        """This node leads the metadata, and its image has everything committed before."""
+        ...
+
+    async def change(self, request: MembershipRequest) -> ControlReply | None:
+        """None: the outcome is unknown."""
+        ...
 
 
 class QuorumMembership:
@@ -43,32 +53,31 @@ class QuorumMembership:
         self._controller = controller
 
     def begin(self) -> None:
-        """This node leads the metadata: whoever learns shall vote in the end."""
-        if not self._quorum.node.raft.is_membership_told:
-            self._quorum.node.write_down_membership(_written)
+        """Continue, as the new leader, what the leader before may not have completed."""
+        if not self._quorum.driver.raft.is_membership_recorded:
+            self._quorum.driver.record_membership().then(_recorded)
         for node_id in self._quorum.membership.learners:
-            self._quorum.node.add(node_id, _promoted)
+            start(self._promote(node_id)).then(_promoted)
 
-    def ask(self, request: MembershipRequest, done: Controlled) -> None:
+    async def change(self, request: MembershipRequest) -> ControlReply | None:
         try:
             match request:
                 case AddNode():
-                    self._add(request, done)
+                    return await self._add(request)
                 case RemoveNode():
-                    self._remove(request.node_id, done)
+                    return await self._remove(request.node_id)
                 case TransferMetadata():
-                    self._transfer(request.node_id, done)
+                    return self._transfer(request.node_id)
                 case _:
                     assert_never(request)
-        except (ClusterError, ConfigError) as error:
-            done(_refused(error))
-
-    def is_live(self, node_id: int) -> bool:
-        return node_id in self._image.nodes and node_id not in self._image.fenced
+        except OutcomeUnknownError:
+            return None
+        except DragomanError as error:
+            return _refused(error)
 
     # ---- joining
 
-    def _add(self, request: AddNode, done: Controlled) -> None:
+    async def _add(self, request: AddNode) -> ControlReply | None:
         node_id = request.node_id
         address = str(parse_nodes([f"{node_id}@{request.address}"])[node_id])
         if node_id in self._quorum.membership.voters:
@@ -88,44 +97,38 @@ class QuorumMembership:
                 return [], _ACCEPTED
             return [NodeAdded(node_id=node_id, address=address)], _ACCEPTED
 
-        def agreed(reply: ControlReply | None) -> None:
-            if reply is not _ACCEPTED:
-                done(reply)
-                return
-            self._quorum.node.add(node_id, _promoted, lambda error: done(_reply(error)))
+        reply = await self._controller.decided(decide)
+        if reply is _ACCEPTED:
+            await self._promote(node_id)
+        return reply
 
-        self._controller.decide(decide, agreed)
+    async def _promote(self, node_id: int) -> None:
+        """Returns when the node is a learner; it becomes a voter once it has caught up."""
+        promoted = await self._quorum.driver.add(node_id)
+        promoted.then(_promoted)
 
     # ---- leaving
 
-    def _remove(self, node_id: int, done: Controlled) -> None:
+    async def _remove(self, node_id: int) -> ControlReply | None:
         belongs = node_id in self._quorum.membership.nodes
         if not belongs and node_id not in self._image.nodes and node_id not in self._image.added:
             raise ClusterError(f"there is no node {node_id} in the cluster")
         held = self._image.held_by(node_id)
-        if held and self.is_live(node_id):
+        if held and self._image.is_live(node_id):
             raise ClusterError(
                 f"node {node_id} holds {_named(held)}: move that away first, "
                 f"with `dragoman cluster reassign --from {node_id}`"
             )
-
-        def removed(error: DragomanError | None) -> None:
-            if error is not None:
-                done(_reply(error))
-            elif held:
-                text = (
-                    f"node {node_id} is out of the quorum, and {_named(held)} wait for it: add it "
-                    f"again, or have others take that with `dragoman cluster remove {node_id}`"
-                )
-                done(ControlReply(outcomes=(Decision.ACCEPTED,), text=text))
-            else:
-                self._controller.decide(lambda: (self._forget(node_id), _ACCEPTED), done)
-
         if belongs:
             self._check_quorum_without(node_id)
-            self._quorum.node.remove(node_id, removed)
-        else:
-            removed(None)
+            await self._quorum.driver.remove(node_id)
+        if not held:
+            return await self._controller.decided(lambda: (self._forget(node_id), _ACCEPTED))
+        text = (
+            f"node {node_id} is out of the quorum, and {_named(held)} wait for it: add it "
+            f"again, or have others take that with `dragoman cluster remove {node_id}`"
+        )
+        return ControlReply(outcomes=(Decision.ACCEPTED,), text=text)
 
     def _forget(self, node_id: int) -> list[Event]:
         if self._image.held_by(node_id):
@@ -135,14 +138,14 @@ class QuorumMembership:
     def _check_quorum_without(self, node_id: int) -> None:
         membership = self._quorum.membership.without(node_id)
         if self._quorum.leader == node_id:
-            # It could not tell anybody that it is gone.
-            self._transfer(NONE, _ignore)
+            # A leader that is removed could not tell the other nodes.
+            self._transfer(NONE)
             raise ClusterError(
                 f"node {node_id} leads the metadata and hands that over now: ask again in a moment"
             )
-        there = [each for each in membership.voters if self.is_live(each)]
-        if not membership.has_majority(there):
-            missing = ", ".join(str(each) for each in membership.voters if each not in there)
+        live = [each for each in membership.voters if self._image.is_live(each)]
+        if not membership.has_majority(live):
+            missing = ", ".join(str(each) for each in membership.voters if each not in live)
             raise ClusterError(
                 f"without node {node_id} too few could vote: node {missing} is not there; "
                 "start it, or remove it first"
@@ -150,53 +153,53 @@ class QuorumMembership:
 
     # ---- handing over
 
-    def _transfer(self, node_id: int, done: Controlled) -> None:
+    def _transfer(self, node_id: int) -> ControlReply:
         target = self.successor() if node_id == NONE else node_id
-        if target == self._quorum.leader:
-            done(_ACCEPTED)
-        else:
-            self._quorum.node.transfer(target, lambda error: done(_reply(error)))
+        if target != self._quorum.leader:
+            self._quorum.driver.transfer(target)
+        return _ACCEPTED
+
+    def hand_over(self) -> None:
+        """Before a clean stop of the leader. Raises `ClusterError`."""
+        self._quorum.driver.transfer(self.successor())
 
     def successor(self) -> int:
-        """The voter to lead the metadata next: the one that has most of it."""
+        """The voter to lead the metadata next: the live one whose log is longest."""
         leader = self._quorum.leader
         ends = self._quorum.ends()
         others = [each for each in self._quorum.membership.voters if each != leader]
-        there = [each for each in others if self.is_live(each)] or others
-        if not there:
+        live = [each for each in others if self._image.is_live(each)] or others
+        if not live:
             raise ClusterError("there is no other voter to lead the metadata")
-        return max(there, key=lambda each: ends.get(each, 0))
+        return max(live, key=lambda each: ends.get(each, 0))
 
 
 class EtcdMembership:
-    """What operators may ask for when the nodes do not vote."""
+    """What operators may ask for when the metadata is in etcd."""
 
     def __init__(self, image: MetadataImage, controller: Controller) -> None:
         self._image = image
         self._controller = controller
 
     def begin(self) -> None:
-        """Nobody learns to vote."""
+        """Nothing to continue: there are no learners."""
 
-    def ask(self, request: MembershipRequest, done: Controlled) -> None:
+    async def change(self, request: MembershipRequest) -> ControlReply | None:
         match request:
             case AddNode():
                 text = (
                     "the metadata is in etcd, where nodes join by themselves: start node "
                     f"{request.node_id} with the same metadata.etcd settings"
                 )
-                done(_refused(ClusterError(text)))
+                return _refused(ClusterError(text))
             case TransferMetadata():
                 text = "the metadata is in etcd: who leads it is decided there"
-                done(_refused(ClusterError(text)))
+                return _refused(ClusterError(text))
             case RemoveNode():
                 node_id = request.node_id
-                self._controller.decide(lambda: (self._forget(node_id), _ACCEPTED), done)
+                return await self._controller.decided(lambda: (self._forget(node_id), _ACCEPTED))
             case _:
                 assert_never(request)
-
-    def is_live(self, node_id: int) -> bool:
-        return node_id in self._image.nodes and node_id not in self._image.fenced
 
     def _forget(self, node_id: int) -> list[Event]:
         if node_id not in self._image.nodes:
@@ -207,7 +210,7 @@ class EtcdMembership:
                 f"node {node_id} holds {_named(held)}: move that away first, "
                 f"with `dragoman cluster reassign --from {node_id}`"
             )
-        if self.is_live(node_id):
+        if self._image.is_live(node_id):
             raise ClusterError(f"node {node_id} would come back by itself: stop it first")
         return [NodeRemoved(node_id=node_id)]
 
@@ -223,22 +226,12 @@ def _refused(error: DragomanError) -> ControlReply:
     return ControlReply(outcomes=(Decision.REFUSED,), text=str(error))
 
 
-def _reply(error: DragomanError | None) -> ControlReply | None:
-    if error is None:
-        return _ACCEPTED
-    return None if isinstance(error, OutcomeUnknownError) else _refused(error)
+def _promoted(result: DragomanError | None) -> None:
+    if result is not None:
+        # The next leader continues with it.
+        log.debug("a learner is not a voter yet: %s", result)
 
 
-def _promoted(error: DragomanError | None) -> None:
-    if error is not None:
-        # The next leader goes on with it.
-        log.debug("a node that learns does not vote yet: %s", error)
-
-
-def _written(error: DragomanError | None) -> None:
-    if error is not None:
-        log.warning("who votes is not written down yet: %s", error)
-
-
-def _ignore(_reply: ControlReply | None) -> None:
-    return None
+def _recorded(result: DragomanError | None) -> None:
+    if result is not None:
+        log.warning("the log does not say yet who votes: %s", result)

@@ -13,13 +13,13 @@ from contextlib import suppress
 
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import RequestTimedOut, UnknownTopic, UnknownTopicId
-from dragoman.broker.replica import Replica, not_leader
 from dragoman.cluster.metadata import METADATA_PARTITION_ID, PartitionMetadata, TopicMetadata
 from dragoman.errors import CorruptionError, DragomanError, LogError
 from dragoman.log.directory import PARTITIONS
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
+from dragoman.replication.replica import Replica, not_leader
 
 log = logging.getLogger("dragoman.broker")
 _ESCAPED_NAME_CHARACTERS_MAX = 120

@@ -14,7 +14,6 @@ from dragoman.broker.errors import (
     NotLeader,
     UnsupportedFormat,
 )
-from dragoman.broker.replica import Replica, not_leader
 from dragoman.checksum import crc32c
 from dragoman.errors import BrokerError, DecodeError, OversizedBatchError
 from dragoman.limits import BATCH_BYTES_MAX, BATCH_HEADER_BYTES, BATCH_RECORDS_MAX
@@ -37,7 +36,8 @@ from dragoman.log.batch import (
 from dragoman.log.compression import Codec, codec_by_name
 from dragoman.log.expansion import expanded_bytes_max, is_oversized
 from dragoman.log.partition import Appended
-from dragoman.log.producers import OutOfOrderSequenceError
+from dragoman.log.producer import OutOfOrderSequenceError
+from dragoman.replication.replica import Replica, not_leader
 
 _make_header = BatchHeader._make
 _unpack_header = HEADER.unpack_from

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from dragoman.broker.context import NodeContext
+from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import (
     MessageTooLarge,
     NotLeader,
@@ -23,8 +24,6 @@ from dragoman.broker.errors import (
 from dragoman.broker.fetch import Fetched, Fetches, FetchLimits, Wanted
 from dragoman.broker.local_reader import LocalReader, RecordBuffer
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.placement import NOBODY
-from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import (
     ClusterError,
@@ -38,6 +37,7 @@ from dragoman.limits import FAR_READ_BYTES_MAX, FAR_READ_RETRY_S, FAR_READ_WAIT_
 from dragoman.log.batch import BatchHeader, Record
 from dragoman.log.expansion import Expanded, Expansions, expanded_bytes_max
 from dragoman.outcome import Outcome, gather, start
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Answer, Call, Leader, Node, Registry, Reply, Request, Rpc
 from dragoman.world import Handle
 
@@ -317,7 +317,7 @@ class RemoteReader:
             self._fail(UnknownTopic(f"{name} is gone"))
         elif self._has_copy(partition):
             self._fail(NotLeader("the partition has moved here", partition.leader))
-        elif partition.leader in (NOBODY, self._context.node_id):
+        elif partition.leader in (NO_NODE, self._context.node_id):
             self._ask_later()
         else:
             request = ReadBatches(

@@ -12,7 +12,7 @@ from typing import Final
 from dragoman import errors
 from dragoman.broker import errors as refusals
 from dragoman.errors import DragomanError
-from dragoman.log.producers import errors as producers
+from dragoman.log import producer
 
 ERROR_BY_NAME: Final[dict[str, type[DragomanError]]] = {
     "DragomanError": errors.DragomanError,
@@ -130,14 +130,14 @@ ERROR_BY_NAME: Final[dict[str, type[DragomanError]]] = {
     "CaptureExists": refusals.CaptureExists,
     "CaptureRefused": refusals.CaptureRefused,
     "CaptureNotRunning": refusals.CaptureNotRunning,
-    "ProducerError": producers.ProducerError,
-    "OutOfOrderSequenceError": producers.OutOfOrderSequenceError,
-    "DuplicateSequenceError": producers.DuplicateSequenceError,
-    "InvalidProducerEpochError": producers.InvalidProducerEpochError,
-    "TransactionExpectedError": producers.TransactionExpectedError,
-    "CoordinatorFencedError": producers.CoordinatorFencedError,
-    "TooManyProducersError": producers.TooManyProducersError,
-    "TooManyAbortedError": producers.TooManyAbortedError,
+    "ProducerError": producer.ProducerError,
+    "OutOfOrderSequenceError": producer.OutOfOrderSequenceError,
+    "DuplicateSequenceError": producer.DuplicateSequenceError,
+    "InvalidProducerEpochError": producer.InvalidProducerEpochError,
+    "TransactionExpectedError": producer.TransactionExpectedError,
+    "CoordinatorFencedError": producer.CoordinatorFencedError,
+    "TooManyProducersError": producer.TooManyProducersError,
+    "TooManyAbortedError": producer.TooManyAbortedError,
 }
 _NAME_BY_ERROR: Final = {error: name for name, error in ERROR_BY_NAME.items()}
 

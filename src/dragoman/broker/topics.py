@@ -36,8 +36,8 @@ from dragoman.cluster.events import (
     TopicDeleted,
 )
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
+from dragoman.config.overrides import TopicConfig, validate_topic_config
 from dragoman.config.settings import Settings
-from dragoman.config.topics import TopicConfig, validate_topic_config
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.limits import TOPIC_NAME_BYTES_MAX, TOPIC_PARTITIONS_MAX
 from dragoman.outcome import Outcome, attempt, ignore, start

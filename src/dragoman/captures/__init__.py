@@ -6,11 +6,11 @@ is the package `cdc`. This package never loads the driver of a database.
 
 - The service answers for all captures, on any node, and removes them.
 - The supervisor starts, watches and stops the processes of the captures that this node runs.
-- Processes implement the runner, the port between the supervisor and the operating system. Node
-  and process exchange control messages: JSON, one value to a line.
+- Processes implement the supervisor's port to the operating system. Node and process exchange
+  control messages: JSON, one value to a line.
 - Positions are the internal topic that records how far each capture is.
-- The definition says which rows of which database become which records. Patterns select tables and
-  columns, topics are derived from tables, and overlap detects two captures of one topic.
+- The definition says which rows of which database become which records; patterns in it select
+  tables and columns. Topics are derived from tables, and overlaps of two captures are detected.
 - Addresses of databases are parsed as libpq does, and their secrets are removed before display. A
   policy restricts what an address may make the node do: its hosts, its secrets, its
   authentication.

@@ -112,7 +112,7 @@ Report: TypeAlias = Status | Done
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was found when a database was looked at. Whoever looks (`python -m dragoman.cdc.doctor`)
-    or takes away what was made there (`python -m dragoman.cdc.removal`) gets the definition on
+    or takes away what was made there (`python -m dragoman.cdc.doctor`) gets the definition on
     standard input, and prints one to a line.
     """
 

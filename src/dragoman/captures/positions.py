@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final
 
 from dragoman.broker.context import NodeContext
+from dragoman.broker.directory import NO_NODE, coordinator_partition
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.placement import NOBODY, coordinator_partition
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.captures.definition import POSITIONS_TOPIC, TRANSACTIONAL_PREFIX
 from dragoman.log.batch import Record, build_batch, read_header
@@ -78,14 +78,14 @@ class Positions:
         return self.partition_of(name) in self._led
 
     def leader_of(self, name: str) -> int:
-        """The node that leads the partition of a capture, or `NOBODY`.
+        """The node that leads the partition of a capture, or `NO_NODE`.
 
         A node that leads partitions of a topic that does not exist is alone.
         """
         topic = self._context.image.topics.get(POSITIONS_TOPIC)
         if topic is not None:
             return topic.partitions[self.partition_of(name)].leader
-        return self._context.node_id if self.is_led(name) else NOBODY
+        return self._context.node_id if self.is_led(name) else NO_NODE
 
     # ---- records
 

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 import msgspec
 
 from dragoman.broker.errors import CaptureRefused, Overloaded
-from dragoman.captures.addresses import hide_secrets
+from dragoman.captures.addresses import capture_environment, hide_secrets
 from dragoman.captures.control import (
     Command,
     Done,
@@ -34,8 +34,7 @@ from dragoman.captures.control import (
     encode_line,
 )
 from dragoman.captures.definition import Definition
-from dragoman.captures.policy import capture_environment
-from dragoman.captures.runner import Assignment, CaptureProcess, Findings, TakeEnd, TakeReport
+from dragoman.captures.supervisor import Assignment, CaptureProcess, Findings, TakeEnd, TakeReport
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     CAPTURE_CHECK_TIMEOUT_S,
@@ -52,7 +51,7 @@ _PYTHON = (sys.executable, "-P", "-m")
 
 
 class CaptureProcesses:
-    #: The package that is run, with the modules `doctor` and `removal` in it.
+    #: The package that is run, with the module `doctor` in it.
     module = "dragoman.cdc"
 
     def __init__(
@@ -87,20 +86,21 @@ class CaptureProcesses:
         return process
 
     def check(self, definition: Definition, /) -> Outcome[Findings]:
-        return self._examine(definition, f"{self.module}.doctor")
+        return self._examine(definition)
 
     def clean_up(self, definition: Definition, /) -> Outcome[Findings]:
-        return self._examine(definition, f"{self.module}.removal")
+        return self._examine(definition, "remove")
 
-    def _examine(self, definition: Definition, module: str) -> Outcome[Findings]:
+    def _examine(self, definition: Definition, *arguments: str) -> Outcome[Findings]:
         if self._checks >= CAPTURE_CHECKS_MAX:
             return failed(Overloaded(f"{self._checks} databases are being looked at; try again"))
         self._checks += 1
+        command = (*_PYTHON, f"{self.module}.doctor", *arguments)
         outcome: Outcome[Findings] = Outcome()
 
         async def examine() -> None:
             try:
-                found: Findings | DragomanError = await _findings(definition, module)
+                found: Findings | DragomanError = await _findings(definition, command)
             except DragomanError as error:
                 found = error
             finally:
@@ -278,10 +278,10 @@ async def _spawn(command: tuple[str, ...]) -> Process:
     )
 
 
-async def _findings(definition: Definition, module: str) -> Findings:
-    """The findings that a process prints which examines the database. Raises `CaptureRefused`."""
+async def _findings(definition: Definition, command: tuple[str, ...]) -> Findings:
+    """Run the doctor and return what it prints. Raises `CaptureRefused`."""
     try:
-        process = await _spawn((*_PYTHON, module))
+        process = await _spawn(command)
     except OSError as error:
         raise CaptureRefused(f"no process could be started: {error.strerror or error}") from None
     try:

@@ -14,6 +14,7 @@ import msgspec
 
 from dragoman.broker.changes import Changes
 from dragoman.broker.context import NodeContext
+from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import (
     CaptureExists,
     CaptureRefused,
@@ -25,7 +26,6 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.keyed_lock import KeyedLock
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.placement import NOBODY
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions import ProducerIdentity
 from dragoman.captures.addresses import server_of
@@ -35,12 +35,11 @@ from dragoman.captures.definition import (
     TRANSACTIONAL_PREFIX,
     Definition,
     read_definition,
+    secured_definition,
 )
-from dragoman.captures.overlap import Overlap, overlap
-from dragoman.captures.policy import secured_definition
 from dragoman.captures.positions import Positions
-from dragoman.captures.runner import CaptureRunner, Findings
-from dragoman.captures.supervisor import CaptureState, Supervisor
+from dragoman.captures.supervisor import CaptureRunner, CaptureState, Findings, Supervisor
+from dragoman.captures.topics import Overlap, overlap
 from dragoman.cluster.events import CaptureDefined, CaptureRemoved, Event
 from dragoman.errors import ClusterError, ConfigError, DragomanError, NotSentError
 from dragoman.limits import (
@@ -166,7 +165,7 @@ class Captures:
             self._supervisor.changed()
 
     def leader_of(self, name: str) -> int:
-        """The node that runs a capture, or `NOBODY`. Raises `UnknownCapture`."""
+        """The node that runs a capture, or `NO_NODE`. Raises `UnknownCapture`."""
         self._existing(name)
         return self._positions.leader_of(name)
 
@@ -309,7 +308,7 @@ class Captures:
     async def _states_of(self, node: int, names: list[str]) -> list[CaptureState]:
         """One state for each name, also when the node does not know it or does not answer."""
         known: dict[str, CaptureState] = {}
-        if node == NOBODY:
+        if node == NO_NODE:
             why = "no node runs it at the moment: its partition of the positions has no leader"
         else:
             why = "its node has just begun"

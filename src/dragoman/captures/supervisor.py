@@ -7,14 +7,19 @@ match. The process of a capture is kept alive:
     starting ── reports ──> what the process reports ── ends ──> waiting ── later ──> starting …
 
 A process that ends is started again after a delay that doubles unless the process made progress.
-To stop it, it is asked to finish its transaction, and killed when that takes too long.
+To stop it, the supervisor sends `Stop`, so that it finishes its transaction, and kills it when that
+takes too long.
+
+Processes are behind a port, `CaptureRunner`, which `captures/processes.py` implements on a real
+node.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -26,7 +31,9 @@ from dragoman.broker.errors import (
     Overloaded,
 )
 from dragoman.captures.control import (
+    Command,
     Done,
+    Finding,
     Pause,
     Report,
     Resume,
@@ -35,10 +42,8 @@ from dragoman.captures.control import (
     Status,
     Stop,
 )
-from dragoman.captures.definition import read_definition
-from dragoman.captures.policy import secured_definition
+from dragoman.captures.definition import Definition, read_definition, secured_definition
 from dragoman.captures.positions import Positions
-from dragoman.captures.runner import Assignment, CaptureProcess, CaptureRunner, NoRunner
 from dragoman.cluster.events import CaptureDefined
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.limits import (
@@ -49,8 +54,67 @@ from dragoman.limits import (
     CAPTURE_SILENCE_S,
     CAPTURE_STOP_GRACE_S,
 )
-from dragoman.outcome import Outcome, gather, ignore, pause, start, succeeded
+from dragoman.outcome import Outcome, failed, gather, ignore, pause, start, succeeded
 from dragoman.world import Handle, Scheduler
+
+TakeReport: TypeAlias = Callable[[Report], None]
+#: Receives the reason why a process has ended, for operators to read.
+TakeEnd: TypeAlias = Callable[[str], None]
+Findings: TypeAlias = tuple[Finding, ...]
+
+
+class Assignment(NamedTuple):
+    """A capture as a node is to run it."""
+
+    definition: Definition
+    is_paused: bool
+    incarnation: str
+
+
+class CaptureProcess(Protocol):
+    """A process that captures."""
+
+    def send(self, command: Command, /) -> None:
+        """Has no effect once the process has ended."""
+        ...
+
+    def kill(self) -> None: ...
+
+
+class CaptureRunner(Protocol):
+    def objection(self) -> str:
+        """Why captures cannot run on this node, with the remedy; empty when they can."""
+        ...
+
+    def run(self, assignment: Assignment, report: TakeReport, ended: TakeEnd, /) -> CaptureProcess:
+        """Start a process. `ended` is called exactly once, and `report` never after it."""
+        ...
+
+    def check(self, definition: Definition, /) -> Outcome[Findings]:
+        """Examine whether the database can be captured."""
+        ...
+
+    def clean_up(self, definition: Definition, /) -> Outcome[Findings]:
+        """Drop what a capture has created in the database. What cannot be dropped is a problem."""
+        ...
+
+
+class NoRunner:
+    """For a node that runs no processes."""
+
+    def objection(self) -> str:
+        return "this node cannot run captures"
+
+    def run(
+        self, _assignment: Assignment, _report: TakeReport, _ended: TakeEnd, /
+    ) -> CaptureProcess:
+        raise CaptureRefused(self.objection())
+
+    def check(self, _definition: Definition, /) -> Outcome[Findings]:
+        return failed(CaptureRefused(self.objection()))
+
+    clean_up = check
+
 
 log = logging.getLogger("dragoman.captures")
 _DOUBLED_MAX = 16

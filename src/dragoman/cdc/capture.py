@@ -45,8 +45,8 @@ from dragoman.errors import CdcError, DecodeError, DragomanError
 from dragoman.limits import CAPTURE_REPORT_S, CAPTURE_RETRY_MAX_S, CAPTURE_RETRY_MIN_S
 from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.errors import BatchTooLargeError
-from dragoman.protocols.kafka.client.settings import ClientSettings
 from dragoman.protocols.kafka.client.transactions import TransactionOptions
+from dragoman.protocols.kafka.client.values import ClientSettings
 from dragoman.protocols.postgres.replication import format_lsn, parse_lsn
 
 _log = logging.getLogger(__name__)

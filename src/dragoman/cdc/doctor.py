@@ -2,7 +2,8 @@
 
 `python -m dragoman.cdc.doctor` reads a definition as JSON from standard input and prints findings,
 one as JSON to a line, so that the driver of the database stays out of the calling process. It
-changes nothing in the database.
+changes nothing in the database; with the argument `remove` it drops the slot and the publication of
+a capture that is being removed.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from dragoman.captures.control import Finding
-from dragoman.captures.definition import Definition
-from dragoman.captures.patterns import is_pattern, schema_and_name, table_matches
+from dragoman.captures.definition import Definition, is_pattern, schema_and_name, table_matches
 from dragoman.cdc.events import Encoder
 from dragoman.cdc.source.connection import (
     WAL_LEVEL_REMEDY,
@@ -33,12 +33,16 @@ from dragoman.cdc.source.publication import (
     OPERATIONS,
     PLUGIN,
     Publication,
+    SourceTable,
+    all_tables,
+    capturable,
     find_publication,
     find_slot,
+    remove,
     rows,
     size_text,
+    wanted_tables,
 )
-from dragoman.cdc.source.tables import SourceTable, all_tables, capturable, wanted_tables
 from dragoman.errors import ConfigError, DragomanError
 
 #: The first release whose pgoutput streams transactions in progress.
@@ -502,18 +506,40 @@ async def _room(connection: Connection, definition: Definition) -> int | None:
     return places.f_bavail * places.f_frsize
 
 
-async def _main() -> int:
+# ---- removal
+
+
+async def drop_all(definition: Definition) -> Finding:
+    """Drop the slot and the publication that were created for a capture."""
+    try:
+        async with await connect(definition.dsn, name=definition.name) as connection:
+            await remove(connection, definition)
+    except SourceError as error:
+        return Finding(
+            "problem",
+            f"slot and publication of {definition.name} are still in the database: {error.what}",
+            f"there: SELECT pg_drop_replication_slot('{definition.slot_name}');"
+            f" DROP PUBLICATION {definition.publication_name};",
+        )
+    return Finding("ok", f"slot and publication of {definition.name} are gone")
+
+
+async def _main(*arguments: str) -> int:
     given = sys.stdin.buffer.read()
     try:
         definition = msgspec.json.decode(given, type=Definition)
     except (msgspec.DecodeError, DragomanError) as error:
         _print(Finding("problem", f"the definition is not valid: {error}"))
         return 1
-    worst = 0
-    async for finding in examine(definition):
-        _print(finding)
-        worst = max(worst, finding.level == "problem")
-    return worst
+    if arguments == ("remove",):
+        findings = [await drop_all(definition)]
+        _print(findings[0])
+    else:
+        findings = []
+        async for finding in examine(definition):
+            _print(finding)
+            findings.append(finding)
+    return int(any(each.level == "problem" for each in findings))
 
 
 def _print(finding: Finding) -> None:
@@ -522,4 +548,4 @@ def _print(finding: Finding) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(_main()))
+    sys.exit(asyncio.run(_main(*sys.argv[1:])))

@@ -19,9 +19,15 @@ import psycopg
 from dragoman.captures.definition import Definition
 from dragoman.cdc.catalog import SourceCatalog
 from dragoman.cdc.events import Encoder, TopicNeeded
-from dragoman.cdc.position import Position, last_position, positions_partition
+from dragoman.cdc.position import (
+    Position,
+    check_slot,
+    check_system,
+    check_timeline,
+    last_position,
+    positions_partition,
+)
 from dragoman.cdc.source.connection import Connection, connect, refusal
-from dragoman.cdc.source.identity import check_slot, check_system, check_timeline
 from dragoman.cdc.source.notifications import Listener
 from dragoman.cdc.source.publication import Prepared, prepare, take_over
 from dragoman.cdc.source.replication import ReplicationConnection, System, open_replication

@@ -23,8 +23,7 @@ import msgspec
 from dragoman.captures.control import TableProgress
 from dragoman.cdc.events import Encoder, TopicNeeded
 from dragoman.cdc.events.marks import SNAPSHOTS
-from dragoman.cdc.events.records import EventRecord
-from dragoman.cdc.events.transaction import Transaction
+from dragoman.cdc.events.records import EventRecord, Transaction
 from dragoman.cdc.position import Position, Progress
 from dragoman.cdc.spool import Spool
 from dragoman.cdc.writer import LogWriter

@@ -1,4 +1,4 @@
-"""`dragoman cluster`: the state of the cluster, and what operators ask of it."""
+"""`dragoman cluster`: the state of the cluster, and changes of its nodes, leaders and replicas."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from dragoman.cli.output import Output, print_fields, print_json, print_table
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import USAGE, CommandError, say
 
-app = App(name="cluster", help="State of the cluster.")
+app = App(name="cluster", help="Show the state of the cluster, and change its nodes and replicas.")
 app.command(up)
 
 _PATH = "/api/v1/cluster"
-#: The lead of the metadata, to any node other than the one that has it.
-_ANYBODY = -1
-_LOOK_S = 0.5
-_BEGUN = "moves were begun before, and go on"
+#: In a transfer, any node other than the one that leads the metadata.
+_ANY_NODE = -1
+_POLL_S = 0.5
+_STARTED = "moves were started before and continue"
 
 
 @app.command
 def status(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """Show nodes, listeners, totals, and partitions that want attention."""
+    """Show nodes, listeners, totals, and partitions that need attention."""
     cluster = Remote(server).get(_PATH, ClusterStatus)
     if output == "json":
         print_json(cluster)
@@ -121,9 +121,9 @@ def _print_damage(cluster: ClusterStatus) -> None:
             ),
         )
         say(
-            f"node {cluster.node_id} cannot read these records. Other replicas are copied by "
-            "themselves; without any, read on at the next good offset, or stop the node and run "
-            "`dragoman log repair DIRECTORY`"
+            f"node {cluster.node_id} cannot read these records. It copies them from other replicas "
+            "by itself. If there are none, continue reading at the next good offset, or stop the "
+            "node and run `dragoman log repair DIRECTORY`"
         )
     for each in cluster.journal_damage:
         say(f"node {cluster.node_id} has lost acknowledged records: {each}")
@@ -136,7 +136,7 @@ def _print_few_copies(cluster: ClusterStatus) -> None:
     )
     nodes = ",".join(str(each.node_id) for each in cluster.nodes if each.alive)
     say(
-        "more copies of a topic: dragoman cluster reassign --topic TOPIC "
+        "to add copies of a topic: dragoman cluster reassign --topic TOPIC "
         f"--nodes {nodes} --factor {cluster.copies}"
     )
 
@@ -161,17 +161,17 @@ def _print_attention(partitions: tuple[PartitionStatus, ...]) -> None:
 
 def _note(partition: PartitionStatus) -> str | None:
     if partition.leader is None:
-        return "no leader: start one of its replicas that was in sync"
+        return "no leader: start a node whose replica was in sync"
     if partition.unclean_epoch is not None:
-        return f"unclean election in epoch {partition.unclean_epoch}: records were given up"
+        return f"unclean election in epoch {partition.unclean_epoch}: records may be lost"
     return None
 
 
 @app.command
 def mlog_events(*, server: Server = DEFAULT_SERVER) -> None:
-    """Print the metadata as the events that a cluster of mlog would have written down, one a line.
+    """Print the metadata as the events of an mlog cluster, one to a line.
 
-    They lead from nothing to the topics and nodes that there are.
+    Applied to an empty cluster, the events result in the current topics and nodes.
     """
     for event in Remote(server).get(f"{_PATH}/mlog-events", MlogEvents).items:
         print(bytes(event).decode())
@@ -179,19 +179,18 @@ def mlog_events(*, server: Server = DEFAULT_SERVER) -> None:
 
 @app.command
 def add(node: str, /, *, server: Server = DEFAULT_SERVER) -> None:
-    """Let a node join.
+    """Add a node to the cluster.
 
     Parameters
     ----------
     node
-        NODE@HOST:PORT, its number and where the other nodes reach it.
+        Number of the node and the address at which other nodes reach it, as NODE@HOST:PORT.
     """
     number, at, address = node.partition("@")
     if not at or not number.isdecimal():
-        raise CommandError(f"expected NODE@HOST:PORT, got {node!r}", USAGE)
+        raise CommandError(f"NODE: expected NODE@HOST:PORT, got {node!r}", USAGE)
     remote = Remote(server)
-    told = remote.post(f"{_PATH}/nodes", NewNode(node_id=int(number), address=address), Told)
-    say(told.detail)
+    say(remote.post(f"{_PATH}/nodes", NewNode(node_id=int(number), address=address), Told).detail)
     peers = [
         f"{each.node_id}@{listener.advertised or listener.bound}"
         for each in remote.get(_PATH, ClusterStatus).nodes
@@ -203,24 +202,24 @@ def add(node: str, /, *, server: Server = DEFAULT_SERVER) -> None:
 
 @app.command
 def remove(node: int, /, *, keep_replicas: bool = False, server: Server = DEFAULT_SERVER) -> None:
-    """Take a node out of the cluster.
+    """Remove a node from the cluster.
 
-    What a node holds that is gone, others take, as far as there are any; without one to take it
-    there is a replica less.
+    The replicas of a dead node are moved to other nodes. If none can take a replica, the partition
+    has one replica less.
 
     Parameters
     ----------
     node
-        Number of the node. It must hold no replicas, unless it is gone.
+        Number of the node. A live node must have no replicas.
     keep_replicas
-        Leave the replicas of a node that is gone: it comes back, with another disk, and gets them.
+        Keep the replicas of a dead node assigned to it, because it returns with an empty disk.
     """
     remote, path = Remote(server), f"{_PATH}/nodes/{node}"
-    told = remote.remove(path, Told)
-    if told.waiting_replicas and not keep_replicas:
-        _wait(remote, _begin(remote, NewMoves(drain=node, shrink=True)))
-        told = remote.remove(path, Told)
-    say(told.detail)
+    result = remote.remove(path, Told)
+    if result.waiting_replicas and not keep_replicas:
+        _wait(remote, _start_moves(remote, NewMoves(drain=node, shrink=True)))
+        result = remote.remove(path, Told)
+    say(result.detail)
 
 
 @app.command
@@ -231,26 +230,26 @@ def transfer(
     leaders_of: int | None = None,
     server: Server = DEFAULT_SERVER,
 ) -> None:
-    """Let other nodes lead.
+    """Transfer leadership to other nodes.
 
     Parameters
     ----------
     metadata
-        Hand over the lead of the metadata.
+        Transfer the leadership of the metadata.
     to
-        Node that shall lead the metadata; any other than the one that does when left out.
+        Next leader of the metadata; any other node by default.
     leaders_of
-        Node whose partitions others shall lead; it stays in sync.
+        Node whose partitions other nodes are to lead; it stays in sync.
     """
     wants_metadata = metadata or to is not None
     if not wants_metadata and leaders_of is None:
-        raise CommandError("say what to hand over: --metadata, or --leaders-of NODE", USAGE)
-    target = (to if to is not None else _ANYBODY) if wants_metadata else None
+        raise CommandError("nothing to transfer: give --metadata or --leaders-of NODE", USAGE)
+    target = (to if to is not None else _ANY_NODE) if wants_metadata else None
     wanted = Transfer(metadata_to=target, relieve=leaders_of)
     say(Remote(server).post(f"{_PATH}/transfers", wanted, Told).detail)
 
 
-Nodes = Annotated[str, Parameter(help="Nodes that shall hold the replicas, as 1,2,3.")]
+Nodes = Annotated[str, Parameter(help="Nodes for the replicas, such as 1,2,3.")]
 
 
 @app.command
@@ -272,19 +271,19 @@ def reassign(
     Parameters
     ----------
     topic
-        Topic to move; all when left out.
+        Topic to move; all by default.
     partition
-        Partition to move: to exactly the nodes named, the first of which is to lead.
+        Partition to move, to exactly the given nodes. The first one becomes its leader.
     factor
-        Replicas of each partition; as many as it has when left out.
+        Replicas of each partition; unchanged by default.
     from_
-        Node to empty: others take what it holds.
+        Node whose replicas are all to be moved to other nodes.
     cancel
-        Take moves back that are under way.
+        Cancel moves in progress.
     throttle
         Bytes per second that each node sends to new replicas, from now on; 0 for no limit.
     wait
-        Wait until the moves are over.
+        Wait until the moves have finished.
     """
     wanted = NewMoves(
         topic=topic,
@@ -296,13 +295,13 @@ def reassign(
         throttle=throttle,
     )
     remote = Remote(server)
-    begun = _begin(remote, wanted)
+    begun = _start_moves(remote, wanted)
     if wait and begun and not cancel:
         _wait(remote, begun)
     if output == "json":
         print_json(Moves(items=tuple(begun)))
     else:
-        done = "taken back" if cancel else "moved" if wait else "being moved"
+        done = "no longer moving" if cancel else "moved" if wait else "moving"
         say(f"partitions {done}: {len(begun)}")
 
 
@@ -313,31 +312,29 @@ def _node_list(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def _begin(remote: Remote, wanted: NewMoves) -> list[PartitionStatus]:
-    """All moves of a wish. A node begins as many as a request has time for, and counts the rest."""
+def _start_moves(remote: Remote, wanted: NewMoves) -> list[PartitionStatus]:
+    """Start all moves. A node starts as many as one request has time for, and counts the rest."""
     begun: list[PartitionStatus] = []
-    asked = wanted
-    with _progress("beginning moves") as show:
+    request = wanted
+    with _progress("starting moves") as show:
         while True:
             try:
-                moves = remote.post(f"{_PATH}/moves", asked, Moves)
+                moves = remote.post(f"{_PATH}/moves", request, Moves)
             except CommandError as error:
-                raise _interrupted(
-                    error, len(begun), "moves were begun before, and go on"
-                ) from None
+                raise _interrupted(error, len(begun), _STARTED) from None
             begun += moves.items
             show(len(begun), len(begun) + moves.remaining)
             if not moves.remaining:
                 return begun
             if not moves.items:
-                text = CommandError(f"moves that cannot be begun: {moves.remaining}")
-                raise _interrupted(text, len(begun), _BEGUN)
-            # That has been done.
-            asked = msgspec.structs.replace(wanted, throttle=None)
+                failure = CommandError(f"moves that cannot be started: {moves.remaining}")
+                raise _interrupted(failure, len(begun), _STARTED)
+            # The first request has set the throttle.
+            request = msgspec.structs.replace(wanted, throttle=None)
 
 
 def _interrupted(error: CommandError, count: int, done: str) -> CommandError:
-    """What was done before counts; the command can be repeated for the rest."""
+    """The error of a command that has done a part of its work and can be repeated for the rest."""
     if not count:
         return error
     return CommandError(f"{error}; {count} {done}: repeat the command for the rest", error.status)
@@ -345,7 +342,7 @@ def _interrupted(error: CommandError, count: int, done: str) -> CommandError:
 
 @contextmanager
 def _progress(text: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, fed with how many are done and how many there are."""
+    """A progress bar on a terminal. The function takes the number done and the total."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -357,7 +354,7 @@ def _progress(text: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _wait(remote: Remote, begun: list[PartitionStatus]) -> None:
-    """Until nothing of what was begun is under way."""
+    """Returns when all these moves have finished."""
     ours = {(each.topic, each.partition) for each in begun}
     with _progress("moving replicas") as show:
         while True:
@@ -365,70 +362,70 @@ def _wait(remote: Remote, begun: list[PartitionStatus]) -> None:
             moving = {(each.topic, each.partition) for each in cluster.attention if each.target}
             left = len(moving & ours)
             if cluster.moving > len(moving):
-                # Of very many moves not all are shown: ours may be among the rest.
+                # The status does not list all of very many moves: ours may be among the rest.
                 left = min(len(ours), max(left, 1, cluster.moving))
             show(len(ours) - left, len(ours))
             if not left:
                 return
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
 @app.command(name="elect")
 def elect_preferred(*, topic: str | None = None, server: Server = DEFAULT_SERVER) -> None:
-    """Give the lead of partitions to their preferred leaders.
+    """Elect the preferred leaders of partitions.
 
     Parameters
     ----------
     topic
-        Topic to do it for; all when left out.
+        Topic whose leaders to elect; all by default.
     """
     remote, elected = Remote(server), 0
     with _progress("electing leaders") as show:
         while True:
             try:
-                told = remote.post(f"{_PATH}/elections", Election(topic=topic), Elected)
+                result = remote.post(f"{_PATH}/elections", Election(topic=topic), Elected)
             except CommandError as error:
                 raise _interrupted(error, elected, "leaders were elected before") from None
-            elected += told.elected
-            show(elected, elected + told.remaining)
-            if not told.remaining:
+            elected += result.elected
+            show(elected, elected + result.remaining)
+            if not result.remaining:
                 break
-            if not told.elected:
-                text = CommandError(f"leaders that cannot be elected: {told.remaining}")
-                raise _interrupted(text, elected, "leaders were elected before")
-    behind = f"; not in sync yet: {told.unable}" if told.unable else ""
-    # A node of an earlier release says it in words only.
-    say(f"preferred leaders elected: {elected}{behind}" if elected else told.detail)
+            if not result.elected:
+                failure = CommandError(f"leaders that cannot be elected: {result.remaining}")
+                raise _interrupted(failure, elected, "leaders were elected before")
+    behind = f"; not in sync yet: {result.unable}" if result.unable else ""
+    # A node of an earlier release returns only the text.
+    say(f"preferred leaders elected: {elected}{behind}" if elected else result.detail)
 
 
 @app.command
 def unclean_elect(
     partition: str, node: int, /, *, yes: bool = False, server: Server = DEFAULT_SERVER
 ) -> None:
-    """Let a node lead a partition although it may lack committed records: these are lost.
+    """Make a node lead a partition although it may lack committed records, which are then lost.
 
     Parameters
     ----------
     partition
-        TOPIC-PARTITION, which nobody leads.
+        Partition without a leader, as TOPIC-PARTITION.
     node
-        Node that has a replica of it.
+        Node with a replica of the partition.
     yes
-        Do not ask.
+        Do not ask for confirmation.
     """
     topic, dash, index = partition.rpartition("-")
     if not dash or not index.isdecimal():
-        raise CommandError(f"expected TOPIC-PARTITION, got {partition!r}", USAGE)
+        raise CommandError(f"PARTITION: expected TOPIC-PARTITION, got {partition!r}", USAGE)
     say(
-        f"node {node} may lack acknowledged records of {partition}. If it leads, they are lost for "
-        "good, also on nodes that have them and come back. The metadata keeps that it was done."
+        f"node {node} may lack acknowledged records of {partition}. If it becomes the leader, they "
+        "are lost for good, even on nodes that still have them. The metadata records the election."
     )
     if not yes and not _confirmed(partition):
-        raise CommandError("nothing was done")
+        raise CommandError("not confirmed: nothing was changed")
     wanted = Election(topic=topic, partition=int(index), unclean_node=node)
     say(Remote(server).post(f"{_PATH}/elections", wanted, Told).detail)
 
 
 def _confirmed(partition: str) -> bool:
-    print(f"Type {partition} to go on: ", end="", file=sys.stderr, flush=True)
+    print(f"Type {partition} to continue: ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip() == partition

@@ -1,4 +1,4 @@
-"""`dragoman config`: settings as a node would see them, and the schema of its file."""
+"""`dragoman config`: the settings of a node, and the schema of its configuration file."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Annotated
 import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.cli.node_options import configuration, node_parser
+from dragoman.cli.serve import configuration, node_parser
 from dragoman.config.keys import format_value
 from dragoman.config.layers import Configuration
 from dragoman.config.reference import json_schema, toml_listing
 from dragoman.config.settings import NODE_KEYS
 
-app = App(name="config", help="Settings of a node.")
+app = App(name="config", help="Show the settings of a node.")
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A setting in the JSON form of `config show`."""
+    """An item of the JSON output of `config show`."""
 
     key: str
     value: str
@@ -30,10 +30,8 @@ def show(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=Fa
     parser = node_parser(
         "config show", "Show the settings that serve would use with the same options."
     )
-    parser.add_argument("--origin", action="store_true", help="say where each value comes from")
-    parser.add_argument(
-        "--output", choices=("toml", "json"), default="toml", help="form of the data"
-    )
+    parser.add_argument("--origin", action="store_true", help="show the origin of each value")
+    parser.add_argument("--output", choices=("toml", "json"), default="toml", help="output format")
     options = parser.parse_args(arguments)
     found = configuration(options)
     if options.output == "json":

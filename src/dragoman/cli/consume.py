@@ -1,8 +1,7 @@
 """`dragoman consume`: records of a topic to stdout.
 
-With a group, reading begins where the group is, and what was printed is committed. Commits follow
-the printing, so that records at which the command is interrupted may be printed again, and none is
-skipped.
+With a group, reading begins at its committed offsets, and offsets are committed after the records
+are printed. So an interrupted command may print some records again, and skips none.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from cyclopts import App, Parameter
 
 from dragoman.cli.positions import parse_place
 from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
-from dragoman.cli.record_clients.records import Plan
-from dragoman.cli.record_clients.session import Reader, RecordClient
+from dragoman.cli.record_clients.session import Plan, Reader, RecordClient
 from dragoman.cli.record_lines import (
     DEFAULT_FORMAT,
     Write,
@@ -25,7 +23,7 @@ from dragoman.cli.record_lines import (
 )
 from dragoman.cli.status import OK, USAGE, CommandError
 
-app = App(name="consume", help="Read records of a topic.")
+app = App(name="consume", help="Read records from a topic.")
 
 
 @app.default
@@ -45,40 +43,39 @@ def consume(
     group: Annotated[str | None, Parameter(name=["--group", "-g"])] = None,
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> int:
-    r"""Print records, up to the present end unless told to follow.
+    r"""Print records, up to the current end of the topic unless --follow is given.
 
     Parameters
     ----------
     topic
         Topic to read.
     start
-        Where to begin: beginning, end, an offset, -N, @MILLISECONDS or a time like
-        2026-11-15T10:00:00Z.
+        Start: beginning, end, an offset, -N, @MILLISECONDS or a time like 2026-11-15T10:00:00Z.
     until
-        Where to stop, in the same words; the record there is not printed.
+        End, written like the start; the record at the end is not printed.
     follow
-        Wait for new records instead of stopping at the end. minibroker does not say where that is:
-        it needs this, --max or --until OFFSET, and waits for what is not there yet.
+        Wait for new records instead of stopping at the end. The minibroker protocol does not tell
+        where a partition ends, so it needs --follow, --max or --until OFFSET.
     max_records
-        Stop after so many records.
+        Largest number of records to print.
     partition
-        Read only this partition; may be repeated.
+        Partition to read; may be repeated. All by default.
     format_string
-        How to print a record: %t %p %o %T %k %s %K %S %h %% and \n \t \xNN.
+        Format of a record: %t %p %o %T %k %s %K %S %h %% and \n \t \xNN.
     json
         Print lines of JSON.
     group
-        Begin at this group's committed offsets, and commit what was printed. Members of minibroker
-        and Cursus groups share partitions: the group is joined.
+        Group at whose committed offsets to begin, and for which to commit what was printed. With
+        minibroker and Cursus the command joins the group and gets some of the partitions.
     isolation
-        Whether records of aborted and unfinished transactions are read too.
+        Isolation level. read_uncommitted includes records of open and aborted transactions.
     """
     if json and format_string is not None:
-        raise CommandError("--json and --format: give one of them", USAGE)
+        raise CommandError("--json and --format exclude each other; give one of them", USAGE)
     if max_records is not None and max_records < 1:
         raise CommandError(f"--max: expected at least 1, got {max_records}", USAGE)
     if group == "":
-        raise CommandError("--group: expected the name of a group", USAGE)
+        raise CommandError("--group: expected the name of a group, got an empty one", USAGE)
     client = record_client(protocol)
     write = write_json if json else _format(format_string or DEFAULT_FORMAT, client)
     plan = Plan(

@@ -1,4 +1,4 @@
-"""`dragoman import`: the data of other brokers into a data directory that no node uses."""
+"""`dragoman import`: imports the data of other brokers into a data directory that no node uses."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from dragoman.config.settings import Settings
     from dragoman.protocols.minibroker.directory_import import Imported, SourceTopic
 
-app = App(name="import", help="Take over the data of other brokers.")
+app = App(name="import", help="Import the data of other brokers.")
 
 
 @app.command
 def minibroker(directory: Path, /, *, data: str, skip_damaged: bool = False) -> int:
     """Import a data directory of minibroker: records with their offsets, and committed offsets.
 
-    The node must be stopped. An import that was interrupted may be repeated.
+    The node must be stopped. An interrupted import can be repeated.
 
     Parameters
     ----------
     directory
-        What minibroker was given as -dir.
+        Data directory of minibroker, its option -dir.
     data
-        Data directory of the node; made when it is not there.
+        Data directory of the node; created if it does not exist.
     skip_damaged
-        Go on behind damaged records; otherwise nothing behind them is imported.
+        Continue after damaged records. Otherwise the rest of their partition is not imported.
     """
     from dragoman.protocols.minibroker.directory_import import SourceError, find_topics
 
@@ -49,12 +49,12 @@ def minibroker(directory: Path, /, *, data: str, skip_damaged: bool = False) -> 
     except (DirectoryInUseError, FormatError) as error:
         raise CommandError(str(error), USAGE) from None
     except DragomanError as error:
-        raise CommandError(f"{error}; the import may be repeated") from None
+        raise CommandError(f"{error}; the import can be repeated") from None
     for problem in imported.problems:
         complain(escape(problem))
     say(
         f"{imported.topics} topics: {imported.records} records and {imported.commits} committed "
-        f"offsets imported, {imported.records_present} and {imported.commits_present} were there"
+        f"offsets imported; {imported.records_present} and {imported.commits_present} existed"
     )
     return OK if imported.is_complete else FAILED
 
@@ -67,29 +67,35 @@ def _settings(data: str) -> Settings:
 
 
 def _import(settings: Settings, topics: list[SourceTopic], *, skip_damaged: bool) -> Imported:
+    from dragoman.process import offline_node
     from dragoman.protocols.minibroker.directory_import import Imported, Importer
-    from dragoman.server import work_offline
 
     total = sum(each.size for topic in topics for part in topic.segments.values() for each in part)
     imported = Imported()
     with _progress() as progress:
         task = progress.add_task("importing", total=total)
-        work = work_offline(
-            settings,
-            lambda broker, done: Importer(
-                broker,
-                topics,
-                imported,
-                skips_damaged=skip_damaged,
-                progress=lambda size: progress.advance(task, size),
-            ).run(done),
-        )
-        asyncio.run(work)
+
+        async def work() -> None:
+            async with offline_node(settings) as node:
+                finished: asyncio.Future[DragomanError | None] = asyncio.Future()
+                importer = Importer(
+                    node.broker,
+                    topics,
+                    imported,
+                    skips_damaged=skip_damaged,
+                    progress=lambda size: progress.advance(task, size),
+                )
+                importer.run(finished.set_result)
+                error = await finished
+                if error is not None:
+                    raise error
+
+        asyncio.run(work())
     return imported
 
 
 def _progress() -> Progress:
-    """Bytes, speed and time left; nothing where nobody looks."""
+    """A bar with bytes, speed and time left; hidden unless stderr is a terminal."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -1,4 +1,4 @@
-"""`dragoman group`: list and describe groups, and move their committed offsets."""
+"""`dragoman group`: list and describe groups, and reset their committed offsets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server, group_path
 from dragoman.cli.status import USAGE, CommandError, say
 from dragoman.client.kafka import Isolation, KafkaClient, TopicPartition
 
-app = App(name="group", help="Groups of a running node.")
+app = App(name="group", help="List and describe groups, and reset their offsets.")
 
 
 @app.command(name="list")
@@ -99,7 +99,7 @@ def _print_description(group: GroupDescription) -> None:
 
 
 class MovedOffset(msgspec.Struct, frozen=True):
-    """An entry of the JSON form of `group reset`."""
+    """An item of the JSON output of `group reset`."""
 
     topic: str
     partition: int
@@ -121,23 +121,24 @@ def reset(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output: Output = "table",
 ) -> None:
-    """Move a group's committed offsets; refused while the group has members.
+    """Reset a group's committed offsets. Refused while the group has members.
 
     Parameters
     ----------
     name
-        Group whose offsets to move.
+        Group whose offsets to reset.
     topic
-        Topic to move them in; may be repeated.
+        Topic to reset; may be repeated.
     to
-        beginning, end, an offset, -N, @MILLISECONDS, shift:N or a time like 2026-11-15T10:00:00Z.
+        New position: beginning, end, an offset, -N, @MILLISECONDS, shift:N or a time like
+        2026-11-15T10:00:00Z.
     partition
-        Move only this partition of each topic; may be repeated.
+        Partition of each topic to reset; may be repeated. All by default.
     dry_run
-        Show what would be committed, and commit nothing.
+        Show the new offsets and commit nothing.
     """
     if not name:
-        raise CommandError("expected the name of a group", USAGE)
+        raise CommandError("NAME: expected the name of a group, got an empty one", USAGE)
     place = parse_place("--to", to, with_shift=True)
     with running("Kafka", kafka_client(bootstrap)) as (thread, client):
         moves = thread.run(lambda: _reset(client, name, topic, partition, place, dry_run=dry_run))
@@ -183,14 +184,14 @@ async def _chosen(
 async def _moves(
     client: KafkaClient, group: str, partitions: list[TopicPartition], place: Place
 ) -> list[MovedOffset]:
-    # Where a group that reads everything can be: open transactions do not limit it.
+    # A group may read uncommitted records, so open transactions do not limit its offsets.
     bounds = await bounds_of(client, partitions, Isolation.READ_UNCOMMITTED)
     found = await client.committed_offsets(group, partitions)
     committed = {where: each.offset for where, each in found.items()}
     at_time = await offsets_at(client, place.number, bounds.end) if place.kind == "time" else None
     new = resolve(place, bounds, committed=committed, at_time=at_time)
     if not new:
-        raise CommandError(f"group {group!r} has committed nothing that could be shifted")
+        raise CommandError(f"group {group!r} has no committed offsets to shift")
     return [
         MovedOffset(where.topic, where.partition, committed.get(where), offset, bounds.end[where])
         for where, offset in sorted(new.items())

@@ -1,4 +1,4 @@
-"""A Kafka client for commands: how they reach a cluster, its partitions' offsets and its groups."""
+"""The Kafka client of commands: a cluster's address, its partitions' offsets and its groups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Bootstrap: TypeAlias = Annotated[
     str,
     Parameter(
         name=["--bootstrap", "-b"],
-        help="Address of a broker's Kafka listener, HOST:PORT; several with commas.",
+        help="Kafka listeners of brokers, as HOST:PORT, separated by commas.",
     ),
 ]
 _SETTINGS: Final = ClientSettings(
@@ -43,13 +43,13 @@ def kafka_client(bootstrap: str) -> KafkaClient:
 
 
 async def refuse_live_group(client: KafkaClient, group: str) -> None:
-    """Offsets of a group with members are theirs to commit."""
+    """Raises `CommandError` for a group with members, which commit its offsets themselves."""
     try:
         details = await client.describe_group(group)
     except UnknownGroupError:
         return
     except UnsupportedRequestError:
-        # Such a broker refuses the commit itself.
+        # A broker without this request refuses the commit itself.
         return
     if details.state not in _QUIET_STATES:
         raise CommandError(

@@ -1,8 +1,8 @@
 """`dragoman cluster up`: the nodes of a cluster on this machine, one process each.
 
-Each node writes to its own directory and listens on its own ports of the loopback address. What
-they say comes out here, each line behind its node. A signal goes to all of them; the command ends
-when the last node has. Nothing is started again.
+Each node writes to its own directory and listens on its own ports of the loopback address. Their
+output is printed line by line, prefixed with the node. A signal is forwarded to all nodes; the
+command ends when the last node has ended. Nodes are not restarted.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from cyclopts import Parameter
 from dragoman.cli.status import USAGE, CommandError, say
 
 _HOST = "127.0.0.1"
-#: Listeners of a node, at this many ports after its first one. Two ports before a RocketMQ broker
-#: is where clients of before 4.5.1 look for it.
+#: Listeners of a node, and their distance from its first port. RocketMQ clients before 4.5.1 also
+#: connect to the port that is two below a broker's, so that one stays free.
 _LISTENERS = {
     "kafka": 0,
     "cursus": 1,
@@ -43,16 +43,16 @@ def up(
     data: Path = Path("dragoman-cluster"),
     port_base: int = 19090,
 ) -> int:
-    """Run a cluster on this machine, one process per node, until told to stop.
+    """Run a cluster on this machine, one process per node, until it is interrupted.
 
     Parameters
     ----------
     n
         Number of nodes.
     data
-        Directory of the nodes' data directories.
+        Parent of the nodes' data directories.
     port_base
-        First port of node 1; node 2 begins ten ports later, and so on.
+        First port of node 1. Each further node begins ten ports later.
     """
     if not 1 <= n <= _NODES_MAX:
         raise CommandError(f"-n: expected 1 to {_NODES_MAX} nodes, got {n}", USAGE)
@@ -71,7 +71,7 @@ class _Nodes:
         self._lock = threading.Lock()
 
     def run(self) -> int:
-        # A terminal that is closed ends the nodes, too, unless nohup says otherwise.
+        # Closing the terminal stops the nodes, too, unless the command was started with nohup.
         ends = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             ends.append(signal.SIGHUP)
@@ -110,7 +110,7 @@ class _Nodes:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # A signal of the terminal would reach it twice.
+            # Otherwise a signal from the terminal would reach the node twice.
             start_new_session=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
@@ -138,7 +138,7 @@ class _Nodes:
 
     def _forward(self, number: int, _frame: object) -> None:
         if number == signal.SIGHUP:
-            # To a node it would be a kill.
+            # SIGHUP would kill a node.
             number = signal.SIGTERM
         for process in self._processes.values():
             if process.poll() is None:

@@ -1,4 +1,4 @@
-"""`dragoman log`: read, repair and adopt a data directory without a node."""
+"""`dragoman log`: inspect, repair and adopt a data directory without a node."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.errors import ConfigError, CorruptionError, DirectoryInUseError, FormatError
 from dragoman.telemetry.logs import escape
 
-app = App(name="log", help="Data directories, worked on without a node.")
+app = App(name="log", help="Inspect and repair data directories without a node.")
 
 
 @app.command
 def inspect(directory: str, /, *, output: Output = "table") -> int:
-    """Show what a data directory holds; exit status 1 when there is damage.
+    """Show the content of a data directory. The exit status is 1 if it is damaged.
 
     Parameters
     ----------
     directory
-        Data directory; one in use may be looked at, too.
+        Data directory; a node may be using it.
     """
     from dragoman.log.inspect import Problem, describe
     from dragoman.offline import inspect_all
 
     status = OK
     try:
-        # As it is found: a large directory should show progress.
+        # Printed as they are found, so that a large directory shows progress.
         for found in inspect_all(directory):
             text = _json(found) if output == "json" else escape(describe(found))
             print(text)
@@ -46,12 +46,12 @@ def inspect(directory: str, /, *, output: Output = "table") -> int:
 
 @app.command
 def verify(directory: str, /, *, output: Output = "table") -> int:
-    """Check every byte of a data directory; exit status 1 when there is damage.
+    """Check every byte of a data directory. The exit status is 1 if it is damaged.
 
     Parameters
     ----------
     directory
-        Data directory; one in use may be looked at, too.
+        Data directory; a node may be using it.
     """
     from dragoman.log.inspect import describe, verified
     from dragoman.offline import inspect_all
@@ -78,24 +78,24 @@ def verify(directory: str, /, *, output: Output = "table") -> int:
             print(f"damaged: {result.damaged_files} of {read}")
             say(
                 f"`dragoman log repair {directory} --dry-run` shows what can be kept; "
-                "in a cluster, a node copies what others have when it starts"
+                "in a cluster, the node copies damaged records from other nodes when it starts"
             )
     return OK if result.is_sound else FAILED
 
 
 @app.command
 def repair(directory: str, /, *, dry_run: bool = False, output: Output = "table") -> int:
-    """Make damaged partitions readable again: damaged records are taken out and kept aside.
+    """Make damaged partitions readable again by removing the damaged records.
 
-    The offsets of what is lost are not given again; readers get the next record. The damaged files
-    are kept in the directory's `quarantine/`. Exit status 1 when something damaged is left.
+    Offsets of lost records are not reused; readers get the next record. The damaged files are kept
+    in `quarantine/` of the directory. The exit status is 1 if some damage is left.
 
     Parameters
     ----------
     directory
         Data directory that no node is using.
     dry_run
-        Only show what would be done.
+        Show the changes and make none.
     """
     from dragoman.offline import repair as repair_directory
 
@@ -104,7 +104,7 @@ def repair(directory: str, /, *, dry_run: bool = False, output: Output = "table"
     if output == "json":
         print(_json(report))
         return FAILED if report.left else OK
-    word = "would be taken out" if dry_run else "taken out"
+    word = "would be removed" if dry_run else "removed"
     for each in report.repairs:
         where = f"{each.topic}-{each.partition}: {each.path}"
         if not each.lost:
@@ -115,12 +115,12 @@ def repair(directory: str, /, *, dry_run: bool = False, output: Output = "table"
             kept = f"{each.kept_batches} batches, {each.kept_bytes} bytes"
             print(escape(f"{where}: {kept} are kept, the damaged file in {each.quarantine}"))
     if report.has_new_metadata:
-        what = "would be made again" if dry_run else "was made again; what it was is in quarantine/"
+        what = "would be rebuilt" if dry_run else "was rebuilt; the damaged one is in quarantine/"
         print(f"the metadata is damaged and {what}")
     for topic in report.topics_without_settings:
         print(escape(f"{topic}: its settings are lost; it keeps records until they are set again"))
     for text in report.left:
-        print(escape(f"left as it is: {text}"))
+        print(escape(f"not repaired: {text}"))
     for text in report.journal:
         print(escape(f"lost with the journal: {text}"))
     lost = sum(each.lost_offsets for each in report.repairs)
@@ -130,16 +130,16 @@ def repair(directory: str, /, *, dry_run: bool = False, output: Output = "table"
 
 @app.command
 def adopt(directory: str, /, *, durability: Literal["fsync", "os"] | None = None) -> None:
-    """Give a data directory that has lost its `node.json` another, made from what is there.
+    """Rebuild the lost `node.json` of a data directory from its other files.
 
-    For a node that is alone. In a cluster, remove the node, and add it with an empty directory.
+    This is for a single node. In a cluster, remove the node and add it with an empty directory.
 
     Parameters
     ----------
     directory
         Data directory that no node is using.
     durability
-        How its records were written; by default as `journal/mark` says, or else `fsync`.
+        Durability of its records; by default that of `journal/mark`, or else `fsync`.
     """
     from dragoman.log.node import Durability
     from dragoman.offline import adopt as adopt_directory
@@ -154,11 +154,11 @@ def adopt(directory: str, /, *, durability: Literal["fsync", "os"] | None = None
 
 @contextmanager
 def _refusals(directory: str) -> Iterator[None]:
-    """Errors of work on a directory as those of a command."""
+    """Turn errors of work on a directory into a `CommandError` with advice."""
     try:
         yield
     except CorruptionError as error:
-        advice = f"; `dragoman log adopt {directory}` helps" if error.path == "node.json" else ""
+        advice = f"; run `dragoman log adopt {directory}`" if error.path == "node.json" else ""
         raise CommandError(f"{error}{advice}") from None
     except (DirectoryInUseError, FormatError, ConfigError) as error:
         raise CommandError(str(error), USAGE) from None
@@ -168,7 +168,7 @@ def _refusals(directory: str) -> Iterator[None]:
 
 def _not_readable(directory: str, error: OSError) -> str:
     where = error.filename or directory
-    return f"{where}: {error.strerror or error}; use the account that the node runs under"
+    return f"{where}: {error.strerror or error}; run the command as the user of the node"
 
 
 def _json(value: msgspec.Struct) -> str:

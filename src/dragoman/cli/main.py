@@ -1,7 +1,8 @@
-"""Entry point of the command `dragoman`.
+"""Entry point of the command `dragoman`, and the tree of its commands.
 
-`serve` and `--version` are dispatched by hand: the libraries that make the other commands pleasant
-cost a tenth of a second, which a node's start does not have.
+`serve` and `--version` are dispatched by hand: importing the parser of the other commands takes a
+tenth of a second, which a node's start does not have. Each other noun is a module with an `app`,
+imported when one of its commands runs.
 """
 
 from __future__ import annotations
@@ -9,17 +10,38 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dragoman import __version__
 from dragoman.cli.status import OK, USAGE, CommandError, complain
 from dragoman.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+_NOUNS = {
+    "produce": "Write records to a topic.",
+    "consume": "Read records from a topic.",
+    "sql": "Query topics with SQL.",
+    "pipeline": "Pipelines on Spark: from topics and captured changes to topics and tables.",
+    "topic": "List, describe, create and delete topics.",
+    "group": "List and describe groups, and reset their offsets.",
+    "cluster": "Show the state of the cluster, and change its nodes and replicas.",
+    "cdc": "Capture databases: row changes become records.",
+    "rocketmq": "Administer RocketMQ clusters, including those of the original.",
+    "config": "Show the settings of a node.",
+    "log": "Inspect and repair data directories without a node.",
+    "import": "Import the data of other brokers.",
+}
+#: Nouns that are keywords of Python, with the name of their module.
+_MODULES = {"import": "data_import"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status (see `status.py`)."""
     try:
         status = _dispatch(sys.argv[1:] if arguments is None else list(arguments))
-        # Here and not at exit, where a reader that has gone away could no longer be forgiven.
+        # Here and not at exit, where a closed pipe could no longer be ignored.
         sys.stdout.flush()
         return status
     except CommandError as error:
@@ -32,8 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # argparse leaves this way after --help.
         return error.code if isinstance(error.code, int) else OK
     except BrokenPipeError:
-        # The reader of our output, such as `head`, has seen enough. What is left in the buffer
-        # must not be written at exit.
+        # The reader, such as `head`, has closed the pipe. The rest of the buffer must not be
+        # written at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except KeyboardInterrupt:
@@ -50,9 +72,36 @@ def _dispatch(arguments: list[str]) -> int:
             print(f"dragoman {__version__}")
             return OK
         case _:
-            from dragoman.cli.app import run
+            return _run_command(arguments)
 
-            return run(arguments)
+
+def _run_command(arguments: Sequence[str]) -> int:
+    from cyclopts import CycloptsError
+
+    try:
+        status = build()(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        raise CommandError(str(error), USAGE) from None
+    return status if isinstance(status, int) else OK
+
+
+def build() -> App:
+    """The tree of commands."""
+    from cyclopts import App
+
+    app = App(
+        name="dragoman",
+        help="One durable log; every client speaks its own protocol to it.",
+        version=f"dragoman {__version__}",
+        # Markdown in help texts would load a parser for it.
+        help_format="plaintext",
+        result_action="return_value",
+    )
+    # Listed by the help. `_dispatch` runs it without this parser.
+    app.command("dragoman.cli.serve:serve", name="serve", help="Run a node.", help_flags=[])
+    for noun, text in _NOUNS.items():
+        app.command(f"dragoman.cli.{_MODULES.get(noun, noun)}:app", name=noun, help=text)
+    return app
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Data on stdout: a table for people or JSON for programs.
 
-Tables are drawn with rich, which is imported when the first one is.
+rich draws the tables. It is imported with the first table, because importing it takes time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Output: TypeAlias = Annotated[
-    Literal["table", "json"], Parameter(help="Form of the data on stdout.")
+    Literal["table", "json"], Parameter(help="Format of the data on stdout.")
 ]
 
 Cell: TypeAlias = str | int | bool | Sequence[int] | None
@@ -29,7 +29,7 @@ def print_json(value: msgspec.Struct | Sequence[msgspec.Struct]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    """Columns of text; numbers stand to the right."""
+    """Print a table in which columns of numbers are aligned to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -42,7 +42,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
 
 
 def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
-    """One value a line, each behind its name."""
+    """Print one value to a line, each after its name."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -52,13 +52,13 @@ def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
 
 
 def _print_rows(table: Table, rows: Iterable[Sequence[Cell]]) -> None:
-    """Print at full width: a shortened name would be worse than a line that the terminal wraps."""
+    """Print at full width: a truncated name would be worse than a line that the terminal wraps."""
     from rich.console import Console
     from rich.measure import Measurement
     from rich.text import Text
 
     for row in rows:
-        # As Text, a name with brackets is not taken for markup.
+        # As Text, a name with brackets is not interpreted as markup.
         table.add_row(*(Text(_cell(value)) for value in row))
     console = Console(file=sys.stdout, highlight=False)
     needed = Measurement.get(console, console.options.update(max_width=100_000), table).maximum
@@ -76,7 +76,7 @@ def _cell(value: Cell) -> str:
         case bool():
             return "yes" if value else "no"
         case str() | int():
-            # Names come from clients, and a terminal obeys control characters.
+            # Names come from clients, and a terminal interprets control characters.
             return escape(str(value))
         case _:
             return ",".join(map(str, value))

@@ -1,12 +1,12 @@
-"""Places in a partition as people write them, and the offsets they stand for.
+"""Places in a partition as options name them, and their offsets.
 
-beginning, earliest     the first record there is
-end, latest             behind the last record
+beginning, earliest     the first record
+end, latest             the offset after the last record
 17                      an offset
--100                    so many records before the end
+-100                    that many records before the end
 @1700000000000          the first record at or after a time, in milliseconds since 1970
-2026-11-15T10:00:00Z    the same; UTC unless it says otherwise
-shift:-5                so many records from where a group is (only for groups)
+2026-11-15T10:00:00Z    the first record at or after a time, in UTC unless it has a zone
+shift:-5                that many records from the committed offset (only for groups)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 from dragoman.cli.status import USAGE, CommandError
 
-#: What a protocol calls a partition.
+#: A protocol's identifier of a partition.
 Where = TypeVar("Where", bound=Hashable)
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -42,7 +42,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def parse_place(option: str, text: str, *, with_shift: bool = False) -> Place:
-    """Raises `CommandError` that names the option."""
+    """Raises a `CommandError` that names the option."""
     if text in _WORDS:
         return Place(_WORDS[text])
     if with_shift and text.startswith("shift:"):
@@ -54,7 +54,7 @@ def parse_place(option: str, text: str, *, with_shift: bool = False) -> Place:
         return Place("time", time_ms)
     if _INTEGER.fullmatch(text):
         number = _integer(option, text, text)
-        # "-0" is a number of records before the end, like all that begin with a minus.
+        # "-0" is a number of records before the end, like every number with a minus.
         return Place("last", -number) if text.startswith("-") else Place("offset", number)
     try:
         moment = datetime.fromisoformat(text)
@@ -84,13 +84,13 @@ def _wrong(option: str, text: str, with_shift: bool) -> CommandError:
 
 
 class Bounds(msgspec.Struct, Generic[Where], frozen=True):
-    """Where partitions begin and end."""
+    """The first offset and the end of each partition."""
 
     first: dict[Where, int]
     end: dict[Where, int]
 
     def clamp(self, offsets: Mapping[Where, int]) -> dict[Where, int]:
-        """Those that lie outside their partition, moved to its nearest end."""
+        """The offsets, those outside their partition moved to its nearest end."""
         return {
             where: min(max(offset, self.first[where]), self.end[where])
             for where, offset in offsets.items()
@@ -106,8 +106,8 @@ def resolve(
 ) -> dict[Where, int]:
     """The offset of the place in every partition, moved into the partition if it lies outside.
 
-    Partitions for which the place means nothing (a shift where nothing is committed) are left out.
-    `at_time` has the offsets of a place that is a time, which only the broker can look up.
+    A partition without a committed offset is left out when the place is a shift. `at_time` has the
+    offsets of a place that is a time, which only the broker can look up.
     """
     if place.kind == "time":
         assert at_time is not None

@@ -11,8 +11,7 @@ from typing import Annotated, Literal, cast
 from cyclopts import App, Parameter
 
 from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
-from dragoman.cli.record_clients.records import Feature, Target
-from dragoman.cli.record_clients.session import Writer
+from dragoman.cli.record_clients.session import Feature, Target, Writer
 from dragoman.cli.record_lines import (
     ByteSource,
     LineField,
@@ -57,28 +56,32 @@ def produce(
     file
         File to read instead of stdin.
     json
-        Lines are JSON objects with key, value, headers, partition and timestamp.
+        Read JSON objects with key, value, headers, partition and timestamp.
     without
-        Leave this field of JSON lines out; may be repeated.
+        Field of JSON lines to ignore; may be repeated.
     key
-        Key of all records that bring none.
+        Key of all records that have none.
     key_separator
-        Lines are a key, this, and a value.
+        Separator between the key and the value of a line.
     header
-        Header of all records, NAME=VALUE; may be repeated.
+        Header of all records, as NAME=VALUE; may be repeated.
     partition
-        Partition of all records; otherwise the key decides.
+        Partition of all records; by default the key determines it.
     codec
         Compression of the batches.
     acks
-        Replicas that must have a record before it counts as written.
+        Replicas that must have a record before it is acknowledged.
     empty_as_null
-        Empty keys and values are null.
+        Write empty keys and values as null.
     """
     if json and (key_separator is not None or empty_as_null):
-        raise CommandError("--json: lines of JSON say key and null themselves", USAGE)
+        raise CommandError(
+            "--json: JSON lines have their own keys and nulls; leave out --key-separator and"
+            " --empty-as-null",
+            USAGE,
+        )
     if without and not json:
-        raise CommandError("--without: only lines of JSON have fields", USAGE)
+        raise CommandError("--without: only JSON lines have fields; give --json, too", USAGE)
     client = record_client(protocol)
     wanted: list[tuple[str, bool, Feature]] = [
         ("--key", key is not None, "key"),
@@ -128,7 +131,7 @@ def _write_all(writer: Writer, source: ByteSource, form: LineFormat) -> None:
             try:
                 records.append(parse_line(line, form))
             except ValueError as error:
-                # What came before the bad line is good and is written.
+                # The lines before the bad one are valid and are written.
                 writer.write(records)
                 raise CommandError(f"line {number}: {error}") from None
         writer.write(records)
@@ -167,5 +170,5 @@ def _partition(number: int | None) -> int | None:
 
 
 def _raw(text: str) -> bytes:
-    """An argument as the bytes it was given as."""
+    """The bytes of an argument, which need not be UTF-8."""
     return text.encode("utf-8", "surrogateescape")

@@ -5,17 +5,16 @@ Plain lines are values, or keys and values with a separator between them. JSON l
     {"key": "k", "value": "v", "headers": {"name": "text"}, "partition": 0, "timestamp": 1700000000}
 
 The timestamp is in milliseconds. Every field may be missing or null. Bytes that are not UTF-8 are
-written as {"base64": "…"}. Headers may also be a list of pairs, which keeps names that occur twice.
-The lines that `dragoman consume --json` prints are read back; their `topic` and `offset` mean
-nothing to `produce`.
+written as {"base64": "…"}. Headers may also be a list of pairs, which can repeat a name. `produce`
+reads the lines that `dragoman consume --json` prints, and ignores their `topic` and `offset`.
 
-A format string for `consume` is copied with these replaced:
+A format string of `consume` is copied, with these tokens replaced:
 
     %t topic    %p partition    %o offset    %T timestamp in ms    %h headers as name=value,…
     %k key      %s value        %K and %S their sizes in bytes, -1 for null    %% a percent sign
     \n \r \t \0 \\ \xNN
 
-Keys and values are copied byte for byte; null is nothing.
+Keys and values are copied byte for byte; null is printed as nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from dragoman.cli.record_clients.records import Feature, IncomingRecord, OutgoingRecord
+from dragoman.cli.record_clients.session import Feature, IncomingRecord, OutgoingRecord
 from dragoman.cli.status import CommandError
 from dragoman.limits import CLI_LINE_BYTES_MAX, CLI_READ_BYTES
 
@@ -58,7 +57,7 @@ LineField: TypeAlias = Literal["key", "headers", "partition", "timestamp"]
 
 
 class LineFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """How a line becomes a record, and what all records have in common."""
+    """How a line becomes a record, with the fields that all records share."""
 
     is_json: bool = False
     without: frozenset[LineField] = frozenset()
@@ -67,7 +66,7 @@ class LineFormat(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, bytes | None], ...] = ()
     partition: int | None = None
     empty_is_null: bool = False
-    #: What the protocol has no word for, and why.
+    #: Why the protocol cannot express a field.
     cannot_have: Mapping[Feature, str] = {}
 
 
@@ -75,7 +74,7 @@ _DECODER = msgspec.json.Decoder(JsonRecord)
 
 
 def parse_line(line: bytes, form: LineFormat) -> OutgoingRecord:
-    """Raises `ValueError` that says what is wrong with the line."""
+    """Raises a `ValueError` with the fault of the line."""
     return _parse_json(line, form) if form.is_json else _parse_plain(line, form)
 
 
@@ -84,7 +83,7 @@ def _parse_plain(line: bytes, form: LineFormat) -> OutgoingRecord:
     if form.key_separator is not None:
         key, found, value = line.partition(form.key_separator)
         if not found:
-            raise ValueError(f"no key separator {form.key_separator.decode()!r}")
+            raise ValueError(f"expected the key separator {form.key_separator.decode()!r}")
     return OutgoingRecord(
         key=None if form.empty_is_null and not key else key,
         value=None if form.empty_is_null and not value else value,
@@ -145,12 +144,12 @@ def _bytes(value: str | Binary | None) -> bytes | None:
 
 class ByteSource(Protocol):
     def read1(self, size: int, /) -> bytes:
-        """What is there, at most `size` bytes; empty at the end."""
+        """The bytes that are available, at least one and at most `size`; empty at the end."""
         ...
 
 
 def read_lines(source: ByteSource) -> Iterator[list[bytes]]:
-    """Lines without their ends, as many at once as one read brings: a terminal's one by one."""
+    """Lines without their ends, as many as one read returns: from a terminal, one by one."""
     rest: list[bytes] = []
     rest_size = 0
     while data := source.read1(CLI_READ_BYTES):
@@ -213,7 +212,7 @@ _FIELDS: Final[dict[str, Write]] = {
     "%S": lambda record: _size(record.value),
     "%h": _headers,
 }
-#: What a protocol has to tell for these.
+#: The features that a protocol needs for a token.
 _NEEDED: Final[dict[str, Feature]] = {
     "%T": "timestamp",
     "%k": "key",
@@ -223,12 +222,12 @@ _NEEDED: Final[dict[str, Feature]] = {
 
 
 def needed_features(text: str) -> dict[str, Feature]:
-    """What a format shows that not every protocol tells, by the token that asks for it."""
+    """The features that a format needs and not every protocol has, by token."""
     return {token: _NEEDED[token] for token in _TOKEN.findall(text) if token in _NEEDED}
 
 
 def compile_format(text: str) -> Write:
-    """A function that prints a record. Raises `ValueError` that names what is not understood."""
+    """A function that formats a record. Raises a `ValueError` that names an unknown token."""
     parts: list[bytes | Write] = []
     for token in _TOKEN.findall(text):
         if token in _FIELDS:
@@ -238,7 +237,7 @@ def compile_format(text: str) -> Write:
         elif token.startswith("\\x") and len(token) == 4:
             parts.append(bytes.fromhex(token[2:]))
         elif token[0] in "%\\":
-            raise ValueError(f"{token!r} means nothing in a format")
+            raise ValueError(f"unknown token {token!r}; `dragoman consume --help` lists all")
         else:
             parts.append(token.encode("utf-8", "surrogateescape"))
     return _joined(parts)

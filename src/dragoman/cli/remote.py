@@ -24,7 +24,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Remote:
-    """A node behind a URL. Every failure is a `CommandError` fit to be shown."""
+    """A node behind a URL. Every failure is a `CommandError` to be shown as it is."""
 
     def __init__(self, server: str) -> None:
         self._url = server
@@ -60,7 +60,7 @@ class Remote:
             after = page.next
             if after is None:
                 return
-        raise CommandError(f"{self._url} lists {what} without end")
+        raise CommandError(f"{self._url} lists more than {limits.CLI_PAGES_MAX} pages of {what}")
 
     def _request(
         self, method: Literal["GET", "POST", "DELETE"], path: str, body: bytes | None = None
@@ -75,13 +75,16 @@ class Remote:
             data = response.read(limits.CLI_RESPONSE_BYTES_MAX + 1)
         except OSError as error:
             reason = error.strerror or str(error) or type(error).__name__
-            raise CommandError(f"cannot reach {self._url}: {reason}; is a node there?") from None
+            raise CommandError(
+                f"cannot reach {self._url}: {reason}; is a node running there?"
+            ) from None
         except http.client.HTTPException as error:
             raise CommandError(f"{self._url} does not speak HTTP: {error!r}") from None
         finally:
             connection.close()
         if len(data) > limits.CLI_RESPONSE_BYTES_MAX:
-            raise CommandError(f"{self._url} answered with too much data")
+            bound = limits.CLI_RESPONSE_BYTES_MAX
+            raise CommandError(f"the response of {self._url} is larger than {bound} bytes")
         if response.status >= 300:
             raise CommandError(self._refusal(response.status, data))
         return data
@@ -101,7 +104,7 @@ class Remote:
         try:
             return msgspec.json.decode(data, type=answer)
         except _UNREADABLE as error:
-            raise CommandError(f"{self._url} gave an unreadable answer: {error}") from None
+            raise CommandError(f"the response of {self._url} is not valid: {error}") from None
 
     def _refusal(self, status: int, data: bytes) -> str:
         try:

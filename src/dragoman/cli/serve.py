@@ -1,23 +1,141 @@
-"""`dragoman serve`: settings, logging, and then the node until it stops."""
+"""`dragoman serve`: the options of a node, its settings, and the node until it stops.
+
+`config show` takes the same options. They are parsed with argparse, because a node's start does not
+wait for the import of another parser.
+"""
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-from dragoman.cli.node_options import configuration, node_parser
+from dragoman import limits
 from dragoman.cli.status import USAGE, CommandError
-from dragoman.config.settings import Settings
+from dragoman.config.layers import (
+    ENVIRONMENT_FILE,
+    Assignment,
+    ConfigFile,
+    Configuration,
+    Flags,
+    load,
+)
+from dragoman.config.listeners import available_names, split_assignment
+from dragoman.config.settings import NODE_KEYS, Settings
 from dragoman.errors import ConfigError, DirectoryInUseError, FormatError
 
-DESCRIPTION = "Run a node until it is told to stop (SIGTERM or SIGINT; a second one forces)."
+
+def _words(key: str) -> str:
+    return ", ".join(NODE_KEYS[key].choices)
+
+
+#: Options that set one key.
+_KEY_OPTIONS = (
+    ("--data", "data", "DIR", "data directory of the node"),
+    ("--durability", "durability", "MODE", f"when a write is acknowledged: {_words('durability')}"),
+    ("--node-id", "node.id", "N", "number of this node in its cluster"),
+    ("--cluster", "cluster", "N@HOST:PORT,…", "nodes of the cluster, including this one"),
+    ("--etcd", "metadata.etcd.endpoints", "URL,…", "endpoints of an etcd to keep the metadata in"),
+    ("--log-format", "log.format", "FORMAT", f"format of log lines: {_words('log.format')}"),
+    ("--log-level", "log.level", "LEVEL", f"lowest level of log lines: {_words('log.level')}"),
+)
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Reports errors like other commands: one line on stderr, exit status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise CommandError(f"{message} (see {self.prog} --help)", USAGE)
+
+
+def node_parser(command: str, description: str) -> argparse.ArgumentParser:
+    parser = OneLineParser(prog=f"dragoman {command}", description=description, allow_abbrev=False)
+    parser.add_argument("--config", metavar="FILE", help="TOML file with settings")
+    for option, key, metavar, text in _KEY_OPTIONS:
+        parser.add_argument(option, action=_Assign, const=key, metavar=metavar, help=text)
+    parser.add_argument(
+        "--listen",
+        action="append",
+        default=[],
+        metavar="NAME=HOST:PORT|off",
+        help="address of a listener, or off. Once an address is given, only named listeners open"
+        f" ({', '.join(available_names())})",
+    )
+    parser.add_argument(
+        "--advertise",
+        action="append",
+        default=[],
+        metavar="NAME=HOST:PORT",
+        help="address of a listener that is advertised to clients",
+    )
+    parser.add_argument(
+        "--set",
+        action=_Assign,
+        metavar="KEY=VALUE",
+        help="value of any key in docs/reference/configuration.md",
+    )
+    parser.set_defaults(assignments=[])
+    return parser
+
+
+class _Assign(argparse.Action):
+    """Collects options that set a key in one list, so that the last one for a key counts."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
+        assert isinstance(values, str)
+        assert option_string is not None
+        key, text = self.const, values
+        if key is None:
+            key, text = split_assignment(option_string, values)
+        assigned = [Assignment(option_string, key, text)]
+        if option_string == "--etcd":
+            assigned.append(Assignment(option_string, "metadata.quorum", "etcd"))
+        namespace.assignments = [*namespace.assignments, *assigned]
+
+
+def configuration(options: argparse.Namespace) -> Configuration:
+    """The settings from file, environment and options. Raises `ConfigError`."""
+    environment = os.environ
+    path = options.config or environment.get(ENVIRONMENT_FILE)
+    flags = Flags(
+        assignments=tuple(options.assignments),
+        listen=tuple(options.listen),
+        advertise=tuple(options.advertise),
+    )
+    return load(file=_read_file(path) if path else None, environment=environment, flags=flags)
+
+
+def _read_file(path: str) -> ConfigFile:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(limits.CONFIG_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}", USAGE) from None
+    if len(data) > limits.CONFIG_FILE_BYTES_MAX:
+        bound = limits.CONFIG_FILE_BYTES_MAX
+        raise CommandError(f"{path} is larger than {bound} bytes: not a configuration file", USAGE)
+    try:
+        return ConfigFile(path, data.decode())
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{path} is not UTF-8 at byte {error.start}", USAGE) from None
+
+
+DESCRIPTION = "Run a node until SIGTERM or SIGINT stops it. A second signal stops it at once."
 
 
 def serve(arguments: Sequence[str]) -> int:
     """Run a node and return its exit status."""
     options = node_parser("serve", DESCRIPTION).parse_args(arguments)
     if not __debug__:
-        # The assertions are part of what keeps the log right.
+        # Assertions protect the log from errors of this program.
         raise CommandError("refusing to run without assertions: leave out python -O", USAGE)
     settings = configuration(options).settings
     try:
@@ -27,11 +145,11 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def _run(settings: Settings) -> int:
-    # After the settings are known to be right: a mistake in them should be told at once.
+    # Imported after the settings are checked, so that an error in them is reported at once.
     from dragoman.telemetry.logs import configure
 
     configure(settings.log_format, settings.log_level, sys.stderr)
-    from dragoman.server import run
+    from dragoman.process import run
 
     return run(settings, _announce)
 

@@ -1,13 +1,15 @@
-"""Exit statuses, and how a command says that it failed."""
+"""Exit statuses, and the failures that end a command with one line on stderr."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from dragoman.errors import DragomanError
+from dragoman.errors import ConfigError, DragomanError
 
 OK = 0
-#: The request was understood and failed: refused, not reachable, damage found.
+#: The request was valid and failed: the node refused it or is unreachable, or damage was found.
 FAILED = 1
 #: The command line or the configuration is wrong, or the node cannot start with it.
 USAGE = 2
@@ -22,10 +24,40 @@ class CommandError(DragomanError):
 
 
 def say(message: str) -> None:
-    """Talk to the person at the terminal."""
+    """Print a message on stderr."""
     print(message, file=sys.stderr)
 
 
 def complain(message: str) -> None:
-    """One line that says why a command failed, whatever line breaks the message brought along."""
+    """Print the reason why a command failed, as one line even if the message has several."""
     say("dragoman: " + " ".join(message.split()))
+
+
+@contextmanager
+def one_line_failures(protocol: str) -> Iterator[None]:
+    """Turn the errors of a client into a `CommandError` with its most likely cause."""
+    # Here, because a node's start imports this module.
+    from dragoman.client_core.errors import (
+        ConnectionLostError,
+        RequestTimeoutError,
+        UnreachableError,
+    )
+
+    try:
+        yield
+    except CommandError:
+        raise
+    except ConfigError as error:
+        raise CommandError(f"--bootstrap: {error}", USAGE) from None
+    except UnreachableError as error:
+        raise CommandError(_doubted(error, "is a node running there?")) from None
+    except (ConnectionLostError, RequestTimeoutError) as error:
+        raise CommandError(_doubted(error, f"does it speak {protocol}?")) from None
+    except DragomanError as error:
+        raise CommandError(str(error)) from None
+
+
+def _doubted(error: DragomanError, question: str) -> str:
+    """The error with the most likely cause as a question, unless it names the cause already."""
+    text = str(error)
+    return text if "does not speak" in text else f"{text}; {question}"

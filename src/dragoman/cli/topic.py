@@ -12,11 +12,11 @@ from dragoman.cli.output import Output, print_fields, print_json, print_table
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server, topic_path
 from dragoman.cli.status import USAGE, CommandError, say
 
-app = App(name="topic", help="Topics of a running node.")
+app = App(name="topic", help="List, describe, create and delete topics.")
 
 
 class DeletedTopic(msgspec.Struct, frozen=True):
-    """An entry of the JSON form of `topic delete`."""
+    """An item of the JSON output of `topic delete`."""
 
     name: str
 
@@ -69,11 +69,11 @@ def create(
     name
         Topic to create.
     partitions
-        Number of partitions; the node's default when left out.
+        Number of partitions; the node's setting by default.
     replication_factor
-        Number of replicas; the node's default when left out.
+        Number of replicas; the node's setting by default.
     config
-        KEY=VALUE of the topic's configuration; may be given several times.
+        Configuration of the topic, as KEY=VALUE; may be repeated.
     """
     wanted = NewTopic(
         name=name,
@@ -99,7 +99,7 @@ def delete(*names: str, server: Server = DEFAULT_SERVER, output: Output = "table
         Topics to delete.
     """
     if not names:
-        raise CommandError("topic delete: expected the name of a topic", USAGE)
+        raise CommandError("NAMES: expected the name of at least one topic", USAGE)
     remote = Remote(server)
     for name in names:
         remote.delete(topic_path(name))
@@ -120,7 +120,7 @@ def _parse_config(assignments: tuple[str, ...]) -> dict[str, str]:
 
 def _hidden(topic: TopicDescription) -> str:
     protocols = ", ".join(topic.hidden_from)
-    return f"warning: clients of {protocols} cannot name this topic and do not see it"
+    return f"warning: {protocols} cannot express this name, so their clients do not see the topic"
 
 
 def _print_description(topic: TopicDescription) -> None:

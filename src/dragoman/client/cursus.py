@@ -2,7 +2,7 @@
 
     from dragoman.client.cursus import BlockingCursusClient, CursusClient
 
-`CursusClient` is for asyncio, `BlockingCursusClient` for everything else. They also talk to the
+`CursusClient` is for asyncio, `BlockingCursusClient` for blocking code. They also work with the
 original broker.
 """
 
@@ -15,12 +15,13 @@ from dragoman.client_core.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
-from dragoman.protocols.cursus.client.blocking import (
+from dragoman.protocols.cursus.client.client import (
     BlockingConsumer,
     BlockingCursusClient,
     BlockingProducer,
+    CursusClient,
 )
-from dragoman.protocols.cursus.client.client import CursusClient
+from dragoman.protocols.cursus.client.connection import CursusSettings
 from dragoman.protocols.cursus.client.consumer import Consumer
 from dragoman.protocols.cursus.client.errors import (
     CursusError,
@@ -30,9 +31,7 @@ from dragoman.protocols.cursus.client.errors import (
     UnknownTopicError,
     VersionConflictError,
 )
-from dragoman.protocols.cursus.client.producer import Producer
-from dragoman.protocols.cursus.client.settings import CursusSettings
-from dragoman.protocols.cursus.client.transactions import Transaction
+from dragoman.protocols.cursus.client.producer import Producer, Transaction
 from dragoman.protocols.cursus.client.values import (
     Appended,
     Event,

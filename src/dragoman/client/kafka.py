@@ -2,7 +2,7 @@
 
     from dragoman.client.kafka import KafkaClient, NewRecord, TopicPartition
 
-`KafkaClient` is for asyncio, `BlockingKafkaClient` for everything else.
+`KafkaClient` is for asyncio, `BlockingKafkaClient` for blocking code.
 """
 
 from __future__ import annotations
@@ -38,10 +38,9 @@ from dragoman.protocols.kafka.client.errors import (
     UnknownTopicError,
     UnsupportedRequestError,
 )
-from dragoman.protocols.kafka.client.partitioner import murmur2, partition_for_key
+from dragoman.protocols.kafka.client.produce import murmur2, partition_for_key
 from dragoman.protocols.kafka.client.producer import Delivery, Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
-from dragoman.protocols.kafka.client.settings import ClientSettings
 from dragoman.protocols.kafka.client.staged_writes import StagedBatch, StagedPiece, StagingPlace
 from dragoman.protocols.kafka.client.transactions import (
     TransactionalProducer,
@@ -54,6 +53,7 @@ from dragoman.protocols.kafka.client.values import (
     NO_OFFSET,
     AbortedTransaction,
     BrokerAddress,
+    ClientSettings,
     ClusterInfo,
     CommittedOffset,
     ConfigEntry,

@@ -2,7 +2,7 @@
 
     from dragoman.client.minibroker import MinibrokerClient
 
-`MinibrokerClient` is for asyncio, `BlockingMinibrokerClient` for everything else.
+`MinibrokerClient` is for asyncio, `BlockingMinibrokerClient` for blocking code.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dragoman.client_core.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
-from dragoman.protocols.minibroker.client.blocking import (
+from dragoman.protocols.minibroker.client.client import (
     BlockingGroupSubscription,
     BlockingMinibrokerClient,
     BlockingSubscription,
+    ClientSettings,
+    MinibrokerClient,
 )
-from dragoman.protocols.minibroker.client.client import MinibrokerClient
 from dragoman.protocols.minibroker.client.errors import (
     AlreadySubscribedError,
     NotLeaderError,
     RefusedError,
 )
-from dragoman.protocols.minibroker.client.settings import ClientSettings
 from dragoman.protocols.minibroker.client.subscription import GroupSubscription, Subscription
 from dragoman.protocols.minibroker.messages import Delivered, Published
 

@@ -2,8 +2,8 @@
 
     from dragoman.client.mlog import MlogClient
 
-`MlogClient` is for asyncio, `BlockingMlogClient` for everything else. Both talk to the original
-servers, too.
+`MlogClient` is for asyncio, `BlockingMlogClient` for blocking code. Both also work with the
+original servers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,13 @@ from dragoman.client_core.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
-from dragoman.protocols.mlog.client.blocking import BlockingConsumer, BlockingMlogClient
-from dragoman.protocols.mlog.client.client import Consumer, MlogClient
+from dragoman.protocols.mlog.client.client import (
+    BlockingConsumer,
+    BlockingMlogClient,
+    Consumer,
+    MlogClient,
+)
+from dragoman.protocols.mlog.client.connection import ClientSettings
 from dragoman.protocols.mlog.client.errors import (
     AckModeError,
     CatchUpTimeoutError,
@@ -28,7 +33,6 @@ from dragoman.protocols.mlog.client.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from dragoman.protocols.mlog.client.settings import ClientSettings
 from dragoman.protocols.mlog.constants import AckMode, Encoding
 from dragoman.protocols.mlog.messages import Entry, ReplicaInfo, TopicInfo
 

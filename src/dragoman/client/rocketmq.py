@@ -2,8 +2,8 @@
 
     from dragoman.client.rocketmq import Message, RocketmqClient
 
-`RocketmqClient` is for asyncio, `BlockingRocketmqClient` for everything else; `RocketmqAdmin` and
-`BlockingRocketmqAdmin` administer. They also talk to the original name servers and brokers.
+`RocketmqClient` is for asyncio, `BlockingRocketmqClient` for blocking code; `RocketmqAdmin` and
+`BlockingRocketmqAdmin` administer. They also work with the original name servers and brokers.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from dragoman.protocols.rocketmq.client.admin import (
     TrackKind,
     lag_of,
 )
-from dragoman.protocols.rocketmq.client.blocking import (
+from dragoman.protocols.rocketmq.client.client import (
     BlockingProducer,
     BlockingPullConsumer,
     BlockingPushConsumer,
     BlockingRocketmqAdmin,
     BlockingRocketmqClient,
     BlockingTransactionProducer,
+    RocketmqClient,
 )
-from dragoman.protocols.rocketmq.client.client import RocketmqClient
 from dragoman.protocols.rocketmq.client.consumption import Later
 from dragoman.protocols.rocketmq.client.errors import (
     BusyError,
@@ -61,12 +61,14 @@ from dragoman.protocols.rocketmq.client.errors import (
 )
 from dragoman.protocols.rocketmq.client.messages import Message, ReceivedMessage, SendStatus, Sent
 from dragoman.protocols.rocketmq.client.operations import PlainAccess
-from dragoman.protocols.rocketmq.client.producer import Producer
-from dragoman.protocols.rocketmq.client.pull import SQL92, Filter, Pulled, PullStatus
-from dragoman.protocols.rocketmq.client.pull_consumer import PullConsumer
+from dragoman.protocols.rocketmq.client.producer import (
+    Producer,
+    TransactionProducer,
+    TransactionState,
+)
+from dragoman.protocols.rocketmq.client.pull import SQL92, Filter, PullConsumer, Pulled, PullStatus
 from dragoman.protocols.rocketmq.client.push_consumer import PushConsumer
 from dragoman.protocols.rocketmq.client.settings import ClientSettings
-from dragoman.protocols.rocketmq.client.transactions import TransactionProducer, TransactionState
 from dragoman.protocols.rocketmq.constants import Serialization
 
 __all__ = [

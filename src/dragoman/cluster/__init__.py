@@ -2,5 +2,6 @@
 
 - Events are the entries of the metadata log.
 - The image is the state after every committed event.
-- The quorum is a port, with two implementations: Raft (`raft`) and an etcd (`etcd`).
+- The quorum is a port, with two implementations: Raft (`raft_quorum`) and an etcd (`etcd`).
+- The codec encodes events as batches and the image as a snapshot.
 """

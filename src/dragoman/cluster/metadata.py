@@ -255,6 +255,10 @@ class MetadataImage:
             known.pop(node_id, None)
         self.fenced.discard(node_id)
 
+    def is_live(self, node_id: int) -> bool:
+        """Whether the node is registered and not fenced."""
+        return node_id in self.nodes and node_id not in self.fenced
+
     def held_by(self, node_id: int) -> list[PartitionMetadata]:
         """The partitions that a node has a replica of, or is about to."""
         return [each for each in self.partitions.values() if node_id in each.replicas]

@@ -1,6 +1,4 @@
-"""Agreement on metadata events: the port. Behind it are the nodes' votes, by Raft (`raft/`, one
-voter or several), or an etcd (`etcd/`).
-"""
+"""The port of the metadata quorum, implemented by Raft (`raft_quorum`) and on etcd (`etcd`)."""
 
 from __future__ import annotations
 

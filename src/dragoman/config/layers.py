@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
+from dragoman.config.hosts import own_address, parse_nodes
 from dragoman.config.keys import Value, near_match
 from dragoman.config.listeners import (
     LISTENER_NAMES,
@@ -31,7 +32,6 @@ from dragoman.config.listeners import (
     parse_listen,
     split_assignment,
 )
-from dragoman.config.nodes import own_address, parse_nodes
 from dragoman.config.settings import NODE_KEYS, Settings, check_consistent
 from dragoman.errors import ConfigError
 

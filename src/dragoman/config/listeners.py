@@ -31,12 +31,16 @@ class ListenerName(msgspec.Struct, frozen=True):
     available: bool = False
     #: Whether it is opened without being asked for.
     is_default: bool = True
+    #: The protocol of its connections; empty: it has the listener's name.
+    protocol: str = ""
 
 
 LISTENER_NAMES = (
     ListenerName("kafka", 9092, "Kafka clients", available=True),
     ListenerName("rocketmq", 9876, "RocketMQ clients: name server", available=True),
-    ListenerName("rocketmq-broker", 10911, "RocketMQ clients: broker", available=True),
+    ListenerName(
+        "rocketmq-broker", 10911, "RocketMQ clients: broker", available=True, protocol="rocketmq"
+    ),
     ListenerName("cursus", 9000, "Cursus clients", available=True),
     ListenerName("minibroker", 4222, "minibroker clients", available=True),
     ListenerName("mlog", 9094, "mlog clients", available=True),
@@ -69,6 +73,12 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     explicit: bool = False
     #: What replies name instead of the bound address.
     advertised: Address | None = None
+
+    @property
+    def protocol(self) -> str:
+        """The protocol of its connections."""
+        named = (row.protocol for row in LISTENER_NAMES if row.name == self.name)
+        return next(named, "") or self.name
 
 
 def available_names() -> tuple[str, ...]:

@@ -13,10 +13,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from dragoman import limits
-from dragoman.config.hosts import check_hosts
+from dragoman.config.hosts import check_hosts, own_address, parse_nodes
 from dragoman.config.keys import INT_MAX, Accepted, Key, Source, Value, table_rows
 from dragoman.config.listeners import Address, Listener, default_addresses, parse_address
-from dragoman.config.nodes import own_address, parse_nodes
 from dragoman.errors import ConfigError
 
 Durability: TypeAlias = Literal["fsync", "os"]

@@ -1,12 +1,13 @@
-"""A data directory that has lost its `node.json` gets a new one, made from what else is there.
+"""Adoption: a data directory that has lost its `node.json` gets a new one, made from other files.
 
 The directory's id seeds the checksums of the journal: with another id, everything in it would look
-like free space, and what was acknowledged lately would be lost. It is taken from `journal/mark`;
-without that, the seed is worked out from the groups themselves, for a CRC can be run backwards.
+like free space, and recently acknowledged records would be lost. The id is taken from
+`journal/mark`; without that file, the seed is computed from the groups, since a CRC can be run
+backwards.
 
-What only `node.json` knew is lost: how far the journal is not needed any more, and the node's vote
-in the metadata quorum. The first costs time, because more is replayed than need be. The second is
-why this is for nodes that are alone: a node of a cluster could vote twice.
+Two fields of `node.json` cannot be recovered: which journal groups are no longer needed, and the
+node's vote in the metadata quorum. Without the first, more is replayed than necessary. Because of
+the second, adoption is for single nodes: a node of a cluster could vote twice.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from typing import NamedTuple
 from dragoman.errors import CorruptionError, FormatError
 from dragoman.limits import JOURNAL_BLOCK_BYTES
 from dragoman.log.directory import LOCK_FILE, QUARANTINE
-from dragoman.log.journal import DIRECTORY, JournalReader, group_seeds
-from dragoman.log.journal_mark import read_mark, seed_of
+from dragoman.log.journal import DIRECTORY, JournalReader, group_seeds, read_mark, seed_of
 from dragoman.log.node import (
     FEATURE_LEVEL,
     NODE_FILE,
@@ -31,13 +31,13 @@ from dragoman.log.node import (
 )
 from dragoman.world import Disk, Random
 
-#: More starts than any node had whose count is not known.
+#: The incarnation of a directory whose number of starts is unknown: higher than any real one.
 _INCARNATION_UNKNOWN = 1 << 20
 
 
 class Adopted(NamedTuple):
     state: NodeState
-    #: Where the id comes from: `journal/mark`, the metadata, the journal's groups, or chance.
+    #: Source of the id: `journal/mark`, the metadata, the journal's groups, or chance.
     source: str
     #: Groups of the journal that the next start replays.
     groups: int
@@ -51,11 +51,11 @@ def adopt_directory(
 ) -> Adopted:
     """Write a new `node.json`; a damaged one is kept in `quarantine/`.
 
-    `known_ids` is asked for ids under which the directory may be known, given the journal's seed if
-    that could be found; it may raise first.
+    `known_ids` returns ids under which the cluster may know the directory, given the journal's seed
+    if that was found; it may raise instead.
 
-    Raises `FormatError` when there is nothing to adopt or no need to, `DirectoryInUseError` when a
-    node runs on it.
+    Raises `FormatError` when the directory is empty or its `node.json` is sound,
+    `DirectoryInUseError` when a node runs on it.
     """
     lock = disk.lock(LOCK_FILE)
     try:

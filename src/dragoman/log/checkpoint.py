@@ -1,17 +1,17 @@
-"""Making partitions durable in their own files, so that the journal can be used again.
+"""Checkpoints make partitions durable in their own files, so that the journal can be used again.
 
 One partition's part (`PartitionSave`), each step durable before the next:
 
-1. its dirty bytes are written, its segment files and directories synced;
-2. producer state and manifest are replaced, if they changed;
-3. the sparse indexes state how far their segments are synced, and are synced themselves. Last,
-   because recovery does not read what an index speaks for: everything that reading would tell must
-   be in the other files by then.
+1. Dirty bytes are written, segment files and directories synced.
+2. Producer state and manifest are replaced, if they changed.
+3. The sparse indexes record how far their segments are synced, and are synced themselves. This is
+   last because recovery does not read the batches that an index covers: what it would learn from
+   them must be in the other files by then.
 
 A `Checkpoint` does this for every partition that needs it, a few to a background job. Afterwards
-the journal is no longer needed up to where it stood at the beginning, and the `Checkpointer`
-releases it. Nothing is taken off a partition's list of things to do before it is durable, so a
-checkpoint may be broken off, or another run right through it, without losing anything.
+the journal is no longer needed up to its sequence at the beginning, and the `Checkpointer` releases
+it. Work stays on a partition's lists until it is durable, so a checkpoint may be abandoned, or
+another one may run while it is in progress, without losing anything.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from dragoman.log import index as sparse
 from dragoman.log.directory import FULL, PARTITIONS, DataDirectory
 from dragoman.log.group_commit import GroupCommit
 from dragoman.log.index_cache import IndexCache
-from dragoman.log.journal import Journal
-from dragoman.log.journal_mark import MARK_FILE
+from dragoman.log.journal import MARK_FILE, Journal
 from dragoman.log.manifest import NAME as MANIFEST
 from dragoman.log.manifest import Manifest, SegmentEntry, encode_manifest
 from dragoman.log.partition import PartitionLog
@@ -42,11 +41,11 @@ from dragoman.world import OUT_OF_FILES, BackgroundJob, Replacement
 
 
 class _Mark(NamedTuple):
-    """How far a segment went when it was synced."""
+    """State of a segment when its sync was ordered."""
 
     segment: Segment
     written: int
-    #: Tells whether the segment was cut since.
+    #: `Segment.cuts`: has changed if the segment was truncated since.
     cuts: int
     ranges: sparse.SparseIndex | None
     entry_count: int
@@ -54,7 +53,7 @@ class _Mark(NamedTuple):
 
 
 class PartitionSave:
-    """One partition's part of a checkpoint. Made when nothing is staged or in flight."""
+    """One partition's part of a checkpoint. Created when nothing is staged or in flight."""
 
     def __init__(
         self, checkpoints: Checkpointer, partition: PartitionLog, *, clean: bool = False
@@ -71,7 +70,8 @@ class PartitionSave:
         self._has_new_index = False
         self._obsolete: list[Segment] = []
         checkpoints.writes.flush(partition)
-        #: On a full disk some bytes are in the journal only: then the rest has to wait.
+        #: Whether all journalled bytes are in the files. If not (a full disk), the save stops after
+        #: the sync.
         self.is_whole = not partition.dirty
         if not directory.has_failed():
             self._check_files()
@@ -80,15 +80,15 @@ class PartitionSave:
             # Before the sync of the directories, which makes the new one durable.
             self._make_directory()
         if partition.producers is None:
-            # Even one that is not known: a job that was never reported may have put it there.
+            # An abandoned job may have created the file after the last one that is known.
             path = f"{partition.directory}/{PRODUCERS}"
             if directory.disk.exists(path):
                 directory.disk.remove(path)
             partition.has_producer_file = False
 
     def _check_files(self) -> None:
-        """A sync by name finds nothing to do for a file that was removed, and the journal would be
-        released all the same.
+        """Stop the directory when a file was removed: a sync by name would succeed without it, and
+        the journal would be released.
         """
         for segment in self.partition.unsynced:
             if not segment.written:
@@ -119,7 +119,7 @@ class PartitionSave:
                 self._directory.fail(error)
 
     def _mark(self, segment: Segment) -> _Mark:
-        # On a full disk the file may end within a range of the index, which cannot be told then.
+        # On a full disk the file may end within a range of the index. Then no index is written.
         is_complete = segment.written == segment.size
         if is_complete and segment.index is not None:
             segment.index.seal()
@@ -150,10 +150,11 @@ class PartitionSave:
                 partition.unsynced.remove(segment)
 
     def replace_job(self) -> BackgroundJob:
-        """Taken after `synced`, so that the manifest lists what has just become durable.
+        """The new producer state and manifest; called after `synced`, so that the manifest lists
+        what has just become durable.
 
-        Producer state and manifest are of one moment, in which nothing is staged: a manifest that
-        was ahead would let go of segments whose producers are in no snapshot yet.
+        Both are of one moment in which nothing is staged: a manifest that was ahead would allow
+        segments to be removed whose producers are in no snapshot yet.
         """
         partition, sequence = self.partition, self._checkpoints.commits.safe_sequence()
         self._truncations = partition.truncations
@@ -185,7 +186,7 @@ class PartitionSave:
         return is_old or self._clean or not partition.has_producer_file
 
     def replaced(self) -> None:
-        """Manifest and producer state are durable: nothing names the obsolete files any more."""
+        """Note that manifest and producer state are durable, and remove the obsolete files."""
         partition = self.partition
         if partition.is_removed or not self.is_whole:
             return
@@ -209,7 +210,7 @@ class PartitionSave:
             self._write_index(mark)
 
     def _write_index(self, mark: _Mark) -> None:
-        """Failing costs time, and the check of these headers, nothing else."""
+        """Write an index. A failure costs time and the check of its headers, but no records."""
         segment, index = mark.segment, mark.ranges
         if segment.is_gone or segment.index is not index or index is None:
             return
@@ -233,11 +234,12 @@ class PartitionSave:
         index.saved_entries = count
         index.saved_position = mark.written
         if segment.is_rolled:
-            # It can be loaded again from now on, so it need not stay in memory for ever.
+            # It can be loaded from now on, so the cache may drop it from memory.
             self._checkpoints.indexes.add(segment)
 
     def index_job(self) -> BackgroundJob:
-        """Before the journal forgets what it wrote: only the index can tell a wrong header."""
+        """The sync of the indexes, needed before the journal is released: only the index detects a
+        wrong bit in a header."""
         paths = tuple(
             mark.segment.index_path
             for mark in self._marks
@@ -247,7 +249,7 @@ class PartitionSave:
         return BackgroundJob(sync=paths, sync_directories=directories)
 
     def put_back(self) -> None:
-        """It did not come to the indexes: a later checkpoint has to write them."""
+        """Put segments whose index was not written back on the list for the next checkpoint."""
         unsynced = self.partition.unsynced
         for mark in self._marks:
             segment, index = mark.segment, mark.ranges
@@ -259,12 +261,12 @@ class PartitionSave:
         self.settle_lists()
 
     def settle_lists(self) -> None:
-        """Put the partition on the store's lists, or take it off, as its own lists say."""
+        """Put the partition on the store's list of work, or remove it from there."""
         self._checkpoints.list_work(self.partition)
 
 
 def manifest_of(partition: PartitionLog, sequence: int, *, clean: bool) -> Manifest:
-    """The state for readers of the directory. Lists only segments that are whole in files."""
+    """The manifest of a partition; it lists only segments whose files are complete and synced."""
     listed = []
     live_offset = partition.active.base_offset if partition.active else partition.log_end_offset
     for segment in partition.segments:
@@ -304,7 +306,7 @@ def _entry(partition: PartitionLog, segment: Segment) -> SegmentEntry:
 
 
 class Checkpoint:
-    """A checkpoint in progress: a few partitions to a job, so that nothing waits long behind it."""
+    """A checkpoint in progress, a few partitions to a job, so that other jobs never wait long."""
 
     def __init__(self, checkpoints: Checkpointer, partitions: list[PartitionLog]) -> None:
         self._checkpoints = checkpoints
@@ -315,13 +317,14 @@ class Checkpoint:
         self._is_complete = True
 
     def abandon(self) -> None:
-        """What its jobs have done will not be reported any more."""
+        """Abandon the checkpoint: the outcome of its current job will not be reported."""
         for save in self._saves:
             save.put_back()
 
     def next_job(self) -> None:
+        """Begin with the next partitions, or finish. Each job's callback submits the next one."""
         directory, commits = self._directory, self._checkpoints.commits
-        # With nothing in flight, what the files are made to say is exactly what is stable.
+        # With nothing in flight, the files record exactly what is stable.
         commits.settle_all()
         if directory.has_failed():
             return
@@ -333,75 +336,75 @@ class Checkpoint:
             count = CHECKPOINT_BULK_PARTITIONS_PER_JOB
         some = self._left[:count]
         del self._left[:count]
-        saves = [PartitionSave(self._checkpoints, each) for each in some if not each.is_removed]
-        self._saves = saves
-        if directory.has_failed():
+        self._saves = [
+            PartitionSave(self._checkpoints, each) for each in some if not each.is_removed
+        ]
+        if not directory.has_failed():
+            directory.run_job(merged([each.sync_job() for each in self._saves]), self._synced)
+
+    def _synced(self, error: OSError | None) -> None:
+        if error is not None and error.errno in OUT_OF_FILES:
+            # The job failed before any sync did: nothing is known to be lost.
+            self._postpone()
             return
+        if self._is_over(error):
+            return
+        for save in self._saves:
+            save.synced()
+        self._checkpoints.commits.settle_all()
+        if self._directory.has_failed():
+            return
+        jobs = [save.replace_job() for save in self._saves]
+        self._directory.run_job(merged(jobs), self._replaced)
 
-        def synced(error: OSError | None) -> None:
-            if error is not None and error.errno in OUT_OF_FILES:
-                # It failed before any sync did: nothing is known to be lost.
-                self._put_off(saves)
-                self.next_job()
-                return
-            if self._is_over(error):
-                return
-            for save in saves:
-                save.synced()
-            commits.settle_all()
-            if directory.has_failed():
-                return
-            directory.run_job(merged([save.replace_job() for save in saves]), replaced)
+    def _replaced(self, error: OSError | None) -> None:
+        if error is not None and self._is_postponed(error):
+            return
+        if self._is_over(error):
+            return
+        for save in self._saves:
+            save.replaced()
+            save.write_indexes()
+        jobs = [save.index_job() for save in self._saves]
+        self._directory.run_job(merged(jobs), self._indexed)
 
-        def replaced(error: OSError | None) -> None:
-            if error is not None and self._is_put_off(error, saves):
-                self.next_job()
-                return
-            if self._is_over(error):
-                return
-            for save in saves:
-                save.replaced()
-                save.write_indexes()
-            directory.run_job(merged([save.index_job() for save in saves]), finished)
-
-        def finished(error: OSError | None) -> None:
-            if error is not None and error.errno in OUT_OF_FILES:
-                self._put_off(saves)
-                self.next_job()
-                return
-            if self._is_over(error):
-                return
-            for save in saves:
-                save.settle_lists()
-                if not save.is_whole:
-                    self._is_complete = False
-            self.next_job()
-
-        directory.run_job(merged([save.sync_job() for save in saves]), synced)
+    def _indexed(self, error: OSError | None) -> None:
+        if error is not None and error.errno in OUT_OF_FILES:
+            self._postpone()
+            return
+        if self._is_over(error):
+            return
+        for save in self._saves:
+            save.settle_lists()
+            if not save.is_whole:
+                self._is_complete = False
+        self.next_job()
 
     def _is_over(self, error: OSError | None) -> bool:
         if error is not None:
             self._directory.fail(error)
         return self._directory.has_failed()
 
-    def _is_put_off(self, error: OSError, saves: list[PartitionSave]) -> bool:
-        """No room for new files, or a partition went in the middle: all of these wait."""
-        is_removed = any(save.partition.is_removed for save in saves)
+    def _is_postponed(self, error: OSError) -> bool:
+        """Postpone these partitions when the disk is full or one of them was removed meanwhile."""
+        is_removed = any(save.partition.is_removed for save in self._saves)
         if error.errno in FULL:
             self._directory.refuse_appends(error)
         elif error.errno != errno.ENOENT or not is_removed:
             return False
-        self._put_off(saves)
+        self._postpone()
         return True
 
-    def _put_off(self, saves: list[PartitionSave]) -> None:
+    def _postpone(self) -> None:
+        """Leave these partitions to a later checkpoint, and continue with the next ones."""
         self._is_complete = False
-        for save in saves:
+        for save in self._saves:
             save.put_back()
+        self.next_job()
 
 
 class Checkpointer:
-    """Knows which partitions have something to save, and releases the journal once they have."""
+    """The list of partitions with work; it releases the journal once their work is durable."""
 
     def __init__(
         self,
@@ -422,43 +425,44 @@ class Checkpointer:
         self._current: Checkpoint | None = None
 
     def list_work(self, partition: PartitionLog) -> None:
-        """Put a partition on the list of work, or take it off, as its own lists say."""
+        """Put a partition on the list of work, or remove it, depending on its own lists."""
         has_work = partition.unsynced or partition.is_manifest_due or partition.obsolete
         if has_work and not partition.is_removed:
             self._work[partition] = None
         else:
             self._work.pop(partition, None)
 
-    # ---- beside the loop
+    # ---- in the background
 
     def start(self) -> None:
-        """Make everything committed so far durable in the segments, beside the loop."""
+        """Begin to make all committed bytes durable in the segments, in the background."""
         if self._current is not None or self.directory.has_failed():
             return
         self.check_files()
         self.commits.settle_all()
-        # Committing may have found a checkpoint due, or the disk broken.
+        # The commit may have started a checkpoint, or stopped the store.
         if self._current is not None or self.directory.has_failed():
             return
         self._current = Checkpoint(self, list(self._work))
         self._current.next_job()
 
     def finished(self, sequence: int | None) -> None:
-        """`sequence`: the journal is not needed up to there; None when something had to wait."""
+        """Note the end of a checkpoint. The journal is not needed up to `sequence`; None when work
+        was postponed."""
         self._current = None
         self.directory.stats.checkpoints += 1
         if sequence is not None and self._release(sequence) and self._journal.live_files:
             self.start()
 
     def abandon(self) -> None:
-        """Break off the checkpoint in progress, if there is one."""
+        """Abandon the checkpoint in progress, if there is one."""
         if self._current is not None:
             self._current.abandon()
             self._current = None
 
     def check_files(self) -> None:
-        """Stop the store when its directory, or a file that it appends to, was removed or replaced:
-        what is written to a file without a name is lost with the process."""
+        """Stop the store when its directory, or a file that it writes, was removed or replaced:
+        bytes in a file without a name are lost with the process."""
         gone = None if self.directory.lock.is_ours() else "the data directory, or its lock file,"
         gone = gone or self._journal.missing_path()
         mark = self.commits.mark
@@ -467,10 +471,10 @@ class Checkpointer:
         if gone is not None:
             self.directory.fail_removed(gone)
 
-    # ---- here and now
+    # ---- synchronously
 
     def run_now(self) -> bool:
-        """A whole checkpoint before this returns. False when something could not be saved."""
+        """Run a whole checkpoint before this returns. False when not everything was saved."""
         self.commits.settle_all()
         self.check_files()
         if self.directory.has_failed():
@@ -484,7 +488,7 @@ class Checkpointer:
         return is_complete and self._release(sequence)
 
     def save_all(self, *, clean: bool) -> bool:
-        """Every partition's part of a checkpoint. False when something has to be repeated."""
+        """Save every partition with work. False when some of it has to be repeated."""
         is_complete = True
         work = list(self._work)
         for start in range(0, len(work), CHECKPOINT_PARTITIONS_AT_ONCE):
@@ -495,7 +499,7 @@ class Checkpointer:
         return is_complete
 
     def _save(self, partitions: list[PartitionLog], *, clean: bool) -> bool:
-        """Some partitions' part of a checkpoint, here and now. False when it is to be repeated."""
+        """Save some partitions before this returns. False when it has to be repeated."""
         performed = self.directory.performed
         saves = [PartitionSave(self, each, clean=clean) for each in partitions]
         if not performed(merged([each.sync_job() for each in saves]), may_be_full=False):
@@ -516,13 +520,13 @@ class Checkpointer:
     # ---- the journal
 
     def free_journal(self) -> None:
-        """Appends have overtaken the checkpoints: wait for the disk, here and now."""
+        """Checkpoint before this returns, because appends have filled the journal."""
         self.commits.settle_all()
         if self._current is None:
             self.run_now()
             return
-        # A background job may be replacing manifests, which must not be done by two at once.
-        # Segments and indexes can be synced at any time; rare entries need a manifest, and wait.
+        # A background job may be replacing manifests, which two must not do at once. Segments and
+        # indexes can be synced at any time; rare entries need a manifest, and wait for it.
         if any(each.has_rare_entries for each in self._work):
             return
         sequence = self.commits.safe_sequence()
@@ -540,11 +544,11 @@ class Checkpointer:
         return self.directory.performed(save.index_job(), may_be_full=False)
 
     def _release(self, sequence: int) -> bool:
-        """The journal is not needed up to `sequence`. False when that could not be noted.
+        """Release the journal up to `sequence`. False when `node.json` could not be written.
 
-        Before a group is overwritten, something else than a later group has to say that it is not
-        needed: that one may be torn. Done here and not beside the loop, because two writers of
-        one file might overtake each other; it happens once for each journal file.
+        Before a group is overwritten, `node.json` has to record that it is not needed: a later
+        group could, but may be torn. It is written here and not in the background, because two
+        writers of one file might overtake each other; this happens once for each journal file.
         """
         sequence = max(sequence, self._journal.checkpoint)
         is_ballot_alone = 0 < self.commits.ballot_sequence <= sequence

@@ -1,8 +1,8 @@
-"""Damage that a reader met in a segment: which offsets it costs, and what is said about it.
+"""Damage that a reader meets in a segment: which offsets it makes unreadable.
 
-A read that fails names one byte. What readers, operators and the manifest need is the range of
-offsets around it: from the first batch that cannot be read to the next one that can. It is looked
-for once, range by range of the index, and from then on those offsets are refused without reading.
+A failed read names one byte. Readers, operators and the manifest need the range of offsets around
+it: from the first batch that cannot be read to the next one that can. This range is searched for
+once, range by range of the index; from then on its offsets are refused without reading.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LostRange(NamedTuple):
 
 
 def lost_ranges(partition: ReadableLog) -> list[LostRange]:
-    """Everything in a partition that readers are refused."""
+    """All unreadable ranges of a partition above its log start."""
     start = partition.log_start_offset
     return [
         LostRange(segment.log_path, position, first, next_good)
@@ -49,8 +49,8 @@ def unreadable_around(
 ) -> tuple[int, int, int] | None:
     """(first, next good, byte position) of the damage in the range of the index around `position`.
 
-    Continues into the following ranges while they are bad, for a bounded number of bytes. None when
-    everything there can be read after all.
+    The search continues into the following ranges while they are bad, for a bounded number of
+    bytes. None when everything there can be read after all.
     """
     try:
         index = index_for_reading(partition, segment)
@@ -88,7 +88,7 @@ def unreadable_around(
 
 
 def new_damage(log: ReadableLog, error: CorruptionError) -> tuple[int, int, int] | None:
-    """Add the damage that a reader met to its segment; None when it is known, or there is none."""
+    """Record the damage that a reader met in its segment. None when it is known, or not found."""
     for segment in log.all_segments():
         if segment.log_path == error.path:
             break
@@ -110,7 +110,7 @@ def new_damage(log: ReadableLog, error: CorruptionError) -> tuple[int, int, int]
 def with_range(
     known: tuple[tuple[int, int, int], ...], found: tuple[int, int, int]
 ) -> tuple[tuple[int, int, int], ...]:
-    """`known` with one more range; those that touch become one."""
+    """`known` with one more range; ranges that touch are merged."""
     first, next_good, position = found
     kept = []
     for each in known:

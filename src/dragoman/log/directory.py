@@ -1,17 +1,19 @@
-"""The data directory of a node: its files, its state, and whether it still takes writes.
+"""The data directory of a node: its open files, its state, and whether it accepts writes.
 
-A failed sync stops the directory for good: the kernel may have dropped the pages, so a second try
-could lie. A full disk only refuses appends until there is room again. A missing descriptor is
-treated like a full disk, after half of the open segment files have been given up.
+A failed sync stops the directory for good: the kernel may have dropped the pages, so a second sync
+could succeed without the data. A full disk only refuses appends until there is room again. When no
+descriptor is left, half of the open segment files are closed; if that does not help, it is treated
+like a full disk.
 
-`node.json` (`log/node.py`) is read when the directory is opened and rewritten when something of it
-changes. A lock keeps a second process out.
+`node.json` (`log/node.py`) is read when the directory is opened and rewritten when it changes. A
+lock keeps a second process out.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -19,7 +21,6 @@ import msgspec
 
 from dragoman.errors import CorruptionError
 from dragoman.limits import DAMAGED_PARTITIONS_MAX
-from dragoman.log.files import FileCache
 from dragoman.log.journal import JournalDamage
 from dragoman.log.node import (
     FEATURE_LEVEL_MIN,
@@ -39,8 +40,10 @@ from dragoman.world import (
     BackgroundJob,
     Clock,
     Disk,
+    File,
     Random,
     Scheduler,
+    parent,
     perform,
     read_whole,
     replace_file,
@@ -49,7 +52,7 @@ from dragoman.world import (
 LOCK_FILE = "lock"
 PARTITIONS = "partitions"
 QUARANTINE = "quarantine"
-#: Errors that mean "no room", or no descriptor: the work is put off, nothing is lost.
+#: Errors that mean "no room" or "no descriptor": the work is postponed, nothing is lost.
 FULL = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_FILES)
 log = logging.getLogger("dragoman.log")
 
@@ -84,6 +87,84 @@ class StoreStats:
         self.cut_bytes = 0
 
 
+class FileCache:
+    """Open segment files: a bounded set, the least recently used closed first.
+
+    Thousands of partitions share a few hundred descriptors. When the operating system has none
+    left, half of these are closed and the call is retried.
+    """
+
+    def __init__(self, disk: Disk, open_max: int) -> None:
+        self._disk = disk
+        self._open: OrderedDict[str, File] = OrderedDict()
+        self._open_max = open_max
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def unopened(self) -> int:
+        """How many more files may be opened before one is closed."""
+        return max(0, self._open_max - len(self._open))
+
+    def get(self, path: str) -> File:
+        """An existing file, open for reading and writing."""
+        file = self._open.get(path)
+        if file is not None:
+            self._open.move_to_end(path)
+            return file
+        return self._add(path, create=False)
+
+    def create(self, path: str) -> File:
+        """A new file, in a directory that is made when missing."""
+        return self._add(path, create=True)
+
+    def get_or_create(self, path: str) -> File:
+        try:
+            return self.get(path)
+        except FileNotFoundError:
+            return self.create(path)
+
+    def _add(self, path: str, *, create: bool) -> File:
+        try:
+            file = self._open_file(path, create)
+        except OSError as error:
+            if error.errno not in OUT_OF_FILES or not self.give_up_half():
+                raise
+            file = self._open_file(path, create)
+        self._open[path] = file
+        self._shrink(self._open_max)
+        return file
+
+    def _open_file(self, path: str, create: bool) -> File:
+        if not create:
+            return self._disk.open(path, "write")
+        try:
+            return self._disk.open(path, "create")
+        except FileNotFoundError:
+            self._disk.make_directory(parent(path))
+            return self._disk.open(path, "create")
+
+    def give_up_half(self) -> bool:
+        """Close half of the files to free descriptors. False: none was open."""
+        has_any = bool(self._open)
+        self._shrink(len(self._open) // 2)
+        return has_any
+
+    def _shrink(self, keep: int) -> None:
+        while len(self._open) > keep:
+            _, file = self._open.popitem(last=False)
+            file.close()
+
+    def forget(self, path: str) -> None:
+        file = self._open.pop(path, None)
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        self._shrink(0)
+
+
 def _ignore() -> None:
     return None
 
@@ -110,22 +191,26 @@ class DataDirectory:
         self.stats = StoreStats()
         #: Called when a sync has failed.
         self.on_failure: Callable[[OSError], None] = _ignore_error
-        #: Called when writes have become possible or impossible.
+        #: Called when the directory begins or stops to accept writes.
         self.on_change: Callable[[], None] = _ignore
         self.failure: OSError | None = None
         self.is_closing = False
         self.was_clean = True
-        #: In os mode nothing says where a segment ended: what cannot be read there was torn.
+        #: Whether segments were written behind a journal, or closed cleanly. Otherwise unreadable
+        #: bytes at the end of a segment count as torn, not as damage.
         self.trusts_segment_ends = True
         self._is_full = False
-        #: When the disk became full, until it is clear that there is room again.
+        #: When the disk became full; None once there is room again.
         self._full_since: float | None = None
         self.lock = disk.lock(LOCK_FILE)
 
     # ---- node.json
 
     def open_node(self, random: Random, durability: Durability) -> NodeState:
-        """The state of the node at this start, not yet written. Raises `FormatError`."""
+        """The state of the node at this start, not written yet.
+
+        Raises `FormatError`, or `CorruptionError` when `node.json` is missing or damaged.
+        """
         self.trusts_segment_ends = durability is Durability.FSYNC
         if not self.disk.exists(NODE_FILE):
             if has_data(self.disk):
@@ -149,37 +234,38 @@ class DataDirectory:
         return self.node
 
     def write_node(self) -> None:
-        """Durable when this returns. Raises `OSError`."""
+        """Write `node.json`. Durable when this returns. Raises `OSError`."""
         write_node_state(self.disk, self.node)
 
     def keep_node(self) -> bool:
-        """What was changed in `node` is durable when this returns. False: the disk is full."""
+        """Make changes of `node` durable before this returns. False: the disk is full."""
         job = BackgroundJob(replace=(node_replacement(self.node),))
         return self.performed(job, may_be_full=True)
 
     def use_level(self, level: int) -> None:
-        """From now on releases that do not know this level refuse the directory."""
+        """Raise the feature level: from now on, releases without it refuse the directory."""
         if level > self.node.feature_level:
             self.node.feature_level = level
             self.keep_node()
 
     @property
     def tags_files(self) -> bool:
-        """Whether files may be written that only releases of the directory's level can read."""
+        """Whether checksums of indexes and producer state are seeded (`TAGGED_FILES_LEVEL`)."""
         return self.node.feature_level >= TAGGED_FILES_LEVEL
 
     def tag_of(self, segment: Segment) -> int:
-        """The seed of the checksums that are written to a segment's index."""
+        """The seed of the checksums in a segment's index."""
         return segment.tag if self.tags_files else 0
 
     def loss_is_known(self) -> None:
-        """Those who count on this directory know what it lost."""
+        """Note that the cluster knows that this directory lost acknowledged groups."""
         if self.node.has_lost:
             self.node.has_lost = False
             self.keep_node()
 
     def add_damaged(self, partition_id: int) -> bool:
-        """Remember to open a damaged partition at the next start. False: nothing has changed."""
+        """Remember to open a damaged partition at the next start. False: it was remembered before,
+        or too many are."""
         known = self.node.damaged
         if partition_id in known or len(known) >= DAMAGED_PARTITIONS_MAX:
             return False
@@ -189,7 +275,7 @@ class DataDirectory:
     def remove_damaged(self, partition_id: int) -> None:
         self.node.damaged = tuple(each for each in self.node.damaged if each != partition_id)
 
-    # ---- whether it takes writes
+    # ---- accepting writes
 
     def has_failed(self) -> bool:
         return self.failure is not None
@@ -205,13 +291,13 @@ class DataDirectory:
         self.fail(OSError(errno.ENOENT, f"{text}: nothing more is acknowledged"))
 
     def abandon(self) -> None:
-        """Write nothing from now on, without a word to the owner."""
+        """Write nothing from now on, without calling `on_failure`."""
         self.failure = self.failure or OSError(errno.ESHUTDOWN, "abandoned")
         self.on_change()
 
     @property
     def is_full(self) -> bool:
-        """Appends are refused until something could be written again."""
+        """Whether appends are refused until a write succeeds again."""
         return self._is_full
 
     @is_full.setter
@@ -220,14 +306,14 @@ class DataDirectory:
         self.on_change()
 
     def refuse_appends(self, error: OSError) -> None:
-        """Nothing can be written for now: the disk is full, or no descriptor is left."""
+        """Refuse appends because the disk is full or no descriptor is left."""
         self.is_full = True
         if self._full_since is not None:
             return
         self._full_since = self.clock.monotonic()
         reason = "no descriptor is left" if error.errno in OUT_OF_FILES else "the disk is full"
         log.error(
-            "%s: %d bytes are free, appends are refused, %d acknowledged bytes wait in the journal "
+            "%s: %d bytes are free, appends are refused, %d acknowledged bytes in the journal wait "
             "for room in their segments",
             reason,
             self.free_bytes(),
@@ -235,7 +321,7 @@ class DataDirectory:
         )
 
     def free_bytes(self) -> int:
-        """-1 when the system does not say."""
+        """Free bytes of the disk; -1 when the system cannot tell."""
         try:
             return self.disk.free_bytes()
         except OSError:
@@ -246,7 +332,7 @@ class DataDirectory:
         if since is not None and not self._is_full:
             self._full_since = None
             log.warning(
-                "appends are taken again after %.1f s: %d bytes are free",
+                "appends are accepted again after %.1f s: %d bytes are free",
                 self.clock.monotonic() - since,
                 self.free_bytes(),
             )
@@ -254,7 +340,7 @@ class DataDirectory:
     # ---- jobs
 
     def run_job(self, job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
-        """Hand a job to the background; when it takes no more, do it here."""
+        """Submit a job to the background. When that refuses it, perform it before this returns."""
         try:
             self.background.submit(job, done)
         except OSError:
@@ -266,7 +352,11 @@ class DataDirectory:
             self.scheduler.call_soon(done, outcome)
 
     def performed(self, job: BackgroundJob, *, may_be_full: bool) -> bool:
-        """Do a job here and now. False when it failed; without `may_be_full` that is for good."""
+        """Perform a job before this returns. False when it failed.
+
+        A failure stops the directory, except for a missing descriptor or, with `may_be_full`, a
+        full disk.
+        """
         try:
             self._perform(job)
         except OSError as error:
@@ -278,7 +368,7 @@ class DataDirectory:
         return True
 
     def _perform(self, job: BackgroundJob) -> None:
-        """Raises `OSError`. Clients may hold every descriptor: that is no reason to stop."""
+        """Perform a job, freeing descriptors if clients use all of them. Raises `OSError`."""
         try:
             perform(self.disk, job)
         except OSError as error:
@@ -287,7 +377,7 @@ class DataDirectory:
             perform(self.disk, job)
 
     def write_out(self, segment: Segment) -> None:
-        """Have the disk begin with what a checkpoint will sync, so that it finds little to do."""
+        """Have the disk begin to write back what the next checkpoint syncs."""
         if self.is_closing:
             return
         start, segment.written_out = segment.written_out, segment.written
@@ -311,11 +401,11 @@ class DataDirectory:
         except OSError as error:
             if error.errno != errno.ENOTEMPTY:
                 raise
-            # A background job is just putting a file there; it is done before the next one.
+            # A background job is creating a file there. It is done before the next job begins.
             self.run_job(BackgroundJob(), lambda _: self.remove_directory(directory))
 
     def quarantine(self, segment: Segment) -> None:
-        """Keep a damaged segment's file aside; its partition continues without it."""
+        """Move a damaged segment's file to `quarantine/`; its partition continues without it."""
         self.files.forget(segment.log_path)
         if self.disk.exists(segment.log_path):
             self.disk.make_directory(QUARANTINE)
@@ -331,12 +421,12 @@ def _ignore_outcome(_: OSError | None) -> None:
 
 
 def kept_path(path: str) -> str:
-    """Where a damaged file is kept for inspection."""
+    """Path in `quarantine/` of a damaged file."""
     return f"{QUARANTINE}/{path.replace('/', '_')}"
 
 
 def keep_damaged_journal(disk: Disk, damage: list[JournalDamage]) -> None:
-    """Put copies of damaged journal files aside, for later inspection."""
+    """Copy damaged journal files to `quarantine/` and log the damage."""
     disk.make_directory(QUARANTINE)
     for each in damage:
         is_there = each.path.endswith(".jnl") and disk.exists(each.path)

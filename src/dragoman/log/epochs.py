@@ -1,7 +1,7 @@
-"""Which leader epoch wrote from which offset on.
+"""Leader epochs of a log, each with the first offset that it wrote.
 
-A follower that disagrees with its leader about the past is cut back by comparing epochs, never by
-comparing watermarks (KIP-101, KIP-279). The list is short: one entry for each change of leadership.
+A follower whose log diverges from its leader's is truncated by comparing epochs, never by comparing
+watermarks (KIP-101, KIP-279). The list is short: one entry for each change of leadership.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class EpochHistory:
 
     @classmethod
     def of(cls, found: list[tuple[int, int]]) -> EpochHistory:
-        """One history from many sources: each epoch from the first offset that any gives it."""
+        """One history from many sources: each epoch begins at the lowest offset in any source."""
         history = cls()
         first: dict[int, int] = {}
         for epoch, offset in found:
@@ -32,11 +32,11 @@ class EpochHistory:
 
     @property
     def latest_start(self) -> int:
-        """Where the newest epoch began; -1 before the first."""
+        """First offset of the newest epoch; -1 before the first."""
         return self._entries[-1][1] if self._entries else -1
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """From `start_offset` on, records belong to `epoch`."""
+        """Begin `epoch` at `start_offset`."""
         assert epoch > self.latest, f"epoch {epoch} after {self.latest}"
         # An epoch in which nothing was written is replaced by the next one.
         while self._entries and self._entries[-1][1] >= start_offset:
@@ -55,7 +55,7 @@ class EpochHistory:
         self.latest = self._entries[-1][0] if self._entries else -1
 
     def truncate_above(self, end_offset: int) -> None:
-        """Forget epochs that start behind the log's end: their records never became durable."""
+        """Forget epochs that start behind the log's end, whose records never became durable."""
         self.truncate(end_offset + 1)
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
@@ -71,7 +71,7 @@ class EpochHistory:
         return None
 
     def epoch_at(self, offset: int) -> int:
-        """Epoch that wrote this offset; -1 when unknown."""
+        """The epoch in which this offset was written; -1 when unknown."""
         for epoch, start in reversed(self._entries):
             if start <= offset:
                 return epoch

@@ -1,11 +1,11 @@
-"""Group commit: everything that one turn of the loop appends becomes durable with one write.
+"""Group commit: all appends of one loop turn become durable with one write.
 
 Steps 1 to 3 of the life of an append (`log/store.py`): bytes are admitted and staged, the group is
 written to the journal, and the partitions' stable ends move. One group is in flight at a time.
 
-Small parts of a group are committed before large ones and do not wait for them. Entries of their
-own (truncations, log starts, epochs, ballots in os mode) are journalled at once, behind everything
-that was appended before them.
+Small parts of a group are committed before large ones and do not wait for them. Rare entries
+(truncations, log starts, epochs, ballots in os mode) are journalled at once in a group of their
+own, behind all earlier appends.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from dragoman.limits import (
     SLOW_SYNC_PROBE_GROUPS,
 )
 from dragoman.log.directory import FULL, DataDirectory
-from dragoman.log.journal import ENTRY_BYTES, EntryKind, Journal, entry_header
-from dragoman.log.journal_mark import MarkWriter
+from dragoman.log.journal import ENTRY_BYTES, EntryKind, Journal, MarkWriter, entry_header
 from dragoman.log.node import Ballot, Durability, ballot_entry_data
 from dragoman.log.partition import PartitionLog
 from dragoman.log.segment import Run, Segment
@@ -33,25 +32,26 @@ from dragoman.log.write_behind import WriteBehind
 from dragoman.types import Buffer
 from dragoman.world import OUT_OF_FILES, BackgroundJob
 
-#: Frame, padding and entry headers of one group, beside its data.
+#: Frame, padding and entry headers of one group, besides its data.
 _GROUP_SLACK_BYTES = 64 << 10
 _NO_LIMIT = 1 << 62
 
 
-#: One partition's part of a group on its way to the journal: the partition, its runs, and the log's
-#: end when the group was closed, stable once the group is. A plain tuple: there may be hundreds.
+#: One partition's part of a group that is being written: the partition, its runs, and the log's end
+#: when the group was closed, which is stable once the group is. A plain tuple, since a group may
+#: have hundreds.
 Flight: TypeAlias = tuple[PartitionLog, list[Run], int]
 
 
 class CommitOwner(Protocol):
-    """The store, as far as committing concerns it."""
+    """What committing needs of the store."""
 
     on_written: Callable[[list[PartitionLog]], None]
     on_stable: Callable[[list[PartitionLog]], None]
     on_refused: Callable[[PartitionLog], None]
 
     def free_journal(self) -> None:
-        """Checkpoint at once what keeps the files of the journal."""
+        """Checkpoint at once, so that journal files become free."""
         ...
 
     def start_checkpoint(self) -> None: ...
@@ -77,42 +77,43 @@ class GroupCommit:
         self._stats = directory.stats
         self._clock = directory.clock
         self._scheduler = directory.scheduler
-        #: States the last acknowledged group beside the journal; from the end of recovery on.
+        #: Writes the last acknowledged group to `journal/mark`; set at the end of recovery.
         self.mark: MarkWriter | None = None
-        #: The group whose ballot `node.json` does not have yet; 0 when it has it.
+        #: The group with a ballot that is not in `node.json` yet; 0 for none.
         self.ballot_sequence = 0
-        #: How long a synchronous write of a small group takes lately.
+        #: Moving average of the time that a synchronous write of a small group takes.
         self.sync_average_s = 0.0
         self._staged: dict[PartitionLog, None] = {}
-        #: With the headers of their entries.
+        #: Bytes of all staged batches and the headers of their entries.
         self._staged_bytes = 0
-        #: Up to here appends are admitted without a look at the journal.
+        #: Staged bytes up to which appends are admitted without checking the journal.
         self._admit_limit = -1
         self._is_scheduled = False
         self._in_flight: list[Flight] | None = None
         self._staged_ballot: Ballot | None = None
-        #: That of the group being written.
+        #: The ballot of the group that is being written.
         self._flying_ballot: Ballot | None = None
         self._is_spare_coming = False
 
     # ---- step 1: staging
 
     def admit(self, size: int) -> None:
-        """Whether `size` more bytes may be appended now; raises when not.
+        """Check that `size` more bytes may be appended now.
 
-        May commit what is staged, and so call `on_stable`, to make room.
+        To make room, it may commit what is staged, and so call `on_stable`. Raises `DiskFullError`
+        or `LogStoppedError`.
         """
         if self._staged_bytes + size > self._admit_limit:
             self._admit_slowly(size)
 
     def check_admission(self) -> None:
-        """The next append finds out anew whether anything may be staged."""
+        """Have the next append check journal and disk again."""
         self._admit_limit = -1
 
     def _admit_slowly(self, size: int) -> None:
-        """Find out how much may be staged until something changes, if anything may.
+        """Check journal and disk, and set how much may be staged without a further check.
 
-        A group that has become large is committed here, before the next append changes anything.
+        A group that has become large is committed here, before the append changes anything.
         """
         self._refuse_after_failure()
         if self._directory.is_full:
@@ -132,7 +133,7 @@ class GroupCommit:
             raise LogStoppedError(f"the log stopped: {self._directory.failure}")
 
     def _make_room(self, size: int) -> None:
-        """Let the staged bytes go first; then have a journal file for the next ones."""
+        """Commit the staged bytes, then provide a journal file for `size` further ones."""
         if self.has_staged and self._in_flight is None:
             self._commit()
         wanted = self._staged_bytes + size
@@ -185,11 +186,11 @@ class GroupCommit:
             partition.staged = []
 
     def stage_ballot(self, ballot: Ballot) -> None:
-        """Goes into the group of this loop turn. Raises what an append does."""
+        """Stage a ballot for the group of this loop turn. Raises what an append raises."""
         assert ballot > self._directory.node.ballot
         data = ballot_entry_data(ballot)
         if self._durability is Durability.OS:
-            # Like all that is rare and must not be lost, in this mode too.
+            # Rare entries are journalled in this mode, too: they must not be lost.
             self._journal_entry(EntryKind.BALLOT, 0, 0, 0, 0, data)
             self._note_ballot(ballot)
             self._scheduler.call_soon(self._owner.on_stable, [])
@@ -202,7 +203,7 @@ class GroupCommit:
             self._schedule()
 
     def _note_ballot(self, ballot: Ballot) -> None:
-        """It is stable, in the journal's last group."""
+        """Record a ballot that is stable in the journal's last group."""
         self._directory.node.ballot = ballot
         self.ballot_sequence = self._journal.sequence
 
@@ -222,18 +223,18 @@ class GroupCommit:
 
     @property
     def staged_bytes(self) -> int:
-        """With the headers of their entries."""
+        """Bytes of all staged batches and the headers of their entries."""
         return self._staged_bytes
 
     @property
     def is_in_flight(self) -> bool:
-        """A group is being synced beside the loop."""
+        """Whether a group is being synced in the background."""
         return self._in_flight is not None
 
     # ---- step 2: writing the journal
 
     def _commit(self) -> None:
-        """Commit what is staged. Small parts go first: they need not wait for large ones."""
+        """Commit what is staged, small parts first: they need not wait for large ones."""
         small = self._small_beside_large()
         if small:
             self._commit_of(small)
@@ -288,7 +289,7 @@ class GroupCommit:
 
         def synced(error: OSError | None) -> None:
             if error is not None and error.errno in OUT_OF_FILES:
-                # The helper could not even begin; the journal's own descriptor is open.
+                # The flusher could not open the file; the journal's own descriptor is open.
                 if self._in_flight is group:
                     self._settle_in_flight()
             elif error is not None:
@@ -309,14 +310,14 @@ class GroupCommit:
             self._commit()
 
     def _acknowledge(self) -> None:
-        """The journal's last group is stable, and what waits for it may be promised."""
+        """Note that the journal's last group is stable, before its appends are acknowledged."""
         if self.mark is not None:
             self.mark.write(self._journal.sequence)
 
     def _note_sync(self, started: float, size: int) -> None:
-        """What a synchronous write of ours took. One slow write alone does not make a slow disk.
+        """Add one synchronous write to the moving average; a single slow one barely changes it.
 
-        Large groups are bound by bandwidth: they say nothing about the disk's latency.
+        Large groups are left out: bandwidth bounds them, not the disk's latency.
         """
         taken = self._clock.monotonic() - started
         self._stats.sync_seconds += taken
@@ -325,7 +326,7 @@ class GroupCommit:
             self.sync_average_s += (sample - self.sync_average_s) * 0.05
 
     def _is_disk_fast(self) -> bool:
-        """While it is not, a write is tried here now and then, to see whether it is again."""
+        """Whether to write on the loop. On a slow disk, one group in some is, to measure it."""
         is_probe = self._stats.groups % SLOW_SYNC_PROBE_GROUPS == 0
         return self.sync_average_s <= FAST_SYNC_S or is_probe
 
@@ -344,7 +345,7 @@ class GroupCommit:
         self._after_writing()
 
     def _commit_to_segments(self, group: list[Flight]) -> None:
-        """`durability = "os"`: in the page cache is stable."""
+        """Write a group to the segments: in os mode, bytes in the page cache count as stable."""
         stable: list[PartitionLog] = []
         for partition, runs, mark in group:
             self._writes.remember(partition, runs, mark)
@@ -361,10 +362,10 @@ class GroupCommit:
         self._after_writing()
 
     def _refuse(self, partition: PartitionLog, first: Run) -> None:
-        """The disk is full and nothing of this is durable: take it back and say so.
+        """Withdraw a partition's part of a group because the disk is full, and report it.
 
-        `first` is where the group began in this partition. A part of it may be in the files; it
-        must not turn up again behind what is appended next, nor after a power cut.
+        `first` is where the group began in this partition. A part of it may be in the files. It is
+        cut off, so that it cannot reappear behind later appends or after a power cut.
         """
         for segment in {run.segment: None for run in partition.dirty}:
             self._writes.drop(partition, segment)
@@ -403,13 +404,13 @@ class GroupCommit:
                 with suppress(OSError):
                     self._journal.add_file(path)
                     return
-            # No spare: the next group that needs room makes a file itself, or is refused.
+            # Without a spare, the next group that needs room creates a file itself, or is refused.
             self._directory.disk.remove(path)
 
         job = BackgroundJob(zero_fill=((path, JOURNAL_FILE_BYTES),))
         self._directory.run_job(job, filled)
 
-    # ---- entries of their own
+    # ---- rare entries
 
     def journal_now(
         self,
@@ -420,7 +421,7 @@ class GroupCommit:
         position: int,
         data: bytes,
     ) -> None:
-        """Make one rare entry durable right now, behind everything that was appended before it."""
+        """Journal one rare entry, behind all earlier appends. Durable before this returns."""
         identity = partition.identity.partition_id
         self._journal_entry(kind, identity, base_offset, generation, position, data)
         self._work[partition] = None
@@ -452,16 +453,16 @@ class GroupCommit:
     # ---- settling
 
     def safe_sequence(self) -> int:
-        """The last group that is stable: one in flight is not."""
+        """The last stable group; one in flight is not stable."""
         return self._journal.sequence - (1 if self._in_flight is not None else 0)
 
     def _settle_in_flight(self) -> None:
-        """Finish the group that a helper is syncing, here and now."""
+        """Sync the group in flight on the loop, without waiting for the flusher."""
         if self._in_flight is None or self._directory.has_failed():
             return
         try:
-            # Through the journal's own descriptor: it was open before the write, so an error that
-            # the helper was told is told here too.
+            # The journal's own descriptor was open before the write, so the kernel reports an error
+            # here even if it has reported it to the flusher.
             self._journal.sync()
         except OSError as error:
             self._directory.fail(error)
@@ -469,7 +470,7 @@ class GroupCommit:
         self._land()
 
     def settle_all(self) -> None:
-        """Everything appended so far is stable when this returns, unless the store has failed."""
+        """Make all appends stable before this returns, unless the store has failed."""
         while (self.has_staged or self._in_flight is not None) and not self._directory.has_failed():
             if self._in_flight is not None:
                 self._settle_in_flight()
@@ -477,7 +478,10 @@ class GroupCommit:
                 self._commit()
 
     def settle(self, partition: PartitionLog) -> None:
-        """Everything appended to this partition is stable and in its files."""
+        """Make all appends to a partition stable and write them to its files.
+
+        Raises `DiskFullError`.
+        """
         self.settle_all()
         self._writes.flush(partition)
         if partition.dirty:
@@ -485,12 +489,12 @@ class GroupCommit:
 
 
 def _staged_size(partition: PartitionLog) -> int:
-    """Bytes with the headers of their entries."""
+    """Staged bytes of a partition with the headers of their entries."""
     return sum(run.size + ENTRY_BYTES for run in partition.staged)
 
 
 def _group_parts(group: list[Flight], ballot: Ballot | None) -> tuple[list[Buffer], int]:
-    """Entry headers and data of everything staged."""
+    """Entry headers and data of a group, and the number of its entries."""
     parts: list[Buffer] = []
     count = 0
     if ballot is not None:

@@ -22,8 +22,7 @@ from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log.batch import WALKED_PREFIX_BYTES
 from dragoman.log.directory import LOCK_FILE, PARTITIONS
 from dragoman.log.index import SparseIndex, load_index
-from dragoman.log.journal import DIRECTORY, JournalReader
-from dragoman.log.journal_mark import MARK_FILE, read_mark, seed_of
+from dragoman.log.journal import DIRECTORY, MARK_FILE, JournalReader, read_mark, seed_of
 from dragoman.log.manifest import NAME as MANIFEST
 from dragoman.log.manifest import Manifest, SegmentEntry, decode_manifest
 from dragoman.log.node import NODE_FILE, NodeState, has_data, read_node_state
@@ -228,7 +227,7 @@ def _journal(disk: Disk, node: NodeState, is_in_use: bool) -> Iterator[Finding]:
     if mark is not None and mark.directory_id == node.directory_id:
         acknowledged = mark.sequence
     elif node.has_mark and not node.is_clean:
-        reason = "missing or damaged: whether the journal's end is whole cannot be told"
+        reason = "missing or damaged: the end of the journal may be incomplete"
         yield Problem(path=MARK_FILE, position=0, reason=reason)
     # A node in use acknowledges more while the journal is being read.
     acknowledged = 0 if is_in_use else acknowledged

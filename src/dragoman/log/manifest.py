@@ -1,13 +1,13 @@
-"""What a partition consists of, for those who read the directory without asking the broker.
+"""The manifest of a partition: its segments and marks, also for readers without a broker.
 
-`manifest.json` is one line of JSON and one line with its CRC-32C, replaced atomically. It lists the
-rolled segments; a segment is listed only once its file is complete and synced, so everything it
-names up to `high_watermark` and `last_stable_offset` is stable: Spark and the offline tools may
-read it. The active segment is listed as `clean_end` after a clean stop, and only then.
+`manifest.json` has one line of JSON and one line with its CRC-32C, and is replaced atomically. It
+lists the rolled segments. A segment is listed only once its file is complete and synced, so all
+listed records below `high_watermark` and `last_stable_offset` are stable: Spark and the offline
+tools may read them. The active segment is listed as `clean_end`, and only after a clean stop.
 
-`sequence` is the journal group up to which the list is true: replay cuts listed segments only for
-newer truncations. `live_offset` is where the list stops speaking: a file with a lower base that is
-not listed is left over from retention, compaction or truncation; one at or above it is the live end
+`sequence` is the journal group up to which the list is valid: replay cuts listed segments only for
+newer truncations. Below `live_offset` the list is complete: a file with a lower base that is not
+listed is left over from retention, compaction or truncation. Files at or above it are the live end
 of the log, and each live segment begins at the offset where the one before ends.
 """
 
@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Which partition this is. The log keeps these names for readers, no more."""
+    """The identity of a partition. The log stores the names for readers and does not use them."""
 
     partition_id: int
     topic: str
@@ -41,14 +41,14 @@ class SegmentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     checksum: int
     max_timestamp: int
     created_ms: int
-    #: When bytes were last written to the file; -1 in manifests of earlier releases.
+    #: Wall-clock time of the last write to the file; -1 in manifests of earlier releases.
     written_ms: int = -1
     has_gaps: bool = False
     #: Transactions aborted in this segment: (producer id, first offset, last offset).
     aborted: tuple[tuple[int, int, int], ...] = ()
-    #: Unreadable offsets: (first, next good one, byte position).
+    #: Unreadable offsets that the index leaves out: (first, next good one, byte position).
     damage: tuple[tuple[int, int, int], ...] = ()
-    #: The same, found by readers after the index was written.
+    #: Unreadable offsets, in the same form, that readers found after the index was written.
     unreadable: tuple[tuple[int, int, int], ...] = ()
 
     @property
@@ -69,20 +69,20 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     #: (leader epoch, its first offset), ascending.
     epochs: tuple[tuple[int, int], ...]
     segments: tuple[SegmentEntry, ...]
-    #: The last segment after a clean stop: whole, synced, indexed.
+    #: The active segment at a clean stop: complete, synced and indexed.
     clean_end: SegmentEntry | None = None
-    #: Base of the first segment that is not listed and may still be written to.
+    #: Base of the first segment that is not listed because it may still be written.
     live_offset: int
-    #: Whether any producer is known; if not, none wrote below `log_end_offset`.
+    #: Whether any producer is known. If not, none wrote below `log_end_offset`.
     has_producers: bool = False
-    #: Compaction has seen everything below; what lies behind is dirty.
+    #: Offset below which compaction has read everything.
     cleaned_offset: int = 0
-    #: Files of earlier generations are from before the log began anew.
+    #: Files of earlier generations are from before the last restart of the log.
     first_generation: int = 0
 
 
 class _Kind(msgspec.Struct):
-    """What every manifest has, which tells it from another file that was put in its place."""
+    """Fields of every manifest: another kind of file in its place is recognised by them."""
 
     format: int
     identity: msgspec.Raw
@@ -101,7 +101,7 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
     try:
         msgspec.json.decode(body, type=_Kind)
     except msgspec.DecodeError:
-        raise CorruptionError(path, 0, "what is in it is no manifest") from None
+        raise CorruptionError(path, 0, "the file has the contents of another file") from None
     try:
         manifest = msgspec.json.decode(body, type=Manifest)
     except msgspec.DecodeError as error:

@@ -1,9 +1,10 @@
-"""`node.json`: which data directory this is, how it was left, and how far the journal is needed.
+"""`node.json`: a data directory's identity, whether it was stopped cleanly, and which journal
+groups are still needed.
 
-One line of JSON and one line with its CRC-32C, like a manifest, replaced atomically. The id of the
-directory seeds the journal's checksums, so a wrong bit here would make the whole journal
-unreadable: a file that fails its checksum is refused, with a clear message, and nothing in the
-directory is touched.
+The file has one line of JSON and one line with its CRC-32C, like a manifest, and is replaced
+atomically. The id of the directory seeds the journal's checksums, so a wrong bit here would make
+the whole journal unreadable: a file that fails its checksum is refused, and nothing in the
+directory is changed.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from dragoman.world import Disk, Replacement, read_whole, replace_file
 
 NODE_FILE = "node.json"
 FORMAT = 1
-#: Features that this release knows: of data, and of what nodes write and tell each other. A node
-#: refuses a directory whose level is higher (docs/guides/upgrading.md).
+#: Features of data and of messages between nodes that this release knows. A node refuses a
+#: directory with a higher level (docs/guides/upgrading.md).
 FEATURE_LEVEL = 4
-#: From this level on, the checksums of indexes and producer state name what they belong to. A
-#: release that knows less takes such files for damaged, and a cluster's partitions with them.
+#: From this level on, the checksums of indexes and producer state are seeded with the segment or
+#: partition they belong to. Releases with a lower level take such files for damaged.
 TAGGED_FILES_LEVEL = 4
-#: The lowest level that this release can still work at, beside older nodes.
+#: The lowest level at which this release can run beside older nodes.
 FEATURE_LEVEL_MIN = 2
 
 
@@ -36,13 +37,14 @@ class Durability(Enum):
 
 
 class Ballot(NamedTuple):
-    """The newest term of the metadata quorum that a node has heard of, and its vote in it.
+    """The newest term of the metadata quorum that a node knows, and its vote in that term.
 
-    One record, so that no crash keeps one without the other. Of two, the greater is the later.
+    They are one record, so that no crash keeps one without the other. The greater of two ballots is
+    the later one.
     """
 
     term: int = 0
-    #: -1 for nobody.
+    #: -1 when the node has not voted.
     vote: int = -1
 
 
@@ -50,7 +52,7 @@ _BALLOT = struct.Struct("<qq")
 
 
 def ballot_entry_data(ballot: Ballot) -> bytes:
-    """What a ballot's journal entry holds besides its head."""
+    """Data of a ballot's journal entry."""
     return _BALLOT.pack(*ballot)
 
 
@@ -60,36 +62,37 @@ def read_ballot(data: bytes) -> Ballot:
 
 class NodeState(msgspec.Struct, kw_only=True):
     format: int = FORMAT
-    #: What the data uses: it grows when all nodes of the cluster know more, not with the release.
+    #: Features that the data uses. It rises when all nodes of the cluster know a higher level, not
+    #: with the release.
     feature_level: int = FEATURE_LEVEL_MIN
     #: Random, 32 hex digits; also seeds the journal's checksums.
     directory_id: str
-    #: Counts starts. A node that comes back is told from the one that went.
+    #: Counts starts, so that a restarted node is distinguished from its earlier life.
     incarnation: int
-    #: What the segments were written under. Changes only when a start has made them all durable.
+    #: Mode in which the segments were written. It changes only when a start has made all of them
+    #: durable.
     durability: Durability
     is_clean: bool
-    #: Every journal group up to this one is in the segments for good and is never replayed again.
+    #: Journal groups up to this one are durable in the segments and are never replayed again.
     sequence: int = 0
     generation: int = 0
-    #: As durable as this file or the journal groups behind `sequence`, whichever is later.
+    #: Recovery takes the later of this ballot and those in journal groups behind `sequence`.
     ballot: Ballot = Ballot()
-    #: Acknowledged groups were lost to damage of the journal, and nobody was told yet who counts on
-    #: them.
+    #: Whether damage of the journal lost acknowledged groups and the cluster does not know it yet.
     has_lost: bool = False
-    #: Whether `journal/mark` is to be expected.
+    #: Whether `journal/mark` should exist.
     has_mark: bool = False
-    #: Ids of partitions in which damage was found: they are opened, and reported, at a start.
+    #: Ids of damaged partitions, which a start opens and reports.
     damaged: tuple[int, ...] = ()
-    #: The cluster that this directory belongs to, if its metadata is in etcd and not in here; and
-    #: how many entries there have been at least, as of when this file was last written.
+    #: The cluster of this directory if its metadata is in etcd, else "".
     etcd_cluster: str = ""
+    #: Entries that this node knew to be in etcd when this file was last written.
     etcd_entries: int = 0
 
 
 class _Versions(msgspec.Struct):
-    """What every format has, so that a newer one is recognised before its fields are judged, and
-    a file that was put in its place as well.
+    """Fields of every format: a newer format, or another kind of file, is recognised before the
+    other fields are decoded.
     """
 
     format: int
@@ -98,13 +101,13 @@ class _Versions(msgspec.Struct):
 
 
 def node_replacement(state: NodeState) -> Replacement:
-    """The file as a background job puts it in place."""
+    """The file as a replacement for a background job."""
     body = msgspec.json.encode(state)
     return Replacement(NODE_FILE, b"%s\n%08x\n" % (body, crc32c(body)))
 
 
 def write_node_state(disk: Disk, state: NodeState) -> None:
-    """Durable when this returns."""
+    """Replace `node.json`. Durable when this returns."""
     replacement = node_replacement(state)
     replace_file(disk, replacement.path, replacement.data)
 
@@ -117,7 +120,7 @@ def read_node_state(disk: Disk) -> NodeState:
     try:
         versions = msgspec.json.decode(body, type=_Versions)
     except msgspec.DecodeError:
-        raise CorruptionError(NODE_FILE, 0, "what is in it is another file's") from None
+        raise CorruptionError(NODE_FILE, 0, "the file has the contents of another file") from None
     _refuse_newer(versions)
     try:
         return msgspec.json.decode(body, type=NodeState)
@@ -138,5 +141,5 @@ def _refuse_newer(versions: _Versions) -> None:
 
 
 def has_data(disk: Disk) -> bool:
-    """Whether a node has used the directory, whatever became of `node.json`."""
+    """Whether a node has used the directory, with or without `node.json`."""
     return any(disk.names(directory) for directory in ("partitions", "journal"))

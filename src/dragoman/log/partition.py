@@ -3,15 +3,15 @@
     log_start_offset <= last_stable_offset <= high_watermark <= stable_end <= log_end_offset
 
 `log_end_offset` moves with every append, `stable_end` when the group that holds the append is on
-stable storage, `high_watermark` when the owner says that enough replicas have it (on one node: at
-once), `last_stable_offset` stops at the first open transaction. Readers never pass the high
-watermark; the owner says which limit applies.
+stable storage, `high_watermark` when the owner reports that enough replicas have the records (on
+one node: at once). `last_stable_offset` stops at the first open transaction. Readers never pass the
+high watermark; the caller passes the limit that applies to them.
 
-This module knows offsets, batches and files: appending, cutting, epochs. What a log holds and how
-it is read is in `readable_log.py`. Neither decides anything about retention, replication or
-protocols, and nothing here waits: appending stages bytes with the store, which commits them.
+This module appends, truncates and begins epochs; `readable_log.py` has the contents of a log and
+how they are read. Neither knows retention, replication or protocols. Nothing here waits: an append
+stages bytes with the store, which commits them.
 
-The file is longer than most on purpose: all that moves the marks is in it, to be read together.
+The file is longer than most on purpose: everything that moves the marks is in it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,8 @@ from typing import Protocol
 import msgspec
 
 from dragoman.checksum import crc32c
-from dragoman.errors import (
-    CorruptionError,
-    OffsetGapError,
-)
-from dragoman.limits import (
-    DAMAGE_REPORTS_MAX,
-)
+from dragoman.errors import CorruptionError, OffsetGapError
+from dragoman.limits import DAMAGE_REPORTS_MAX
 from dragoman.log.batch import (
     NO_PRODUCER,
     WALKED_PREFIX_BYTES,
@@ -43,12 +38,11 @@ from dragoman.log.epochs import EpochHistory
 from dragoman.log.index import SparseIndex
 from dragoman.log.journal import EntryKind
 from dragoman.log.manifest import Identity
-from dragoman.log.producers import Duplicate, ProducerStates
+from dragoman.log.producer import Duplicate
+from dragoman.log.producer_states import ProducerStates
 from dragoman.log.readable_log import ReadableLog, ReadableStore
 from dragoman.log.segment import Run, Segment
-from dragoman.log.segment_reader import (
-    ReadResult,
-)
+from dragoman.log.segment_reader import ReadResult
 from dragoman.log.truncations import RESTART, cut_point, cut_segment, truncation_entry_data
 from dragoman.types import Buffer
 from dragoman.world import Clock
@@ -58,7 +52,7 @@ __all__ = ["Appended", "LogConfig", "PartitionLog", "PartitionStore", "ReadResul
 
 
 class LogConfig(Protocol):
-    """The part of a topic's configuration that the log obeys."""
+    """The part of a topic's configuration that the log uses."""
 
     @property
     def segment_bytes(self) -> int: ...
@@ -127,13 +121,14 @@ class PartitionStore(ReadableStore, Protocol):
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """Where a batch has its place. A struct: one is made per batch, and named tuples cost more."""
+    """Where a batch was appended. One is made per batch, and a struct costs less than a tuple."""
 
     base_offset: int
-    #: Offset after the last record: acknowledged once this is stable (or below the watermark).
+    #: Offset after the last record. The batch is acknowledged once `stable_end`, or the high
+    #: watermark, reaches it.
     next_offset: int
     is_duplicate: bool = False
-    #: Timestamp of the original when this is a repeat, else -1.
+    #: Timestamp of the original batch when this one is a duplicate, else -1.
     timestamp: int = -1
 
 
@@ -171,33 +166,34 @@ class PartitionLog(ReadableLog):
         self, store: PartitionStore, identity: Identity, directory: str, config: LogConfig
     ) -> None:
         super().__init__(store, identity)
-        #: That of the store: it is used for every batch.
+        #: `store.commits`, kept here because every append uses it.
         self.commits = store.commits
         self.directory = directory
         self.config = config
-        #: Whatever the layer above wants to find again when the store reports this partition.
+        #: Set by the layer above, which finds it again when the store reports this partition.
         self.owner: object = None
         #: Bytes appended since the partition was opened; only ever grows.
         self.appended_bytes = 0
         self.epochs = EpochHistory()
-        #: Runs of the group being built; once journalled, they are dirty.
+        #: Runs of the group that is being built. Once journalled, they are dirty.
         self.staged: list[Run] = []
         self.dirty_bytes = 0
         self.next_generation = 0
-        #: Files of earlier generations are from before the log began anew.
+        #: Files of earlier generations are from before the last restart of the log.
         self.first_generation = 0
         #: Segments with bytes that no sync has covered yet.
         self.unsynced: list[Segment] = []
-        #: Counts changes that the manifest has to tell, and those that the one on disk tells.
+        #: Counts changes that belong in the manifest.
         self.manifest_version = 0
+        #: The `manifest_version` that the manifest on disk contains.
         self.saved_manifest_version = 0
-        #: The manifest on disk speaks for every segment below this.
+        #: `Manifest.live_offset` of the manifest on disk.
         self.saved_live_offset = 0
-        #: A truncation, log start or epoch is in no manifest yet.
+        #: Whether a truncation, log start or epoch is in no manifest yet.
         self.has_rare_entries = False
-        #: Whether there is a file with producer state on disk, right or wrong.
+        #: Whether a file with producer state is on disk, valid or not.
         self.has_producer_file = False
-        #: The log's end for which that file is true; -1 when it must not be believed any more.
+        #: The log's end for which that file is valid; -1 when it is no longer valid.
         self.producer_file_end = -1
         #: Counts truncations.
         self.truncations = 0
@@ -205,18 +201,18 @@ class PartitionLog(ReadableLog):
         self.cleaned_offset = 0
         #: Bytes of the active segment that the manifest states as its clean end, -1 for none.
         self.clean_size = -1
-        #: Segments out of the list whose files go once the manifest without them is durable.
+        #: Removed segments whose files are deleted once a manifest without them is durable.
         self.obsolete: list[Segment] = []
-        #: What was found damaged or missing, for people.
+        #: Descriptions of damaged and missing files, for operators.
         self.problems: list[str] = []
-        #: Some of what was stable cannot be read, now or when it was looked for.
+        #: Whether records that were stable cannot be read.
         self.is_damaged = False
         self.is_removed = False
 
     # ---- marks
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Enough replicas have everything below `offset`; it never goes back on its own."""
+        """Note that enough replicas have everything below `offset`. A lower offset is ignored."""
         assert offset <= self.stable_end
         if offset > self.high_watermark:
             self.high_watermark = offset
@@ -230,9 +226,9 @@ class PartitionLog(ReadableLog):
     # ---- appending
 
     def append(self, batch: bytearray | memoryview, header: BatchHeader, epoch: int) -> Appended:
-        """Place a checked batch at the log's end, in the caller's own buffer (which the log keeps).
+        """Append a checked batch. The log writes offset and epoch into its buffer, and keeps it.
 
-        Raises what producer state or the store objects to, before anything has changed.
+        Raises `ProducerError`, `DiskFullError` or `LogStoppedError`, with nothing changed.
         """
         if header.producer_id != NO_PRODUCER:
             return self._append_from_producer(batch, header, epoch)
@@ -268,7 +264,7 @@ class PartitionLog(ReadableLog):
     def append_marker(
         self, batch: bytearray, header: BatchHeader, epoch: int, marker: Marker
     ) -> Appended:
-        """Place a control batch that ends a producer's transaction. Raises `ProducerError`."""
+        """Append a control batch that ends a producer's transaction. Raises `ProducerError`."""
         if self.producers is None:
             self.producers = ProducerStates()
         producer = (header.producer_id, header.producer_epoch)
@@ -277,17 +273,17 @@ class PartitionLog(ReadableLog):
         base = self.log_end_offset
         assign(batch, base, epoch)
         self._place(batch, len(batch), base, 0, header.record_timestamp, epoch)
-        # The marker's own time, which a follower and a recovery find as well.
+        # The marker's own time, so that followers and recovery compute the same state.
         self.producers.complete_transaction(
             *producer, base, marker.is_commit, header.max_timestamp, marker.coordinator_epoch
         )
         return Appended(base, self.log_end_offset)
 
     def append_as_is(self, data: bytearray | memoryview | bytes) -> int:
-        """Place batches that carry their offsets and epochs already (replication, import).
+        """Append batches that have offsets and epochs already (replication, import).
 
-        Gaps are allowed, going back is not (`OffsetGapError`). All batches are checked first;
-        returns the new log end.
+        Returns the new log end. Gaps between offsets are allowed. All batches are checked before
+        the first is appended; `OffsetGapError` is raised for an offset or epoch that goes back.
         """
         view = memoryview(data)
         found = list(batches(view))
@@ -332,9 +328,9 @@ class PartitionLog(ReadableLog):
     def _place_run(
         self, segment: Segment, found: list[tuple[BatchHeader, memoryview]], data: memoryview
     ) -> None:
-        """Place batches that follow one another, and the log's end, in one go.
+        """Append contiguous batches of the latest epoch to one segment.
 
-        What `_place` does for each, except that all are of the latest epoch and of one segment.
+        The result is that of `_place` for each batch, at a lower cost.
         """
         start = position = segment.size
         index = segment.index
@@ -354,7 +350,7 @@ class PartitionLog(ReadableLog):
         self.commits.stage(self, segment, start, base, data, len(data))
 
     def note_producer(self, header: BatchHeader, batch: memoryview) -> None:
-        """Take a batch that is in the log already into the producer state."""
+        """Update the producer state with a batch that is in the log already."""
         if header.producer_id == NO_PRODUCER:
             return
         if self.producers is None:
@@ -378,7 +374,7 @@ class PartitionLog(ReadableLog):
             header.last_offset_delta + 1,
             header.base_offset,
             timestamp,
-            # A producer of records without times must not seem idle since 1970.
+            # A producer of records without timestamps must not count as idle since 1970.
             timestamp if timestamp > 0 else self.store.clock.wall_ms(),
             header.is_transactional,
         )
@@ -422,23 +418,20 @@ class PartitionLog(ReadableLog):
         self.commits.stage(self, segment, position, base, batch, size)
 
     def roll(self, base: int) -> Segment:
-        """Close the active segment, if it holds anything, and start one at the log's end."""
+        """Close the active segment, unless it is empty, and start one at offset `base`."""
         old = self.active
         if old is not None:
             if old.size == 0 and old.base_offset == base:
                 return old
             if old.size:
-                self._close_active(old)
+                self.add_rolled(old)
+                self.store.segment_rolled(self)
         segment = Segment(self.directory, base, self.next_generation)
         segment.index = SparseIndex()
         segment.created_ms = self.store.clock.wall_ms()
         self.next_generation += 1
         self.active = segment
         return segment
-
-    def _close_active(self, segment: Segment) -> None:
-        self.add_rolled(segment)
-        self.store.segment_rolled(self)
 
     def add_rolled(self, segment: Segment) -> None:
         assert segment.index is not None
@@ -454,9 +447,9 @@ class PartitionLog(ReadableLog):
     # ---- damage and indexes
 
     def note_damage(self, error: CorruptionError) -> None:
-        """A reader could not read: from now on the offsets concerned are known to be lost.
+        """Record the offsets that a reader could not read, in memory and in the manifest.
 
-        The manifest remembers them. Each range is reported once, and `LogStore.on_damage` called.
+        Each range is reported once, with a call of `LogStore.on_damage`.
         """
         found = new_damage(self, error)
         if found is not None:
@@ -469,26 +462,24 @@ class PartitionLog(ReadableLog):
             self.store.manifest_due(self)
 
     def index_of(self, segment: Segment) -> SparseIndex:
-        """The segment's index, loaded (and rebuilt when missing or bad) if it is not in memory."""
+        """The segment's index. Loaded if it is not in memory, rebuilt if it is missing or bad."""
         if segment.index is None:
             segment.index = self.store.load_index(self, segment)
         return segment.index
 
-    # ---- tail and write-behind (called by the ring and the store)
-
     def flush(self) -> None:
-        """Write what is committed to the segment files, if there is room."""
+        """Write dirty bytes to the segment files, if there is room on the disk."""
         self.store.flush(self)
 
-    # ---- cutting
+    # ---- truncation
 
     def truncate(self, offset: int) -> None:
         """Remove every batch that ends after `offset`, and epochs that began there or later.
         Durable before this returns.
 
-        Falls on a batch border: a batch that holds `offset` in its middle goes as a whole. What is
-        appended next goes into a new segment, whose generation tells it from all that was cut.
-        Raises `CorruptionError`, with nothing cut, where damage hides that border.
+        A batch with `offset` in its middle is removed as a whole. Later appends go into a new
+        segment, whose generation distinguishes it from the removed ones. Raises `CorruptionError`,
+        with nothing removed, where damage hides the border between batches.
         """
         is_epoch_cut = offset == self.log_end_offset and self.epochs.latest_start >= offset
         if offset >= self.log_end_offset and not is_epoch_cut:
@@ -504,7 +495,7 @@ class PartitionLog(ReadableLog):
         self.store.manifest_due(self)
 
     def apply_truncation(self, segment: Segment | None, position: int, next_offset: int) -> None:
-        """Make memory and files what the truncation says; epochs are the caller's."""
+        """Apply a truncation to memory and files. The caller truncates the epochs."""
         base = segment.base_offset if segment is not None else -1
         removed = [each for each in self.all_segments() if each.base_offset > base]
         if self.active is segment and segment is not None:
@@ -512,7 +503,7 @@ class PartitionLog(ReadableLog):
         self.segments = [each for each in self.segments if each.base_offset <= base]
         self.rebuild_bases()
         self.active = None
-        # Files go from the last to the first, so that a crash leaves the start of a log.
+        # Files are removed from the last to the first, so that a crash leaves the start of a log.
         for each in reversed(removed):
             self.forget_segment(each)
             self.store.directory.remove_segment_files(each)
@@ -535,17 +526,17 @@ class PartitionLog(ReadableLog):
         self.manifest_version += 1
 
     def forget_segment(self, segment: Segment) -> None:
-        """It is out of the log: nothing of it needs to be written or synced any more."""
+        """Cancel writing and syncing for a segment that was removed from the log."""
         segment.is_gone = True
         if segment in self.unsynced:
             self.unsynced.remove(segment)
         self.store.drop_dirty(self, segment)
 
     def restart_at(self, offset: int) -> None:
-        """Drop everything; the log is empty and starts at `offset`. Durable before this returns.
+        """Remove all records; the log is empty and starts at `offset`. Durable before this returns.
 
-        For a replica that is to be copied anew, perhaps from further back than it starts now. Files
-        with damage are kept aside for people.
+        A replica does this before it is copied again, perhaps from a lower offset than its present
+        start. Damaged files are quarantined.
         """
         self.commits.settle_all()
         data = truncation_entry_data(offset, self.next_generation)
@@ -554,13 +545,13 @@ class PartitionLog(ReadableLog):
             if segment.lost:
                 self.store.directory.quarantine(segment)
         self.producers = None
-        # Files of records deleted before may still be there, or come back when the power goes.
+        # Files of records that were deleted earlier may still exist, or reappear at a power cut.
         self.first_generation = self.next_generation
         self.apply_truncation(None, 0, offset)
         self.epochs.load([])
         self.log_start_offset = self.stable_end = self.high_watermark = offset
         self.producer_file_end = -1
-        # What producers wrote before the new start, nobody here can tell.
+        # This node does not know what producers wrote before the new start.
         self.store.reload_producers(self)
         self.saved_live_offset = 0
         self.problems.clear()
@@ -570,7 +561,7 @@ class PartitionLog(ReadableLog):
 
     def move_log_start(self, offset: int) -> None:
         """Delete records below `offset` (at most the high watermark). Durable before it returns."""
-        # The last segment stays when all its records are deleted, until there is another.
+        # A segment whose records are all deleted stays while it is the last.
         is_left_over = bool(self.segments) and self.segments[0].next_offset <= offset
         if offset <= self.log_start_offset and not is_left_over:
             return
@@ -589,7 +580,7 @@ class PartitionLog(ReadableLog):
             self.producers.drop_below(offset)
 
     def drop_first_segment(self) -> Segment:
-        """Take the oldest rolled segment out; its files go when the manifest says so too."""
+        """Remove the oldest rolled segment. Its files go once a manifest without it is durable."""
         segment = self.segments.pop(0)
         self._bases.pop(0)
         self.forget_segment(segment)
@@ -601,14 +592,14 @@ class PartitionLog(ReadableLog):
         return segment
 
     def replace_segment(self, old: Segment, new: Segment | None) -> None:
-        """Put a compacted segment in the place of the old one; None when nothing is left of it."""
+        """Replace a segment by its compacted form; `new` is None when no record is left."""
         at = self.segments.index(old)
         if new is None:
             del self.segments[at]
             del self._bases[at]
         else:
             self.segments[at] = new
-        # Readers must not go on finding in memory what compaction has removed.
+        # Readers must not find records in memory that compaction has removed.
         self._cleared_chunks += self.tail.drop_below(old.next_offset)
         self.forget_segment(old)
         self.obsolete.append(old)
@@ -618,7 +609,7 @@ class PartitionLog(ReadableLog):
     # ---- epochs
 
     def begin_epoch(self, epoch: int) -> None:
-        """A new leadership starts at the log's end. Durable before this returns."""
+        """Begin a leader epoch at the log's end. Durable before this returns."""
         if epoch == self.epochs.latest:
             return
         data = epoch.to_bytes(4, "little") + self.log_end_offset.to_bytes(8, "little")
@@ -630,7 +621,7 @@ class PartitionLog(ReadableLog):
     # ---- damage
 
     def report(self, problem: str) -> None:
-        """Something durable is not what it was."""
+        """Log damage, keep its description, and inform the store."""
         log.error("%s: %s", self.describe(), problem)
         self.is_damaged = True
         if len(self.problems) < DAMAGE_REPORTS_MAX:

@@ -1,11 +1,11 @@
-"""Leases on segment files, so that a scan from outside does not lose them to retention.
+"""Leases on segment files, so that retention does not delete them during a scan by Spark.
 
-    pins/NAME/expires               milliseconds since 1970, as text; moved on while the scan lasts
-    pins/NAME/expires.PID           the next of these, while it is written
+    pins/NAME/expires               milliseconds since 1970, as text; renewed while the scan lasts
+    pins/NAME/expires.PID           the next version of this file, while it is written
     pins/NAME/ID-TOPIC-INDEX/…      hard links to the files of one partition
 
-A planner of scans makes them. They are removed when their time is up, by the node's maintenance or
-by the next planner, whoever comes first.
+The planner of a scan creates them. When they have expired, the node's maintenance or the next
+planner removes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EXPIRES = "expires"
 
 
 def sweep_pins(disk: Disk, now_ms: int) -> int:
-    """Remove leases whose time is up; how many there were. One that cannot go holds up no other."""
+    """Remove expired leases and return how many there were. A failure is logged."""
     swept = 0
     for name in disk.names(PINS):
         try:
@@ -29,7 +29,7 @@ def sweep_pins(disk: Disk, now_ms: int) -> int:
                 remove_lease(disk, name)
                 swept += 1
         except OSError as error:
-            log.warning("lease %s is left for now: %s", name, error)
+            log.warning("lease %s cannot be removed yet: %s", name, error)
     return swept
 
 
@@ -39,7 +39,7 @@ def remove_lease(disk: Disk, name: str) -> None:
         if directory == EXPIRES:
             continue
         if directory.startswith(f"{EXPIRES}."):
-            # Whoever was renewing it died, or found no room.
+            # A process that was renewing the lease died, or the disk was full.
             disk.remove(f"{lease}/{directory}")
             continue
         for file in disk.names(f"{lease}/{directory}"):
@@ -51,7 +51,7 @@ def remove_lease(disk: Disk, name: str) -> None:
 
 
 def _expiry_ms(disk: Disk, lease: str) -> int:
-    """Zero when the lease says none: it was being made, or removed, by a process that died."""
+    """The expiry of a lease; 0 for one that a process which died was creating or removing."""
     try:
         text = read_whole(disk, f"{lease}/{EXPIRES}")
     except (FileNotFoundError, NotADirectoryError):

@@ -1,7 +1,7 @@
-"""What the log of a partition holds, and reading it: from memory if it is recent, else from files.
+"""The contents of a partition's log, and reading them: from memory if recent, else from files.
 
-The marks are explained in `partition.py`, which appends and cuts. Nothing here changes the log,
-except that damage which a reader finds is noted.
+`partition.py` explains the marks; it appends and truncates. Nothing here changes the log, but a
+reader that finds damage records it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dragoman.log.directory import DataDirectory
 from dragoman.log.expansion import Expanded, Expansions
 from dragoman.log.index import SparseIndex
 from dragoman.log.manifest import Identity
-from dragoman.log.producers import ProducerStates
+from dragoman.log.producer_states import ProducerStates
 from dragoman.log.segment import Run, Segment
 from dragoman.log.segment_reader import (
     ReadResult,
@@ -67,31 +67,31 @@ class ReadableLog:
         self.high_watermark = 0
         self.producers: ProducerStates | None = None
         self.tail = Tail()
-        #: Chunks out of the tail that the ring of the node still counts.
+        #: Chunks that were cleared from the tail and that the node's ring still counts.
         self._cleared_chunks = 0
-        #: Committed bytes that are not in the segment files yet.
+        #: Runs of journalled bytes that are not in the segment files yet.
         self.dirty: list[Run] = []
 
     def index_of(self, segment: Segment) -> SparseIndex:
-        """The segment's index, loaded (and rebuilt when missing or bad) if it is not in memory."""
+        """The segment's index. Loaded if it is not in memory, rebuilt if it is missing or bad."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Write what is committed to the segment files, if there is room."""
+        """Write dirty bytes to the segment files, if there is room on the disk."""
         raise NotImplementedError
 
     def note_damage(self, error: CorruptionError) -> None:
-        """A reader could not read: from now on the offsets concerned are known to be lost."""
+        """Record the offsets that a reader could not read."""
         raise NotImplementedError
 
     def describe(self) -> str:
         return f"{self.identity.topic}-{self.identity.partition}"
 
-    # ---- what there is
+    # ---- marks and segments
 
     @property
     def last_stable_offset(self) -> int:
-        """Where readers of committed records stop."""
+        """Offset below which no transaction is open; at most the high watermark."""
         if self.producers is not None:
             first = self.producers.first_unstable_offset()
             if first is not None and first < self.high_watermark:
@@ -108,15 +108,15 @@ class ReadableLog:
         return [*self.segments, self.active] if self.active else list(self.segments)
 
     def copy_end(self, offset: int) -> int:
-        """How far another node that has everything below `offset` may copy.
+        """End offset for a follower that has everything below `offset`.
 
-        Up to the stable end; and what is being synced, as long as it is in memory. This node may
-        still lose that in a crash, but then it never again appends in the same epoch.
+        It may copy up to the stable end, and from memory also what is being synced. This node may
+        lose the latter in a crash, but then it never again appends in the same epoch.
         """
         return self.tail.end if 0 <= self.tail.first_offset <= offset else self.stable_end
 
     def check_offset(self, offset: int) -> None:
-        """Raises `OffsetOutOfRangeError` unless a reader may ask for this offset."""
+        """Raises `OffsetOutOfRangeError` for an offset below the log's start or above its end."""
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
                 f"{self.describe()}: offset {offset} is not in "
@@ -124,7 +124,7 @@ class ReadableLog:
             )
 
     def _segments_from(self, offset: int) -> Iterator[Segment]:
-        """Segments that may hold the offset or what follows it, in order."""
+        """Segments that may hold the offset or later ones, in order."""
         start = max(0, bisect_right(self._bases, offset) - 1)
         for index in range(start, len(self.segments)):
             if self.segments[index].next_offset > offset:
@@ -137,7 +137,7 @@ class ReadableLog:
     def read(self, offset: int, bytes_max: int, limit_offset: int) -> ReadResult:
         """Whole batches from the one that holds `offset`, all below `limit_offset`.
 
-        Raises `OffsetOutOfRangeError`, or `CorruptionError` when the bytes wanted are damaged.
+        Raises `OffsetOutOfRangeError`, or `CorruptionError` when the requested bytes are damaged.
         """
         self.check_offset(offset)
         if offset >= limit_offset:
@@ -159,14 +159,16 @@ class ReadableLog:
     def expanded(
         self, header: BatchHeader, batch: memoryview, bytes_max: int = EXPANDED_BATCH_BYTES_MAX
     ) -> Expanded:
-        """The records of a batch of this partition. A compressed one is expanded once and
-        remembered for a while. Raises `DecodeError`, and `OversizedBatchError` for more bytes.
+        """The records of a batch of this partition. Those of a compressed batch are cached.
+
+        Raises `DecodeError`, and `OversizedBatchError` when it expands to more than `bytes_max`.
         """
         return self.store.expansions.get(self.identity.partition_id, header, batch, bytes_max)
 
     def offset_for_time(self, timestamp: int, limit_offset: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after the time, below the limit. In a batch
-        that expands to more than is looked into, its first offset and its latest time.
+        """(offset, timestamp) of the first record at or after the time, below the limit.
+
+        For a batch that is too large to expand: its first offset and its latest timestamp.
         """
         for segment in self.all_segments():
             if segment.max_timestamp < timestamp or segment.next_offset <= self.log_start_offset:
@@ -208,11 +210,11 @@ class ReadableLog:
         return None
 
     def latest_timestamp(self) -> int:
-        """The latest time of a record; -1 when no record has one."""
+        """The latest timestamp of a record; -1 when no record has one."""
         return max((segment.max_timestamp for segment in self.all_segments()), default=-1)
 
     def iterate(self, offset: int, limit_offset: int) -> Iterator[Record]:
-        """Decoded records, control batches left out: for internal topics and tools."""
+        """Decoded records without control batches, for internal topics and tools."""
         while offset < limit_offset:
             result = self.read(offset, 1 << 20, limit_offset)
             if not result.buffers:
@@ -227,7 +229,7 @@ class ReadableLog:
     # ---- recent batches in memory
 
     def evict_oldest(self) -> bool:
-        """Forget the oldest chunk in memory; False when it is nowhere else."""
+        """Forget the oldest chunk in memory. False when it cannot be written to its file."""
         if self._cleared_chunks:
             self._cleared_chunks -= 1
             return True

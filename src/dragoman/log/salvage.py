@@ -1,8 +1,11 @@
-"""Reading a segment's batches one after the other, and going on behind those that are bad.
+"""What is sound in a damaged segment file: batches between bad ones, and files that lost their end.
 
-Where to go on is never guessed from the bytes alone: a client's record may contain what looks like
-a batch. Reading goes on at a border that somebody else knows (the journal, the index), or where the
-bad batch says it ends if a sound batch with the very next offset begins there.
+After a bad batch, the next one is never searched for in the bytes alone: a client's record may
+contain what looks like a batch. Reading resumes at a border known from elsewhere (the journal, the
+index), or at the end that the bad batch claims, if a sound batch with the next offset begins there.
+
+A listed file that is shorter than its manifest says keeps the ranges that its index verifies, and
+the sound batches directly behind them.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from dragoman.checksum import crc32c
+from dragoman.errors import CorruptionError
 from dragoman.limits import BATCH_HEADER_BYTES, SCAN_CHUNK_BYTES
 from dragoman.log.batch import (
     HEADER,
@@ -20,7 +24,11 @@ from dragoman.log.batch import (
     UNCHECKED_PREFIX_BYTES,
     BatchHeader,
 )
-from dragoman.world import File
+from dragoman.log.directory import DataDirectory
+from dragoman.log.index import Checkpoint, SparseIndex, load_index
+from dragoman.log.segment import Segment, checksum_of
+from dragoman.log.segment_reader import walk_range
+from dragoman.world import Disk, File, read_whole
 
 
 class Sound(NamedTuple):
@@ -30,12 +38,12 @@ class Sound(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """Bytes from `position` to `resume` that are no sound batches."""
+    """Bytes from `position` to `resume` that are not sound batches."""
 
     position: int
-    #: The end of the segment when no border is known.
+    #: Where reading resumes; the end of the segment when no border is known.
     resume: int
-    #: Offset of the batch at `resume`; -1 when that is the end.
+    #: Offset of the batch at `resume`; -1 at the end of the segment.
     next_offset: int
     reason: str
 
@@ -46,7 +54,10 @@ Found: TypeAlias = Sound | Bad
 def read_batches(
     file: File, start: int, end: int, next_offset: int, borders: Sequence[int] = ()
 ) -> Iterator[Found]:
-    """Everything between two byte positions. `borders`: where batches begin, ascending."""
+    """All batches between two byte positions, sound and bad.
+
+    `borders`: positions at which batches are known to begin, ascending.
+    """
     reader = _Reader(file, end)
     position, expected = start, next_offset
     while position < end:
@@ -143,7 +154,7 @@ def _step_over(
 
 
 def _own_end(reader: _Reader, position: int, expected: int) -> tuple[int, int] | None:
-    """(end of the bad batch by its own words, offset there), if what follows bears it out."""
+    """(end that the bad batch claims, offset there), if the batch that follows confirms it."""
     header = reader.header_at(position)
     if isinstance(header, str):
         return None
@@ -155,3 +166,75 @@ def _own_end(reader: _Reader, position: int, expected: int) -> tuple[int, int] |
     if isinstance(following, Sound) and following.header.base_offset == next_offset:
         return end, next_offset
     return None
+
+
+def keep_whole_part(directory: DataDirectory, segment: Segment, size: int) -> None:
+    """Keep the sound part of a listed file that has `size` bytes left; refuse the other offsets."""
+    file = directory.files.get_or_create(segment.log_path)
+    end, next_offset = _border_before(directory.disk, segment, file, max(size, 0))
+    # The verified ranges prove that the file is this segment's: a CRC is enough behind them.
+    for found in read_batches(file, end, max(size, 0), next_offset) if end else ():
+        if isinstance(found, Bad):
+            break
+        end = found.position + found.header.size
+        next_offset = found.header.last_offset + 1
+    segment.size = segment.written = end
+    segment.checksum = checksum_of(file, end)
+    segment.damage = (*segment.damage, (next_offset, segment.next_offset, end))
+    directory.files.forget(segment.index_path)
+    directory.disk.remove(segment.index_path)
+
+
+def _border_before(disk: Disk, segment: Segment, file: File, size: int) -> tuple[int, int]:
+    """End of the verified ranges of a shortened file: byte position and offset."""
+    if not disk.exists(segment.index_path):
+        return 0, segment.base_offset
+    data = read_whole(disk, segment.index_path)
+    index, checkpoint, _ = load_index(data, segment.tag)
+    if checkpoint is None or not index.begins_with_segment:
+        return 0, segment.base_offset
+    number = verified_ranges(file, segment, index, checkpoint.position, size)
+    if not number:
+        return 0, segment.base_offset
+    border = index.range_at(number, checkpoint.position)
+    return border.start, segment.base_offset + border.first
+
+
+def shorten_index(
+    file: File, segment: Segment, index: SparseIndex, checkpoint: Checkpoint, size: int
+) -> Checkpoint | None:
+    """Cut an index to the verified ranges of a shortened file; None when there are none."""
+    number = verified_ranges(file, segment, index, checkpoint.position, size)
+    if not number:
+        return None
+    border = index.range_at(number, checkpoint.position)
+    index.cut_to_range(number)
+    index.saved_entries = index.saved_position = 0
+    return checkpoint._replace(
+        position=border.start,
+        next_offset=segment.base_offset + border.first,
+        checksum=checksum_of(file, border.start),
+        max_timestamp=index.max_timestamp,
+    )
+
+
+def verified_ranges(
+    file: File, segment: Segment, index: SparseIndex, covered: int, size: int
+) -> int:
+    """How many ranges lie wholly in the first `size` bytes; 0 if the last of them fails its check.
+
+    `covered`: how many bytes of the segment the index describes.
+    """
+    number = index.range_at_position(size)
+    while number and index.range_at(number - 1, covered).stop > size:
+        number -= 1
+    if not number or number >= index.range_count:
+        return 0
+    each = index.range_at(number - 1, covered)
+    try:
+        walk_range(
+            memoryview(file.read(each.stop - each.start, each.start)), each.start, segment, each
+        )
+    except CorruptionError:
+        return 0
+    return number

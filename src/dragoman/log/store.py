@@ -3,16 +3,16 @@
 The life of an append (`durability = "fsync"`):
 
 1. `PartitionLog.append` checks, assigns offsets and stages the bytes (`GroupCommit.stage`). The
-   first one of a loop turn schedules a commit at the turn's end, so all that one turn brings is one
-   group.
-2. `GroupCommit` writes the group to the journal with one synchronous write. While the disk is fast
-   that happens right on the loop; when it is slow, a helper process syncs, the next group gathers
-   meanwhile, and `on_written` lets other nodes copy this one. One is in flight at a time.
-3. The partitions' stable ends move, and `on_stable` lets the owner answer the clients.
+   first append of a loop turn schedules a commit at the turn's end, so all appends of one turn form
+   one group.
+2. `GroupCommit` writes the group to the journal with one synchronous write. While the disk is fast,
+   the loop does this itself. When it is slow, the flusher process syncs while the next group is
+   staged, and `on_written` lets other nodes copy the group. One group is in flight at a time.
+3. The partitions' stable ends move, and `on_stable` lets the owner acknowledge the appends.
 4. The bytes are now *dirty*: durable in the journal, readable from memory, not yet in the segment
-   file. They are written behind (`WriteBehind`) in larger pieces.
+   file. `WriteBehind` writes them there later, in larger pieces.
 5. A *checkpoint* (`Checkpointer`), due whenever a journal file is full and every few seconds,
-   flushes, syncs the segments beside the loop and frees the journal files.
+   flushes dirty bytes, syncs the segments in the background and frees the journal files.
 
     PartitionLog ──stage──► GroupCommit ──runs──► WriteBehind ──unsynced──► Checkpointer
                              journal/*.jnl         segment files             manifests, indexes
@@ -20,13 +20,13 @@ The life of an append (`durability = "fsync"`):
                                   └───────────────── release ─────────────────────┘
 
 With `durability = "os"` appends are not journalled: the commit writes the segments through the page
-cache, and that is what stable means. Truncations, log starts and epochs are journalled anyway.
+cache, and bytes there count as stable. Truncations, log starts and epochs are journalled anyway.
 
-A failed sync stops the store for good (`on_failure`), and a full disk only refuses appends until
-there is room again (`DataDirectory`).
+A failed sync stops the store for good (`on_failure`). A full disk only refuses appends until there
+is room again (`DataDirectory`).
 
-A start replays the journal from the last checkpoint, or from the group that `node.json` names if
-that is later; `finish_recovery` makes all of it durable in the segments and moves that mark.
+A start replays the journal from the last checkpoint, or from the group in `node.json` if that is
+later. `finish_recovery` makes everything replayed durable in the segments and updates `node.json`.
 """
 
 from __future__ import annotations
@@ -45,14 +45,17 @@ from dragoman.log.group_commit import GroupCommit
 from dragoman.log.index import SparseIndex
 from dragoman.log.index_cache import IndexCache
 from dragoman.log.journal import (
+    MARK_FILE,
     EntryKind,
     EntryRef,
     Journal,
     JournalDamage,
     JournalReader,
+    MarkWriter,
     read_entry,
+    read_mark,
+    seed_of,
 )
-from dragoman.log.journal_mark import MARK_FILE, MarkWriter, read_mark, seed_of
 from dragoman.log.manifest import Identity
 from dragoman.log.node import Ballot, Durability, NodeState, read_ballot, read_node_state
 from dragoman.log.partition import LogConfig, PartitionLog
@@ -67,7 +70,7 @@ log = logging.getLogger("dragoman.log")
 
 
 class _Replay:
-    """What a start has found to do."""
+    """Counts of what a start replays, for the log."""
 
     __slots__ = ("bytes", "groups", "partitions")
 
@@ -93,29 +96,29 @@ class LogStore:
         *,
         open_segments_max: int = OPEN_SEGMENTS_MAX,
     ) -> None:
-        """Opens the directory and reads the journal back.
+        """Opens the directory and reads the journal.
 
-        Afterwards open every partition in `pending_partitions` that still exists, then call
+        The caller then opens every partition in `pending_partitions` that still exists, and calls
         `finish_recovery`. Raises `DirectoryInUseError`, `FormatError`, `OSError`.
         """
         self.clock = clock
         self.disk = disk
         self.durability = durability
-        #: Compressed batches whose records are being read.
+        #: Cache of the records of compressed batches.
         self.expansions = Expansions()
-        #: Called with the partitions whose records are being synced beside the loop. Other nodes
-        #: may copy them (`PartitionLog.copy_end`): nothing takes them back while the store runs.
+        #: Called with the partitions whose records are being synced in the background. Other nodes
+        #: may copy them (`PartitionLog.copy_end`): they are not withdrawn while the store runs.
         self.on_written: Callable[[list[PartitionLog]], None] = _nothing
-        #: Called with the partitions whose stable ends have moved; none if it was only the ballot.
+        #: Called with the partitions whose stable ends have moved; with none after a ballot alone.
         self.on_stable: Callable[[list[PartitionLog]], None] = _nothing
-        #: Called when a sync failed: stop the node.
+        #: Called when a sync has failed. The owner has to stop the node.
         self.on_failure: Callable[[OSError], None] = _nothing
-        #: Takes a partition whose active segment has just been closed, in the midst of an append:
-        #: the log must not be changed before this turn of the loop ends.
+        #: Called with a partition whose active segment was rolled, in the middle of an append: the
+        #: callback must not change the log before this loop turn ends.
         self.on_rolled: Callable[[PartitionLog], None] = _nothing
         #: Called when staged appends of a partition were dropped because the disk is full.
         self.on_refused: Callable[[PartitionLog], None] = _nothing
-        #: Called when damage is found in a partition, which keeps serving what can be read.
+        #: Called when damage is found in a partition. Its readable records are still served.
         self.on_damage: Callable[[PartitionLog], None] = _nothing
         self._scheduler = scheduler
         self._partitions: dict[int, PartitionLog] = {}
@@ -158,35 +161,35 @@ class LogStore:
                 self.node.ballot = max(self.node.ballot, found)
             else:
                 self._pending.setdefault(entry.partition_id, []).append(entry)
-        # What is acted on from here must not be lost by a power cut that follows a mere kill.
+        # After a kill the journal may be only in the page cache. It is synced before the node acts
+        # on it, so that a power cut cannot take it away.
         reader.secure()
         self.directory.write_node()
         generation = max(reader.generation, self.node.generation)
         self._journal = Journal(self.disk, seed, reader.newest, generation)
 
     def _acknowledged(self) -> int:
-        """The last group that is known to have been acknowledged; 0 when nothing tells."""
+        """The last group that is known to have been acknowledged; 0 when that is unknown."""
         mark = read_mark(self.disk)
         if mark is not None and mark.directory_id == self.node.directory_id:
             return mark.sequence
         if self.node.has_mark and not self.directory.was_clean:
             log.error(
-                "%s is missing or damaged: whether the journal's end is whole cannot be told",
+                "%s is missing or damaged: the end of the journal may be incomplete",
                 MARK_FILE,
             )
         return 0
 
     @property
     def pending_partitions(self) -> list[int]:
-        """Partitions with journalled entries that must be replayed before the journal goes on, and
-        those known to be damaged."""
+        """Partitions with entries to replay before the journal is used again, and damaged ones."""
         return sorted({*self._pending, *self.node.damaged})
 
     def finish_recovery(self) -> None:
-        """Everything replayed becomes durable in the segments; the entries of partitions that were
-        not opened are dropped.
+        """Make everything replayed durable in the segments.
 
-        Raises `OSError` when that is not possible: then the node must not go on.
+        Entries of partitions that were not opened are dropped. Raises `OSError` when the segments
+        cannot be made durable: then the node must not start.
         """
         unclaimed = len(self._pending)
         self._pending.clear()
@@ -211,8 +214,8 @@ class LogStore:
         if self.directory.was_clean and not replay.groups and not self.stats.damage:
             return
         log.warning(
-            "recovered in %.3f s: %d groups of the journal (%d bytes) replayed into %d partitions, "
-            "%d bytes of torn writes cut off, %d partitions that are deleted left out, "
+            "recovered in %.3f s: %d journal groups (%d bytes) replayed into %d partitions, "
+            "%d bytes of torn writes cut off, %d deleted partitions skipped, "
             "%d findings of damage, %d acknowledged groups lost",
             self.clock.monotonic() - self._opened_at,
             replay.groups,
@@ -250,15 +253,15 @@ class LogStore:
         self.on_failure(error)
 
     def loss_is_known(self) -> None:
-        """Those who count on this directory know what it lost."""
+        """Note that the cluster knows that this directory lost acknowledged groups."""
         self.directory.loss_is_known()
 
     def keep_node_state(self) -> None:
-        """What was changed in `node` is durable when this returns, unless the disk is full."""
+        """Make changes of `node` durable before this returns, unless the disk is full."""
         self.directory.keep_node()
 
     def use_level(self, level: int) -> None:
-        """From now on releases that do not know this level refuse the directory."""
+        """Raise the feature level: from now on, releases without it refuse the directory."""
         self.directory.use_level(level)
 
     # ---- damage
@@ -272,7 +275,7 @@ class LogStore:
         self.on_damage(partition)
 
     def damage_is_gone(self, partition: PartitionLog) -> None:
-        """The partition was deleted, copied anew or repaired."""
+        """Forget the damage of a partition that was deleted, repaired or copied again."""
         self.directory.remove_damaged(partition.identity.partition_id)
 
     # ---- partitions
@@ -280,9 +283,9 @@ class LogStore:
     def partition(
         self, identity: Identity, directory: str, config: LogConfig, *, is_shared: bool = False
     ) -> PartitionLog:
-        """Open or create a partition; replays what the journal holds for it.
+        """Open or create a partition, and replay its entries of the journal.
 
-        `is_shared`: other nodes hold it too, so not everything that is here need be committed.
+        `is_shared`: other nodes have replicas, so not all records here need be committed.
         """
         found = self._partitions.get(identity.partition_id)
         if found is not None:
@@ -304,7 +307,7 @@ class LogStore:
         return list(self._partitions.values())
 
     def remove_partition(self, partition: PartitionLog) -> None:
-        """Delete a partition and its files. Its id never comes back, so replay cannot revive it."""
+        """Delete a partition and its files. Its id is never reused, so replay cannot revive it."""
         partition.is_removed = True
         self.damage_is_gone(partition)
         partition.clear_tail()
@@ -328,28 +331,28 @@ class LogStore:
         return self._indexes.load(partition, segment)
 
     def reload_producers(self, partition: PartitionLog) -> None:
-        """Rebuild producer state after a cut that went further back than it remembers."""
+        """Rebuild producer state after a truncation below the changes that it can undo."""
         load_producers(partition, Believed())
 
     # ---- term and vote
 
     @property
     def ballot(self) -> Ballot:
-        """As it is on stable storage."""
+        """The ballot that is on stable storage."""
         return self.node.ballot
 
     def stage_ballot(self, ballot: Ballot) -> None:
-        """Goes into the group of this loop turn. Raises what an append does."""
+        """Stage a ballot for the group of this loop turn. Raises what an append raises."""
         self.commits.stage_ballot(ballot)
 
     # ---- committing and writing
 
     def settle_all(self) -> None:
-        """Everything appended so far is stable when this returns, unless the store has failed."""
+        """Make all appends stable before this returns, unless the store has failed."""
         self.commits.settle_all()
 
     def settle(self, partition: PartitionLog) -> None:
-        """Everything appended to this partition is stable and in its files."""
+        """Make all appends to a partition stable and write them to its files."""
         self.commits.settle(partition)
 
     def flush(self, partition: PartitionLog) -> None:
@@ -357,19 +360,19 @@ class LogStore:
         self._writes.flush(partition)
 
     def drop_dirty(self, partition: PartitionLog, segment: Segment) -> None:
-        """Forget bytes that wait to be written to a segment which is not wanted any more."""
+        """Forget the dirty bytes of a segment that is removed."""
         self._writes.drop(partition, segment)
 
     def start_checkpoint(self) -> None:
-        """Make everything committed so far durable in the segments, beside the loop."""
+        """Begin to make all committed bytes durable in the segments, in the background."""
         self._checkpoints.start()
 
     def checkpoint_now(self) -> bool:
-        """Checkpoint before this returns. False when something could not be made durable."""
+        """Checkpoint before this returns. False when not everything could be made durable."""
         return self._checkpoints.run_now()
 
     def free_journal(self) -> None:
-        """Checkpoint at once what keeps the files of the journal."""
+        """Checkpoint at once, so that journal files become free."""
         self._checkpoints.free_journal()
 
     # ---- time
@@ -381,7 +384,7 @@ class LogStore:
         if self.has_failed():
             return
         self._checkpoints.check_files()
-        # Not full for a whole round: a retry alone proves little.
+        # The disk had room for a whole interval; one successful write would prove little.
         self.directory.note_room()
         self.retry_full_disk()
         if not self.commits.is_in_flight and not self.commits.has_staged:
@@ -389,7 +392,7 @@ class LogStore:
         self._arm_timer()
 
     def retry_full_disk(self) -> None:
-        """There may be room again: try to write what waits, and take appends if that works."""
+        """Write the dirty bytes of a full disk. If that succeeds, appends are accepted again."""
         if not self.is_disk_full:
             return
         self.directory.is_full = False
@@ -399,7 +402,8 @@ class LogStore:
     # ---- stop
 
     def close(self) -> None:
-        """Clean stop: the last segments become stable too and the next start has nothing to do."""
+        """Stop cleanly: everything becomes durable in the segments, and the next start replays
+        nothing."""
         if self._timer is not None:
             self._timer.cancel()
         self.settle_all()
@@ -417,7 +421,7 @@ class LogStore:
     def _save_clean(self) -> None:
         for partition in self._partitions.values():
             active = partition.active
-            # The manifest on disk has to state the active segment's end.
+            # The manifest of a clean stop names the end of the active segment.
             if active is not None and active.size and partition.clean_size != active.size:
                 self._work[partition] = None
         if not self._checkpoints.save_all(clean=True):
@@ -432,12 +436,12 @@ class LogStore:
                 self.fail(error)
 
     def abandon(self) -> None:
-        """Let go without writing anything, as a crash would: for tests and forced stops."""
+        """Stop without writing anything, like a crash: for tests and forced stops."""
         if self._timer is not None:
             self._timer.cancel()
         self.directory.abandon()
         self.directory.is_closing = True
-        # An error of a job does not matter any more: nothing more is acknowledged.
+        # An error of a job no longer matters: nothing more is acknowledged.
         with suppress(OSError):
             self.directory.background.close()
         self._close_files()

@@ -1,8 +1,8 @@
-"""Recently appended batches in memory, for tail readers and for writing behind.
+"""Recently appended batches in memory, for tail readers and for write-behind.
 
-One bounded ring for the whole node; each partition holds its own part of it as two parallel lists,
-searched by bisection. A chunk is one batch, in the buffer that came from the network, or several
-small ones that were committed together and joined (`join_small`).
+The node has one bounded ring. Each partition holds its part of it as two parallel lists, searched
+by bisection. A chunk is one batch, in the buffer that came from the network, or several small ones
+that were committed together and joined (`join_small`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dragoman.limits import TAIL_CHUNK_BYTES_MAX
 from dragoman.log.batch import LENGTH_PREFIX_BYTES, WALK
 from dragoman.types import Buffer
 
-#: What a chunk costs besides its bytes: list slots, a view, an integer.
+#: Memory of a chunk besides its bytes: list slots, a view, an integer.
 _CHUNK_OVERHEAD_BYTES = 400
-#: Slots freed at the head of a list before it is moved together.
+#: Slots freed at the head of a list before it is compacted.
 _HEAD_SLACK = 64
 
 
 def join_small(batches: list[Buffer], size: int) -> list[Buffer]:
-    """The same bytes in fewer pieces: what is small costs more to keep apart than to copy."""
+    """The same bytes in fewer pieces: copying small batches costs less than keeping them apart."""
     if size <= TAIL_CHUNK_BYTES_MAX:
         return [b"".join(batches)]
     if size > len(batches) * TAIL_CHUNK_BYTES_MAX // 2:
@@ -42,18 +42,18 @@ def join_small(batches: list[Buffer], size: int) -> list[Buffer]:
 
 
 class TailOwner(Protocol):
-    """A partition, as far as its recent batches concern it."""
+    """What the ring needs of a partition."""
 
     @property
     def tail(self) -> Tail: ...
 
     def evict_oldest(self) -> bool:
-        """Forget the oldest chunk in memory; False when it is nowhere else."""
+        """Forget the oldest chunk in memory. False when it is nowhere else."""
         ...
 
 
 class TailRing:
-    """Knows the order in which chunks were added over all partitions, and evicts the oldest."""
+    """The order in which chunks were added over all partitions; evicts the oldest."""
 
     __slots__ = ("_bytes_max", "_order", "size")
 
@@ -63,7 +63,7 @@ class TailRing:
         self.size = 0
 
     def add(self, partition: TailOwner, chunks: list[Buffer], end: int) -> None:
-        """Chunks of batches that follow what the partition has, up to offset `end`."""
+        """Add chunks that follow the partition's last one, up to offset `end`."""
         partition.tail.add(chunks, end)
         for chunk in chunks:
             cost = len(chunk) + _CHUNK_OVERHEAD_BYTES
@@ -71,9 +71,9 @@ class TailRing:
             self.size += cost
 
     def shrink(self) -> None:
-        """Evict until within the bound, or until only memory has the oldest (on a full disk).
+        """Evict until within the bound, or until the oldest chunk is only in memory (a full disk).
 
-        Not called while a partition is between two states.
+        Eviction may flush a partition, so this is not called while one is being changed.
         """
         while self.size > self._bytes_max:
             partition, cost = self._order[0]
@@ -84,8 +84,8 @@ class TailRing:
 
 
 class Tail:
-    """One partition's recent chunks: contiguous up to the stable end, or to the end of the group
-    that is being synced."""
+    """One partition's recent chunks, contiguous up to the stable end, or to the end of the group
+    in flight."""
 
     __slots__ = ("_chunks", "_head", "_offsets", "end")
 
@@ -101,11 +101,11 @@ class Tail:
 
     @property
     def first_offset(self) -> int:
-        """Of the oldest chunk; -1 when empty."""
+        """First offset of the oldest chunk; -1 when empty."""
         return self._offsets[self._head] if self._head < len(self._offsets) else -1
 
     def add(self, chunks: list[Buffer], end: int) -> None:
-        """Whole batches that follow what is there, up to offset `end`."""
+        """Add chunks of whole batches that follow the last one, up to offset `end`."""
         for chunk in chunks:
             self._offsets.append(int.from_bytes(chunk[:8], "big"))
         self._chunks += chunks
@@ -161,13 +161,13 @@ class Tail:
                 if not chunk and result:
                     break
                 if not chunk:
-                    # Below `offset`, which lies in a gap; or above the limit, like all that follow.
+                    # The chunk ends below `offset`, which lies in a gap, or begins above the limit.
                     continue
             result.append(chunk)
             room -= len(chunk)
             next_offset = end
             if room <= 0 or not is_whole:
-                # What is left of this chunk comes before the next one, which may be small enough.
+                # The next chunk may fit, but the rest of this one comes before it.
                 break
         return result, next_offset
 

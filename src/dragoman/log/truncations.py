@@ -1,13 +1,13 @@
-"""Truncations: where they cut a log, how the journal states them, and what each of them undid.
+"""Truncations: where they cut a log, how the journal records them, and which appends they undo.
 
-A truncation falls on a batch border: a batch that it would cut in two goes as a whole.
+A truncation cuts at a border between batches: a batch that holds its offset is removed as a whole.
 
-A truncation names the segment that stayed last and how many bytes of it stayed. Everything behind
-is gone: segments with a higher base, and entries that wrote there. What is written afterwards goes
-into new files, so generations tell the two apart however often an entry is replayed.
+Its journal entry names the segment that stayed last and how many bytes of it stayed. Everything
+behind is gone: segments with a higher base, and the appends that wrote there. Later appends go into
+new files, so generations distinguish the two however often an entry is replayed.
 
-A *restart* leaves nothing: no segment, no epoch, no producer. The log begins anew where it says,
-which may be before or behind all that it had.
+A *restart* removes everything: segments, epochs and producers. The log begins again at the offset
+in the entry, which may be below or above all that it had.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dragoman.log.segment import Segment, checksum_of, scan
 from dragoman.log.segment_reader import Place, batches_from, batches_of_range
 from dragoman.world import Disk
 
-#: In place of a position, when no segment stayed: the log begins anew.
+#: Position in the entry of a restart.
 RESTART = 1
 
 
@@ -32,9 +32,10 @@ class Truncation(NamedTuple):
     """A truncation found in the journal."""
 
     sequence: int
-    #: The segment that stayed last, and its bytes; base -1 when none stayed.
+    #: Base of the segment that stayed last; -1 when none stayed.
     base_offset: int
     generation: int
+    #: Bytes of that segment that stayed, or `RESTART`.
     position: int
     #: The log's end afterwards.
     next_offset: int
@@ -46,14 +47,14 @@ class Truncation(NamedTuple):
         return self.base_offset < 0 and self.position == RESTART
 
     def ends_before(self, offset: int) -> bool:
-        """Whether what began at `offset`, before the truncation, is gone."""
+        """Whether an epoch that began at `offset` before the truncation is removed by it."""
         return self.is_restart or offset >= self.next_offset
 
     def removes(self, base_offset: int, generation: int) -> bool:
         return base_offset > self.base_offset and generation < self.next_generation
 
     def undoes(self, entry: EntryRef) -> bool:
-        """Whether all that an append wrote was cut."""
+        """Whether all bytes of an append were removed."""
         if entry.sequence > self.sequence:
             return False
         if self.removes(entry.base_offset, entry.generation):
@@ -65,7 +66,7 @@ class Truncation(NamedTuple):
 
 
 def truncation_entry_data(next_offset: int, next_generation: int) -> bytes:
-    """What a truncation's journal entry holds besides its head."""
+    """Data of a truncation's journal entry."""
     return next_offset.to_bytes(8, "little") + next_generation.to_bytes(4, "little")
 
 
@@ -90,7 +91,7 @@ def cut_point(partition: ReadableLog, offset: int) -> tuple[Segment | None, int,
     last: Segment | None = None
     for segment in partition.all_segments():
         if segment.base_offset >= offset:
-            # Between two segments nothing is cut; compaction may have left a gap there.
+            # The cut falls between two segments, where compaction may have left a gap.
             next_offset = offset
             break
         place = _first_beyond(partition, segment, offset)
@@ -115,10 +116,11 @@ def _first_beyond(partition: ReadableLog, segment: Segment, offset: int) -> Plac
 
 
 def _refuse_hidden_border(segment: Segment, offset: int) -> None:
-    """A search for batches passes over damage, and may be what finds it."""
+    """Raises `CorruptionError` for an offset in damage, which the search for the batch may have
+    found just now."""
     for first, next_good, position in segment.lost:
         if first <= offset <= next_good:
-            text = f"offsets {first} to {next_good - 1} are damaged: not cut at {offset}"
+            text = f"offsets {first} to {next_good - 1} are damaged: not truncated to {offset}"
             raise CorruptionError(segment.log_path, position, text)
 
 
@@ -136,7 +138,7 @@ def _end_before(partition: ReadableLog, segment: Segment, place: Place) -> int:
 def cut_segment(
     directory: DataDirectory, segment: Segment, index: SparseIndex, position: int, next_offset: int
 ) -> None:
-    """Shorten a rolled segment. The range that the cut falls into is closed earlier."""
+    """Shorten a rolled segment, its file and its index, whose last range ends at the cut."""
     number = index.range_at_position(position - 1)
     start = index.range_at(number, segment.size).start
     file = directory.files.get(segment.log_path)
@@ -146,8 +148,8 @@ def cut_segment(
     segment.written_out = min(segment.written_out, position)
     segment.next_offset = next_offset
     index.cut_to_range(number)
-    # These headers have been verified against the range's check, or have just been written; the
-    # check of the shorter range is made from them.
+    # These headers were verified against the check of the range, or were written by this process:
+    # the check of the shorter range is computed from them.
     for at, header, batch in scan(file, segment.log_path, start, position):
         relative = header.base_offset - segment.base_offset
         prefix = batch[:WALKED_PREFIX_BYTES]
@@ -157,7 +159,7 @@ def cut_segment(
     segment.checksum = checksum_of(file, position)
     segment.damage = tuple(each for each in segment.damage if each[2] < position)
     segment.unreadable = tuple(each for each in segment.unreadable if each[0] < next_offset)
-    # The index file goes too: its blocks only ever grow.
+    # The index file is removed, too: it is only ever appended to.
     index.saved_entries = index.saved_position = 0
     directory.files.forget(segment.index_path)
     directory.disk.remove(segment.index_path)

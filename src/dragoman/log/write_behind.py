@@ -1,8 +1,8 @@
-"""Writing behind: committed bytes on their way from memory to their segment files.
+"""Write-behind: journalled bytes are written to their segment files later, in large pieces.
 
-What a group has made durable in the journal is *dirty*: readable from memory, not yet in its
-segment file. It is written in large pieces, when a partition has gathered much of it, when all of
-them together have, before a reader needs the file, and at a checkpoint.
+Bytes that a group has made durable in the journal are *dirty*: readable from memory, not yet in
+their segment file. They are written when a partition, or the node, has many of them, before a
+reader needs the file, and at a checkpoint.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class WriteBehind:
         self._work = work
         self._tail = TailRing(TAIL_BYTES_MAX)
         self._dirty: dict[PartitionLog, None] = {}
-        #: Those with enough of it to be written at once.
+        #: Partitions with enough dirty bytes to be written at the next opportunity.
         self._much_dirty: dict[PartitionLog, None] = {}
 
     def remember(self, partition: PartitionLog, runs: list[Run], end: int) -> None:
-        """From now on these can be read from memory, within the reader's limit."""
+        """Keep runs in memory, where readers find them within their limit."""
         for run in runs:
             self._tail.add(partition, run.chunks, end)
 
     def add(self, partition: PartitionLog, runs: list[Run]) -> None:
-        """What was staged is durable now, to be written to its segment."""
+        """Note journalled runs as dirty."""
         dirty = partition.dirty
         for run in runs:
             partition.dirty_bytes += run.size
@@ -54,7 +54,7 @@ class WriteBehind:
         self._work[partition] = None
 
     def drop(self, partition: PartitionLog, segment: Segment) -> None:
-        """Forget bytes that wait to be written to a segment which is not wanted any more."""
+        """Forget the dirty bytes of a segment that is removed."""
         kept: list[Run] = []
         for run in partition.dirty:
             if run.segment is segment:
@@ -68,7 +68,7 @@ class WriteBehind:
             self._much_dirty.pop(partition, None)
 
     def drop_all(self, partition: PartitionLog) -> None:
-        """Forget everything of a partition that is removed."""
+        """Forget all dirty bytes of a partition that is removed."""
         self._dirty.pop(partition, None)
         self._much_dirty.pop(partition, None)
         self._stats.dirty_bytes -= partition.dirty_bytes
@@ -76,17 +76,17 @@ class WriteBehind:
         partition.dirty_bytes = 0
 
     def write_due(self) -> None:
-        """Write large pieces, or everything when much has gathered."""
+        """Write the partitions with many dirty bytes; all partitions past the node's bound."""
         is_much = self._stats.dirty_bytes > DIRTY_BYTES_MAX
         for partition in list(self._dirty if is_much else self._much_dirty):
             self.flush(partition)
 
     def shrink_tail(self) -> None:
-        """Free the oldest chunks in memory."""
+        """Evict the oldest chunks from memory until within the bound."""
         self._tail.shrink()
 
     def write_all(self) -> bool:
-        """False: the disk is full."""
+        """Write all dirty bytes. False: the disk is full."""
         for partition in list(self._dirty):
             self.flush(partition)
             if self._directory.is_full:
@@ -94,9 +94,9 @@ class WriteBehind:
         return True
 
     def flush(self, partition: PartitionLog) -> None:
-        """Write a partition's journalled bytes to its segment files.
+        """Write a partition's dirty bytes to its segment files.
 
-        A full disk leaves them where they are: safe in the journal, readable from memory.
+        On a full disk they stay dirty: durable in the journal, readable from memory.
         """
         directory = self._directory
         while partition.dirty:

@@ -1,7 +1,13 @@
-"""The node-wide budget for bytes in flight: requests arriving or being worked on, and replies that
-wait for an earlier one or for a peer that does not take them.
+"""Admission: how many connections clients may have, and how many bytes may be in flight.
 
-Memory is charged as it is taken. Each connection reads until others hold more than its ceiling:
+**Connections** are counted in all and by address; one too many is closed as soon as it is accepted.
+Connections between nodes are not counted: a flood of clients does not keep nodes from each other. A
+connection is also refused when it takes a descriptor that other parts of the node will need. The
+system assigns the lowest free number, so the number tells how many descriptors are in use.
+
+**Bytes** in flight are requests that arrive or are worked on, and replies that wait for an earlier
+one or for a peer that does not read. Memory is charged as it is taken. A connection is read until
+all others together hold more than its ceiling:
 
     new          three quarters of the budget: a connection that has never been answered
     working      the budget: one that has been answered, between two requests
@@ -10,13 +16,19 @@ Memory is charged as it is taken. Each connection reads until others hold more t
 Connections that have done nothing yet therefore cannot take the whole budget from those that work,
 and a request that has begun can still end when the budget is used up. What a connection itself
 holds does not count against it: one alone may always finish. Past its ceiling a connection is not
-read, and waits until a fifth of the ceiling is free again. Builders of large replies ask for `room`
-first. Peers that keep others waiting are found by `stalled.py`.
+read until a fifth of the ceiling is free again. Builders of large replies check `room` first.
+`stalled.py` finds the peers that keep the others waiting.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Mapping
 from typing import Protocol
+
+import msgspec
+
+from dragoman.limits import OPEN_FILES_MAX
 
 
 class Paused(Protocol):
@@ -96,3 +108,54 @@ class MemoryBudget:
                 for each in paused:
                     each.resume()
         self._is_waited_for = any(each.paused for each in self._ceilings)
+
+
+class ConnectionCaps(msgspec.Struct, frozen=True):
+    """As the settings have them at the moment."""
+
+    in_all: int
+    per_address: int
+    #: Addresses, such as those of proxies, that have a cap of their own.
+    overrides: Mapping[str, int]
+
+
+def all_descriptors() -> int:
+    """The bound where connections leave no descriptors to others."""
+    return OPEN_FILES_MAX
+
+
+def has_descriptor_left(transport: asyncio.BaseTransport, descriptor_max: int) -> bool:
+    """Whether a connection that was just accepted leaves enough descriptors to the others."""
+    connected = transport.get_extra_info("socket")
+    return connected is None or connected.fileno() <= descriptor_max
+
+
+class ConnectionCount:
+    """The connections of all clients, over all listeners."""
+
+    def __init__(self, caps: Callable[[], ConnectionCaps]) -> None:
+        self._caps = caps
+        self._by_address: dict[str, int] = {}
+        self.in_all = 0
+
+    def refusal(self, address: str) -> str:
+        """Why one more from this address is not taken; empty when it is."""
+        caps = self._caps()
+        if self.in_all >= caps.in_all:
+            return f"max.connections is {caps.in_all}"
+        most = caps.overrides.get(address, caps.per_address)
+        if self._by_address.get(address, 0) >= most:
+            return f"max.connections.per.ip is {most} for this address"
+        return ""
+
+    def opened(self, address: str) -> None:
+        self.in_all += 1
+        self._by_address[address] = self._by_address.get(address, 0) + 1
+
+    def closed(self, address: str) -> None:
+        self.in_all -= 1
+        left = self._by_address[address] - 1
+        if left:
+            self._by_address[address] = left
+        else:
+            del self._by_address[address]

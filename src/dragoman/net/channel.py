@@ -30,8 +30,13 @@ from dragoman.limits import (
     SHORT_READ_BYTES_MAX,
 )
 from dragoman.log_limiter import LogLimiter
-from dragoman.net.admission import Ceiling, MemoryBudget
-from dragoman.net.connections import ConnectionCount, all_descriptors, has_descriptor_left
+from dragoman.net.admission import (
+    Ceiling,
+    ConnectionCount,
+    MemoryBudget,
+    all_descriptors,
+    has_descriptor_left,
+)
 from dragoman.types import Buffer
 from dragoman.world import Handle, Scheduler
 
@@ -109,18 +114,21 @@ class Channels:
         budget: MemoryBudget,
         scheduler: Scheduler,
         *,
+        listener: str = "",
         closes_idle: bool = True,
         connections: ConnectionCount | None = None,
         descriptor_max: Callable[[], int] = all_descriptors,
         give_way: Callable[[], bool] | None = None,
         limiter: LogLimiter | None = None,
     ) -> None:
-        """`closes_idle` is false for protocols whose clients may listen without ever speaking.
+        """`listener` is the name of the one that accepts the connections. `closes_idle` is false
+        for protocols whose clients may listen without ever speaking.
         `connections` is None where the number of connections is bounded elsewhere. A connection
         with a descriptor above `descriptor_max` is closed at once, unless `give_way` closes another
         one for it.
         """
         self.budget = budget
+        self.listener = listener
         self.closes_idle = closes_idle
         #: For lines that peers can cause at will.
         self.log = limiter if limiter is not None else LogLimiter(log, scheduler)
@@ -303,6 +311,11 @@ class Channel(asyncio.BufferedProtocol):
         self.last_active = 0.0
         self.local_address: tuple[str, int] = ("", 0)
         self.peer_address: tuple[str, int] = ("", 0)
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener that accepted the connection."""
+        return self._channels.listener
 
     # ---- from the transport
 

@@ -1,7 +1,7 @@
-"""Which protocol a connection speaks, told from its first bytes.
+"""Detection of the protocol that a connection speaks, from its first bytes.
 
-Pure rules over the beginning of the first frame. Each says no, yes, or that it cannot tell yet;
-"yes" excludes all others, so the first one counts. Naive rules collide (an mlog frame reads as a
+`detect` is pure rules over the beginning of the first frame. Each says no, yes, or not yet; "yes"
+excludes all other protocols, so the first one counts. Naive rules collide (an mlog frame reads as a
 Kafka ApiVersions of version 31522, a Cursus batch in lz4 as a minibroker COMMIT), hence the bounds:
 
     kafka        size u32 <= 64 KiB, key u16, version u16 <= 20; ApiVersions of any version <= 255
@@ -13,18 +13,21 @@ Kafka ApiVersions of version 31522, a Cursus batch in lz4 as a minibroker COMMIT
     rocketmq     size u32, type u8, header of u24 bytes, >= 21 and inside the frame; type 0: `{` and
                  what may follow it; type 1: code u16 in 1..8191, language u8 in 0..13
 
-Frames that are whole but tiny (QUIT, mlog's requests without fields) are told by exact match. What
-a connection that begins like TLS wants is known too, and nobody here speaks it.
+Frames that are whole but tiny (QUIT, mlog's requests without fields) are matched exactly. A
+connection that begins with TLS is recognised, and refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Final
 
 from dragoman.errors import RemoteProtocolError
+from dragoman.limits import DETECTION_BYTES_MAX
+from dragoman.net.channel import Channel, Session
+from dragoman.world import Scheduler
 
 #: Not a protocol of this table: the record of a TLS handshake.
 TLS: Final = "tls"
@@ -281,3 +284,92 @@ RULES: Final[dict[str, Callable[[bytes], Verdict]]] = {
     "minibroker": _minibroker,
     "rocketmq": _rocketmq,
 }
+
+
+# ---- the listener `any`
+
+
+class DetectionSession:
+    """On the listener `any`: holds a connection until its first bytes identify its protocol.
+
+    The session of that protocol is made then, gets the bytes, and takes the connection over. The
+    connection is closed if its bytes identify no protocol in time or at all, or begin TLS.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        services: Mapping[str, Callable[[Channel], Session]],
+        scheduler: Scheduler,
+        timeout_s: float,
+    ) -> None:
+        """`services` makes the session of each protocol that is served."""
+        self._channel = channel
+        self._services = services
+        self._first = bytearray(DETECTION_BYTES_MAX)
+        self._filled = 0
+        self._session: Session | None = None
+        self._timeout_s = timeout_s
+        self._timer = scheduler.call_later(timeout_s, self._expire)
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        if self._session is not None:
+            return self._session.get_buffer(size_hint)
+        return memoryview(self._first)[self._filled :]
+
+    def buffer_updated(self, count: int) -> None:
+        if self._session is not None:
+            self._session.buffer_updated(count)
+            return
+        self._filled += count
+        first = bytes(self._first[: self._filled])
+        name = detect(first)
+        if name is None:
+            if self._filled == len(self._first):
+                raise RemoteProtocolError(f"{self._filled} bytes tell no protocol")
+            return
+        self._timer.cancel()
+        if name == TLS:
+            raise RemoteProtocolError("TLS is not served")
+        service = self._services.get(name)
+        if service is None:
+            raise RemoteProtocolError(f"protocol {name} is not served")
+        self._session = session = service(self._channel)
+        self._channel.hand_to(session)
+        _feed(self._channel, session, first)
+
+    def _expire(self) -> None:
+        self._channel.complain(f"its protocol was not known after {self._timeout_s:g} s")
+        self._channel.close()
+
+    @property
+    def pending_bytes(self) -> int:
+        return 0 if self._session is None else self._session.pending_bytes
+
+    @property
+    def waiting_bytes(self) -> int:
+        return 0 if self._session is None else self._session.waiting_bytes
+
+    def writable(self) -> None:
+        if self._session is not None:
+            self._session.writable()
+
+    def ended(self) -> None:
+        """What came tells no protocol, and no more will come."""
+
+    @property
+    def is_due(self) -> bool:
+        return False
+
+    def closed(self) -> None:
+        self._timer.cancel()
+
+
+def _feed(channel: Channel, session: Session, data: bytes) -> None:
+    view = memoryview(data)
+    while view and not channel.is_closing:
+        buffer = session.get_buffer(-1)
+        count = min(len(buffer), len(view))
+        buffer[:count] = view[:count]
+        session.buffer_updated(count)
+        view = view[count:]

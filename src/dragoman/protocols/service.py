@@ -55,8 +55,8 @@ CoreT_co = TypeVar("CoreT_co", bound=Core, covariant=True)
 class Service(Generic[CoreT_co]):
     """What all connections of one protocol share that come in on one listener, or on `any`."""
 
-    #: What other nodes call the listener that this service is for.
-    listener: str
+    #: The listener whose addresses replies name, for this node and for the others.
+    advertised_listener: str
     #: Between the words of an operation or a kind of resource where a refusal names it.
     word_separator: ClassVar[str] = "_"
 
@@ -81,7 +81,7 @@ class Service(Generic[CoreT_co]):
     def registered(self, node: int) -> Address | None:
         """The address of this service's listener as the node registered it."""
         known = self.broker.image.registrations.get(node)
-        address = "" if known is None else known.addresses.get(self.listener, "")
+        address = "" if known is None else known.addresses.get(self.advertised_listener, "")
         host, _, port = address.rpartition(":")
         return (host.strip("[]"), int(port)) if host and port.isdecimal() else None
 

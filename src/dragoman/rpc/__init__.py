@@ -4,8 +4,8 @@ A service declares its requests and answers beside the handlers that serve them,
 handler once. `Rpc.call` says *where* a request is served (a node, the leader of a partition, the
 coordinator of a name), and runs the handler there: in this process when that is this node.
 
-`messages` are the bases of requests and answers, `registry` holds the handlers and serves what
-other nodes ask, `client` finds the node and retries, `refusals` carries errors over the wire.
+`messages` has the bases of requests and answers, `registry` the handlers and the form of errors on
+the wire, `client` finds the node and retries.
 """
 
 from dragoman.outcome import Retry

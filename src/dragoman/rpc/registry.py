@@ -1,18 +1,21 @@
-"""What this node serves: one handler for each type of requests."""
+"""What this node serves: one handler for each type of request, and errors on their way to callers.
+
+An error travels as its wire name, its text and its plain fields, and is raised as the same class at
+the calling node. A name that a node does not know becomes a `ClusterError`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Generic, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from dragoman.errors import DecodeError, DragomanError, OutcomeUnknownError
+from dragoman.errors import ClusterError, DecodeError, DragomanError, OutcomeUnknownError
 from dragoman.outcome import Outcome, start
 from dragoman.rpc.messages import A, Answer, Reply, Request, answer_type
-from dragoman.rpc.refusals import Refusals, Refused
 from dragoman.types import Buffer
 
 R = TypeVar("R", bound=Request[Answer])
@@ -111,3 +114,36 @@ class Registry:
         if isinstance(answer, Refused):
             raise self._refusals.decode(answer)
         return cast(A, answer)
+
+
+class Refused(Answer, frozen=True, kw_only=True, tag="Refused"):
+    name: str
+    text: str
+    fields: dict[str, int | str | tuple[int, ...]] = {}
+
+
+class Refusals:
+    def __init__(self, classes: Mapping[str, type[DragomanError]]) -> None:
+        """`classes`: by wire name."""
+        self._classes = dict(classes)
+        self._names = {kind: name for name, kind in self._classes.items()}
+
+    def encode(self, error: DragomanError) -> Refused:
+        """A class without a name of its own travels as its nearest base that has one."""
+        fields = {
+            name: value
+            for name, value in vars(error).items()
+            if isinstance(value, int | str | tuple)
+        }
+        name = next(self._names[each] for each in type(error).__mro__ if each in self._names)
+        return Refused(name=name, text=str(error), fields=fields)
+
+    def decode(self, refused: Refused) -> DragomanError:
+        kind = self._classes.get(refused.name)
+        if kind is None:
+            return ClusterError(f"{refused.name}: {refused.text}")
+        # Constructors differ; text and fields are all that there is to an exception.
+        error = kind.__new__(kind)
+        error.args = (refused.text,)
+        vars(error).update(refused.fields)
+        return error

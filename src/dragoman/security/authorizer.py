@@ -7,7 +7,7 @@ rules have a place to act.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -32,6 +32,10 @@ class Resource(Enum):
     GROUP = "group"
     TRANSACTIONAL_ID = "transactional_id"
     CLUSTER = "cluster"
+
+
+#: The only name of a resource of the kind `CLUSTER`, in rules of any protocol.
+CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class Principal(msgspec.Struct, frozen=True):

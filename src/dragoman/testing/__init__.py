@@ -9,20 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dragoman.testing.ephemeral import EphemeralBroker
-    from dragoman.testing.ephemeral_cluster import EphemeralCluster
+    from dragoman.testing.ephemeral import EphemeralBroker, EphemeralCluster
 
 __all__ = ["EphemeralBroker", "EphemeralCluster"]
 
 
 def __getattr__(name: str) -> object:
-    """These bring the whole broker along, so they are imported when they are asked for."""
-    if name == "EphemeralBroker":
-        from dragoman.testing.ephemeral import EphemeralBroker
+    """Import the module of these classes on first use: it imports the whole broker."""
+    if name in __all__:
+        from dragoman.testing import ephemeral
 
-        return EphemeralBroker
-    if name == "EphemeralCluster":
-        from dragoman.testing.ephemeral_cluster import EphemeralCluster
-
-        return EphemeralCluster
+        return getattr(ephemeral, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

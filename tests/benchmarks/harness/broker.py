@@ -61,8 +61,12 @@ class BrokerProcess:
         listener: str = "kafka",
         cluster: Sequence[str] = (),
         node_id: int = 1,
+        source: Path | None = None,
     ) -> None:
-        """`listener` is the one that `address` leads to; `cluster` names nodes and addresses."""
+        """`listener` is the one that `address` leads to; `cluster` names nodes and addresses.
+
+        With `source`, the node runs from that folder instead of the installed package.
+        """
         self._options = [
             "serve",
             f"--data={directory}",
@@ -74,6 +78,7 @@ class BrokerProcess:
             *(f"--set={key}={value}" for key, value in (settings or {}).items()),
         ]
         self.directory = directory
+        self._source = source
         self._listener = listener
         self._process: subprocess.Popen[bytes] | None = None
         self.address = ("", 0)
@@ -88,11 +93,13 @@ class BrokerProcess:
 
     def begin(self) -> None:
         assert self._process is None
+        environment = plain_environment()
+        program = self._program()
+        if self._source is not None:
+            environment["PYTHONPATH"] = str(self._source)
+            program = [sys.executable, "-m", "dragoman.cli.main"]
         self._process = subprocess.Popen(
-            [*self._program(), *self._options],
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env=plain_environment(),
+            [*program, *self._options], stdout=subprocess.PIPE, bufsize=0, env=environment
         )
 
     def wait_ready(self) -> None:

@@ -14,7 +14,7 @@ from harness.bounds import DsyncFile
 from harness.broker import BenchmarkError, BrokerProcess
 from harness.context import Context, memory_metrics, settle_disk
 from harness.sampling import Contender, Sample, Stopwatch, interleaved
-from harness.wire import Pipeline, connect
+from harness.wire import Address, Pipeline, connect
 
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.messages import Batch, Message
@@ -43,7 +43,7 @@ def _publish(context: Context, size: int, messages: int, in_flight: int, count: 
         disk = DsyncFile(context.directory("dsync"))
         stack.callback(disk.close)
         contenders: dict[str, Contender] = {
-            "dragoman": _contender(stack, broker, _frame(size, messages), in_flight, count, size)
+            "dragoman": _contender(stack, broker, frame_of(size, messages), in_flight, count, size)
         }
         if messages == 1:
             for program in context.peers:
@@ -56,7 +56,7 @@ def _publish(context: Context, size: int, messages: int, in_flight: int, count: 
         context.add_contest(f"{what}, {in_flight} in flight", samples, memory_metrics(broker))
 
 
-def _frame(size: int, messages: int) -> bytes:
+def frame_of(size: int, messages: int) -> bytes:
     payload = b"x" * size
     if messages == 1:
         text = f"PUBLISH topic={_TOPIC} producerId=bench acks=1 message=".encode()
@@ -65,13 +65,17 @@ def _frame(size: int, messages: int) -> bytes:
     return codec.frame(codec.encode_batch(Batch(topic=_TOPIC, partition=0, messages=sent)))
 
 
+def create(address: Address) -> None:
+    with connect(address) as connection:
+        connection.sendall(codec.frame(f"CREATE topic={_TOPIC} partitions=1".encode()))
+        if not connection.recv(1000)[4:].startswith(b"OK "):
+            raise BenchmarkError("the topic could not be created")
+
+
 def _contender(
     stack: ExitStack, broker: BrokerProcess, frame: bytes, in_flight: int, count: int, size: int
 ) -> Contender:
-    with connect(broker.address) as connection:
-        connection.sendall(codec.frame(f"CREATE topic={_TOPIC} partitions=1".encode()))
-        if not connection.recv(1000)[4:].startswith(b"OK "):
-            raise BenchmarkError("the topic could not be made")
+    create(broker.address)
     per_frame = _BATCH_MESSAGES if b"PUBLISH" not in frame else 1
     pipeline = Pipeline(broker.address, [frame], None)
     pipeline.open(_CONNECTIONS[in_flight], in_flight)

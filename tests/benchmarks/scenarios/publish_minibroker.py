@@ -22,7 +22,7 @@ _SIZES = (100, 1024)
 #: Connections that share the requests in flight.
 _CONNECTIONS = {1: 1, 256: 4}
 _SECONDS_MAX = 8.0
-_OK_BYTES = len(codec.published_frame(0, 0))
+OK_BYTES = len(codec.published_frame(0, 0))
 _OK_START = codec.published_frame(0, 0)[:5]
 
 
@@ -55,7 +55,7 @@ def _contender(
     stack: ExitStack, broker: BrokerProcess, size: int, in_flight: int, count: int
 ) -> Contender:
     frame = codec.encode(Publish(topic="published", payload=bytes(size)))
-    pipeline = Pipeline(broker.address, [frame], _OK_BYTES)
+    pipeline = Pipeline(broker.address, [frame], OK_BYTES)
     pipeline.open(_CONNECTIONS[in_flight], in_flight)
     stack.callback(pipeline.close)
 
@@ -63,11 +63,13 @@ def _contender(
         watch = Stopwatch(broker.cpu_seconds)
         done, latencies = pipeline.run(count, _SECONDS_MAX)
         sample = watch.sample(done, done * size, latencies)
-        replies = pipeline.take_replies()
-        if any(
-            replies[start : start + 5] != _OK_START for start in range(0, len(replies), _OK_BYTES)
-        ):
+        if not are_fine(pipeline.take_replies()):
             raise BenchmarkError("a PUB was refused")
         return sample
 
     return publish
+
+
+def are_fine(replies: bytes) -> bool:
+    starts = range(0, len(replies), OK_BYTES)
+    return all(replies[start : start + 5] == _OK_START for start in starts)

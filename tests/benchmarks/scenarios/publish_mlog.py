@@ -14,7 +14,7 @@ from harness.bounds import DsyncFile
 from harness.broker import BenchmarkError, BrokerProcess
 from harness.context import Context, memory_metrics, settle_disk
 from harness.sampling import Contender, Sample, Stopwatch, interleaved
-from harness.wire import Pipeline, connect
+from harness.wire import Address, Pipeline, connect
 
 from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.mlog.connection import Connection, Role
@@ -22,7 +22,7 @@ from dragoman.protocols.mlog.constants import AckMode, Encoding
 
 _SECONDS_MAX = 5.0
 _TOPIC = "publish"
-_FIRST_OFFSET = 100_000
+FIRST_OFFSET = 100_000
 _FILLED_AT_ONCE = 20_000
 _IN_FLIGHT = 256
 _CONNECTIONS = 4
@@ -55,6 +55,14 @@ def _contest(context: Context, value_bytes: int, in_flight: int, count: int) -> 
         context.add_contest(case, samples, memory_metrics(broker))
 
 
+def create(address: Address, topic: str) -> None:
+    """A topic whose offsets have as many digits all the time, so that replies have one size."""
+    with connect(address) as connection:
+        _ask(connection, m.CreateTopic(topic=topic))
+        for _ in range(FIRST_OFFSET // _FILLED_AT_ONCE):
+            _ask(connection, m.ProduceBatch(topic=topic, values=[b"."] * _FILLED_AT_ONCE))
+
+
 def _publisher(
     stack: ExitStack,
     broker: BrokerProcess,
@@ -64,14 +72,11 @@ def _publisher(
     count: int,
 ) -> Contender:
     address, topic = broker.address, f"{_TOPIC}-{encoding.value}"
-    with connect(address) as connection:
-        _ask(connection, m.CreateTopic(topic=topic))
-        for _ in range(_FIRST_OFFSET // _FILLED_AT_ONCE):
-            _ask(connection, m.ProduceBatch(topic=topic, values=[b"."] * _FILLED_AT_ONCE))
+    create(address, topic)
     value = (bytes(range(256)) * (value_bytes // 256 + 1))[:value_bytes]
     produce = m.Produce(topic=topic, value=value, acks=AckMode.ALL)
     frame = Connection(Role.CLIENT, encoding=encoding).send(produce)
-    reply = Connection(Role.SERVER, encoding=encoding).send(m.ProduceResp(offset=_FIRST_OFFSET))
+    reply = Connection(Role.SERVER, encoding=encoding).send(m.ProduceResp(offset=FIRST_OFFSET))
     pipeline = Pipeline(address, [frame], len(reply))
     pipeline.open(1 if in_flight == 1 else _CONNECTIONS, in_flight)
     stack.callback(pipeline.close)

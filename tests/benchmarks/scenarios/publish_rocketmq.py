@@ -14,19 +14,18 @@ from harness.bounds import DsyncFile, memory_copy
 from harness.broker import BenchmarkError, BrokerProcess
 from harness.context import Context, memory_metrics, settle_disk
 from harness.sampling import Contender, Sample, Stopwatch, interleaved
-from harness.wire import Pipeline, connect
+from harness.wire import Address, Pipeline, connect
 
-from dragoman.protocols.rocketmq.codec import Command, encode
-from dragoman.protocols.rocketmq.connection import Connection
+from dragoman.protocols.rocketmq.codec import Command, Connection, encode
 from dragoman.protocols.rocketmq.constants import Request, Serialization
 from dragoman.protocols.rocketmq.messages import BatchedMessage, encode_batch
 
 _SECONDS_MAX = 5.0
-_TOPIC = "published"
+TOPIC = "published"
 _QUEUES = 4
 _IN_FLIGHT = 256
 _CONNECTIONS = {1: 1, _IN_FLIGHT: 4, 4: 4}
-_BATCH = 100
+BATCH = 100
 _PULLED_AT_ONCE = 32
 #: As the official clients send them.
 _PROPERTIES = "UNIQ_KEY\x01C0A8010A109214DAD5DC075BCD150007\x02WAIT\x01true\x02TAGS\x01TagA\x02"
@@ -48,7 +47,7 @@ def _contest(context: Context, value_bytes: int, in_flight: int, count: int) -> 
         stack.callback(disk.close)
         contenders: dict[str, Contender] = {}
         for kind in Serialization:
-            frame = _send_frame(bytes(value_bytes), kind)
+            frame = send_frame(bytes(value_bytes), kind)
             contenders[f"{kind.name.lower()} headers"] = _sender(
                 stack, broker, frame, in_flight, count, value_bytes
             )
@@ -69,9 +68,8 @@ def _batches(context: Context, count: int) -> None:
         broker = stack.enter_context(context.broker(listener="rocketmq-broker"))
         disk = DsyncFile(context.directory("dsync"))
         stack.callback(disk.close)
-        each = BatchedMessage(0, bytes(value_bytes), _PROPERTIES.encode())
-        frame = _send_frame(encode_batch([each] * _BATCH), Serialization.JSON, is_batch=True)
-        send = _sender(stack, broker, frame, 4, count, value_bytes, in_each=_BATCH)
+        frame = send_frame(batch_body(value_bytes), Serialization.JSON, is_batch=True)
+        send = _sender(stack, broker, frame, 4, count, value_bytes, in_each=BATCH)
         whole = len(frame)
         samples = interleaved(
             {
@@ -81,7 +79,7 @@ def _batches(context: Context, count: int) -> None:
             context.rounds,
         )
         context.add_contest(
-            f"{value_bytes} B in batches of {_BATCH}", samples, memory_metrics(broker)
+            f"{value_bytes} B in batches of {BATCH}", samples, memory_metrics(broker)
         )
 
 
@@ -94,12 +92,7 @@ def _pulls(context: Context, count: int) -> None:
             broker = stack.enter_context(
                 context.broker(listener="rocketmq-broker", settings=settings)
             )
-            each = BatchedMessage(0, bytes(value_bytes), _PROPERTIES.encode())
-            body = encode_batch([each] * _BATCH)
-            with connect(broker.address) as connection:
-                for number in range(count // _BATCH):
-                    queue = number % _QUEUES
-                    _ask(connection, _send_frame(body, Serialization.JSON, queue, is_batch=True))
+            fill(broker.address, count, value_bytes)
             samples = interleaved(
                 {
                     "pulls": partial(_pull_all, broker, count, value_bytes),
@@ -111,10 +104,29 @@ def _pulls(context: Context, count: int) -> None:
 
 
 def _pull_all(broker: BrokerProcess, count: int, value_bytes: int) -> Sample:
-    with connect(broker.address) as connection:
+    watch = Stopwatch(broker.cpu_seconds)
+    return watch.sample(pull_all(broker.address, count), count * value_bytes)
+
+
+def batch_body(value_bytes: int) -> bytes:
+    each = BatchedMessage(0, bytes(value_bytes), _PROPERTIES.encode())
+    return encode_batch([each] * BATCH)
+
+
+def fill(address: Address, count: int, value_bytes: int) -> None:
+    """Put that many messages into the queues, to be pulled."""
+    body = batch_body(value_bytes)
+    with connect(address) as connection:
+        for number in range(count // BATCH):
+            queue = number % _QUEUES
+            ask(connection, send_frame(body, Serialization.JSON, queue, is_batch=True))
+
+
+def pull_all(address: Address, count: int) -> int:
+    """Pull all queues from their start, one request under way for each; returns `count`."""
+    with connect(address) as connection:
         client = Connection()
         share = count // _QUEUES
-        watch = Stopwatch(broker.cpu_seconds)
         offsets = dict.fromkeys(range(_QUEUES), 0)
         connection.sendall(b"".join(_pull_frame(queue, 0) for queue in offsets))
         while offsets:
@@ -126,7 +138,7 @@ def _pull_all(broker: BrokerProcess, count: int, value_bytes: int) -> Sample:
                     del offsets[queue]
                 else:
                     connection.sendall(_pull_frame(queue, offset))
-        return watch.sample(count, count * value_bytes)
+        return count
 
 
 def _sender(
@@ -140,7 +152,7 @@ def _sender(
     in_each: int = 1,
 ) -> Contender:
     with connect(broker.address) as connection:
-        _ask(connection, frame)
+        ask(connection, frame)
     pipeline = Pipeline(broker.address, [frame], None)
     pipeline.open(_CONNECTIONS[in_flight], in_flight)
     stack.callback(pipeline.close)
@@ -149,27 +161,41 @@ def _sender(
         watch = Stopwatch(broker.cpu_seconds)
         done, latencies = pipeline.run(count, _SECONDS_MAX)
         sample = watch.sample(done * in_each, done * in_each * value_bytes, latencies)
-        replies = Connection().receive_data(pipeline.take_replies())
-        if len(replies) != done or any(each.code for each in replies):
-            raise BenchmarkError(f"{len(replies)} replies to {done} sends, or refusals")
+        if (answered := answers(pipeline.take_replies())) != done:
+            raise BenchmarkError(f"{answered} replies to {done} sends")
         return sample
 
     return send
 
 
-def _send_frame(
-    body: bytes, kind: Serialization, queue: int = 0, *, is_batch: bool = False
+def answers(replies: bytes) -> int:
+    """How many replies there are, none of them a refusal."""
+    found = Connection().receive_data(replies)
+    for each in found:
+        if each.code:
+            raise BenchmarkError(f"{each.code}: {each.remark}")
+    return len(found)
+
+
+def send_frame(
+    body: bytes,
+    kind: Serialization,
+    queue: int = 0,
+    *,
+    is_batch: bool = False,
+    delay_level: int = 0,
 ) -> bytes:
+    delay = f"DELAY\x01{delay_level}\x02" if delay_level else ""
     fields = {
         "a": "pg",
-        "b": _TOPIC,
+        "b": TOPIC,
         "c": "TBW102",
         "d": str(_QUEUES),
         "e": str(queue),
         "f": "0",
         "g": "1700000000000",
         "h": "0",
-        "i": "" if is_batch else _PROPERTIES,
+        "i": "" if is_batch else _PROPERTIES + delay,
         "j": "0",
         "k": "false",
         "m": "true" if is_batch else "false",
@@ -183,7 +209,7 @@ def _send_frame(
 def _pull_frame(queue: int, offset: int) -> bytes:
     fields = {
         "consumerGroup": "bench",
-        "topic": _TOPIC,
+        "topic": TOPIC,
         "queueId": str(queue),
         "queueOffset": str(offset),
         "maxMsgNums": str(_PULLED_AT_ONCE),
@@ -198,7 +224,7 @@ def _pull_frame(queue: int, offset: int) -> bytes:
     return encode(command)
 
 
-def _ask(connection: socket.socket, frame: bytes) -> None:
+def ask(connection: socket.socket, frame: bytes) -> None:
     """For setting things up."""
     client = Connection()
     connection.sendall(frame)

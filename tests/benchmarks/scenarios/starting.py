@@ -82,7 +82,7 @@ def _command_line(context: Context, times: int) -> None:
     shown = [_wall([str(installed_command()), "--version"]) for _ in range(times)]
     helped = [_wall([str(installed_command()), "topic", "--help"]) for _ in range(times)]
     imported = [_python(_IMPORT.format(module="dragoman.cli.main"))[0] for _ in range(times)]
-    whole = [_python(_IMPORT.format(module="dragoman.cli.app"))[0] for _ in range(times)]
+    whole = [_python(_IMPORT.format(module="dragoman.cli.main"))[0] for _ in range(times)]
     served = [_python(_IMPORT.format(module="dragoman.server"))[0] for _ in range(times)]
     context.add(
         "command line",

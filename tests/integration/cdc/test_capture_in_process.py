@@ -23,7 +23,7 @@ from dragoman.cdc.snapshot import reader, taker
 from dragoman.cdc.snapshot.reader import ChunkReader
 from dragoman.cdc.snapshot.window import Visibility
 from dragoman.cdc.source import wal_guard
-from dragoman.cdc.source.tables import SourceTable
+from dragoman.cdc.source.publication import SourceTable
 from dragoman.testing import EphemeralBroker
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from demo.postgres import LocalPostgres
 from dragoman.captures.definition import Definition
-from dragoman.cdc.doctor import examine
-from dragoman.cdc.removal import drop_all
+from dragoman.cdc.doctor import drop_all, examine
 from dragoman.cdc.source import publication
 from dragoman.cdc.source.connection import SourceError, connect
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dragoman.broker.replication.leader import LedPartition
+from dragoman.cluster.codec import _holders, image_events
 from dragoman.cluster.events import (
     Event,
     NodeRegistered,
@@ -25,7 +25,7 @@ from dragoman.cluster.events import (
     encode_event,
 )
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft.state import _holders, image_events
+from dragoman.replication.leader import LedPartition
 from simulation.harness.checker import Checker, check_chain
 from simulation.harness.runs import Violation
 

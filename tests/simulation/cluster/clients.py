@@ -27,7 +27,7 @@ from dragoman.cluster.events import Event, TopicConfigChanged, TopicCreated, Top
 from dragoman.errors import DragomanError, OutcomeUnknownError
 from dragoman.log.batch import Record, batches, build_batch
 from dragoman.outcome import start
-from dragoman.testing.sim.clock import SimClock
+from dragoman.testing.sim.scheduler import SimClock
 
 if TYPE_CHECKING:
     from simulation.cluster.cluster import Cluster

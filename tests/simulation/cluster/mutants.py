@@ -14,15 +14,15 @@ from dragoman.broker import fetch, produce
 from dragoman.broker.broker import Broker
 from dragoman.broker.errors import ShuttingDown
 from dragoman.broker.fetch import Fetched, Wanted
-from dragoman.broker.replica import Replica
-from dragoman.broker.replication.decisions import Decisions, _Draft
-from dragoman.broker.replication.leader import LedPartition
-from dragoman.broker.replication.replication import Life, Replication
 from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft.quorum import RaftQuorum
+from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka.handlers.express import Express
+from dragoman.replication.decisions import Decisions, _Draft
+from dragoman.replication.leader import LedPartition
+from dragoman.replication.replica import Replica
+from dragoman.replication.replication import Life, Replication
 from dragoman.testing.sim import file
 from dragoman.testing.sim.file import SimFile
 from simulation.harness.runs import Patch, patched

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dragoman.broker import cluster as cluster
-from dragoman.broker.cluster import Cluster
+from dragoman.broker import cluster_node
+from dragoman.broker.cluster_node import ClusterNode
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.replica import Acknowledge, Replica
-from dragoman.broker.replication.ports import Timing
 from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
-from dragoman.cluster.raft.effects import Role, RoleChanged
 from dragoman.errors import DragomanError
 from dragoman.log.partition import PartitionLog
+from dragoman.raft.ports import Role, RoleChanged
+from dragoman.replication.ports import Timing
+from dragoman.replication.replica import Acknowledge, Replica
 from simulation.harness.observers import Observer, observed
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _open_log(open_log: Any, self: Partitions, metadata: PartitionMetadata) -> P
     return found
 
 
-def _applied(applied: Any, self: Cluster, event: Event, removed: TopicMetadata | None) -> None:
+def _applied(applied: Any, self: ClusterNode, event: Event, removed: TopicMetadata | None) -> None:
     process = _process(self._scheduler)
     process.cluster.agreed.applied(process, event, self.quorum.version)
     applied(self, event, removed)
@@ -45,16 +45,16 @@ def _applied(applied: Any, self: Cluster, event: Event, removed: TopicMetadata |
         process.cluster.checker.forget_deleted(process)
 
 
-def _restored(restored: Any, self: Cluster) -> None:
+def _restored(restored: Any, self: ClusterNode) -> None:
     process = _process(self._scheduler)
     process.cluster.agreed.compare(process, self.quorum.version)
     restored(self)
     process.cluster.checker.forget_deleted(process)
 
 
-def _role_changed(role_changed: Any, self: Cluster, changed: RoleChanged) -> None:
+def _role_changed(role_changed: Any, self: ClusterNode, changed: RoleChanged) -> None:
     process = _process(self._scheduler)
-    if self.quorum.node.raft.storage.is_ballot_stable:
+    if self.quorum.driver.raft.storage.is_ballot_stable:
         process.cluster.checker.term(process, changed.term, changed.role is Role.LEADER)
     role_changed(self, changed)
 
@@ -76,15 +76,15 @@ def _when_committed(
 
 _OBSERVERS: tuple[Observer, ...] = (
     (Partitions, "open_log", _open_log),
-    (Cluster, "applied", _applied),
-    (Cluster, "restored", _restored),
-    (Cluster, "_role_changed", _role_changed),
+    (ClusterNode, "applied", _applied),
+    (ClusterNode, "restored", _restored),
+    (ClusterNode, "_role_changed", _role_changed),
     (Replica, "when_committed", _when_committed),
 )
 
 
 @contextmanager
 def watched() -> Iterator[None]:
-    small_fetches = (cluster, "Timing", partial(Timing, fetch_bytes_max=3000))
+    small_fetches = (cluster_node, "Timing", partial(Timing, fetch_bytes_max=3000))
     with observed(_OBSERVERS, [small_fetches]):
         yield

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from dragoman.broker.replica import Replica
-from dragoman.broker.replication.replication import Replication
-from dragoman.cluster.raft.ports import Settings as RaftSettings
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
+from dragoman.raft.ports import Settings as RaftSettings
+from dragoman.replication.replica import Replica
+from dragoman.replication.replication import Replication
 from dragoman.testing.sim.background import SyncDelays
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import PowerCut
@@ -91,7 +91,7 @@ class Process(SimNode):
             assert self.loop is not None
             self.loop.process = self  # type: ignore[attr-defined]
         assert self.node is not None
-        raft = self.node.broker.quorum.node.raft
+        raft = self.node.broker.quorum.driver.raft
         raft.settings = RaftSettings(snapshot_records=self.cluster.snapshot_records)
         if self.is_slow:
             self.node.store.commits.sync_average_s = 1.0

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from dragoman.broker.replica import Replica
-from dragoman.broker.replication.leader import LedPartition
-from dragoman.broker.replication.replication import Replication
 from dragoman.cluster.events import Event, Member, PartitionChanged
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import CorruptionError
 from dragoman.log.batch import batches, records
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
+from dragoman.replication.leader import LedPartition
+from dragoman.replication.replica import Replica
+from dragoman.replication.replication import Replication
 from simulation.harness.runs import Violation
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from dragoman.broker.replica import Replica
-from dragoman.broker.replication.leader import LedPartition
-from dragoman.broker.replication.replication import Replication
 from dragoman.cluster.metadata import METADATA_PARTITION_ID
 from dragoman.log.partition import PartitionLog
+from dragoman.replication.leader import LedPartition
+from dragoman.replication.replica import Replica
+from dragoman.replication.replication import Replication
 from power_cuts.scenario import quiet_small_world
 from simulation.harness.runs import Patch, patched
 

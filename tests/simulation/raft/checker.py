@@ -11,13 +11,12 @@ from collections.abc import Iterable
 
 import msgspec
 
+from dragoman.cluster.codec import encode_image, events_in
 from dragoman.cluster.events import Event, GroupConfigChanged, TermBegan
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft.entries import events_in
-from dragoman.cluster.raft.messages import Message, VoteReply, VoteRequest
-from dragoman.cluster.raft.ports import RaftStorage
-from dragoman.cluster.raft.state import encode_image
 from dragoman.log.batch import BatchHeader, batches
+from dragoman.raft.messages import Message, VoteReply, VoteRequest
+from dragoman.raft.ports import RaftStorage
 from simulation.harness.runs import Violation
 
 

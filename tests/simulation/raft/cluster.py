@@ -8,29 +8,36 @@ quorum; `Machines` says what they store things on (`memory.py` or `disk.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Protocol
 
 import msgspec
 
+from dragoman.cluster.codec import MetadataEntries
 from dragoman.cluster.events import GroupConfigChanged
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.cluster.raft.core import Raft
-from dragoman.cluster.raft.effects import Role, RoleChanged
-from dragoman.cluster.raft.membership import Membership
-from dragoman.cluster.raft.messages import (
+from dragoman.cluster.raft_quorum.quorum import RaftQuorum
+from dragoman.errors import (
+    ClusterError,
+    DragomanError,
+    LogError,
+    LogStoppedError,
+    OutcomeUnknownError,
+)
+from dragoman.log.batch import batches
+from dragoman.outcome import start
+from dragoman.raft.core import Raft
+from dragoman.raft.membership import Membership
+from dragoman.raft.messages import (
     Message,
     VoteReply,
     VoteRequest,
     decode_message,
     encode_message,
 )
-from dragoman.cluster.raft.ports import RaftStorage, Settings
-from dragoman.cluster.raft.quorum import RaftQuorum
-from dragoman.errors import DragomanError, LogStoppedError, OutcomeUnknownError
-from dragoman.log.batch import batches
-from dragoman.testing.sim.clock import SimClock
-from dragoman.testing.sim.scheduler import SimScheduler
+from dragoman.raft.ports import RaftStorage, Role, RoleChanged, Settings
+from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 from dragoman.world import Scheduler
 from simulation.harness.runs import Outcome, reported
 from simulation.raft.checker import Checker, Operation, expect
@@ -143,6 +150,7 @@ class SimNode:
         self.raft = Raft(
             self.node_id,
             storage,
+            MetadataEntries(),
             Random(cluster.random.getrandbits(32)),
             initial,
             Settings(
@@ -164,13 +172,13 @@ class SimNode:
         if self.is_up:
             self.is_up = False
             self.scheduler.is_dead = True
-            self.quorum.node.stop(OutcomeUnknownError("the node is gone"))
+            self.quorum.driver.stop(OutcomeUnknownError("the node is gone"))
             # Not before the node has returned from whatever it was doing when its disk failed.
             self.cluster.scheduler.call_soon(self.machine.crash)
 
     def _stable(self) -> None:
         if self.is_up:
-            self.quorum.node.stable()
+            self.quorum.driver.stable()
 
     def _failed(self) -> None:
         """A sync failed: the node stops itself, and somebody starts it again later."""
@@ -204,7 +212,7 @@ class SimNode:
         message = decode_message(data)
         if isinstance(message, VoteRequest):
             self.cluster.checker.asked(self.node_id, message, self.raft.storage)
-        self.quorum.node.receive(message)
+        self.quorum.driver.receive(message)
 
 
 class Cluster:
@@ -378,7 +386,8 @@ class Cluster:
                 self._reset(node.node_id)
             case "transfer":
                 target = random.choice(list(self.nodes))
-                node.quorum.node.transfer(target, lambda _: None)
+                with suppress(ClusterError, LogError):
+                    node.quorum.driver.transfer(target)
             case "member":
                 self.change_membership(node)
             case "eager member" | "short reign":
@@ -441,15 +450,15 @@ class Cluster:
 
     def _lose(self, node: SimNode, lost: int) -> None:
         if node.is_up:
-            node.quorum.node.peer_lost(lost)
+            node.quorum.driver.peer_lost(lost)
 
     def change_membership(self, node: SimNode) -> None:
         membership = node.raft.membership
         other = self.random.choice(list(self.nodes))
         if other in membership.voters and len(membership.voters) > 1:
-            node.quorum.node.remove(other, lambda _: None)
+            node.quorum.driver.remove(other)
         elif other not in membership.voters:
-            node.quorum.node.add(other, lambda _: None)
+            start(node.quorum.driver.add(other))
 
 
 def _outcome(error: DragomanError | None) -> str:

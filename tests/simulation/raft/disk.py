@@ -11,13 +11,13 @@ from random import Random
 
 import msgspec
 
-from dragoman.cluster.raft.storage import PartitionStorage
+from dragoman.cluster.raft_quorum.storage import PartitionStorage
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
 from dragoman.testing.sim.background import SimBackground, SyncDelays
-from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.disk import SimDisk
+from dragoman.testing.sim.scheduler import SimClock
 from dragoman.world import Scheduler
 from simulation.raft.checker import expect
 

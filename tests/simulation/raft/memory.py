@@ -12,8 +12,9 @@ from random import Random
 
 import msgspec
 
-from dragoman.cluster.raft.ports import Ballot, Snapshot
 from dragoman.log.batch import assign, batches
+from dragoman.log.node import Ballot
+from dragoman.raft.snapshots import Snapshot
 from dragoman.types import Buffer
 from dragoman.world import Scheduler
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from enum import Enum
 
-from dragoman.cluster.raft import storage as raft_storage
-from dragoman.cluster.raft.core import Raft
-from dragoman.cluster.raft.leadership import Leadership
-from dragoman.cluster.raft.messages import VoteRequest
-from dragoman.cluster.raft.ports import NOBODY, Ballot, Snapshot
+from dragoman.cluster.raft_quorum import storage as raft_storage
 from dragoman.errors import DecodeError
 from dragoman.log import store as log_store
 from dragoman.log.batch import BatchHeader
 from dragoman.log.group_commit import GroupCommit
+from dragoman.log.node import Ballot
+from dragoman.raft.core import Raft
+from dragoman.raft.leadership import Leadership
+from dragoman.raft.messages import VoteRequest
+from dragoman.raft.ports import NO_NODE
+from dragoman.raft.snapshots import Snapshot
 from dragoman.types import Buffer
 from dragoman.world import Disk, aside_of, write_aside
 from power_cuts.mutants import TrustingReader, retrying_store
@@ -55,7 +57,7 @@ class _HastyVotes(MemoryStorage):
 class _NoVotes(MemoryStorage):
     def captured(self) -> Durable:
         durable = super().captured()
-        durable.ballot = Ballot(durable.ballot.term, NOBODY)
+        durable.ballot = Ballot(durable.ballot.term, NO_NODE)
         return durable
 
     @property

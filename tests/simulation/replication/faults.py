@@ -7,10 +7,10 @@ from contextlib import suppress
 from functools import partial
 from random import Random
 
-from dragoman.broker.replication.messages import ControlReply
 from dragoman.errors import LogStoppedError
 from dragoman.log.batch import LENGTH_PREFIX_BYTES, UNCHECKED_PREFIX_BYTES, WALK
 from dragoman.log.partition import PartitionLog
+from dragoman.replication.messages import ControlReply
 from simulation.harness import faults
 from simulation.replication.cluster import Cluster
 from simulation.replication.metadata import CONTROLLER

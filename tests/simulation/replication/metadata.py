@@ -11,10 +11,10 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeAlias
 
-from dragoman.broker.replication.controller import Controller
 from dragoman.cluster.events import Event, decode_event, encode_event
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import ClusterError, DragomanError
+from dragoman.replication.controller import Controller
 from simulation.replication.network import Network, ProcessScheduler
 
 CONTROLLER = 0

@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from enum import Enum
 
-from dragoman.broker.replica import Replica
-from dragoman.broker.replication.decisions import Decisions, _Draft
-from dragoman.broker.replication.follower import FollowedPartition
-from dragoman.broker.replication.leader import LedPartition
-from dragoman.broker.replication.messages import Position
-from dragoman.broker.replication.replication import Replication
 from dragoman.cluster.events import Member
 from dragoman.errors import LogError
 from dragoman.log import live_reader, recovery, store
 from dragoman.log.directory import DataDirectory
+from dragoman.replication.decisions import Decisions, _Draft
+from dragoman.replication.follower import FollowedPartition
+from dragoman.replication.leader import LedPartition
+from dragoman.replication.messages import Position
+from dragoman.replication.replica import Replica
+from dragoman.replication.replication import Replication
 from power_cuts.mutants import (
     CarelessReader,
     TrustingReader,

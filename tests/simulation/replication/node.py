@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING
 
 from dragoman.broker.errors import NotEnoughReplicas, NotLeader
 from dragoman.broker.produce import check_produced, place
-from dragoman.broker.replica import Replica, not_leader
-from dragoman.broker.replication.messages import (
+from dragoman.cluster.events import Event, decode_event
+from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
+from dragoman.config.overrides import TopicConfig
+from dragoman.config.settings import Settings
+from dragoman.errors import CorruptionError, DragomanError, LogError, OffsetOutOfRangeError
+from dragoman.log.manifest import Identity
+from dragoman.log.partition import PartitionLog
+from dragoman.log.producer import ProducerError
+from dragoman.log.store import LogStore
+from dragoman.outcome import start
+from dragoman.replication.messages import (
     ControlReply,
     ControlRequest,
     FetchReply,
@@ -19,21 +28,13 @@ from dragoman.broker.replication.messages import (
     decode_message,
     encode_message,
 )
-from dragoman.broker.replication.ports import Timing
-from dragoman.broker.replication.replication import Life, Replication
-from dragoman.cluster.events import Event, decode_event
-from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
-from dragoman.config.settings import Settings
-from dragoman.config.topics import TopicConfig
-from dragoman.errors import CorruptionError, DragomanError, LogError, OffsetOutOfRangeError
-from dragoman.log.manifest import Identity
-from dragoman.log.partition import PartitionLog
-from dragoman.log.producers import ProducerError
-from dragoman.log.store import LogStore
+from dragoman.replication.ports import Timing
+from dragoman.replication.replica import Replica, not_leader
+from dragoman.replication.replication import Life, Replication
 from dragoman.testing.sim.background import SimBackground, SyncDelays
-from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import PowerCut
+from dragoman.testing.sim.scheduler import SimClock
 from dragoman.types import Buffer
 from simulation.replication.metadata import CONTROLLER, Subscription
 from simulation.replication.network import ProcessScheduler
@@ -186,7 +187,8 @@ class Node:
         assert self.scheduler is not None
         scheduler = self.scheduler
 
-        def handed_over() -> None:
+        async def hand_over() -> None:
+            await self.replication.hand_over()
             if scheduler is not self.scheduler:
                 return
             self.replication.stop()
@@ -194,7 +196,7 @@ class Node:
             self.store.close()
             self.kill()
 
-        self.replication.hand_over(handed_over)
+        start(hand_over())
 
     def wipe(self) -> None:
         """A new disk, with nothing on it."""

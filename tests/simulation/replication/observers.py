@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dragoman.broker.replication import messages
-from dragoman.broker.replication.decisions import Decisions
-from dragoman.broker.replication.messages import InSyncChange
 from dragoman.cluster.events import Event, Member
+from dragoman.replication import messages
+from dragoman.replication.decisions import Decisions
+from dragoman.replication.messages import InSyncChange
 from simulation.harness.observers import observed
 from simulation.harness.runs import Violation
 

@@ -11,8 +11,8 @@ from msgspec import Raw
 
 from dragoman import __version__
 from dragoman.api.app import create_app
+from dragoman.api.node import PipelineReports
 from dragoman.api.operations import PageLimit
-from dragoman.api.pipelines import PipelineReports
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
     CaptureCheck,
@@ -49,7 +49,7 @@ from dragoman.api.values import (
 from dragoman.broker.errors import UnknownCapture
 from dragoman.captures.control import Finding, Status
 from dragoman.captures.definition import Definition
-from dragoman.config.topics import validate_topic_config
+from dragoman.config.overrides import validate_topic_config
 from dragoman.errors import BrokerError
 from dragoman.telemetry.catalogue import Stats
 from dragoman.types import NodeId

@@ -11,7 +11,7 @@ import pytest
 
 from dragoman import limits
 from dragoman.api.admission import Admission, Pace
-from dragoman.api.errors import ApiError
+from dragoman.api.operations import ApiError
 
 
 @pytest.fixture(autouse=True)

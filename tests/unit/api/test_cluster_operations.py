@@ -7,7 +7,6 @@ Method: a real image with many partitions; a controller that answers when the lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,18 +14,10 @@ import pytest
 
 from dragoman import limits
 from dragoman.api.cluster import ClusterService
-from dragoman.api.errors import ApiError
+from dragoman.api.operations import ApiError
 from dragoman.api.values import Election, Moves, NewMoves
 from dragoman.broker.errors import InvalidReplicaAssignment
 from dragoman.broker.leadership import Leadership
-from dragoman.broker.replication.decisions import Decisions
-from dragoman.broker.replication.messages import (
-    ControlReply,
-    ControlRequest,
-    Decision,
-    ElectPreferred,
-    Move,
-)
 from dragoman.cluster.events import (
     Member,
     NodeRegistered,
@@ -35,6 +26,15 @@ from dragoman.cluster.events import (
 )
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import OutcomeUnknownError
+from dragoman.outcome import Outcome
+from dragoman.replication.decisions import Decisions
+from dragoman.replication.messages import (
+    ControlReply,
+    ControlRequest,
+    Decision,
+    ElectPreferred,
+    Move,
+)
 
 MANY = 3 * limits.HTTP_CHANGES_AT_ONCE_MAX + 17
 
@@ -57,17 +57,16 @@ class Cluster:
         node: Any = SimpleNamespace(broker=broker)
         self.operations = ClusterService(node, lambda: True)
 
-    def ask(self, request: ControlRequest, done: Callable[[ControlReply | None], None]) -> None:
+    async def request(self, request: ControlRequest) -> ControlReply | None:
         self.asked += 1
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         is_refused = self.fails_at is not None and self.asked > self.fails_at
-
-        def answer() -> None:
-            self.under_way -= 1
-            done(self.failure if is_refused else self._accepted(request))
-
-        asyncio.get_running_loop().call_soon(answer)
+        turn: Outcome[None] = Outcome()
+        asyncio.get_running_loop().call_soon(turn.succeed, None)
+        await turn
+        self.under_way -= 1
+        return self.failure if is_refused else self._accepted(request)
 
     def _accepted(self, request: ControlRequest) -> ControlReply:
         match request:

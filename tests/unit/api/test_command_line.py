@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from dragoman.api.errors import ApiError
 from dragoman.api.listener import HttpListener
+from dragoman.api.operations import ApiError
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,
@@ -113,7 +113,7 @@ async def test_topic_that_clients_cannot_name_is_created_with_a_warning(dragoman
     created = await dragoman("topic", "create", "a/b")
     assert created.status == 0
     assert created.err.splitlines()[1:] == [
-        "warning: clients of kafka, cursus cannot name this topic and do not see it"
+        "warning: kafka, cursus cannot express this name, so their clients do not see the topic"
     ]
     described = (await dragoman("topic", "describe", "a/b")).words()
     assert ["hidden", "from", "kafka,", "cursus"] in described
@@ -209,7 +209,10 @@ async def test_elections_that_take_several_requests_are_asked_for_until_all_are_
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["reassign", "--nodes", "1"], "2 moves were begun before, and go on: repeat the command"),
+        (
+            ["reassign", "--nodes", "1"],
+            "2 moves were started before and continue: repeat the command",
+        ),
         (["elect"], "2 leaders were elected before: repeat the command for the rest"),
     ],
 )
@@ -249,7 +252,7 @@ async def test_operators_ask_for_what_the_api_takes(dragoman, node, arguments, a
     ("arguments", "text"),
     [
         (["add", "h:9190"], "expected NODE@HOST:PORT"),
-        (["transfer"], "say what to hand over"),
+        (["transfer"], "nothing to transfer"),
         (["reassign", "--nodes", "a"], "expected numbers such as 1,2,3"),
         (["unclean-elect", "t", "1"], "expected TOPIC-PARTITION"),
     ],
@@ -337,7 +340,7 @@ async def test_nothing_is_added_when_the_database_is_not_fit(dragoman, node) -> 
         "warning: table b has no key\n"
         "problem: wal_level is replica\n"
         "    ALTER SYSTEM SET wal_level = logical\n"
-        "dragoman: nothing was added; problems in the way: 1, see above\n"
+        "dragoman: nothing was added; see above for problems: 1\n"
     )
     assert (await dragoman(*ADD, "--no-check", "--detach")).status == 0
     assert "shop" in node.captures
@@ -356,11 +359,11 @@ async def test_a_capture_that_fails_is_told(dragoman, node, monkeypatch) -> None
     node.capture_status = Status(state="failed", problem="the slot is gone")
     ran = await dragoman(*ADD)
     assert ran.status == 1
-    assert ran.err.endswith("capture shop was added and has failed: the slot is gone\n")
-    monkeypatch.setattr("dragoman.cli.cdc.display._PATIENCE_S", 0)
+    assert ran.err.endswith("capture shop was added, but has failed: the slot is gone\n")
+    monkeypatch.setattr("dragoman.cli.cdc_display._PATIENCE_S", 0)
     node.capture_status = Status(state="waiting", problem="no route")
     ran = await dragoman(*ADD)
-    assert "capture shop was added and is waiting: no route; it is tried again" in ran.err
+    assert "capture shop was added, but is waiting: no route; it is retried" in ran.err
 
 
 async def test_captures_are_listed_and_shown(dragoman, node) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dragoman.broker.errors import InvalidRecord, MessageTooLarge, NotLeader
 from dragoman.broker.fetch import Wanted
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.limits import GATHERED_BATCH_BYTES_MAX
 from dragoman.log.batch import Record, batches
+from dragoman.replication.replica import Replica
 from worlds.broker import Follower, World
 
 

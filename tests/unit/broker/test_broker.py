@@ -59,32 +59,32 @@ def producer_ids(world: World, count: int) -> list[int]:
 def test_partition_is_found_by_name_and_by_id(world: World) -> None:
     first, second = world.create("t", 2)
     topic_id = first.metadata.topic.topic_id
-    assert world.broker.find("t", 1) is second
-    assert world.broker.find_by_id(topic_id, 0) is first
-    assert world.broker.open_replicas() == [first, second]
+    assert world.broker.partitions.find("t", 1) is second
+    assert world.broker.partitions.find_by_id(topic_id, 0) is first
+    assert list(world.broker.partitions) == [first, second]
 
 
 @pytest.mark.parametrize("index", [-1, 2, 1 << 31])
 def test_partition_that_is_not_there(world: World, index: int) -> None:
     (replica, _) = world.create("t", 2)
     with pytest.raises(UnknownTopic):
-        world.broker.find("t", index)
+        world.broker.partitions.find("t", index)
     with pytest.raises(UnknownTopic):
-        world.broker.find_by_id(replica.metadata.topic.topic_id, index)
+        world.broker.partitions.find_by_id(replica.metadata.topic.topic_id, index)
 
 
 def test_topic_that_is_not_there(world: World) -> None:
     with pytest.raises(UnknownTopic):
-        world.broker.find("t", 0)
+        world.broker.partitions.find("t", 0)
     with pytest.raises(UnknownTopicId):
-        world.broker.find_by_id(bytes(16), 0)
+        world.broker.partitions.find_by_id(bytes(16), 0)
 
 
 def test_partition_led_by_another_node_is_refused(world: World) -> None:
     world.broker.image.apply(NodeRegistered(node_id=2, incarnation=1))
     assert world.create_outcome(NewTopic(name="t", assignment=((2,),))) is None
     with pytest.raises(NotLeader, match="node 2 leads t-0"):
-        world.broker.find("t", 0)
+        world.broker.partitions.find("t", 0)
     partition = world.broker.image.topics["t"].partitions[0]
     moved = PartitionChanged(
         partition_id=partition.partition_id,
@@ -96,7 +96,7 @@ def test_partition_led_by_another_node_is_refused(world: World) -> None:
     )
     world.broker.quorum.propose([moved], Outcome())
     world.settle()
-    assert world.broker.find("t", 0).leader_epoch == 1
+    assert world.broker.partitions.find("t", 0).leader_epoch == 1
 
 
 def test_directory_name_is_for_people_and_fits_any_file_system() -> None:
@@ -157,7 +157,7 @@ def test_topics_and_records_survive(kill: bool, durability: Durability) -> None:
     again = world.reopened(kill=kill)
     for name in ("a", "b"):
         for index in range(3):
-            log = again.broker.find(name, index).log
+            log = again.broker.partitions.find(name, index).log
             assert log.high_watermark == 2
             values = [record.value for record in log.iterate(0, 2)]
             assert values == [f"{name}{index}".encode(), b"second"]
@@ -252,7 +252,7 @@ def test_deletion_with_an_append_in_the_same_turn(world: World) -> None:
     assert outcome.is_known
     world.write(other, b"still works")
     assert other.log.high_watermark == 1
-    assert world.reopened(kill=True).broker.find("other", 0).log.high_watermark == 1
+    assert world.reopened(kill=True).broker.partitions.find("other", 0).log.high_watermark == 1
 
 
 # ---- producer ids

@@ -23,7 +23,6 @@ from dragoman.broker.errors import (
 from dragoman.broker.groups import OFFSETS_TOPIC, JoinRequest
 from dragoman.broker.groups.direct import DirectGroup, DirectMember, DirectRules
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, PreparedOffsets
-from dragoman.broker.replica import Replica
 from dragoman.broker.staged_writes import STAGING_TOPIC
 from dragoman.broker.transactions import ProducerIdentity, TransactionState
 from dragoman.broker.transactions.service import TRANSACTIONS_TOPIC
@@ -32,6 +31,7 @@ from dragoman.errors import DiskFullError, DragomanError
 from dragoman.log.batch import TRANSACTIONAL, Record, build_batch
 from dragoman.outcome import Outcome as Unsettled
 from dragoman.outcome import start
+from dragoman.replication.replica import Replica
 from dragoman.types import GroupId, MemberId, Offset, Partition, TopicName
 from worlds.broker import Outcome, World, batch_of
 from worlds.remote_leaders import move, register_another
@@ -68,7 +68,7 @@ def committed(world: World, group: str = G) -> int | None:
 
 
 def offsets_replica(world: World, index: int = 0) -> Replica:
-    return world.broker.find(OFFSETS_TOPIC, index)
+    return world.broker.partitions.find(OFFSETS_TOPIC, index)
 
 
 # ---- leading and resigning
@@ -490,7 +490,7 @@ def begin(world: World, name: str = "x") -> ProducerIdentity:
         producer_epoch=identity.epoch,
         base_sequence=0,
     )
-    world.append(world.broker.find(T, 0), batch)
+    world.append(world.broker.partitions.find(T, 0), batch)
     return identity
 
 
@@ -514,7 +514,7 @@ def test_a_decided_transaction_is_finished_by_whoever_leads_next(world: World) -
     world.settle()
     state = coordination.transactions.coordinator.describe("x").state
     assert state is TransactionState.COMPLETE_COMMIT
-    log = world.broker.find(T, 0).log
+    log = world.broker.partitions.find(T, 0).log
     assert log.last_stable_offset == log.high_watermark == 2
     assert log.producers is not None
     known = log.producers.producers()[identity.producer_id]
@@ -533,11 +533,11 @@ def test_an_operation_under_way_is_answered_when_the_node_resigns(world: World) 
     coordination.transactions.coordinator.end("x", identity, True, False, told.append)
     assert isinstance(told[1], TransactionCoordinatorLoading)
     # Nothing is written any more, neither markers nor the completion.
-    assert world.broker.find(T, 0).log.last_stable_offset == 0
+    assert world.broker.partitions.find(T, 0).log.last_stable_offset == 0
     coordination.led(TRANSACTIONS_TOPIC, 0, 0)
     world.settle()
     # The decision is in the log, so it holds.
-    assert world.broker.find(T, 0).log.last_stable_offset == 2
+    assert world.broker.partitions.find(T, 0).log.last_stable_offset == 2
 
 
 def test_a_marker_of_an_older_coordinator_is_refused(world: World) -> None:
@@ -549,4 +549,6 @@ def test_a_marker_of_an_older_coordinator_is_refused(world: World) -> None:
     coordination.transactions.coordinator.end("x", identity, True, False, ended.append)
     world.settle()
     with pytest.raises(DragomanError, match="coordinator epoch is 1, got 0"):
-        world.end_transaction(world.broker.find(T, 0), identity.producer_id, commit=False)
+        world.end_transaction(
+            world.broker.partitions.find(T, 0), identity.producer_id, commit=False
+        )

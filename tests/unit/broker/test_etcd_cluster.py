@@ -9,23 +9,26 @@ from random import Random
 
 import pytest
 
-from dragoman.broker.replication.messages import (
-    AddNode,
-    ControlReply,
-    ControlRequest,
-    Heartbeat,
-    Registration,
-    RemoveNode,
-    TransferMetadata,
-)
-from dragoman.broker.replication.messages import (
-    Decision as Answer,
-)
+from dragoman import outcome
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import Member, NodeRegistered
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, ConfigError, DragomanError, OutcomeUnknownError
 from dragoman.outcome import start
+from dragoman.replication.messages import (
+    AddNode,
+    ControlReply,
+    ControlRequest,
+    Heartbeat,
+    MembershipRequest,
+    PartitionRequest,
+    Registration,
+    RemoveNode,
+    TransferMetadata,
+)
+from dragoman.replication.messages import (
+    Decision as Answer,
+)
 from dragoman.world import Disk
 from worlds.broker import Outcome, World, batch_of
 from worlds.etcd import ToyEtcd, ToyGateway
@@ -50,7 +53,7 @@ class Node(World):
             etcd=self.gateway,
         )
         self.broker.on_fatal = self.fatal.append
-        self.broker.load(self.loaded)
+        self.broker.load().then(self.loaded)
         self.advance(0.1)
 
     def settle(self) -> None:
@@ -73,11 +76,14 @@ class Node(World):
         return Node(etcd if etcd is not None else self.etcd, self.disk)
 
     def ask(self, request: ControlRequest) -> ControlReply | None:
-        answers: list[ControlReply | None] = []
-        self.broker.cluster.ask(request, answers.append)
+        access = self.broker.cluster.access
+        if isinstance(request, PartitionRequest | MembershipRequest):
+            reply = start(access.request(request))
+        else:
+            reply = outcome.Outcome()
+            access.ask(request, reply.succeed)
         self.advance(0.1)
-        [answer] = answers
-        return answer
+        return reply.result()
 
     def say_alive(self, node_id: int) -> None:
         self.etcd.put(f"/dragoman/nodes/{node_id}", b'{"node":%d,"incarnation":1}' % node_id)
@@ -123,7 +129,7 @@ def test_topics_and_records_outlive_a_restart(node: Node) -> None:
     [replica] = node.create("t")
     node.append(replica, batch_of(b"one"))
     again = node.again().begin()
-    assert again.broker.find("t", 0).log.log_end_offset == 1
+    assert again.broker.partitions.find("t", 0).log.log_end_offset == 1
     assert again.broker.image.nodes == {1: 2}
 
 
@@ -187,7 +193,7 @@ def test_a_lease_longer_than_the_patience_does_not_leave_the_cluster_without_con
     # A decision of the controller whose fate is not known.
     request = Registration(node_id=2, directory="d", life="1/0", is_intact=True)
     answers: list[ControlReply | None] = []
-    node.broker.cluster.ask(request, answers.append)
+    node.broker.cluster.access.ask(request, answers.append)
     node.advance(11)
     assert answers == [None]
     etcd.restart()

@@ -11,10 +11,10 @@ import pytest
 from dragoman import limits
 from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.fetch import Wanted
-from dragoman.broker.replica import Replica
 from dragoman.errors import OffsetOutOfRangeError
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.outcome import start
+from dragoman.replication.replica import Replica
 from worlds.broker import World, batch_of
 
 
@@ -262,7 +262,7 @@ def test_cancelled_fetch_never_answers_and_leaves_nothing(world: World) -> None:
     replicas = world.create("two", 2)
     probe = world.fetch([Wanted(each, 0, 1000) for each in replicas])
     assert probe.parked is not None
-    world.broker.cancel(probe.parked)
+    world.broker.fetches.cancel(probe.parked)
     assert not any(each.parked for each in replicas)
     world.write(replicas[0], b"a")
     world.advance(100)
@@ -295,7 +295,7 @@ def test_same_partition_twice_in_one_fetch(world: World, replica: Replica) -> No
 def test_past_the_bound_of_parked_fetches_the_answer_comes_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.broker.replica.FETCHES_PARKED_MAX", 2)
+    monkeypatch.setattr("dragoman.replication.replica.FETCHES_PARKED_MAX", 2)
     first, second = world.create("two", 2)
     for _ in range(2):
         assert not world.fetch([Wanted(second, 0, 1000)]).is_answered

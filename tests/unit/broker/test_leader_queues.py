@@ -13,11 +13,11 @@ import pytest
 from dragoman.broker import accumulator
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.leader_queues import Answered, Append
-from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import NO_LEADER
 from dragoman.errors import DragomanError
 from dragoman.limits import RELAY_PATIENCE_S, RELAY_RETRY_S
 from dragoman.log.batch import Record
+from dragoman.replication.replica import Replica
 from dragoman.types import Buffer
 from worlds.two_nodes import Pair
 
@@ -65,7 +65,7 @@ def run(pair: Pair, count: int, pause_s: float) -> list[LeaderOperation]:
 
 
 def values(pair: Pair) -> list[bytes | None]:
-    log = pair.two.broker.find(TOPIC, 0).log
+    log = pair.two.broker.partitions.find(TOPIC, 0).log
     return [each.value for each in log.iterate(0, log.log_end_offset)]
 
 
@@ -227,7 +227,7 @@ def test_whatever_happens_records_of_one_line_are_there_once_in_order_or_refused
     line.is_cut = False
     line.release()
     pair.advance(2 * RELAY_PATIENCE_S)
-    log = pair.worlds[partition.leader].broker.find(TOPIC, 0).log
+    log = pair.worlds[partition.leader].broker.partitions.find(TOPIC, 0).log
     found = [int(each.value or b"") for each in log.iterate(0, log.log_end_offset)]
     assert found == sorted(set(found))
     for number, placed in enumerate(outcomes):

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.broker import cluster as cluster
-from dragoman.broker.replication import replication
-from dragoman.broker.replication.messages import ControlReply, Registration
-from dragoman.broker.replication.messages import Decision as Answer
+from dragoman.broker import cluster_node
 from dragoman.cluster import events
 from dragoman.cluster.events import (
     FIRST_LEVEL,
@@ -25,6 +22,9 @@ from dragoman.cluster.events import (
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, FormatError
 from dragoman.log import node as log_node
+from dragoman.replication import replication
+from dragoman.replication.messages import ControlReply, Registration
+from dragoman.replication.messages import Decision as Answer
 from worlds.broker import Outcome, World
 from worlds.remote_leaders import propose
 
@@ -34,7 +34,7 @@ ALONE = Settings(cluster=("1@127.0.0.1:9190",))
 
 @pytest.fixture(autouse=True)
 def _newer_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (cluster, replication, log_node):
+    for module in (cluster_node, replication, log_node):
         monkeypatch.setattr(module, "FEATURE_LEVEL", NEXT)
     monkeypatch.setitem(events.LEVELS, GroupConfigChanged, NEXT)
 
@@ -104,7 +104,7 @@ def register(world: World, level: int, lowest: int) -> ControlReply:
         feature_level_min=lowest,
     )
     replies: list[ControlReply | None] = []
-    world.broker.cluster.controlled(request, replies.append)
+    world.broker.cluster.access.serve(request, replies.append)
     world.settle()
     assert replies[0] is not None
     return replies[0]

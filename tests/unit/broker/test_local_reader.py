@@ -8,12 +8,12 @@ from __future__ import annotations
 import pytest
 
 from dragoman.broker.local_reader import LocalReader
-from dragoman.broker.replica import Acknowledge as Done
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import FETCHES_PARKED_MAX
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.outcome import start
+from dragoman.replication.replica import Acknowledge as Done
+from dragoman.replication.replica import Replica
 from worlds.broker import World, batch_of
 
 PLENTY = 1 << 20
@@ -163,7 +163,7 @@ def test_too_many_waiting_readers_are_refused(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert FETCHES_PARKED_MAX > 1
-    monkeypatch.setattr("dragoman.broker.replica.FETCHES_PARKED_MAX", 1)
+    monkeypatch.setattr("dragoman.replication.replica.FETCHES_PARKED_MAX", 1)
     tail_at(replica)[0].wait()
     with pytest.raises(DragomanError, match="too many readers"):
         tail_at(replica)[0].wait()

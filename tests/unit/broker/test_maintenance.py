@@ -12,13 +12,13 @@ import pytest
 from crc32c import crc32c
 
 from dragoman.broker.accumulator import RecordAccumulator
-from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record, assign
 from dragoman.log.cleaner import _Output
 from dragoman.outcome import start
+from dragoman.replication.replica import Replica
 from worlds.broker import Follower, World, batch_of
 
 HOUR_S = 3600
@@ -130,7 +130,7 @@ def test_the_nodes_limit_is_for_topics_without_their_own_and_not_for_internal_on
     new = NewTopic(name="__internal", partition_count=1, is_internal=True)
     start(world.broker.topics.create(new)).then(lambda _: None)
     world.settle()
-    internal = world.broker.find("__internal", 0)
+    internal = world.broker.partitions.find("__internal", 0)
     for replica in (plain, own, compacted, internal):
         fill(world, replica, 60)
         world.broker.maintenance.retain(replica)
@@ -174,7 +174,7 @@ def test_partitions_that_nobody_opened_are_retained_too() -> None:
     again = world.reopened()
     again.clock.jump(60_000)
     again.advance(5)
-    assert again.broker.find("t", 0).log.log_start_offset == 30
+    assert again.broker.partitions.find("t", 0).log.log_start_offset == 30
 
 
 def test_active_segment_is_rolled_when_it_is_old_enough() -> None:

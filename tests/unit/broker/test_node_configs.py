@@ -119,7 +119,7 @@ def produced(size: int = 100, age_ms: int = 0) -> Callable[[World], object]:
 def _topic(world: World, config: dict[str, str] | None = None):
     if "t" not in world.broker.image.topics:
         world.create("t", config=config)
-    return world.broker.find("t", 0)
+    return world.broker.partitions.find("t", 0)
 
 
 def fetched_bytes(world: World) -> object:

@@ -14,7 +14,6 @@ import pytest
 from dragoman.broker import produce
 from dragoman.broker.errors import MessageTooLarge
 from dragoman.broker.local_reader import LocalReader
-from dragoman.broker.replica import Replica
 from dragoman.checksum import crc32c
 from dragoman.limits import DECODED_AT_ONCE_RECORDS_MAX, EXPANDED_BATCH_BYTES_MAX
 from dragoman.log.batch import Record, build_batch
@@ -22,6 +21,7 @@ from dragoman.log.compression import Codec
 from dragoman.log.store import Durability
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.replication.replica import Replica
 from worlds.broker import Wire as KafkaWire
 from worlds.broker import World, batch_of, fetch_request, only, only_produced, produce_request
 from worlds.cursus import CursusPipe

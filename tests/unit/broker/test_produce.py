@@ -19,11 +19,11 @@ from dragoman.broker.errors import (
     UnsupportedFormat,
 )
 from dragoman.broker.produce import check_produced, place
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CONTROL, Record, build_batch, read_header, records
 from dragoman.log.compression import Codec
-from dragoman.log.producers import InvalidProducerEpochError, OutOfOrderSequenceError
+from dragoman.log.producer import InvalidProducerEpochError, OutOfOrderSequenceError
+from dragoman.replication.replica import Replica
 from worlds.broker import World, batch_of
 
 
@@ -282,7 +282,7 @@ def test_repeats_are_known_after_a_restart(world: World, kill: bool) -> None:
     for sequence in range(3):
         world.append(replica, numbered(sequence))
     again = world.reopened(kill=kill)
-    replica = again.broker.find("t", 0)
+    replica = again.broker.partitions.find("t", 0)
     assert again.append(replica, numbered(1)).base_offset == 1
     assert not again.append(replica, numbered(3)).is_duplicate
     assert replica.log.log_end_offset == 4

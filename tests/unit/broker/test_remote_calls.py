@@ -41,11 +41,11 @@ from dragoman.errors import (
     OutcomeUnknownError,
 )
 from dragoman.log.batch import TRANSACTIONAL
-from dragoman.log.producers import InvalidProducerEpochError
+from dragoman.log.producer import InvalidProducerEpochError
 from dragoman.outcome import start
 from dragoman.rpc import Done, Node, Reply, Request
 from dragoman.rpc.client import NoTransport
-from dragoman.rpc.refusals import Refusals, Refused
+from dragoman.rpc.registry import Refusals, Refused
 from dragoman.types import GroupId, Offset, Partition, ProducerId, TopicName
 from worlds.broker import Outcome, World, batch_of, values_in
 from worlds.two_nodes import Pair
@@ -163,7 +163,7 @@ def test_a_read_waits_for_records(pair: Pair) -> None:
     pair.one.broker.rpc.begin(request, Node(2)).then(told.append)
     pair.settle()
     assert told == []
-    pair.two.write(pair.two.broker.find(T, 1), b"late")
+    pair.two.write(pair.two.broker.partitions.find(T, 1), b"late")
     assert isinstance(told[0], Reply)
     assert values_in(told[0].body) == [b"late"]
 
@@ -188,7 +188,7 @@ def looked_up(pair: Pair, world: World, group: str) -> dict[int, int] | Dragoman
 def test_offsets_are_committed_and_looked_up_from_any_node(pair: Pair, node: int) -> None:
     group = name_of(pair, CoordinatorKind.GROUP, node)
     outcome = Outcome()
-    start(pair.one.broker.coordination.groups.commit_anywhere(commit_request(group))).then(outcome)
+    pair.one.broker.coordination.groups.commit_anywhere(commit_request(group), outcome)
     pair.settle()
     assert outcome.error is None
     for world in pair.worlds.values():
@@ -201,14 +201,12 @@ def test_offsets_are_committed_and_looked_up_from_any_node(pair: Pair, node: int
 def test_a_refused_commit_is_told(pair: Pair) -> None:
     group = name_of(pair, CoordinatorKind.GROUP, 2)
     outcome = Outcome()
-    start(pair.one.broker.coordination.groups.commit_anywhere(commit_request(group, -1))).then(
-        outcome
-    )
+    pair.one.broker.coordination.groups.commit_anywhere(commit_request(group, -1), outcome)
     pair.settle()
     assert type(outcome.error).__name__ == "InvalidCommitOffset"
     pair.lines[1].is_cut = True
     cut = Outcome()
-    start(pair.one.broker.coordination.groups.commit_anywhere(commit_request(group))).then(cut)
+    pair.one.broker.coordination.groups.commit_anywhere(commit_request(group), cut)
     pair.settle()
     assert isinstance(cut.error, NotSentError)
 
@@ -218,7 +216,7 @@ def test_before_anything_is_committed_a_look_up_makes_no_topic() -> None:
     assert looked_up(pair, pair.one, "g") == {}
     assert OFFSETS_TOPIC not in pair.one.broker.image.topics
     outcome = Outcome()
-    start(pair.one.broker.coordination.groups.commit_anywhere(commit_request("g"))).then(outcome)
+    pair.one.broker.coordination.groups.commit_anywhere(commit_request("g"), outcome)
     pair.settle()
     assert outcome.error is None
     assert looked_up(pair, pair.two, "g") == {0: 5}
@@ -231,7 +229,7 @@ def test_a_request_that_was_relayed_is_not_relayed_again(pair: Pair) -> None:
     pair.two.broker.image.topics[OFFSETS_TOPIC].partitions[index].leader = 1
     pair.two.broker.coordination.resigned(OFFSETS_TOPIC, index)
     outcome = Outcome()
-    start(pair.one.broker.coordination.groups.commit_anywhere(commit_request(group))).then(outcome)
+    pair.one.broker.coordination.groups.commit_anywhere(commit_request(group), outcome)
     pair.settle()
     assert isinstance(outcome.error, NotCoordinator)
     assert pair.lines[2].asked == []
@@ -278,7 +276,7 @@ class Transaction:
         )
         self.written[node] += 1
         world = self.pair.worlds[node]
-        world.append(world.broker.find(T, node - 1), batch)
+        world.append(world.broker.partitions.find(T, node - 1), batch)
 
     def end(self, commit: bool = True) -> list[object]:
         told: list[object] = []
@@ -292,7 +290,7 @@ class Transaction:
 
     def open_offsets(self) -> list[int]:
         """How much is open on each partition."""
-        logs = [self.pair.worlds[node].broker.find(T, node - 1).log for node in (1, 2)]
+        logs = [self.pair.worlds[node].broker.partitions.find(T, node - 1).log for node in (1, 2)]
         return [log.high_watermark - log.last_stable_offset for log in logs]
 
 
@@ -329,7 +327,7 @@ def test_markers_follow_the_leader_of_a_partition(pair: Pair) -> None:
     transaction.end()
     pair.move(T, 1, 1)
     pair.advance(2)
-    log = pair.one.broker.find(T, 1).log
+    log = pair.one.broker.partitions.find(T, 1).log
     assert log.last_stable_offset == log.high_watermark == 2
     assert transaction.state is TransactionState.COMPLETE_COMMIT
 
@@ -347,7 +345,7 @@ def test_a_successor_on_another_node_finishes_what_was_decided(pair: Pair) -> No
     assert transaction.open_offsets() == [0, 0]
     described = pair.two.broker.coordination.transactions.coordinator.describe(transaction.name)
     assert described.state is TransactionState.COMPLETE_COMMIT
-    producers = pair.two.broker.find(T, 1).log.producers
+    producers = pair.two.broker.partitions.find(T, 1).log.producers
     assert producers is not None
     assert producers.producers()[transaction.identity.producer_id].coordinator_epoch == 1
 
@@ -475,10 +473,10 @@ def test_a_request_left_over_from_a_lost_connection_is_refused(pair: Pair) -> No
     first = call(pair, end(partitions=(THERE,), order=(1, 5)))
     assert isinstance(first, Reply)
     assert first.answer == Done()
-    end_before = pair.two.broker.find(T, 1).log.log_end_offset
+    end_before = pair.two.broker.partitions.find(T, 1).log.log_end_offset
     late = call(pair, end(partitions=(THERE,), order=(1, 4)))
     assert isinstance(late, Overtaken)
-    assert pair.two.broker.find(T, 1).log.log_end_offset == end_before
+    assert pair.two.broker.partitions.find(T, 1).log.log_end_offset == end_before
     restarted = call(pair, end(partitions=(THERE,), order=(2, 1)))
     assert isinstance(restarted, Reply)
 
@@ -505,7 +503,7 @@ def staged(pair: Pair, transaction: Transaction, group: str) -> World:
         producer_id=ProducerId(transaction.identity.producer_id),
     )
     outcome = Outcome()
-    start(world.broker.coordination.groups.commit_anywhere(request)).then(outcome)
+    world.broker.coordination.groups.commit_anywhere(request, outcome)
     pair.settle()
     assert outcome.error is None
     return world

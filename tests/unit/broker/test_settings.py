@@ -17,12 +17,12 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.groups import Joined, JoinRequest
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, PreparedOffsets
-from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import ProducerIdentity
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, read_header
 from dragoman.log.compression import Codec
+from dragoman.replication.replica import Replica
 from dragoman.types import GroupId, Offset, Partition, TopicName
 from worlds.broker import World, batch_of
 

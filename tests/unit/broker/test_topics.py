@@ -65,7 +65,7 @@ def test_names_of_up_to_249_bytes_of_text_are_taken(world: World, name: str) -> 
     assert world.create_outcome(NewTopic(name=name)) is None
     again = world.reopened()
     assert name in again.broker.image.topics
-    again.write(again.broker.find(name, 0), b"v")
+    again.write(again.broker.partitions.find(name, 0), b"v")
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "ü" * 125, "a\0b", "\ud800"])
@@ -82,7 +82,7 @@ def test_names_that_look_alike_on_disk_stay_apart(world: World) -> None:
         world.write(world.create(name)[0], name.encode())
     again = world.reopened()
     for name in names:
-        log = again.broker.find(name, 0).log
+        log = again.broker.partitions.find(name, 0).log
         assert [record.value for record in log.iterate(0, 1)] == [name.encode()]
 
 
@@ -186,7 +186,7 @@ def test_changed_configuration_reaches_open_partitions_and_survives(world: World
     assert outcome.error is None
     assert replica.config.max_message_bytes == 200
     assert replica.log.config is replica.config
-    assert world.reopened().broker.find("t", 0).config.max_message_bytes == 200
+    assert world.reopened().broker.partitions.find("t", 0).config.max_message_bytes == 200
 
 
 def test_bad_change_of_configuration_changes_nothing(world: World) -> None:
@@ -250,13 +250,13 @@ def test_topics_created_in_one_turn_get_different_ids(world: World) -> None:
 def test_ensure_creates_once_for_all_who_ask_in_the_same_turn(world: World) -> None:
     outcomes = [Outcome() for _ in range(3)]
     for outcome in outcomes:
-        start(world.broker.ensure_topic(NewTopic(name="t"))).then(outcome)
+        start(world.broker.topics.ensure(NewTopic(name="t"))).then(outcome)
     assert not any(each.is_known for each in outcomes)
     world.settle()
     assert [each.error for each in outcomes] == [None] * 3
     assert partition_ids(world, "t") == [1]
     late = Outcome()
-    start(world.broker.ensure_topic(NewTopic(name="t"))).then(late)
+    start(world.broker.topics.ensure(NewTopic(name="t"))).then(late)
     assert late.error is None
 
 
@@ -281,7 +281,7 @@ def test_ensure_is_content_with_a_topic_that_another_node_makes_meanwhile(
 def test_all_who_ensure_hear_of_the_failure(world: World) -> None:
     outcomes = [Outcome() for _ in range(3)]
     for outcome in outcomes:
-        start(world.broker.ensure_topic(NewTopic(name="t", partition_count=0))).then(outcome)
+        start(world.broker.topics.ensure(NewTopic(name="t", partition_count=0))).then(outcome)
     world.settle()
     assert all(isinstance(each.error, InvalidPartitions) for each in outcomes)
 
@@ -297,7 +297,7 @@ def test_deleted_topic_is_gone_with_its_files(world: World) -> None:
     assert delete(world, "t").error is None
     assert not world.disk.exists(replica.log.directory)
     with pytest.raises(UnknownTopic):
-        world.broker.find("t", 0)
+        world.broker.partitions.find("t", 0)
     assert "t" not in world.reopened().broker.image.topics
 
 
@@ -346,7 +346,7 @@ def test_recreated_topic_is_empty(world: World) -> None:
     delete(world, "t")
     (again,) = world.create("t")
     assert again.log.log_end_offset == 0
-    assert world.reopened(kill=True).broker.find("t", 0).log.log_end_offset == 0
+    assert world.reopened(kill=True).broker.partitions.find("t", 0).log.log_end_offset == 0
 
 
 # ---- more partitions
@@ -360,8 +360,8 @@ def test_partitions_are_added_behind_the_old_ones(world: World) -> None:
     world.settle()
     assert outcome.error is None
     assert partition_ids(world, "t") == [1, 2, 3]
-    assert world.broker.find("t", 0) is replica
-    world.write(world.broker.find("t", 2), b"w")
+    assert world.broker.partitions.find("t", 0) is replica
+    world.write(world.broker.partitions.find("t", 2), b"w")
     assert partition_ids(world.reopened(), "t") == [1, 2, 3]
 
 

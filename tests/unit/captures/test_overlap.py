@@ -6,9 +6,8 @@ from itertools import product
 
 import pytest
 
-from dragoman.captures.definition import Definition
-from dragoman.captures.overlap import _meet, overlap
-from dragoman.captures.patterns import table_matches
+from dragoman.captures.definition import Definition, table_matches
+from dragoman.captures.topics import _meet, overlap
 
 
 def capture(name: str = "a", database: str = "shop", **fields: object) -> Definition:
@@ -105,7 +104,7 @@ def test_large_definitions_are_compared_in_bounded_steps(monkeypatch: pytest.Mon
         steps += 1
         return table_matches(*told)
 
-    monkeypatch.setattr("dragoman.captures.overlap.table_matches", counted)
+    monkeypatch.setattr("dragoman.captures.topics.table_matches", counted)
     many = tuple(f"t{number}*" for number in range(3_000))
     topics = {f"x{number}*": f"y{number}*" for number in range(3_000)}
     overlap(capture(tables=many, topics=topics), capture("b", tables=many, topics=topics))

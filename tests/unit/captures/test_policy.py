@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from dragoman.captures.policy import NO_FILE, capture_environment, secured, with_methods
+from dragoman.captures.addresses import NO_FILE, capture_environment, secured, with_methods
 from dragoman.errors import ConfigError
 
 SECRET = "hunter2"

@@ -30,7 +30,7 @@ from dragoman.captures.control import (
 )
 from dragoman.captures.definition import Definition
 from dragoman.captures.processes import CaptureProcesses
-from dragoman.captures.runner import Assignment
+from dragoman.captures.supervisor import Assignment
 from dragoman.errors import DragomanError
 
 HERE = Path(__file__).parents[2]

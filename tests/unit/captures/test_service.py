@@ -22,9 +22,9 @@ from dragoman.broker.errors import (
 from dragoman.broker.produce import check_produced
 from dragoman.broker.transactions.state import ProducerIdentity, TransactionState
 from dragoman.broker.writable import check_writable
+from dragoman.captures.addresses import secured
 from dragoman.captures.control import Done, Finding, Pause, Resume, Rewind, Snapshot, Status, Stop
 from dragoman.captures.definition import POSITIONS_TOPIC, Definition
-from dragoman.captures.policy import secured
 from dragoman.captures.supervisor import CaptureState
 from dragoman.cluster.events import CaptureDefined, NodeAdded
 from dragoman.config.settings import Settings
@@ -459,7 +459,7 @@ def test_a_capture_that_an_earlier_release_took_does_not_run_with_a_refused_addr
 
 def position(world: World) -> list[tuple[bytes | None, bytes | None]]:
     index = world.captures.partition_of("shop")
-    log = world.broker.find(POSITIONS_TOPIC, index).log
+    log = world.broker.partitions.find(POSITIONS_TOPIC, index).log
     return [(each.key, each.value) for each in log.iterate(0, log.high_watermark)]
 
 
@@ -555,7 +555,7 @@ def test_of_positions_the_last_is_kept(world: World, runner: FakeRunner) -> None
     """Two segments' worth of transactions; the segment that is being written stays as it is."""
     running(world, runner)
     index = world.captures.partition_of("shop")
-    replica = world.broker.find(POSITIONS_TOPIC, index)
+    replica = world.broker.partitions.find(POSITIONS_TOPIC, index)
     for number in range(90):
         value = str(number).encode() * (50_000 if number < 89 else 1)
         record = Record(key=b"shop", value=value, timestamp=world.clock.wall_ms())

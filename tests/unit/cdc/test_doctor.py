@@ -5,8 +5,7 @@ import pytest
 
 from dragoman.captures.definition import Definition
 from dragoman.cdc.doctor import Server, check_publication, check_server, check_tables
-from dragoman.cdc.source.publication import OPERATIONS, Publication
-from dragoman.cdc.source.tables import SourceTable
+from dragoman.cdc.source.publication import OPERATIONS, Publication, SourceTable
 
 SERVER = Server(
     version=160004,

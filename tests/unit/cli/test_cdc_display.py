@@ -10,8 +10,8 @@ import pytest
 
 from dragoman.api.values import CaptureDescription
 from dragoman.captures.control import Status, TableProgress
-from dragoman.cli.cdc import display
-from dragoman.cli.cdc.display import size_text, time_text, wait_until_it_runs, watch
+from dragoman.cli import cdc_display as display
+from dragoman.cli.cdc_display import size_text, time_text, wait_until_it_runs, watch
 from dragoman.cli.status import CommandError
 
 CAPTURE = CaptureDescription(
@@ -37,7 +37,7 @@ def looks(*states: Status) -> Callable[[], CaptureDescription]:
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(display, "_LOOK_S", 0)
+    monkeypatch.setattr(display, "_POLL_S", 0)
 
 
 def read(rows: int, *, is_done: bool = False) -> Status:
@@ -77,7 +77,7 @@ def test_reading_may_take_long_and_waiting_may_not(monkeypatch: pytest.MonkeyPat
     many = [read(rows) for rows in range(50)]
     assert wait_until_it_runs(looks(*many, Status(state="streaming"))) is not None
     waiting = Status(state="waiting", problem="no route")
-    with pytest.raises(CommandError, match="is waiting: no route; it is tried again"):
+    with pytest.raises(CommandError, match="is waiting: no route; it is retried"):
         wait_until_it_runs(looks(*many, *[waiting] * 10))
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import __version__
-from dragoman.cli.app import build
-from dragoman.cli.main import main
+from dragoman.cli.main import build, main
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
@@ -134,15 +133,18 @@ def _camel(verb: str) -> str:
         (["topic", "list", "extra"], "extra"),
         (["topic", "create", "t", "--partitions", "two"], "two"),
         (["topic", "create", "t", "--config", "novalue"], "--config: expected KEY=VALUE"),
-        (["topic", "delete"], "expected the name of a topic"),
+        (["topic", "delete"], "expected the name of at least one topic"),
         (["topic", "list", "--server", "ftp://x"], "--server: expected a URL"),
-        (["cdc", "add", "shop", "--tables", "t"], "no database is named: --dsn"),
+        (
+            ["cdc", "add", "shop", "--tables", "t"],
+            "the address of the database is missing",
+        ),
         (["cdc", "add", "shop", "--dsn", "host=h"], "captures nothing: name tables"),
         (["cdc", "add", "a b", "--dsn", "host=h", "--tables", "t"], "cannot name a capture"),
         (["cdc", "add", "s", "--dsn", "host=h", "--tables", "t", "--mask", "c=x"], "--mask: exp"),
         (["cdc", "add", "s", "--dsn", "host=h", "--tables", "t", "--key", "c"], "--key: expected"),
-        (["cdc", "doctor"], "name a capture: --dsn DSN"),
-        (["cdc", "doctor", "--local"], "--local needs the address of the database"),
+        (["cdc", "doctor"], "expected the name of a capture, or --dsn DSN"),
+        (["cdc", "doctor", "--local"], "--local needs --dsn DSN"),
         (["serve", "--bogus"], "--bogus"),
         (["serve", "extra"], "extra"),
         (["serve", "--data"], "--data"),
@@ -195,9 +197,9 @@ def test_reader_that_stops_early_is_no_error() -> None:
 def test_serve_loads_neither_the_rich_parser_nor_http() -> None:
     script = """
 import sys, types
-server = types.ModuleType("dragoman.server")
-server.run = lambda settings, announce: 0
-sys.modules["dragoman.server"] = server
+process = types.ModuleType("dragoman.process")
+process.run = lambda settings, announce: 0
+sys.modules["dragoman.process"] = process
 from dragoman.cli.main import main
 assert main(["serve", "--set", "num.partitions=3", "--listen", "kafka=127.0.0.1:0"]) == 0
 heavy = {"rich", "cyclopts", "uvicorn", "starlette", "http.client", "prometheus_client", "json"}

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 from dragoman.cli import status
-from dragoman.cli.app import build
-from dragoman.cli.node_options import node_parser
+from dragoman.cli.main import build
 from dragoman.cli.record_clients import MODULES, record_client
-from dragoman.cli.record_clients.records import Feature
+from dragoman.cli.record_clients.session import Feature
 from dragoman.cli.remote import DEFAULT_SERVER
+from dragoman.cli.serve import node_parser
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
 

@@ -52,9 +52,9 @@ def test_imports_and_says_what(tmp_path: Path, capsys: pytest.CaptureFixture[str
     write_example(source)
     assert run(source, data) == 0
     told = capsys.readouterr()
-    assert "2 topics: 181 records and 3 committed offsets imported, 0 and 0 were there" in told.err
+    assert "2 topics: 181 records and 3 committed offsets imported; 0 and 0 existed" in told.err
     assert run(source, data) == 0
-    assert "0 records and 0 committed offsets imported, 181 and 3" in capsys.readouterr().err
+    assert "0 records and 0 committed offsets imported; 181 and 3" in capsys.readouterr().err
     assert contents(data)["events", 1][0] == (20, b"", b"1:20")
 
 

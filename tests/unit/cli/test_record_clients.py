@@ -19,8 +19,7 @@ import pytest
 from dragoman.cli.main import main
 from dragoman.cli.positions import Place
 from dragoman.cli.record_clients import MODULES, ProtocolName, minibroker, mlog, record_client
-from dragoman.cli.record_clients.records import PlainRecord, Plan
-from dragoman.cli.record_clients.session import Batch, Batches, Merged, resolved
+from dragoman.cli.record_clients.session import Batch, Batches, Merged, PlainRecord, Plan, resolved
 from dragoman.client.cursus import BlockingCursusClient, CursusClient
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, NewTopic
 from dragoman.client.minibroker import BlockingMinibrokerClient
@@ -127,7 +126,7 @@ def test_what_cannot_be_written_is_refused_by_option_and_protocol(
     """Before anything is asked for: there is no broker at that address."""
     ran = dragoman("produce", "t", protocol, *arguments, "-b", "127.0.0.1:1", stdin=b"v\n")
     assert (ran.status, ran.out) == (2, b"")
-    assert ran.err.startswith(f"dragoman: {option}: not with --protocol {protocol}: ")
+    assert ran.err.startswith(f"dragoman: {option}: not possible with --protocol {protocol}: ")
     assert reason in ran.err
     assert ran.err.count("\n") == 1
 
@@ -143,16 +142,16 @@ def test_what_cannot_be_written_is_refused_by_option_and_protocol(
         ("minibroker", ["-F", "--from", "@5"], "--from", "cannot look up times"),
         ("minibroker", ["-F", "--until", "2026-11-15"], "--until", "cannot look up times"),
         ("minibroker", ["-F", "--isolation", "read_uncommitted"], "--isolation", "committed"),
-        ("minibroker", ["-F", "-g", "g", "-p", "0"], "--partition", "the broker gives"),
-        ("minibroker", ["-F", "-g", "g", "--from", "3"], "--from", "where the group is"),
-        ("minibroker", ["-g", "g", "--until", "3"], "--until", "where the group is"),
+        ("minibroker", ["-F", "-g", "g", "-p", "0"], "--partition", "the broker assigns"),
+        ("minibroker", ["-F", "-g", "g", "--from", "3"], "--from", "at the committed offset"),
+        ("minibroker", ["-g", "g", "--until", "3"], "--until", "the committed offset"),
         ("minibroker", ["-F", "-f", "%T"], "--format %T", "the time"),
         ("minibroker", ["-F", "-f", "%h"], "--format %h", "headers"),
         ("cursus", ["--from", "@5"], "--from", "cannot look up times"),
         ("cursus", ["--until", "@5"], "--until", "cannot look up times"),
         ("cursus", ["-F", "--until", "-1"], "--until", "expected an offset"),
         ("cursus", ["--isolation", "read_uncommitted"], "--isolation", "committed"),
-        ("cursus", ["-g", "g", "-p", "0"], "--partition", "the broker gives"),
+        ("cursus", ["-g", "g", "-p", "0"], "--partition", "the broker assigns"),
         ("cursus", ["-g", "g", "--from", "3"], "--from", "beginning or end"),
         ("cursus", ["-f", "%T"], "--format %T", "the time"),
         ("mlog", ["--from", "end"], "--from", "where a partition ends"),
@@ -229,7 +228,7 @@ def test_rocketmq_refuses_a_group_that_has_members(
 def test_help_says_what_minibroker_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["consume", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "minibroker does not say where that is: it needs this, --max or --until" in shown
+    assert "The minibroker protocol does not tell where a partition ends" in shown
 
 
 def test_name_of_a_partition_is_no_topic_for_mlog(dragoman: Run) -> None:
@@ -297,7 +296,7 @@ def test_only_json_has_fields_to_leave_out(dragoman: Run) -> None:
     ran = dragoman("produce", "t", "kafka", "--without", "key", stdin=b"v\n")
     assert (ran.status, ran.err) == (
         2,
-        "dragoman: --without: only lines of JSON have fields\n",
+        "dragoman: --without: only JSON lines have fields; give --json, too\n",
     )
 
 
@@ -575,7 +574,7 @@ def test_broker_that_cannot_be_reached_is_named(dragoman: Run, protocol: str, co
     ran = dragoman(command, "t", protocol, *arguments, "-b", "127.0.0.1:1")
     assert (ran.status, ran.err) == (
         1,
-        "dragoman: cannot reach 127.0.0.1:1: connection refused; is a node there?\n",
+        "dragoman: cannot reach 127.0.0.1:1: connection refused; is a node running there?\n",
     )
     wrong = dragoman(command, "t", protocol, *arguments, "-b", "127.0.0.1:port")
     assert wrong.status == 2

@@ -54,9 +54,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Settings
 
 
 def _install_server(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    module = types.ModuleType("dragoman.server")
+    module = types.ModuleType("dragoman.process")
     module.run = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "dragoman.server", module)
+    monkeypatch.setitem(sys.modules, "dragoman.process", module)
 
 
 def test_without_arguments_all_is_default(served) -> None:

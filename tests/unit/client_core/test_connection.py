@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from enum import IntEnum
 
 import pytest
 
 from dragoman.client_core.addresses import Address
 from dragoman.client_core.channel import OrderedChannel
-from dragoman.client_core.connection import KeptConnection, dial
+from dragoman.client_core.connection import (
+    KeptConnection,
+    RetrySettings,
+    dial,
+    require_positive_numbers,
+)
 from dragoman.client_core.errors import ClientClosedError, ClientError, UnreachableError
 from dragoman.client_core.retry import RetryPolicy
+from dragoman.errors import ConfigError
 from dragoman.framing import FrameReader, Scratch
 
 SERVER = Address("server", 1)
@@ -157,3 +164,36 @@ async def test_dial_gives_up_in_time_and_refuses_names_that_no_resolver_can_know
     nameless = Address("a" * 64 + ".example", 1)
     with pytest.raises(UnreachableError, match="cannot reach aaa"):
         await dial(nameless, lambda loop: ordered(nameless, loop), 5)
+
+
+class Color(IntEnum):
+    BLACK = 0
+
+
+class Settings(RetrySettings, frozen=True, kw_only=True):
+    color: Color = Color.BLACK
+    is_dark: bool = False
+    name: str = ""
+    size: int = 1
+    in_flight_max: int = 3
+
+    def __post_init__(self) -> None:
+        require_positive_numbers(self)
+
+
+def test_policy_is_made_of_the_settings() -> None:
+    settings = Settings(operation_timeout_s=9, backoff_first_s=1, backoff_max_s=3)
+    assert settings.retry_policy.timeout_s == 9
+    assert [settings.backoff_s(failures) for failures in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_a_protocol_has_defaults_of_its_own() -> None:
+    assert Settings().in_flight_max == 3
+    assert Settings(in_flight_max=4).in_flight_max == 4
+
+
+@pytest.mark.parametrize("wrong", [{"size": 0}, {"backoff_max_s": -0.5}, {"in_flight_max": 0}])
+def test_numbers_are_positive_and_nothing_else_is_taken_for_one(wrong: dict[str, float]) -> None:
+    name, value = next(iter(wrong.items()))
+    with pytest.raises(ConfigError, match=f"{name}: expected a positive number, got {value}"):
+        Settings(**wrong)

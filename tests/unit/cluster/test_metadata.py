@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from dragoman.cluster.codec import encode_image, restore_image
 from dragoman.cluster.events import (
     ClusterCreated,
     LeaderChanged,
@@ -23,7 +24,6 @@ from dragoman.cluster.events import (
     VotersChanged,
 )
 from dragoman.cluster.metadata import METADATA_PARTITION_ID, MetadataImage
-from dragoman.cluster.raft.state import encode_image, restore_image
 from dragoman.peers import peer_addresses
 
 TOPIC = bytes(range(16))

@@ -56,7 +56,7 @@ def test_version_counts_applied_events_and_survives() -> None:
 
 def test_proposals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    monkeypatch.setattr("dragoman.cluster.raft.node.METADATA_PROPOSALS_MAX", 2)
+    monkeypatch.setattr("dragoman.cluster.raft_quorum.driver.METADATA_PROPOSALS_MAX", 2)
     outcomes = [Outcome() for _ in range(3)]
     for outcome in outcomes:
         world.broker.quorum.propose([ProducerIdsReserved(next_id=1)], outcome)

@@ -6,8 +6,8 @@ import pytest
 
 from dragoman.config.dynamic import ReadOnlyKeyError, require_dynamic, with_changes
 from dragoman.config.keys import Source, format_value
+from dragoman.config.overrides import describe_node_config, describe_topic_config
 from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings
-from dragoman.config.topics import describe_node_config, describe_topic_config
 from dragoman.errors import ConfigError
 
 STARTED = Settings(num_partitions=2, explicit=frozenset({"num.partitions"}))

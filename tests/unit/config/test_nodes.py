@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.config.hosts import own_address, parse_nodes
 from dragoman.config.layers import Assignment, Flags, load
 from dragoman.config.listeners import Address
-from dragoman.config.nodes import own_address, parse_nodes
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dragoman.config.layers import Assignment, ConfigFile, Flags, load
+from dragoman.config.overrides import TOPIC_CONFIG
 from dragoman.config.reference import json_schema, toml_listing, toml_value
 from dragoman.config.settings import NODE_KEYS, Settings
-from dragoman.config.topics import TOPIC_CONFIG
 
 WRITER = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "configuration_page.py"))
 

@@ -65,7 +65,7 @@ def test_without_descriptors_appends_are_refused_until_there_are_some(
         written[index].append(b"after")
     again = world.reopened()
     for index, values in written.items():
-        found = again.broker.find("t", index)
+        found = again.broker.partitions.find("t", index)
         read = found.log.read(0, 1 << 30, found.log.log_end_offset)
         assert [value for each in read.buffers for value in values_in(each)] == values
 
@@ -76,7 +76,7 @@ def test_reading_without_descriptors_is_refused_and_works_later() -> None:
     (replica,) = world.create("t")
     world.append(replica, batch_of(b"v"))
     world = world.reopened()
-    replica = world.broker.find("t", 0)
+    replica = world.broker.partitions.find("t", 0)
     world.store.files.close()
     disk.has_descriptors = False
     with pytest.raises(DiskFullError, match="no descriptor"):

@@ -89,8 +89,8 @@ def test_what_only_the_journal_led_to_is_refused_when_the_index_is_lost_later() 
 
 
 @pytest.mark.parametrize("offset", [1, 2, 3])
-def test_a_log_is_not_cut_where_damage_hides_the_border(offset: int) -> None:
-    """Damage is found by looking for the border: what comes before it must not go as well."""
+def test_a_log_is_not_truncated_where_damage_hides_the_border(offset: int) -> None:
+    """The search for the border finds the damage; the records before it must stay."""
     disk = SimDisk(Random(1))
     world = World(disk)
     world.fill(30)
@@ -102,7 +102,7 @@ def test_a_log_is_not_cut_where_damage_hides_the_border(offset: int) -> None:
     world.open()
     end = world.log.log_end_offset
     if offset == 1:
-        with pytest.raises(CorruptionError, match="not cut at 1"):
+        with pytest.raises(CorruptionError, match="not truncated to 1"):
             world.log.truncate(offset)
         assert world.log.log_end_offset == end
     else:

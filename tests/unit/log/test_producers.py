@@ -1,6 +1,6 @@
 """The rules for producers on one partition, one behaviour per test.
 
-Goal: every row of the table in `dragoman.log.producers.states`, the transaction index, the bounds
+Goal: every row of the table in `dragoman.log.producer_states`, the transaction index, the bounds
 and the snapshot format, each by a small example; combinations are left to the property test.
 """
 
@@ -14,24 +14,21 @@ import pytest
 from crc32c import crc32c
 
 from dragoman.errors import CorruptionError, FormatError
-from dragoman.log.producers import (
+from dragoman.log import producer_states as states_module
+from dragoman.log.isolation import AbortedTransaction
+from dragoman.log.producer import (
     ACCEPT,
-    AbortedTransaction,
     CoordinatorFencedError,
     Duplicate,
     DuplicateSequenceError,
     InvalidProducerEpochError,
     OutOfOrderSequenceError,
-    ProducerStates,
     TooManyAbortedError,
     TooManyProducersError,
     TransactionExpectedError,
-    load_snapshot,
-    take_snapshot,
 )
-from dragoman.log.producers import (
-    states as states_module,
-)
+from dragoman.log.producer_file import load_snapshot, take_snapshot
+from dragoman.log.producer_states import ProducerStates
 
 LAST_SEQUENCE = (1 << 31) - 1
 

@@ -241,5 +241,5 @@ def test_another_file_in_the_place_of_a_manifest_is_damage(
     replace_file(world.disk, path, read_whole(world.disk, "node.json"))
     assert path in [each.path for each in verify_disk(world.disk).problems]
     world.open()
-    assert f"{path} at byte 0: what is in it is no manifest" in caplog.text
+    assert f"{path} at byte 0: the file has the contents of another file" in caplog.text
     assert len(world.values()) == 30

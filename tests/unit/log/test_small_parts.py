@@ -14,12 +14,12 @@ from dragoman.errors import CorruptionError, FormatError
 from dragoman.limits import TAIL_CHUNK_BYTES_MAX
 from dragoman.log import node
 from dragoman.log.batch import Record, batches, build_batch
+from dragoman.log.directory import FileCache
 from dragoman.log.epochs import EpochHistory
-from dragoman.log.files import FileCache
 from dragoman.log.manifest import Identity, Manifest, decode_manifest, encode_manifest
 from dragoman.log.node import Durability, NodeState, read_node_state, write_node_state
 from dragoman.log.producer_file import decode_producers, encode_producers
-from dragoman.log.producers import ProducerStates
+from dragoman.log.producer_states import ProducerStates
 from dragoman.log.salvage import Bad, Sound, read_batches
 from dragoman.log.segment import parse_segment_name, scan, segment_name
 from dragoman.log.tail import Tail, join_small

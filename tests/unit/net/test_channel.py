@@ -18,9 +18,8 @@ from dragoman.limits import (
     SEND_BUFFER_BYTES_MAX,
     SHORT_READ_BYTES_MAX,
 )
-from dragoman.net.admission import MemoryBudget
+from dragoman.net.admission import ConnectionCaps, ConnectionCount, MemoryBudget
 from dragoman.net.channel import Channel, Channels, Reason
-from dragoman.net.connections import ConnectionCaps, ConnectionCount
 from dragoman.testing.sim.scheduler import SimScheduler
 from worlds.broker import FakeTransport
 

@@ -135,7 +135,7 @@ def test_a_transactional_write_is_checked_with_a_coordinator_elsewhere(pair: Pai
     assert produced(pair, name, producer, 12) == ErrorCode.NOT_ENOUGH_REPLICAS
     pair.lines[1].is_cut = False
     assert produced(pair, name, producer, 12) == 0
-    log = pair.one.broker.find(TOPIC, 0).log
+    log = pair.one.broker.partitions.find(TOPIC, 0).log
     assert (log.last_stable_offset, log.high_watermark) == (0, 1)
     end = m.EndTxnRequest(
         transactional_id=name,

@@ -17,7 +17,7 @@ from worlds.cursus import CursusPipe
 from worlds.remote_leaders import HOST, OTHER, hand_over, register_another
 
 SETTINGS = Settings(transaction_state_log_num_partitions=2, offsets_topic_num_partitions=2)
-NOBODY = -1
+NO_NODE = -1
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_kafka_lists_what_this_node_coordinates(world: World) -> None:
 
 def test_kafka_is_told_when_nobody_coordinates(world: World) -> None:
     wire = Wire(world)
-    hand_over(world, OFFSETS_TOPIC, NOBODY)
+    hand_over(world, OFFSETS_TOPIC, NO_NODE)
     answer = found(wire, 0)
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert answer.node_id == -1
@@ -109,6 +109,6 @@ def test_cursus_clients_are_sent_to_the_node_that_coordinates(world: World) -> N
     moved = f"ERROR: NOT_COORDINATOR {where}"
     assert pipe.ask("JOIN_GROUP topic=t group=g member=m") == moved
     assert pipe.ask("INIT_PRODUCER_ID transactional_id=x") == moved
-    hand_over(world, OFFSETS_TOPIC, NOBODY)
+    hand_over(world, OFFSETS_TOPIC, NO_NODE)
     answer = pipe.ask("FIND_COORDINATOR group=g")
     assert answer.startswith("ERROR: coordinator_not_available")

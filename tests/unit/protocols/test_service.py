@@ -46,7 +46,7 @@ class Node(NamedTuple):
 
 
 class Example(Service[Core]):
-    listener = "example"
+    advertised_listener = "example"
 
 
 class Spaced(Example):
@@ -100,7 +100,7 @@ def test_nodes_are_found_where_they_registered_and_this_one_where_it_is_advertis
     assert example.address_of(channel, 1) == ("own.example", 1)
     assert example.address_of(channel, 2) == example.registered(2) == ("::1", 7)
     assert example.address_of(channel, 3) is None
-    example.listener = "other"
+    example.advertised_listener = "other"
     assert example.registered(2) == ("other.example", 8)
 
 

@@ -163,7 +163,7 @@ def test_second_start_is_refused_and_second_stop_is_nothing() -> None:
 
 
 def test_stop_with_a_reader_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.server.CONNECTION_CLOSE_GRACE_S", 0)
+    monkeypatch.setattr("dragoman.listeners.CONNECTION_CLOSE_GRACE_S", 0)
     with EphemeralBroker() as broker, KafkaSocket(broker.bootstrap_servers) as writer:
         for _ in range(10):
             writer.metadata("t")

@@ -34,7 +34,7 @@ from dragoman.limits import (
     DELAYED_RETRY_S,
 )
 from dragoman.log.batch import Record, build_batch
-from dragoman.log.producers import (
+from dragoman.log.producer import (
     DuplicateSequenceError,
     InvalidProducerEpochError,
     OutOfOrderSequenceError,

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dragoman.log.batch import Record
-from dragoman.log.producers import SEQUENCE_MASK
+from dragoman.log.producer import SEQUENCE_MASK
 from dragoman.outcome import Outcome
 
 #: Entries of an agenda that have no record any more, beyond as many as there are records.

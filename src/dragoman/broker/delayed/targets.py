@@ -7,9 +7,9 @@ from functools import partial
 from dragoman.broker.accumulator import refusal, room_in_a_batch, size_of
 from dragoman.broker.context import NodeContext
 from dragoman.broker.delayed.state import Target
+from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import InvalidRecord, NotAuthorized, UnknownTopic
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.placement import NOBODY
 from dragoman.broker.produce import append_fitted, as_configured, check_led, check_produced
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.limits import DELAYED_LABELS_BYTES_MAX, GATHERED_BATCH_BYTES_MAX
@@ -70,7 +70,7 @@ class Targets:
 
     def leader_of(self, target_id: int) -> int:
         metadata = self._context.image.partitions.get(target_id)
-        return NOBODY if metadata is None else metadata.leader
+        return NO_NODE if metadata is None else metadata.leader
 
     async def deliver(self, target_id: int, batch: bytearray) -> None:
         request = DeliverDelayed(partition_id=target_id)

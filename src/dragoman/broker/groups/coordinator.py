@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from dragoman.broker.context import NodeContext
+from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import NotCoordinator
 from dragoman.broker.groups.direct import DirectGroup, DirectRules
 from dragoman.broker.groups.offsets import CommitRequest, GroupRecords, Offsets, PreparedOffsets
@@ -21,12 +23,11 @@ from dragoman.broker.groups.records import OFFSETS_TOPIC, StateRecord, TopicPart
 from dragoman.broker.groups.registry import Groups
 from dragoman.broker.internal_topic import InternalTopic, Keeper
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.placement import NOBODY
 from dragoman.broker.topics import Topics
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
-from dragoman.outcome import Acknowledge, Outcome, acknowledged, start
+from dragoman.outcome import Acknowledge, acknowledged, start
 from dragoman.rpc import Answer, Call, Coordinator, Done, Registry, Request, Rpc
 from dragoman.types import GroupId, Partition, ProducerId, TopicName
 
@@ -215,23 +216,27 @@ class GroupCoordinator:
 
         self._append(request.group_id, prepared.records, appended)
 
-    async def commit_anywhere(self, request: CommitRequest) -> None:
-        """Commit offsets wherever the group is coordinated, for clients that cannot be sent there.
+    def commit_anywhere(self, request: CommitRequest, done: Acknowledge) -> None:
+        """Commit offsets wherever the group is coordinated, for clients that cannot be redirected.
         The error may concern only some of the offsets.
         """
-        await self._rpc.call(
-            CommitOffsets(request=request), Coordinator(OFFSETS_TOPIC, request.group_id)
-        )
+        if self.log.leader_of(request.group_id) == self._context.node_id:
+            self._commit_here(request, done)
+            return
+        coordinator = Coordinator(OFFSETS_TOPIC, request.group_id)
+        outcome = self._rpc.begin(CommitOffsets(request=request), coordinator)
+        outcome.then(lambda reply: done(reply if isinstance(reply, DragomanError) else None))
+
+    def _commit_here(self, request: CommitRequest, done: Acknowledge) -> None:
+        def committed(prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
+            if prepared is not None and prepared.errors:
+                error = next(iter(prepared.errors.values()))
+            done(error)
+
+        self.commit(request, committed)
 
     async def _commit_for_node(self, call: Call[CommitOffsets]) -> Done:
-        committed: Outcome[None] = Outcome()
-
-        def done(prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
-            refused = () if prepared is None else prepared.errors.values()
-            committed.acknowledge(error or next(iter(refused), None))
-
-        self.commit(call.request.request, done)
-        await committed
+        await acknowledged(partial(self._commit_here, call.request.request))
         return Done()
 
     def committed_here(self, group_id: GroupId, topic: TopicName) -> dict[int, int]:
@@ -246,7 +251,7 @@ class GroupCoordinator:
     async def committed(self, group_id: GroupId, topic: TopicName) -> dict[int, int]:
         """Committed offsets by partition, wherever the group is coordinated."""
         is_kept = OFFSETS_TOPIC in self._context.image.topics
-        if not is_kept and self.log.leader_of(group_id) == NOBODY:
+        if not is_kept and self.log.leader_of(group_id) == NO_NODE:
             # No group has committed anything yet.
             return {}
         request = CommittedOffsets(group_id=group_id, topic=topic)

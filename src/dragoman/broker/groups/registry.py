@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar, assert_never
 
 from dragoman import limits
+from dragoman.broker.directory import only_partition
 from dragoman.broker.errors import (
     CoordinatorNotAvailable,
     ForeignGroup,
@@ -95,7 +96,6 @@ from dragoman.broker.groups.records import (
     record,
 )
 from dragoman.broker.patterns import Patterns
-from dragoman.broker.placement import only_partition
 from dragoman.errors import BrokerError, FormatError
 from dragoman.types import GroupId, MemberId, TopicName
 from dragoman.world import Clock, Random, Scheduler

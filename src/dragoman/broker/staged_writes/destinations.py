@@ -16,7 +16,6 @@ from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import InvalidPublication, PublishedRecordsLost
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.produce import as_configured, check_expansion, check_rules
-from dragoman.broker.replica import Replica
 from dragoman.broker.staged_writes.publication import Destination, Piece, Target
 from dragoman.broker.staged_writes.staged_batches import StagedBatch, StagedBatches
 from dragoman.broker.staged_writes.writer import PRODUCER_EPOCH
@@ -24,8 +23,9 @@ from dragoman.checksum import crc32c
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.log.batch import read_header, stamp_producer
-from dragoman.log.producers import SEQUENCE_MASK
+from dragoman.log.producer import SEQUENCE_MASK
 from dragoman.outcome import Outcome, acknowledge_to, acknowledged, pause, start
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Answer, Call, Done, Registry, Request, Rpc
 
 log = logging.getLogger("dragoman.publishing")

@@ -25,9 +25,8 @@ from typing import Final
 import msgspec
 
 from dragoman.broker.context import NodeContext
+from dragoman.broker.directory import NO_NODE
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.placement import NOBODY
-from dragoman.broker.replica import Replica
 from dragoman.broker.staged_writes.publication import STAGING_TOPIC, Piece
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.broker.transactions import ProducerIds
@@ -44,6 +43,7 @@ from dragoman.limits import (
 )
 from dragoman.log.partition import PartitionLog
 from dragoman.outcome import called_back, ignore
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Call, Done, Node, Registry, Request, Rpc
 
 #: The epoch of every batch that is staged, and of no other: ordinary producers stay below it.
@@ -175,7 +175,7 @@ class StagingTopic:
         self._ends.pop(index, None)
         held = self._held_here(index)
         released = self._released.pop(index, {})
-        if partition.leader != NOBODY and (held or released or index in self._reported):
+        if partition.leader != NO_NODE and (held or released or index in self._reported):
             (self._reported.add if held else self._reported.discard)(index)
             request = KeepStaged(
                 partition=index,

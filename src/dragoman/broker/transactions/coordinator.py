@@ -35,6 +35,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TypeAlias, assert_never
 
+from dragoman.broker.directory import only_partition
 from dragoman.broker.errors import (
     InvalidTransactionalId,
     NotTransactionCoordinator,
@@ -45,7 +46,6 @@ from dragoman.broker.errors import (
     TransactionError,
     TransactionTimeoutInvalid,
 )
-from dragoman.broker.placement import only_partition
 from dragoman.broker.transactions import records
 from dragoman.broker.transactions.entries import Enrolment, Entry, EntryTable, Outcome
 from dragoman.broker.transactions.operations import Operations

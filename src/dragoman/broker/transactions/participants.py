@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from dragoman.broker.context import NodeContext
+from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
@@ -32,8 +33,6 @@ from dragoman.broker.groups.coordinator import GroupCoordinator
 from dragoman.broker.groups.records import OFFSETS_TOPIC
 from dragoman.broker.internal_topic import InternalTopic
 from dragoman.broker.partitions import Partitions
-from dragoman.broker.placement import NOBODY
-from dragoman.broker.replica import Replica
 from dragoman.broker.transactions.coordinator import TransactionCoordinator
 from dragoman.broker.transactions.ports import Markers
 from dragoman.broker.transactions.state import ProducerIdentity, TopicPartition
@@ -41,6 +40,7 @@ from dragoman.errors import ClusterError
 from dragoman.limits import TRANSACTION_GUARDS_MAX
 from dragoman.log.batch import Marker, build_marker, read_header
 from dragoman.outcome import acknowledged, gather, start
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Call, Done, Node, Registry, Request, Rpc
 from dragoman.types import GroupId, ProducerId
 
@@ -151,7 +151,7 @@ class Participants:
         )
         node_id = self._transactions_log.leader_of(transactional_id)
         try:
-            if node_id in (self._context.node_id, NOBODY):
+            if node_id in (self._context.node_id, NO_NODE):
                 await self._enrol(request)
             elif len(self._guards) >= TRANSACTION_GUARDS_MAX:
                 raise Overloaded("too many writes wait for other nodes")
@@ -241,7 +241,7 @@ class Participants:
         await gather([start(self._end_at(node_id, end)) for node_id, end in requests])
 
     async def _end_at(self, node_id: int, end: EndTransaction) -> None:
-        if node_id == NOBODY:
+        if node_id == NO_NODE:
             raise CoordinatorNotAvailable("a partition of the transaction has no leader")
         await self._rpc.call(end, Node(node_id))
 

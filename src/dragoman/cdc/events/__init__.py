@@ -8,8 +8,7 @@
 """
 
 from dragoman.cdc.events.encoder import CapturedTable, Encoder
-from dragoman.cdc.events.records import EventRecord, TopicNeeded, build_event_batch
-from dragoman.cdc.events.transaction import Transaction
+from dragoman.cdc.events.records import EventRecord, TopicNeeded, Transaction, build_event_batch
 
 __all__ = [
     "CapturedTable",

@@ -14,31 +14,28 @@ from typing import TypeAlias
 
 import msgspec
 
-from dragoman.captures.definition import Definition
-from dragoman.captures.patterns import any_matches, table_matches
+from dragoman.captures.definition import Definition, any_matches, table_matches
 from dragoman.captures.topics import channel_topic, is_dotted, table_topic, topic_apart
-from dragoman.cdc.events import marks, notifications
-from dragoman.cdc.events.debezium import debezium_form
+from dragoman.cdc.events import marks
 from dragoman.cdc.events.envelopes import (
     DebeziumEnvelope,
     Envelope,
     FlatEnvelope,
     PgcdcEnvelope,
+    debezium_form,
 )
-from dragoman.cdc.events.outbox import Outbox
+from dragoman.cdc.events.payloads import Outbox, key_in, operation_and_value
 from dragoman.cdc.events.records import (
     EventRecord,
     TopicNeeded,
-    headers_bytes,
-    partitioner,
-)
-from dragoman.cdc.events.tables import Table, check_patterns
-from dragoman.cdc.events.transaction import (
     Transaction,
+    headers_bytes,
     headers_opening,
+    partitioner,
     source_headers,
     unique_id,
 )
+from dragoman.cdc.events.tables import Table, check_patterns
 from dragoman.errors import CdcError
 from dragoman.limits import CAPTURE_TOPICS_MAX
 from dragoman.protocols.postgres import messages as m
@@ -410,12 +407,12 @@ class Encoder:
         """The event of a NOTIFY, which has no transaction and no position."""
         topic = channel_topic(channel)
         partition = self._partitioner(topic)
-        operation, value = notifications.operation_and_value(payload)
+        operation, value = operation_and_value(payload)
         self._notifications += 1
         event_id = unique_id(
             now_us // 1000, self._system, channel, payload, now_us, self._notifications
         )
-        key = notifications.key_in(payload) or event_id
+        key = key_in(payload) or event_id
         headers = headers_bytes(
             (
                 ("pgcdc-channel", channel.encode()),

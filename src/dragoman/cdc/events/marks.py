@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
+from dragoman.cdc.events.records import Transaction
 from dragoman.cdc.events.tables import Table
-from dragoman.cdc.events.transaction import Transaction
 from dragoman.protocols.postgres.messages import Relation
 from dragoman.protocols.postgres.replication import format_lsn
 from dragoman.protocols.postgres.types import Types

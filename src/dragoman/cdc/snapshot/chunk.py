@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import msgspec
 
 from dragoman.cdc.events import CapturedTable, Encoder, EventRecord, Transaction
-from dragoman.cdc.events.outbox import Outbox
+from dragoman.cdc.events.payloads import Outbox
 from dragoman.cdc.snapshot.reader import RowChunk, Shape
 from dragoman.cdc.snapshot.window import Key, Recent, Window
-from dragoman.cdc.source.tables import SourceTable
+from dragoman.cdc.source.publication import SourceTable
 from dragoman.cdc.stream import Change
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.copy_text import decode_line

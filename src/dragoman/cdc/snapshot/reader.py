@@ -19,8 +19,7 @@ from psycopg.waiting import Wait
 from dragoman.captures.definition import Definition
 from dragoman.cdc.snapshot.window import Key, Visibility
 from dragoman.cdc.source.connection import Connection, SourceError, connect, refusal
-from dragoman.cdc.source.publication import rows
-from dragoman.cdc.source.tables import SourceTable, quote
+from dragoman.cdc.source.publication import SourceTable, quote, rows
 from dragoman.limits import SNAPSHOT_CHUNK_BYTES
 from dragoman.protocols.postgres.constants import SESSION_SETTINGS
 from dragoman.protocols.postgres.copy_text import decode_line

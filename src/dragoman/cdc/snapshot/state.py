@@ -10,7 +10,7 @@ import msgspec
 from dragoman.captures.control import TableProgress
 from dragoman.cdc.position import Progress
 from dragoman.cdc.snapshot.window import Key
-from dragoman.cdc.source.tables import SourceTable
+from dragoman.cdc.source.publication import SourceTable
 
 
 class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -30,8 +30,7 @@ import msgspec
 import psycopg
 
 from dragoman.captures.control import TableProgress
-from dragoman.captures.definition import Definition
-from dragoman.captures.patterns import any_matches, table_matches
+from dragoman.captures.definition import Definition, any_matches, table_matches
 from dragoman.cdc.events import Encoder, Transaction
 from dragoman.cdc.position import Progress
 from dragoman.cdc.snapshot.chunk import ChunkRecords, Reading, RowEncoder, WholeRecords
@@ -39,8 +38,7 @@ from dragoman.cdc.snapshot.reader import ChunkReader, Shape, open_reader
 from dragoman.cdc.snapshot.state import Pace, TableState, kept, shown, states_of
 from dragoman.cdc.snapshot.window import Recent
 from dragoman.cdc.source.connection import SourceError, connect, refusal
-from dragoman.cdc.source.publication import Prepared, prepare
-from dragoman.cdc.source.tables import SourceTable
+from dragoman.cdc.source.publication import Prepared, SourceTable, prepare
 from dragoman.cdc.stream import Change, SnapshotChunk
 from dragoman.errors import CdcError, ConfigError
 from dragoman.limits import (

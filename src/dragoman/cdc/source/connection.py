@@ -1,8 +1,8 @@
 """Connections to the captured database, and explanations of its refusals.
 
-Addresses are secured first (`captures/policy.py`). A message of libpq can quote an address that it
-could not parse, and with it the password; so its text is shown only for an address that was parsed,
-and never with the password in it.
+Addresses are secured first (`captures/addresses.py`). An error message of libpq can quote an
+address that it could not parse, and with it the password. So its text is shown only for an address
+that was parsed, and never with the password in it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from dragoman.captures.addresses import hide_secrets, without_secrets
+from dragoman.captures.addresses import FILES, NO_FILE, hide_secrets, secured, without_secrets
 from dragoman.captures.addresses import parameters as parameters_of
-from dragoman.captures.policy import FILES, NO_FILE, secured
 from dragoman.errors import CdcError, ConfigError
 from dragoman.limits import CAPTURE_FILE_BYTES_MAX
 

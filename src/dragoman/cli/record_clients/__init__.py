@@ -1,8 +1,8 @@
 """The clients behind `produce` and `consume`: one per protocol, behind one reader and one writer.
 
-`records` has what a command asks for and gets, `session` the reader and the writer. A protocol is a
-name in `ProtocolName` and a module with a `CLIENT`, imported when the protocol is chosen: it
-declares what the protocol cannot express and brings what differs on its wire.
+`session` has the reader, the writer, and the values that commands exchange with them. A protocol is
+a name in `ProtocolName` and a module with a `CLIENT`, imported when the protocol is chosen. It
+declares what the protocol cannot express, and implements what differs on its wire.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MODULES: Final[dict[ProtocolName, str]] = {
 
 ProtocolOption: TypeAlias = Annotated[
     ProtocolName,
-    Parameter(help="Protocol to speak to the broker. What it cannot express is refused."),
+    Parameter(help="Protocol of the broker. Options that it cannot express are refused."),
 ]
 AddressOption: TypeAlias = Annotated[
     str | None,
     Parameter(
         name=["--bootstrap", "-b"],
-        help="Address of a broker's listener, HOST:PORT; several with commas. By default the "
-        "protocol's port on this machine.",
+        help="Listeners of brokers, as HOST:PORT, separated by commas. By default the protocol's "
+        "port on this machine.",
     ),
 ]
 

@@ -1,8 +1,9 @@
 """Cursus: records with keys, partitions that the client chooses, groups that are joined.
 
-Readers without a group request batches partition by partition. Members of a group get a stream of
-theirs. A member that is to stop at the end finds it by its offset, or, when the last offsets belong
-to no record (ends of transactions take offsets, too), by a request for more that brings nothing.
+Readers without a group request batches partition by partition. Members of a group get one stream of
+all their partitions. A member that is to stop at the end compares offsets with the end; when the
+last offsets belong to no record (markers of transactions have offsets, too), the end is reached
+when a request returns no records.
 """
 
 from __future__ import annotations
@@ -13,30 +14,28 @@ from typing import Final
 from uuid import uuid4
 
 from dragoman.cli.positions import Bounds
-from dragoman.cli.record_clients.records import (
+from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,
     FOLLOWS_TO_OFFSET,
     GROUP_ASSIGNS,
-    OutgoingRecord,
-    PlainRecord,
-    Plan,
-    Refusal,
-    Target,
-    check_partition,
-    not_from,
-    not_until,
-    portions,
-)
-from dragoman.cli.record_clients.session import (
     HELLO_ANSWER_S,
     HELLO_TRIES_S,
     Batch,
     Batches,
     Fetched,
+    OutgoingRecord,
+    PlainRecord,
+    Plan,
     RecordClient,
+    Refusal,
+    Target,
     TopicReader,
     TopicWriter,
     before,
+    check_partition,
+    not_from,
+    not_until,
+    portions,
 )
 from dragoman.cli.status import CommandError
 from dragoman.client.cursus import (
@@ -51,10 +50,10 @@ from dragoman.client.cursus import (
 )
 from dragoman.limits import CLI_RECORDS_AT_ONCE, CLI_TIMEOUT_SECONDS
 
-#: How long a request for records waits for some; and how long a member that is to stop at the end
-#: waits for a record before it looks whether there is one.
+#: How long a request waits for records.
 _WAIT_S: Final = 5.0
-_LOOK_S: Final = 0.2
+#: How long a member that is to stop at the end waits for a record before it checks for the end.
+_LAST_WAIT_S: Final = 0.2
 _HEARTBEAT_S: Final = 1.0
 
 
@@ -78,13 +77,13 @@ def _client(bootstrap: str, compression: str = "none") -> CursusClient:
 
 
 class _Writer:
-    """One portion of records is under way while the next one is read."""
+    """Sends one portion of records while the next one is read."""
 
     def __init__(self, producer: Producer, topic: str, partition_count: int) -> None:
         self._producer = producer
         self._topic = topic
         self._partition_count = partition_count
-        self._under_way: Sequence[Awaitable[int]] = ()
+        self._pending: Sequence[Awaitable[int]] = ()
         self.written_records = 0
 
     async def write(self, records: Sequence[OutgoingRecord]) -> None:
@@ -99,12 +98,12 @@ class _Writer:
                 for each in portion
             ]
             await self.settle()
-            self._under_way = begun
+            self._pending = begun
 
     async def settle(self) -> None:
-        under_way, self._under_way = self._under_way, ()
+        pending, self._pending = self._pending, ()
         failure: ClientError | None = None
-        for each in under_way:
+        for each in pending:
             try:
                 await each
             except ClientError as error:
@@ -134,7 +133,7 @@ class _Reader(TopicReader):
     def __init__(self, client: CursusClient, plan: Plan, partition_count: int) -> None:
         super().__init__(plan, partition_count)
         self._client = client
-        #: The broker prefers what a group has committed, so this is the name of no group.
+        #: A new name: for a group with committed offsets the broker would ignore the position.
         self._reader = f"dragoman-{uuid4().hex}"
 
     async def bounds(self) -> Bounds[int]:
@@ -155,12 +154,12 @@ class _Reader(TopicReader):
 
 
 def _plain(topic: str, partition: int, offset: int, key: bytes, payload: bytes) -> PlainRecord:
-    """An empty key is none."""
+    """The protocol has no null: an empty key means no key."""
     return PlainRecord(topic, partition, offset, key or None, payload)
 
 
 class _Member(_Reader):
-    """Reading as a member of a group, up to the ends if there are any."""
+    """Reads as a member of a group, up to the ends if there are any."""
 
     def __init__(
         self, client: CursusClient, consumer: Consumer, plan: Plan, partition_count: int
@@ -180,29 +179,29 @@ class _Member(_Reader):
 
     async def _stream(self) -> Batches:
         while not await self._is_at_end():
-            taken = await self._take()
-            for each in taken:
+            received = await self._receive()
+            for each in received:
                 self._positions[each.partition] = each.offset + 1
             kept = [
                 _plain(each.topic, each.partition, each.offset, each.key, each.payload)
-                for each in taken
+                for each in received
                 if not self._ends or each.offset < self._ends.get(each.partition, 0)
             ]
             if kept:
                 yield Batch(kept)
-            elif not taken and await self._is_nothing_left():
+            elif not received and await self._is_nothing_left():
                 return
 
-    async def _take(self) -> list[Record]:
-        """Empty when nothing came in time, for readers that are to stop somewhere."""
-        first = await self._consumer.take(_LOOK_S if self._ends else None)
-        taken = [] if first is None else [first]
-        while taken and len(taken) < CLI_RECORDS_AT_ONCE:
+    async def _receive(self) -> list[Record]:
+        """Empty if none arrives in time. Without ends it waits until one arrives."""
+        first = await self._consumer.take(_LAST_WAIT_S if self._ends else None)
+        received = [] if first is None else [first]
+        while received and len(received) < CLI_RECORDS_AT_ONCE:
             more = await self._consumer.take(0)
             if more is None:
                 break
-            taken.append(more)
-        return taken
+            received.append(more)
+        return received
 
     async def _is_at_end(self) -> bool:
         if not self._ends:
@@ -236,8 +235,8 @@ class _Member(_Reader):
         try:
             await self._client.command("BATCH_COMMIT", self._consumer.identity(), last=text)
         except MemberFencedError:
-            # The group is changing. Partitions that stay are committed the next time; those that
-            # move are read again by another member, from the last commit on.
+            # The group is rebalancing. Partitions that stay are committed the next time; those
+            # that move are read by another member from the last committed offset on.
             return
         self._uncommitted.clear()
 
@@ -269,11 +268,11 @@ CLIENT = RecordClient(
     cannot_write={
         "null": "it has no null",
         "headers": "its records have no headers of their own",
-        "timestamp": "the broker gives records their time",
+        "timestamp": "the broker sets the time of a record",
     },
     cannot_show={
-        "headers": "it does not show headers",
-        "timestamp": "it does not show the time of a record",
+        "headers": "it does not return headers",
+        "timestamp": "it does not return the time of a record",
     },
     cannot_read=(
         not_from("it cannot look up times", "time"),

@@ -1,4 +1,4 @@
-"""Kafka, which can express everything that `produce` and `consume` know.
+"""Kafka, which can express everything that `produce` and `consume` offer.
 
 A group is not joined: nothing is divided among several readers, and it must have no members.
 """
@@ -20,11 +20,14 @@ from dragoman.cli.kafka_client import (
     refuse_live_group,
 )
 from dragoman.cli.positions import Bounds
-from dragoman.cli.record_clients.records import FOLLOWS_TO_OFFSET, OutgoingRecord, Plan, Target
 from dragoman.cli.record_clients.session import (
+    FOLLOWS_TO_OFFSET,
     Batch,
     Batches,
+    OutgoingRecord,
+    Plan,
     RecordClient,
+    Target,
     TopicReader,
     TopicWriter,
 )
@@ -81,7 +84,7 @@ async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
 
 
 class _Reader(TopicReader):
-    """The client reads all partitions side by side, so there is one source."""
+    """The client reads all partitions concurrently, so there is one source."""
 
     def __init__(self, client: KafkaClient, plan: Plan, partition_count: int) -> None:
         super().__init__(plan, partition_count)
@@ -118,7 +121,7 @@ class _Reader(TopicReader):
             while not is_over:
                 records = await reader.next_records()
                 is_over = not records
-                # Also behind what is not for printing, such as the ends of transactions.
+                # Also after batches without records to print, such as markers of transactions.
                 positions = _numbered(reader.positions)
                 moved = {each: to for each, to in positions.items() if to != starts[each]}
                 yield Batch(records, moved)
@@ -143,7 +146,7 @@ CLIENT = RecordClient(
     name="kafka",
     title="Kafka",
     bootstrap=DEFAULT_BOOTSTRAP,
-    # No other protocol would do: it is the plan that makes no sense.
+    # The options contradict each other, whatever the protocol.
     cannot_read=(msgspec.structs.replace(FOLLOWS_TO_OFFSET, is_by_protocol=False),),
     open_writer=_open_writer,
     open_reader=_open_reader,

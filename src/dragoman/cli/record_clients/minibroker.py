@@ -1,8 +1,8 @@
 """minibroker: records with keys, partitions that the broker chooses, groups that are joined.
 
-The protocol has no request for where a partition begins or ends, so reading ends at a count or at
-an offset, and waits for them. The number of partitions is found out by the refusal of a partition
-that cannot exist.
+The protocol has no request for the bounds of a partition, so reading ends at a count or at an
+offset, and waits for its records. The refusal of a partition that cannot exist contains the number
+of partitions.
 """
 
 from __future__ import annotations
@@ -13,27 +13,25 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from dragoman.cli.record_clients.records import (
+from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,
     GROUP_ASSIGNS,
-    OutgoingRecord,
-    PlainRecord,
-    Plan,
-    Refusal,
-    Target,
-    not_from,
-    not_until,
-    portions,
-)
-from dragoman.cli.record_clients.session import (
     HELLO_ANSWER_S,
     HELLO_TRIES_S,
     NEXT,
     Batches,
+    OutgoingRecord,
+    PlainRecord,
+    Plan,
     RecordClient,
+    Refusal,
+    Target,
     TopicReader,
     TopicWriter,
     before,
+    not_from,
+    not_until,
+    portions,
 )
 from dragoman.cli.status import CommandError
 from dragoman.client.minibroker import (
@@ -51,7 +49,7 @@ _OUT_OF_RANGE: Final = re.compile(r"out of range \(0\.\.(\d+)\)")
 
 
 async def _partition_count(bootstrap: str, topic: str) -> int:
-    """Creates the topic if it does not exist, as every use of it does."""
+    """Creates the topic if it does not exist, as every request for a topic does."""
     async with MinibrokerClient(bootstrap, _HELLO) as client:
         try:
             await client.subscribe(topic, _PARTITION_MAX)
@@ -102,7 +100,7 @@ async def _stream(subscription: Subscription, end: int | None = None) -> Batches
             records.append(await anext(subscription))
         batch = before(
             [
-                # An empty key is none.
+                # The protocol has no null: an empty key means no key.
                 PlainRecord(each.topic, each.partition, each.offset, each.key or None, each.payload)
                 for each in records
             ],
@@ -115,7 +113,7 @@ async def _stream(subscription: Subscription, end: int | None = None) -> Batches
 
 
 class _Reader(TopicReader):
-    """A connection has one subscription to a topic, so each partition has a connection."""
+    """Uses a connection for each partition, because it has one subscription to a topic."""
 
     def __init__(self, stack: AsyncExitStack, plan: Plan, partition_count: int) -> None:
         super().__init__(plan, partition_count)
@@ -167,7 +165,7 @@ async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
 
 
 _NO_TIMES: Final = "it cannot look up times"
-_NO_END: Final = "it does not say where a partition ends"
+_NO_END: Final = "it does not tell where a partition ends"
 CLIENT = RecordClient(
     name="minibroker",
     title="minibroker",
@@ -175,14 +173,14 @@ CLIENT = RecordClient(
     cannot_write={
         "null": "it has no null",
         "headers": "its records have no headers",
-        "partition": "the broker chooses the partition, by the key",
-        "timestamp": "the broker gives records their time",
+        "partition": "the broker chooses the partition by the key",
+        "timestamp": "the broker sets the time of a record",
         "codec": "it does not compress",
         "acks": "every record is acknowledged when it is durable",
     },
     cannot_show={
-        "headers": "it does not show headers",
-        "timestamp": "it does not show the time of a record",
+        "headers": "it does not return headers",
+        "timestamp": "it does not return the time of a record",
     },
     cannot_read=(
         not_from(_NO_TIMES, "time"),
@@ -190,22 +188,22 @@ CLIENT = RecordClient(
         not_until(_NO_TIMES, "time"),
         not_until(_NO_END, "last"),
         not_until(
-            "it does not say where a partition begins and ends; give an offset", "beginning", "end"
+            "it does not tell where a partition begins and ends; give an offset", "beginning", "end"
         ),
         COMMITTED_ONLY,
         GROUP_ASSIGNS,
         Refusal(
             "--from",
-            "with --group, the broker begins where the group is, or at the beginning",
+            "with --group, the broker begins at the committed offset, or at the beginning",
             lambda plan: plan.group is not None and plan.start.kind != "beginning",
         ),
         Refusal(
             "--until",
-            "with --group, it does not say where the group is; give --max",
+            "with --group, it does not tell the committed offset; give --max",
             lambda plan: plan.group is not None and plan.until is not None,
         ),
         Refusal(
-            "--protocol minibroker does not say where a partition ends",
+            "--protocol minibroker does not tell where a partition ends",
             "give --follow, --max or --until OFFSET",
             lambda plan: not plan.follow and plan.max_records is None and plan.until is None,
             is_by_protocol=False,

@@ -1,9 +1,9 @@
 """mlog: values without keys, partitions by name, and offsets that are committed under an id.
 
-`orders@2` is the third partition of `orders`; their number is found out by a request for each.
-Reading is at the end when a request brings nothing; where the end is, the protocol does not say.
-Groups have no members, so a group that others are reading is found out only by a commit: the first
-one, of the offset that the group is at already, is made before anything is printed.
+`orders@2` is the third partition of `orders`. Partitions are counted by a request for each. The
+protocol does not tell where a partition ends, so reading ends when a request returns no records.
+Groups have no members, so only a refused commit reveals that another client reads for the group.
+Therefore the offset of the group is committed again before anything is printed.
 """
 
 from __future__ import annotations
@@ -15,24 +15,22 @@ from contextlib import asynccontextmanager
 from typing import Final
 from uuid import uuid4
 
-from dragoman.cli.record_clients.records import (
+from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,
     FOLLOWS_TO_OFFSET,
-    OutgoingRecord,
-    PlainRecord,
-    Plan,
-    Target,
-    check_partition,
-    not_from,
-    not_until,
-)
-from dragoman.cli.record_clients.session import (
     HELLO_ANSWER_S,
     HELLO_TRIES_S,
     Fetched,
+    OutgoingRecord,
+    PlainRecord,
+    Plan,
     RecordClient,
+    Target,
     TopicReader,
     TopicWriter,
+    check_partition,
+    not_from,
+    not_until,
 )
 from dragoman.cli.status import CommandError
 from dragoman.client.mlog import AckMode, ClientSettings, MlogClient, TopicNotFoundError
@@ -46,12 +44,12 @@ from dragoman.limits import (
 _HELLO: Final = ClientSettings(
     operation_timeout_s=HELLO_TRIES_S,
     request_timeout_s=HELLO_ANSWER_S,
-    # A partition that does not exist is the usual answer.
+    # Each count of partitions ends with a partition that does not exist.
     missing_topic_timeout_s=0.001,
 )
 _SETTINGS: Final = ClientSettings(operation_timeout_s=float(CLI_TIMEOUT_SECONDS))
 _ACKS: Final = {"all": AckMode.ALL, "1": AckMode.LEADER, "0": AckMode.NONE}
-#: Between two requests to a partition that is followed.
+#: Seconds between two requests to a partition that is followed.
 _POLL_S: Final = 0.2
 _PARTITION_NAME: Final = re.compile(r"(.+)@([0-9]{1,9})")
 
@@ -88,7 +86,7 @@ class _Writer:
         self.written_records = 0
 
     async def write(self, records: Sequence[OutgoingRecord]) -> None:
-        """One batch after the other: a batch that is sent again could overtake the next."""
+        """Batches are sent one after the other, because a retried one could overtake the next."""
         by_partition: dict[int, list[bytes]] = {}
         for each in records:
             by_partition.setdefault(each.partition or 0, []).append(each.value or b"")
@@ -128,8 +126,8 @@ class _Reader(TopicReader):
     def __init__(self, client: MlogClient, plan: Plan, partition_count: int) -> None:
         super().__init__(plan, partition_count)
         self._client = client
-        # For offset 0 the broker takes what was committed under the id, so without a group it is
-        # one under which nothing is.
+        # Instead of offset 0 the broker uses the offset that is committed under the id. So without
+        # a group the id is a new one.
         self._id = plan.group or f"dragoman-{uuid4().hex}"
 
     async def committed(self) -> dict[int, int]:
@@ -163,7 +161,7 @@ async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
         yield _Reader(client, plan, count)
 
 
-_NO_END: Final = "it says neither where a partition ends nor when a record was written"
+_NO_END: Final = "it tells neither where a partition ends nor when a record was written"
 CLIENT = RecordClient(
     name="mlog",
     title="mlog",
@@ -172,13 +170,13 @@ CLIENT = RecordClient(
         "key": "its records have no keys",
         "null": "it has no null",
         "headers": "its records have no headers",
-        "timestamp": "the broker gives records their time",
+        "timestamp": "the broker sets the time of a record",
         "codec": "it does not compress",
     },
     cannot_show={
-        "key": "it does not show keys",
-        "headers": "it does not show headers",
-        "timestamp": "it does not show the time of a record",
+        "key": "it does not return keys",
+        "headers": "it does not return headers",
+        "timestamp": "it does not return the time of a record",
     },
     cannot_read=(
         not_from(_NO_END, "end", "last", "time"),

@@ -1,8 +1,9 @@
 """RocketMQ: records are messages, keys their `KEYS`, headers their properties, partitions queues.
 
-A group is not joined: nothing is divided among several readers, and it must have no members. Where
-several brokers have queues of a topic, these are numbered through in their order. Messages are sent
-in batches, one after the other for each queue, and queues by keys.
+A group is not joined, so its queues are not divided among readers, and it must have no members. If
+several brokers have queues of a topic, the queues are numbered consecutively in the order of the
+brokers. Messages are sent in batches, one after the other for each queue; the key determines the
+queue.
 """
 
 from __future__ import annotations
@@ -14,22 +15,20 @@ from typing import Final
 from zlib import crc32
 
 from dragoman.cli.positions import Bounds
-from dragoman.cli.record_clients.records import (
+from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,
     FOLLOWS_TO_OFFSET,
-    OutgoingRecord,
-    PlainRecord,
-    Plan,
-    Target,
-    check_partition,
-)
-from dragoman.cli.record_clients.session import (
     HELLO_ANSWER_S,
     HELLO_TRIES_S,
     Fetched,
+    OutgoingRecord,
+    PlainRecord,
+    Plan,
     RecordClient,
+    Target,
     TopicReader,
     TopicWriter,
+    check_partition,
 )
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.client.rocketmq import (
@@ -51,9 +50,9 @@ from dragoman.limits import (
 )
 
 _KEYS: Final = "KEYS"
-#: A broker adds these to every message that it delivers: they describe the broker, not the record,
-#: and a record that is copied must not carry them along.
-_BROKERS_OWN: Final = frozenset({"MSG_REGION", "TRACE_ON", "CLUSTER"})
+#: A broker adds these properties to every message that it delivers. They describe the broker, so
+#: they are no headers of a record, which may be copied elsewhere.
+_BROKER_PROPERTIES: Final = frozenset({"MSG_REGION", "TRACE_ON", "CLUSTER"})
 _HELLO: Final = ClientSettings(operation_timeout_s=HELLO_TRIES_S, request_timeout_s=HELLO_ANSWER_S)
 _SETTINGS: Final = ClientSettings(
     operation_timeout_s=float(CLI_TIMEOUT_SECONDS), request_timeout_s=float(CLI_TIMEOUT_SECONDS)
@@ -100,7 +99,7 @@ class _Writer:
                 for message in batch:
                     await self._producer.send_one_way(message, queue=queue)
             elif len(batch) == 1:
-                # Alone, it may be larger than what fits into a batch.
+                # A single message may be larger than a batch.
                 await self._producer.send(batch[0], queue=queue)
             else:
                 await self._producer.send_batch(batch, queue=queue)
@@ -133,11 +132,11 @@ def _message(topic: str, record: OutgoingRecord) -> Message:
 
 
 def _text(what: str, value: bytes | None) -> str:
-    """As a property of a message."""
+    """A value as a property of a message."""
     try:
         text = (value or b"").decode()
     except UnicodeDecodeError:
-        raise CommandError(f"{what}: rocketmq has text only, got {value!r}", USAGE) from None
+        raise CommandError(f"{what}: rocketmq needs UTF-8 text, got {value!r}", USAGE) from None
     if not text or "\x01" in text or "\x02" in text:
         raise CommandError(f"{what}: rocketmq cannot express {value!r}", USAGE)
     return text
@@ -172,7 +171,7 @@ def _record(topic: str, partition: int, message: ReceivedMessage) -> PlainRecord
         tuple(
             (name, value.encode())
             for name, value in message.properties.items()
-            if name != _KEYS and name not in _BROKERS_OWN
+            if name != _KEYS and name not in _BROKER_PROPERTIES
         ),
     )
 
@@ -226,7 +225,7 @@ class _Reader(TopicReader):
             wait_s=_WAIT_S if self.plan.follow else 0.0,
         )
         records = [_record(self.plan.topic, partition, each) for each in pulled.messages]
-        # There is nothing at an offset behind the end, such as in a topic that was created anew.
+        # An offset beyond the end has no record, such as in a topic that was created again.
         is_moved = pulled.status is PullStatus.OFFSET_ILLEGAL
         following = pulled.next_offset if is_moved else max(position, pulled.next_offset)
         return Fetched(records, following)
@@ -250,7 +249,7 @@ CLIENT = RecordClient(
     bootstrap="127.0.0.1:9876",
     cannot_write={
         "null": "it has no null",
-        "timestamp": "the broker gives records their time",
+        "timestamp": "the broker sets the time of a record",
         "codec": "it compresses large messages by itself",
     },
     cannot_read=(FOLLOWS_TO_OFFSET, COMMITTED_ONLY),

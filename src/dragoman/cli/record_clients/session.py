@@ -1,14 +1,14 @@
 """The one reader and the one writer behind `consume` and `produce`, whatever the protocol.
 
-Clients are of asyncio, commands wait. So a client lives on an event loop in a thread of its own,
-where heartbeats of group members continue while the command waits for its output to be taken.
+Clients use asyncio, commands block. So a client lives on an event loop in a thread of its own,
+where heartbeats of group members continue while the output of the command blocks.
 
     consume   plan ── refusals ── open the topic ── bounds of its partitions ── starts and ends
               ── sources, merged as their batches come ── records to print ── commit of what was
               printed, for a group
     produce   target ── open the topic ── records, some at a time ── wait for the broker
 
-A protocol brings a `TopicWriter`, a `TopicReader` and its declarations as a `RecordClient`.
+A protocol implements `TopicWriter` and `TopicReader`, and declares a `RecordClient`.
 """
 
 from __future__ import annotations
@@ -16,29 +16,150 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
-from typing import Final, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import Final, Literal, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dragoman.cli.failures import one_line_failures
-from dragoman.cli.positions import Bounds, Place, resolve
-from dragoman.cli.record_clients.records import (
-    Feature,
-    IncomingRecord,
-    OutgoingRecord,
-    Plan,
-    Refusal,
-    Target,
-    check_partition,
-)
-from dragoman.cli.status import USAGE, CommandError
+from dragoman.cli.positions import Bounds, Place, PlaceKind, resolve
+from dragoman.cli.status import USAGE, CommandError, one_line_failures
 from dragoman.client_core.blocking import LoopThread
 
-#: Bounds for the first request to a broker: one that does not speak the protocol may answer
-#: nonsense, close the connection or say nothing.
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+#: What some protocols cannot express: fields of records, and options of a request.
+Feature: TypeAlias = Literal["key", "null", "headers", "partition", "timestamp", "codec", "acks"]
+
+
+class OutgoingRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A record to be written."""
+
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers = ()
+    #: None: the client or the broker chooses.
+    partition: int | None = None
+    #: Milliseconds since 1970; None: now.
+    timestamp: int | None = None
+
+
+class IncomingRecord(Protocol):
+    """A record that was read. Fields that the protocol does not have are None."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int | None: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers | None: ...
+
+
+class PlainRecord(msgspec.Struct, frozen=True, gc=False):
+    """An `IncomingRecord`. The defaults are those of a protocol without these fields."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int | None = None
+    headers: Headers | None = None
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Where `produce` writes to, and how."""
+
+    bootstrap: str
+    topic: str
+    codec: str = "none"
+    acks: Literal["all", "1", "0"] = "all"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What `consume` reads."""
+
+    bootstrap: str
+    topic: str
+    #: Empty: all.
+    partitions: tuple[int, ...] = ()
+    start: Place = Place("beginning")
+    #: None: the current end, or no end when `follow` is set.
+    until: Place | None = None
+    follow: bool = False
+    max_records: int | None = None
+    group: str | None = None
+    is_committed_only: bool = True
+
+    @property
+    def last_offset(self) -> int | None:
+        """The offset that `until` names, if it is one."""
+        is_offset = self.until is not None and self.until.kind == "offset"
+        return self.until.number if self.until is not None and is_offset else None
+
+
+# ---- what a protocol cannot read
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Plans that a protocol cannot express, and why."""
+
+    option: str
+    reason: str
+    applies: Callable[[Plan], bool]
+    #: Whether the message names the protocol as the cause.
+    is_by_protocol: bool = True
+
+
+def not_from(reason: str, *kinds: PlaceKind) -> Refusal:
+    return Refusal("--from", reason, lambda plan: plan.start.kind in kinds)
+
+
+def not_until(reason: str, *kinds: PlaceKind) -> Refusal:
+    return Refusal(
+        "--until", reason, lambda plan: plan.until is not None and plan.until.kind in kinds
+    )
+
+
+#: A reader that follows has no end that other places could be resolved against.
+FOLLOWS_TO_OFFSET: Final = Refusal(
+    "--until",
+    "with --follow, expected an offset",
+    lambda plan: plan.follow and plan.until is not None and plan.last_offset is None,
+)
+COMMITTED_ONLY: Final = Refusal(
+    "--isolation", "it reads committed records only", lambda plan: not plan.is_committed_only
+)
+GROUP_ASSIGNS: Final = Refusal(
+    "--partition",
+    "with --group, the broker assigns the partitions",
+    lambda plan: plan.group is not None and bool(plan.partitions),
+)
+
+
+def check_partition(topic: str, partition: int, count: int) -> None:
+    if not 0 <= partition < count:
+        raise CommandError(f"topic {topic!r} has no partition {partition}; it has {count}")
+
+
+def portions(records: Sequence[OutgoingRecord], size: int) -> list[Sequence[OutgoingRecord]]:
+    return [records[begin : begin + size] for begin in range(0, len(records), size)]
+
+
+# ---- readers and writers
+
+
+#: Bounds of the first request. A broker that does not speak the protocol may respond with nonsense,
+#: close the connection or send nothing.
 HELLO_TRIES_S: Final = 1.0
 HELLO_ANSWER_S: Final = 10.0
-#: The position of what is written next, of a protocol that does not say where a partition ends.
+#: The position of the next record to be written, in a protocol that does not tell where a partition
+#: ends.
 NEXT: Final = -1
 
 Opened = TypeVar("Opened")
@@ -48,7 +169,9 @@ Opened = TypeVar("Opened")
 def running(
     protocol: str, opening: AbstractAsyncContextManager[Opened]
 ) -> Iterator[tuple[LoopThread, Opened]]:
-    """Open something on a loop in a thread. Every failure inside becomes a `CommandError`."""
+    """Enter a context on an event loop in a thread. Every failure inside becomes a
+    `CommandError`.
+    """
     with one_line_failures(protocol):
         thread = LoopThread(f"dragoman-{protocol}")
         try:
@@ -73,7 +196,7 @@ class TopicWriter(Protocol):
         ...
 
     async def write(self, records: Sequence[OutgoingRecord]) -> None:
-        """Take records in. A failure may be that of earlier ones."""
+        """Send records. The call may raise the failure of earlier ones."""
         ...
 
 
@@ -87,12 +210,12 @@ class Writer:
         return self._topic.written_records
 
     def write(self, records: Sequence[OutgoingRecord]) -> None:
-        """Take records in. A failure may be that of earlier ones."""
+        """Send records. The call may raise the failure of earlier ones."""
         future = self._thread.begin(lambda: self._topic.write(records))
         try:
             future.result()
         except KeyboardInterrupt:
-            # What was read is written; a second interrupt ends the wait.
+            # Records that were read are written. A second interrupt ends the wait.
             future.result()
             raise
 
@@ -101,11 +224,11 @@ class Writer:
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Records as they came."""
+    """Records that were received together."""
 
     records: Sequence[IncomingRecord] = ()
-    #: Next offsets of partitions of which more was read than the records show, such as the ends of
-    #: transactions.
+    #: The next offset of partitions that were read beyond the last record, such as over the markers
+    #: of transactions.
     positions: Mapping[int, int] = {}
 
 
@@ -120,14 +243,14 @@ Batches: TypeAlias = AsyncGenerator[Batch, None]
 
 
 class TopicReader:
-    """A topic that was opened for `consume`: the base of what the protocols bring.
+    """A topic that was opened for `consume`, the base class of the protocols' readers.
 
-    A protocol overrides what its wire can. Most read partition by partition and bring `fetch`;
-    others have streams and bring `sources`.
+    A protocol overrides what its wire supports. Most read partition by partition and override
+    `fetch`; the streaming ones override `sources`.
     """
 
     #: Whether an offset is committed before the first record of a partition is printed, because
-    #: the protocol finds out about the members of a group only by a commit that is refused.
+    #: the protocol reveals the members of a group only by refusing a commit.
     claims_group = False
 
     def __init__(self, plan: Plan, partition_count: int) -> None:
@@ -139,7 +262,7 @@ class TopicReader:
         self.partitions = tuple(dict.fromkeys(plan.partitions)) or tuple(range(partition_count))
 
     async def bounds(self) -> Bounds[int] | None:
-        """None: the protocol does not say where partitions begin and end."""
+        """None: the protocol does not tell where partitions begin and end."""
         return None
 
     async def offsets_at(self, time_ms: int) -> Mapping[int, int]:
@@ -147,7 +270,7 @@ class TopicReader:
         raise NotImplementedError
 
     async def committed(self) -> Mapping[int, int]:
-        """The group's committed offsets; none where the broker applies them itself.
+        """The group's committed offsets; empty if the broker applies them itself.
 
         Raises `CommandError` when the group has members.
         """
@@ -158,13 +281,13 @@ class TopicReader:
         raise NotImplementedError
 
     async def fetch(self, partition: int, position: int) -> Fetched:
-        """What follows a position. Without records, it waits for some when the plan follows."""
+        """Records from a position on. With `follow` it waits for some if there are none."""
         raise NotImplementedError
 
     async def sources(
         self, starts: Mapping[int, int], ends: Mapping[int, int]
     ) -> Sequence[Batches]:
-        """Streams of batches that are read side by side; a partition without an end has none."""
+        """Streams of batches, which are read concurrently. `ends` lacks partitions without one."""
         return [self.batches(each, starts[each], ends.get(each)) for each in self.partitions]
 
     async def batches(self, partition: int, position: int, end: int | None) -> Batches:
@@ -187,9 +310,9 @@ def before(records: Sequence[IncomingRecord], end: int | None) -> Batch:
 
 
 async def resolved(topic: TopicReader) -> tuple[dict[int, int], dict[int, int]]:
-    """Where reading starts in each partition, and where it ends if it does.
+    """The start of each partition, and the end of those that have one.
 
-    A commit of before records were deleted stands for the first record that is left.
+    A committed offset whose record was deleted is moved to the first remaining record.
     """
     plan = topic.plan
     bounds = await topic.bounds()
@@ -204,7 +327,7 @@ async def resolved(topic: TopicReader) -> tuple[dict[int, int], dict[int, int]]:
         committed = await topic.committed()
         starts |= committed if bounds is None else bounds.clamp(committed)
     if bounds is None or plan.follow:
-        # An offset is not limited by the present end: what is not there yet is waited for.
+        # An offset may lie beyond the current end: the reader waits for its records.
         return starts, last_offsets
     return starts, await _offsets(topic, plan.until or Place("end"), bounds)
 
@@ -215,10 +338,13 @@ async def _offsets(topic: TopicReader, place: Place, bounds: Bounds[int]) -> dic
 
 
 class Merged:
-    """The batches of several sources, as they come. Each source is one batch ahead at most."""
+    """The batches of several sources, in the order of arrival. Each source reads at most one batch
+    ahead.
+    """
 
     def __init__(self, sources: Sequence[Batches]) -> None:
-        #: Batches, each with a future to settle when it is taken; and sources that have ended.
+        #: Batches, each with a future that is settled when the batch is consumed, and tasks of
+        #: sources that have ended.
         self._found: asyncio.Queue[tuple[Batch, asyncio.Future[None]] | asyncio.Task[None]] = (
             asyncio.Queue()
         )
@@ -235,7 +361,7 @@ class Merged:
                 await taken
 
     async def next_batch(self) -> Batch | None:
-        """None when every source is at its end. Raises the first failure."""
+        """None when every source has ended. Raises the first failure."""
         while self._open:
             found = await self._found.get()
             if isinstance(found, tuple):
@@ -258,12 +384,12 @@ class Reader:
         self._topic = topic
         self._merged = thread.run(lambda: _merged(topic))
         self._batch = Batch()
-        #: The next offset of each partition: behind what was printed, and as it was committed.
+        #: The next offset of each partition: after the printed records, and as last committed.
         self._printed: dict[int, int] = {}
         self._committed: dict[int, int] = {}
 
     def next_records(self) -> Sequence[IncomingRecord]:
-        """What came next, at least one record; empty when everything was read."""
+        """The next records, at least one; empty when everything was read."""
         while (batch := self._thread.run(self._merged.next_batch)) is not None:
             self._batch = batch
             if batch.records:
@@ -272,7 +398,7 @@ class Reader:
         return ()
 
     def printed(self, count: int) -> None:
-        """So many of the records given last were printed: commit them, for a group."""
+        """Commit the first `count` of the last records, which were printed, for a group."""
         if not self._topic.group:
             return
         records = self._batch.records
@@ -282,7 +408,7 @@ class Reader:
         self.commit()
 
     def commit(self) -> None:
-        """Commit what was printed and is not committed yet."""
+        """Commit the offsets of printed records that are not committed yet."""
         news = {
             partition: offset
             for partition, offset in self._printed.items()
@@ -307,7 +433,7 @@ class RecordClient(msgspec.Struct, frozen=True, kw_only=True):
     """A protocol as `produce` and `consume` use it."""
 
     name: str
-    #: The protocol in sentences.
+    #: The name of the protocol in messages.
     title: str
     #: The address of a broker when `--bootstrap` is not given.
     bootstrap: str
@@ -317,13 +443,13 @@ class RecordClient(msgspec.Struct, frozen=True, kw_only=True):
     cannot_show: Mapping[Feature, str] = {}
     #: Plans that cannot be read; the first that applies is reported.
     cannot_read: tuple[Refusal, ...] = ()
-    #: Entering connects; leaving waits for what was written.
+    #: Entering connects; leaving waits for the acknowledgements.
     open_writer: Callable[[Target], AbstractAsyncContextManager[TopicWriter]]
     #: Entering connects; leaving leaves the group.
     open_reader: Callable[[Plan], AbstractAsyncContextManager[TopicReader]]
 
     def refuse(self, option: str, reason: str) -> NoReturn:
-        raise CommandError(f"{option}: not with --protocol {self.name}: {reason}", USAGE)
+        raise CommandError(f"{option}: not possible with --protocol {self.name}: {reason}", USAGE)
 
     def check(self, plan: Plan) -> None:
         """Raises `CommandError` for a plan that the protocol cannot express."""
@@ -340,14 +466,14 @@ class RecordClient(msgspec.Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def read(self, plan: Plan) -> Iterator[Reader]:
-        """Leaving commits what was printed, for a group."""
+        """Leaving commits the offsets of printed records, for a group."""
         with running(self.title, self.open_reader(plan)) as (thread, topic):
             reader = Reader(thread, topic)
             try:
                 yield reader
             finally:
                 try:
-                    # Also when interrupted: what was printed was read.
+                    # Also after an interrupt, so that printed records are not read again.
                     reader.commit()
                 finally:
                     reader.close()

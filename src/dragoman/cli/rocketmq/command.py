@@ -17,9 +17,8 @@ from typing import Annotated, Final, TypeAlias, TypeVar, get_args, get_type_hint
 import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.cli.failures import one_line_failures
 from dragoman.cli.output import Output, print_json, print_table
-from dragoman.cli.status import USAGE, CommandError, say
+from dragoman.cli.status import USAGE, CommandError, one_line_failures, say
 from dragoman.client.rocketmq import (
     BlockingProducer,
     BlockingRocketmqAdmin,

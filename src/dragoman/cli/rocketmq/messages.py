@@ -252,11 +252,7 @@ class LetterView(msgspec.Struct, frozen=True):
 
 
 def dlq_list(
-    session: Session,
-    *,
-    group: Group,
-    max_count: MaxCount = 1000,
-    output: Output = "table",
+    session: Session, *, group: Group, max_count: MaxCount = 1000, output: Output = "table"
 ) -> None:
     """List the messages that a group has given up.
 

@@ -10,6 +10,7 @@ looks are what makes it right.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Protocol
 
@@ -29,8 +30,7 @@ from dragoman.cluster.etcd.layout import (
     read_snapshot_head,
 )
 from dragoman.cluster.etcd.session import Settings
-from dragoman.cluster.etcd.versions import check_version
-from dragoman.errors import ClusterError
+from dragoman.errors import ClusterError, ConfigError
 from dragoman.limits import ETCD_PAGE_ENTRIES
 from dragoman.world import Handle, Scheduler
 
@@ -316,3 +316,23 @@ class History:
 
 def held(kv: m.KeyValue) -> Held:
     return Held(holder=read_holder(kv.value), lease=kv.lease, created=kv.create_revision)
+
+
+# ---- versions of etcd
+
+
+_OLDEST = {(3, 4): 23, (3, 5): 6}
+
+
+def check_version(text: str) -> None:
+    """Raises `ConfigError` for an etcd that is not to be trusted, or that says nothing sensible."""
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
+    if found is None:
+        raise ConfigError(f"metadata.etcd.endpoints: no etcd answers, but one of version {text!r}")
+    major, minor, patch = map(int, found.groups())
+    if (major, minor) >= min(_OLDEST) and patch >= _OLDEST.get((major, minor), 0):
+        return
+    raise ConfigError(
+        f"etcd {text} may lose metadata: 3.4.23, 3.5.6 or newer is needed "
+        "(for tests, metadata.etcd.allow.bad.version=true lets it be used)"
+    )

@@ -5,7 +5,7 @@ In place of `RaftQuorum` for those who run an etcd already. What is agreed on li
 leads: the one whose key etcd keeps for as long as its lease lives (`session.py`). Only that node
 proposes (`leading.py`), others say who leads, as with Raft; versions count events, as with Raft.
 
-**How a node uses it** (`broker/cluster.py`).
+**How a node uses it** (`broker/cluster_node.py`).
 
 - There is no log of metadata on the node's disk. `start` reads what is in etcd, and `on_loaded`
   comes when the image has it; only then can partitions be opened. It never comes while etcd cannot
@@ -35,6 +35,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from dragoman.cluster.codec import encode_image, restore_image
 from dragoman.cluster.etcd import messages as m
 from dragoman.cluster.etcd.calls import Calls, Gateway
 from dragoman.cluster.etcd.history import Held, History, Seen
@@ -45,9 +46,6 @@ from dragoman.cluster.etcd.snapshots import SnapshotWriter
 from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
 from dragoman.cluster.quorum import Done
-from dragoman.cluster.raft.effects import Role, RoleChanged
-from dragoman.cluster.raft.membership import Membership
-from dragoman.cluster.raft.state import encode_image, restore_image
 from dragoman.errors import (
     ClusterError,
     DragomanError,
@@ -56,9 +54,10 @@ from dragoman.errors import (
     OutcomeUnknownError,
 )
 from dragoman.limits import METADATA_PROPOSALS_MAX, RAFT_SNAPSHOT_BYTES_MAX
+from dragoman.raft.membership import Membership
+from dragoman.raft.ports import NO_NODE, Role, RoleChanged
 from dragoman.world import Scheduler
 
-_NOBODY = -1
 _NOT_LEADING = "this node does not lead the quorum any more"
 
 
@@ -114,7 +113,7 @@ class EtcdQuorum:
         self.applied = 0
         self.role = Role.FOLLOWER
         self.term = 0
-        self.leader = _NOBODY
+        self.leader = NO_NODE
         #: Incarnations of the nodes that live, as far as etcd can tell.
         self.nodes: dict[int, int] = {}
         #: Called for every event right after it is applied, with the topic that it removed.
@@ -164,7 +163,7 @@ class EtcdQuorum:
         over = [*self._ended, self._leadership]
         self._leadership = None
         self._ended.clear()
-        self.role, self.leader = Role.FOLLOWER, _NOBODY
+        self.role, self.leader = Role.FOLLOWER, NO_NODE
         for each in over:
             if each is not None:
                 each.stop(error)
@@ -380,7 +379,7 @@ class EtcdQuorum:
         if is_leading:
             role, leader = Role.LEADER, self._node_id
         elif holder is None or is_own:
-            role, leader = Role.FOLLOWER, _NOBODY
+            role, leader = Role.FOLLOWER, NO_NODE
         else:
             role, leader = Role.FOLLOWER, holder.holder.node
         term = self.term if holder is None else holder.created

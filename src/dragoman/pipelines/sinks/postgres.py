@@ -22,8 +22,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from dragoman.captures.addresses import hide_secrets
-from dragoman.captures.policy import with_methods
+from dragoman.captures.addresses import hide_secrets, with_methods
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.pipelines.definition import PostgresSink
 from dragoman.pipelines.sinks.batches import Writer, query_id, skip_batch

@@ -30,7 +30,7 @@ from dragoman.errors import DecodeError, EncodeError
 from dragoman.primitives import uvarint
 from dragoman.protocols.kafka import messages, notation
 from dragoman.protocols.kafka.decoder_source import Decoder, compile_decoder
-from dragoman.protocols.kafka.emit import has_records
+from dragoman.protocols.kafka.emitter import has_records
 from dragoman.protocols.kafka.encoder_source import FAULTS, Encoder, compile_encoder
 from dragoman.protocols.kafka.errors import UnsupportedVersionError
 from dragoman.protocols.kafka.messages import Message

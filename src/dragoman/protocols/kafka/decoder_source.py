@@ -26,7 +26,7 @@ from typing import Final, NoReturn, TypeAlias
 from dragoman.errors import DecodeError
 from dragoman.primitives import read_uvarint
 from dragoman.protocols.kafka.bounds import bound_of
-from dragoman.protocols.kafka.emit import (
+from dragoman.protocols.kafka.emitter import (
     FIXED,
     Emitter,
     Layouts,

@@ -21,7 +21,7 @@ from typing import Final, NoReturn, TypeAlias
 from dragoman.errors import EncodeError
 from dragoman.limits import KAFKA_RECORDS_INLINE_BYTES_MAX
 from dragoman.primitives import UVARINT_BYTE, uvarint
-from dragoman.protocols.kafka.emit import (
+from dragoman.protocols.kafka.emitter import (
     FIXED,
     Emitter,
     Layouts,

@@ -1,5 +1,5 @@
 """Every Kafka message this package speaks, as data: names, types and versions of Apache Kafka 4.3,
-and two requests of our own, far above Kafka's keys (32000 and 32001; `handlers/staging.py`).
+and two requests of our own, far above Kafka's keys (32000 and 32001; `handlers/staged_writes.py`).
 
 One API is three lines: key, name, valid versions and first flexible version; then the request (`Q`),
 then the response (`R`). Structures without an API key have `-` for a key and one line (`D`).

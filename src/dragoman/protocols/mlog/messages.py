@@ -3,12 +3,16 @@
 The order of fields is the order in JSON and gives the field numbers in protobuf, from 1. Names are
 those of the original's Go structs, spelled as Python does; `_GO_NAMES` has the ones whose capitals
 do not follow from that. Bytes and lists may be None, which is Go's nil: `null` in JSON, absent in
-protobuf. Missing fields have Go's zero values.
+protobuf. Missing fields have Go's zero values. `fields_of` gives the fields of a message as the
+table from which both encodings work.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from enum import Enum, auto
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -36,11 +40,11 @@ def _go_name(name: str) -> str:
     return _GO_NAMES.get(name) or "".join(map(str.capitalize, name.split("_")))
 
 
-# What is not as expected (another case, unknown keys, null) is told by an error and read again.
+# Unknown keys are an error, so that such JSON is decoded again by Go's rules.
 class Message(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=_go_name
 ):
-    """Root of everything that is sent."""
+    """Root of all messages."""
 
 
 # ---- records
@@ -99,7 +103,9 @@ class FetchBatchResp(Message, frozen=True, kw_only=True):
 
 
 class FetchStream(FetchBatch, frozen=True, kw_only=True):
-    """The original numbers this and has no struct for it: ours is a FetchBatch that waits."""
+    """The original reserves a number for it, without a struct: here it is a FetchBatch that
+    waits.
+    """
 
 
 class FetchStreamResp(FetchBatchResp, frozen=True, kw_only=True): ...
@@ -132,7 +138,7 @@ class FetchOffsetResp(Message, frozen=True, kw_only=True):
 
 class CreateTopic(Message, frozen=True, kw_only=True):
     topic: str = ""
-    #: Copies besides the leader's.
+    #: Replicas besides the leader.
     replica_count: UInt32 = 0
     designated_leader_node_id: str = ""
 
@@ -197,7 +203,7 @@ class ReplicateStream(Message, frozen=True, kw_only=True):
 
 class ReplicateResp(Message, frozen=True, kw_only=True):
     topic: str = ""
-    #: A batch as `replication.py` has it.
+    #: A batch; see `codec.py`.
     raw_chunk: bytes | None = None
     end_of_stream: bool = False
     leader_leo: Int64 = 0
@@ -213,13 +219,13 @@ class ApplyIsrUpdateEventResp(Message, frozen=True, kw_only=True): ...
 
 
 class RPCError(Message, frozen=True, kw_only=True, rename=None):
-    """Answers any request that is refused. The only message whose JSON names are small."""
+    """The answer to any refused request. The only message whose JSON names are in lower case."""
 
     code: Int32 = 0
     message: str = ""
 
 
-#: The struct of each type.
+#: The message of each type.
 MESSAGES: Final[dict[MessageType, type[Message]]] = dict(
     zip(
         MessageType,
@@ -258,7 +264,7 @@ MESSAGES: Final[dict[MessageType, type[Message]]] = dict(
     )
 )
 TYPES: Final[dict[type[Message], MessageType]] = {kind: each for each, kind in MESSAGES.items()}
-#: What a client may send, and what answers it.
+#: The requests of clients, and the reply to each.
 REPLIES: Final[dict[type[Message], type[Message]]] = {
     ReplicateStream: ReplicateResp,
     Produce: ProduceResp,
@@ -275,3 +281,64 @@ REPLIES: Final[dict[type[Message], type[Message]]] = {
     ListTopics: ListTopicsResp,
     ApplyIsrUpdateEvent: ApplyIsrUpdateEventResp,
 }
+
+
+class Kind(Enum):
+    TEXT = auto()
+    BYTES = auto()
+    BOOL = auto()
+    INT = auto()
+    MESSAGE = auto()
+
+
+class Field(NamedTuple):
+    #: From 1, in the order of declaration: protobuf's field number.
+    number: int
+    name: str
+    json_name: str
+    kind: Kind
+    is_list: bool
+    #: Bounds of an integer.
+    low: int = 0
+    high: int = 0
+    #: Type of a nested message.
+    message: type[msgspec.Struct] | None = None
+
+
+_INTEGERS = {
+    "uint64": (0, (1 << 64) - 1),
+    "uint32": (0, (1 << 32) - 1),
+    "int64": (-(1 << 63), (1 << 63) - 1),
+    "int32": (-(1 << 31), (1 << 31) - 1),
+}
+
+
+@cache
+def fields_of(message: type[msgspec.Struct]) -> tuple[Field, ...]:
+    return tuple(
+        _field(number, each) for number, each in enumerate(msgspec.structs.fields(message), 1)
+    )
+
+
+def _field(number: int, info: msgspec.structs.FieldInfo) -> Field:
+    kind = _without_none(info.type)
+    is_list = get_origin(kind) is list
+    if is_list:
+        kind = _without_none(get_args(kind)[0])
+    field = Field(number, info.name, info.encode_name, Kind.MESSAGE, is_list)
+    simple = {str: Kind.TEXT, bytes: Kind.BYTES, bool: Kind.BOOL}.get(kind)
+    if simple is not None:
+        return field._replace(kind=simple)
+    metadata = getattr(kind, "__metadata__", ())
+    if metadata:
+        low, high = _INTEGERS[metadata[0].title]
+        return field._replace(kind=Kind.INT, low=low, high=high)
+    assert issubclass(kind, msgspec.Struct)
+    return field._replace(message=kind)
+
+
+def _without_none(kind: Any) -> Any:
+    """`X` of `X | None`."""
+    found = [each for each in get_args(kind) if each is not NoneType]
+    is_union = NoneType in get_args(kind)
+    return found[0] if is_union else kind

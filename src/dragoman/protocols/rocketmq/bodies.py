@@ -1,8 +1,8 @@
-"""Bodies in JSON of requests and responses (spec, sections 5 to 7), for both ends of the wire.
+"""JSON bodies of requests and responses (spec, sections 5 to 7), for both ends of the wire.
 
-Reading is lenient where clients differ: enumerations as names or as numbers, numbers as text, sets
-that are null or absent. A table by queue has strings as keys, made by `queue_key` and read by
-`by_queue`; `json.write` puts them in the form that the other end needs.
+Decoding is lenient where clients differ: enumerations may be names or numbers, numbers may be text,
+and sets may be null or absent. A table by queue has strings as keys (`keyed`, `by_queue`);
+`json.write` converts them to the form that the other end reads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Cell = TypeVar("Cell")
 
 
 class Body(msgspec.Struct, rename="camel", kw_only=True):
-    """Members in camel case on the wire."""
+    """A body with member names in camel case."""
 
 
 def decode(data: Buffer, kind: type[Kind]) -> Kind:
@@ -52,7 +52,7 @@ class MessageModel(StrEnum):
 
 class ConsumeFrom(StrEnum):
     LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
-    #: The next three are given up by Java, and mean the first.
+    #: This and the next two are deprecated in Java, and mean `LAST_OFFSET`.
     LAST_AND_MIN_AT_FIRST_BOOT = "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
     MIN_OFFSET = "CONSUME_FROM_MIN_OFFSET"
     MAX_OFFSET = "CONSUME_FROM_MAX_OFFSET"
@@ -61,7 +61,7 @@ class ConsumeFrom(StrEnum):
 
 
 class DirectResult(StrEnum):
-    """How a message went that an operator had consumed."""
+    """The result of the consumption of a message for an operator."""
 
     SUCCESS = "CR_SUCCESS"
     LATER = "CR_LATER"
@@ -71,7 +71,7 @@ class DirectResult(StrEnum):
     RETURN_NULL = "CR_RETURN_NULL"
 
 
-#: Members that some clients send as numbers, with what these mean.
+#: The names of enumerations that some clients send as numbers.
 _BY_NUMBER: Final[dict[str, tuple[str, ...]]] = {
     "consumeType": tuple(ConsumeType),
     "messageModel": tuple(MessageModel),
@@ -95,7 +95,7 @@ def _named(name: str, value: json.Json) -> json.Json:
 
 
 class MessageQueue(msgspec.Struct, rename="camel", kw_only=True, frozen=True, order=True):
-    """In the order in which every member of a group must sort them."""
+    """A queue. Its order is the one in which all members of a group must sort queues."""
 
     topic: str
     broker_name: str
@@ -128,7 +128,7 @@ class DataVersion(Body):
 class BrokerData(Body):
     broker_name: str
     cluster: str = ""
-    #: By broker id; 0 is the master's.
+    #: Addresses by broker id; 0 is the master.
     broker_addrs: dict[str, str] = {}
 
 
@@ -162,7 +162,7 @@ class TopicList(Body):
 
 
 class KvTable(Body):
-    """Also what a broker tells about itself."""
+    """A table of strings, such as the runtime figures of a broker."""
 
     table: dict[str, str] = {}
 
@@ -174,7 +174,7 @@ class SubscriptionData(Body):
     topic: str
     sub_string: str = "*"
     tags_set: list[str] = []
-    #: Never to be trusted: some clients send zeros.
+    #: Hashes of tags. They cannot be trusted: some clients send zeros.
     code_set: list[int] = []
     sub_version: int = 0
     expression_type: str = "TAG"
@@ -182,7 +182,7 @@ class SubscriptionData(Body):
 
 
 class CheckClient(Body):
-    """A subscription that a client is about to make."""
+    """A subscription that a client asks the broker to check."""
 
     subscription_data: SubscriptionData | None = None
 
@@ -213,7 +213,7 @@ class ConsumerIds(Body):
 
 
 class LockBatch(Body):
-    """Of a lock's request and of its release."""
+    """A request to lock or to unlock queues."""
 
     consumer_group: str
     client_id: str
@@ -318,7 +318,7 @@ class GroupList(Body):
 
 
 class GroupSubscription(Body):
-    """What a group has subscribed to of one topic."""
+    """The subscription of a group to one topic."""
 
     group: str
     topic: str
@@ -352,7 +352,7 @@ class ConsumeStats(Body):
 
 
 class BrokerConsumeStats(Body):
-    #: Of each entry: by group.
+    #: Each entry has the figures of one group, by its name.
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = []
     broker_addr: str = ""
     total_diff: int = 0
@@ -372,7 +372,7 @@ class ConsumeTimeSpan(Body):
 
 
 class ResetOffset(Body):
-    """What an operator is answered, and what the members are told."""
+    """The answer to an operator, and the request to the members."""
 
     offset_table: dict[str, int] = {}
 
@@ -382,19 +382,19 @@ class QueueOffset(MessageQueue, frozen=True):
 
 
 class ResetOffsetList(Body):
-    """The same for members written in C++."""
+    """The request to members that are written in C++."""
 
     offset_table: list[QueueOffset] = []
 
 
 class ClientOffsets(Body):
-    """What a member answers when it is asked for its offsets."""
+    """The offsets of a member."""
 
     message_queue_table: dict[str, int] = {}
 
 
 class GroupOffsets(Body):
-    """The same of all members, by client id."""
+    """The offsets of members by client id."""
 
     consumer_table: dict[str, dict[str, int]] = {}
     message_queue_table: dict[str, int] = {}
@@ -448,7 +448,7 @@ class ConsumeQueueView(Body):
     min_queue_index: int = 0
 
 
-# ---- what members are asked
+# ---- requests to members
 
 
 class ProcessQueueInfo(Body):
@@ -490,7 +490,7 @@ class ConsumerRunningInfo(Body):
 
 
 class DirectConsumption(Body):
-    """How a message went that an operator had one member consume."""
+    """The result of the consumption of a message by one member, for an operator."""
 
     order: bool = False
     auto_commit: bool = True
@@ -554,7 +554,7 @@ class AclInfo(Body):
     policies: list[AclPolicy] = []
 
 
-# ---- lines, which are no JSON
+# ---- lines
 
 
 def read_lines(data: Buffer) -> dict[str, str]:

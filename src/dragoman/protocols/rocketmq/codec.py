@@ -4,8 +4,11 @@
     binary   code i16, language u8, version i16, opaque i32, flag i32,
              remark (length i32, text), fields (length i32; each: name length i16, value length i32)
 
-JSON is written without blanks and with strings as values of `extFields`: the official Go client
-takes nothing else. On input numbers and booleans are values, too, and the language may be a number.
+JSON is written without blanks and with strings as the values of `extFields`: the official Go client
+accepts nothing else. Input may also have numbers and booleans there, and a number as the language.
+
+Both ends of a `Connection` send requests, and responses come in any order: the caller matches them
+by `opaque`. After a `DecodeError` the stream cannot be read any further.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Final
 import msgspec
 
 from dragoman.errors import DecodeError, EncodeError
+from dragoman.framing import FrameReader, Scratch
 from dragoman.protocols.rocketmq.constants import (
     FRAME_BYTES_MAX,
     IS_ONE_WAY,
@@ -41,9 +45,9 @@ _NO_FIELDS: Final[dict[str, str]] = {}
 
 
 class Command(msgspec.Struct, kw_only=True):
-    """A request or a response; whoever gets one may change it."""
+    """A request or a response."""
 
-    #: What is asked for, or how it went.
+    #: The request code, or the response code.
     code: int
     #: Matches a response with its request.
     opaque: int = 0
@@ -54,7 +58,7 @@ class Command(msgspec.Struct, kw_only=True):
     fields: dict[str, str] = _NO_FIELDS
     body: Buffer = b""
     serialization: Serialization = _JSON
-    #: Java clients state it; nobody reads it.
+    #: The name of the serialization, which Java clients send in the header. It has no effect.
     stated_serialization: str | None = None
 
     @property
@@ -81,7 +85,7 @@ class _ReadHeader(msgspec.Struct, rename=_NAMES):
 
 
 class _AnyHeader(msgspec.Struct, rename=_NAMES):
-    """The same with values that are not strings."""
+    """A header whose fields may have values other than strings."""
 
     code: int
     opaque: int = 0
@@ -94,11 +98,11 @@ class _AnyHeader(msgspec.Struct, rename=_NAMES):
 
 
 class _WrittenHeader(msgspec.Struct, omit_defaults=True, rename=_NAMES):
-    """In the order of Java's."""
+    """A header with the order of members that Java writes."""
 
     code: int
     fields: dict[str, str] | None = None
-    #: Never the default, so that they are always written.
+    #: This and the other defaults never occur, so that these members are always written.
     flag: int = -1
     language: str = ""
     opaque: int | None = None
@@ -116,7 +120,7 @@ _write: Final = msgspec.json.Encoder().encode
 
 
 def decode(frame: Buffer) -> Command:
-    """A frame without its size. Raises `DecodeError`."""
+    """Decode a frame without its size. Raises `DecodeError`."""
     view = memoryview(frame)
     if len(view) < _META_BYTES:
         raise DecodeError(f"a frame of {len(view)} bytes has no header")
@@ -217,12 +221,12 @@ def _read_text(data: bytes, position: int, width: Struct) -> tuple[str, int]:
 
 
 def encode(command: Command) -> bytes:
-    """The whole frame. Raises `EncodeError` for what the wire cannot express."""
+    """The frame. Raises `EncodeError` for what the wire cannot express."""
     return b"".join(encode_parts(command))
 
 
 def encode_parts(command: Command) -> tuple[bytes, Buffer]:
-    """The frame as its head and its body, which need not be copied."""
+    """The frame in two parts, so that the body is not copied. Raises `EncodeError`."""
     if command.serialization == Serialization.BINARY:
         header = _encode_binary(command)
     else:
@@ -235,7 +239,7 @@ def encode_parts(command: Command) -> tuple[bytes, Buffer]:
 
 
 def frame_of(header: bytes) -> bytes:
-    """A frame of a header in JSON, without a body."""
+    """The frame of a header in JSON, without a body."""
     return _FRAME.pack(_META_BYTES + len(header), len(header)) + header
 
 
@@ -270,3 +274,19 @@ def _encode_binary(command: Command) -> bytes:
     except struct.error as error:
         raise EncodeError(f"a binary header cannot have this: {error}") from None
     return b"".join((head, _I32.pack(len(remark)), remark, _I32.pack(len(fields)), bytes(fields)))
+
+
+_SIZE_BYTES = 4
+
+
+class Connection:
+    __slots__ = ("reader",)
+
+    def __init__(self, scratch: Scratch | None = None) -> None:
+        self.reader = FrameReader(
+            FRAME_BYTES_MAX - _SIZE_BYTES, scratch or Scratch(), frame_bytes_min=_SIZE_BYTES
+        )
+
+    def receive_data(self, data: Buffer) -> list[Command]:
+        """The commands that are complete with these bytes. Raises `DecodeError`."""
+        return [decode(frame) for frame in self.reader.receive(data)]

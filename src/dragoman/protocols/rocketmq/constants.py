@@ -7,7 +7,7 @@ from typing import Final
 
 #: The whole frame, its size included.
 FRAME_BYTES_MAX: Final = 16 << 20
-#: What Java clients and tools take this broker for: 4.9.3. Heartbeat replies tell it.
+#: The version of RocketMQ that clients are given: 4.9.3. It is in the header of every response.
 VERSION: Final = 399
 
 IS_RESPONSE: Final = 1
@@ -15,28 +15,16 @@ IS_ONE_WAY: Final = 2
 
 
 class Serialization(IntEnum):
-    """The first byte of `meta`: how the header is written."""
+    """The form of the header: the first byte of `meta`."""
 
     JSON = 0
     BINARY = 1
 
 
-#: By number, as binary headers and some JSON ones have them.
+#: Languages by number. Binary headers and some JSON headers have the number.
 LANGUAGES: Final = (
-    "JAVA",
-    "CPP",
-    "DOTNET",
-    "PYTHON",
-    "DELPHI",
-    "ERLANG",
-    "RUBY",
-    "OTHER",
-    "HTTP",
-    "GO",
-    "PHP",
-    "OMS",
-    "RUST",
-    "NODE_JS",
+    *("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP"),
+    *("OMS", "RUST", "NODE_JS"),
 )
 
 
@@ -207,7 +195,7 @@ class SysFlag(IntEnum):
     TRANSACTION_ROLLBACK = 12
     BORN_HOST_V6 = 16
     STORE_HOST_V6 = 32
-    #: Which compression: 0 or 3 zlib, 1 LZ4 frames, 2 Zstandard.
+    #: The compression of the body: 0 or 3 zlib, 1 LZ4 frames, 2 Zstandard.
     COMPRESSION_TYPE = 0x700
 
 
@@ -237,7 +225,7 @@ READ_AND_WRITE: Final = Perm.READ | Perm.WRITE
 
 
 class Property:
-    """Names of message properties that brokers and clients give a meaning to."""
+    """Names of message properties with a meaning for brokers or clients."""
 
     KEYS: Final = "KEYS"
     TAGS: Final = "TAGS"
@@ -271,14 +259,14 @@ class Property:
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
-#: The topic whose route producers use for topics that do not exist yet.
+#: The topic whose route producers use to create a topic with its first message.
 TEMPLATE_TOPIC: Final = "TBW102"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECKED_TOO_OFTEN_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-#: Nobody may send to these.
+#: Topics that clients must not send to.
 CLOSED_TOPICS: Final = frozenset(
     (
         SCHEDULE_TOPIC,
@@ -291,45 +279,19 @@ CLOSED_TOPICS: Final = frozenset(
 )
 SYSTEM_GROUPS: Final = frozenset(
     (
-        "DEFAULT_CONSUMER",
-        "TOOLS_CONSUMER",
-        "SELF_TEST_C_GROUP",
-        "FILTERSRV_CONSUMER",
-        "CID_ONS-HTTP-PROXY",
-        "CID_ONSAPI_PULL",
-        "CID_ONSAPI_PERMISSION",
-        "CID_ONSAPI_OWNER",
+        *("DEFAULT_CONSUMER", "TOOLS_CONSUMER", "SELF_TEST_C_GROUP", "FILTERSRV_CONSUMER"),
+        *("CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER"),
     )
 )
 #: Seconds of delay level 1 and up.
-DELAY_LEVELS_S: Final = (
-    1,
-    5,
-    10,
-    30,
-    60,
-    120,
-    180,
-    240,
-    300,
-    360,
-    420,
-    480,
-    540,
-    600,
-    1200,
-    1800,
-    3600,
-    7200,
-)
+DELAY_LEVELS_S: Final[tuple[int, ...]] = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)
 TIMER_DELAY_MS_MAX: Final = 3 * 24 * 3600 * 1000
 TOPIC_NAME_CHARACTERS_MAX: Final = 127
-#: Of `%RETRY%` and `%DLQ%` topics, and of groups.
+#: The limit for `%RETRY%` and `%DLQ%` topics, and for groups.
 LONG_NAME_CHARACTERS_MAX: Final = 255
 BODY_BYTES_MAX: Final = 4 << 20
 PROPERTIES_BYTES_MAX: Final = 32767
-#: Of topics that are made for RocketMQ's clients: a body and properties as large as they may be,
-#: and what the log adds to them.
+#: The configuration of topics that RocketMQ's clients create: a message of the largest size fits.
 TOPIC_CONFIG: Final = {"max.message.bytes": str(BODY_BYTES_MAX + 4 * PROPERTIES_BYTES_MAX)}
 RECONSUME_TIMES_MAX: Final = 16
 DEFAULT_CLUSTER: Final = "DefaultCluster"

@@ -1,12 +1,12 @@
-"""Bodies in JSON, with Java's odd forms of it (spec, section 9).
+"""JSON with the deviations of Java's encoder (spec, section 9).
 
     {0:"10.0.0.1:10911"}                                  number keys without quotes
     {{"brokerName":"b","queueId":0,"topic":"T"}:{...}}    objects, always queues, as keys
     NaN, Infinity                                         read as null
 
-What is read becomes strict JSON in which the key of a queue is a string with the queue's JSON; null
-is the same as absent. Tables by queue are written in either form: Java and the official Go client
-need objects as keys, Go's admin client needs strings.
+Input is converted to strict JSON, in which the key of a queue is a string with the queue's JSON; a
+member that is null counts as absent. Tables by queue are written in either form: Java and the
+official Go client read objects as keys, Go's administration client reads strings.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def read(
 ) -> Value:
     """A value of this type. Raises `DecodeError`.
 
-    Numbers and booleans may be text. `adapt` may replace a member, given its name, before the types
-    are checked: it is called only for what does not fit as it is.
+    Numbers and booleans may be text. When the input does not fit the type, `adapt` may replace the
+    value of each member, given its name.
     """
     try:
         return _decode(data, type=kind, strict=False)
@@ -54,7 +54,7 @@ def read(
 
 
 def _cleaned(value: Json, adapt: Callable[[str, Json], Json] | None) -> Json:
-    """Without members that are null."""
+    """The value without members that are null."""
     if isinstance(value, list):
         return [_cleaned(each, adapt) for each in value]
     if isinstance(value, dict):
@@ -67,9 +67,9 @@ def _cleaned(value: Json, adapt: Callable[[str, Json], Json] | None) -> Json:
 
 
 def strict(data: Buffer) -> bytes:
-    """The same as strict JSON. Raises `DecodeError` for what is too deep or not even odd JSON.
+    """Convert to strict JSON. Raises `DecodeError` for input that is too deep or malformed.
 
-    Whether all is in its place is left to whoever parses the result.
+    The result may still be malformed: only tokens and brackets are checked.
     """
     try:
         return _Strict().written(bytes(data))
@@ -78,14 +78,14 @@ def strict(data: Buffer) -> bytes:
 
 
 class _Strict:
-    """One pass over the tokens. A stack says where a name is due: only there odd forms are."""
+    """One pass over the tokens. Deviations occur only where a stack says that a name is due."""
 
     def __init__(self) -> None:
         self._out: list[bytes] = []
-        #: Of each open bracket, whether it is an object.
+        #: For each open bracket, whether it opens an object.
         self._open: list[bool] = []
         self._is_name_due = False
-        #: Where the key that is an object begins in the output, and the depth at which it ends.
+        #: The position in the output of a key that is an object, and the depth at which it ends.
         self._key_start = -1
         self._key_depth = -1
 
@@ -140,7 +140,7 @@ class _Strict:
 
 
 def write(body: msgspec.Struct, *, object_keys: bool = False) -> bytes:
-    """Without blanks. `object_keys`: queues as keys are objects, which is no longer JSON."""
+    """JSON without blanks. With `object_keys`, queues as keys are objects, as Java has them."""
     written = _encode(body)
     return _OBJECT_KEY.sub(_as_object, written) if object_keys else written
 

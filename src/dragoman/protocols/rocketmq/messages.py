@@ -1,4 +1,4 @@
-"""Messages as they are stored and sent to consumers, batches of them, properties, and ids.
+"""Messages as brokers deliver them, batches of messages, properties, and message ids.
 
 message  size i32, magic u32, body crc u32, queue i32, flag i32, queue offset i64,
          physical offset i64, sysFlag i32, born time i64, born host, store time i64, store host,
@@ -41,19 +41,19 @@ NO_HOST: Final = bytes(8)
 
 
 class Message(msgspec.Struct, kw_only=True):
-    """A message as consumers and tools get it."""
+    """A message as consumers and tools receive it."""
 
     topic: str
     body: bytes = b""
     properties: dict[str, str] = {}
     queue_id: int = 0
-    #: The application's own.
+    #: A number for the application's own use.
     flag: int = 0
     queue_offset: int = 0
     physical_offset: int = 0
     sys_flag: int = 0
     born_ms: int = 0
-    #: As on the wire: address, and port in four bytes.
+    #: Address, and port in four bytes.
     born_host: bytes = NO_HOST
     store_ms: int = 0
     store_host: bytes = NO_HOST
@@ -62,7 +62,7 @@ class Message(msgspec.Struct, kw_only=True):
 
     @property
     def message_id(self) -> str:
-        """The offset message id, by which brokers find it."""
+        """The offset message id, by which brokers find the message."""
         return offset_message_id(self.store_host, self.physical_offset)
 
 
@@ -111,7 +111,7 @@ def encode_stored(
     body: bytes,
     properties: bytes,
 ) -> bytes:
-    """The same from its parts; hosts are IPv4. Raises `EncodeError`."""
+    """Encode a message from its parts. Hosts are IPv4 addresses. Raises `EncodeError`."""
     if len(properties) > PROPERTIES_BYTES_MAX:
         raise EncodeError(f"properties of {len(properties)} bytes")
     is_long = len(topic) > _TOPIC_BYTES_V1_MAX
@@ -259,7 +259,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """Entries without a name or a value are left out, as Java does."""
+    """Like Java, this skips entries without a name or a value."""
     found: dict[str, str] = {}
     for entry in text.split(_ENTRY_END):
         name, _, value = entry.partition(_NAME_END)
@@ -272,7 +272,7 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def host_bytes(host: str, port: int) -> bytes:
-    """As on the wire; what is no IPv4 address is shown as 0.0.0.0."""
+    """The wire form of an address, which is 0.0.0.0 when it is no IPv4 address."""
     parts = host.split(".")
     if len(parts) == 4 and all(each.isascii() and each.isdigit() for each in parts):
         numbers = [int(each) for each in parts]
@@ -282,7 +282,7 @@ def host_bytes(host: str, port: int) -> bytes:
 
 
 def host_text(host: bytes) -> str:
-    """Address and port, for people."""
+    """The address and port as text."""
     port = int.from_bytes(host[-4:], "big")
     if len(host) == 8:
         return f"{'.'.join(map(str, host[:4]))}:{port}"
@@ -295,7 +295,7 @@ def offset_message_id(store_host: bytes, physical_offset: int) -> str:
 
 
 def read_message_id(text: str) -> tuple[bytes, int]:
-    """Store host and physical offset. Raises `DecodeError` for what is no such id."""
+    """Store host and physical offset. Raises `DecodeError`."""
     try:
         raw = bytes.fromhex(text)
     except ValueError:

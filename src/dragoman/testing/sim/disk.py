@@ -27,16 +27,58 @@ from typing import Literal
 
 from dragoman.errors import DirectoryInUseError
 from dragoman.limits import SIM_TRACE_OPERATIONS_MAX
-from dragoman.testing.file_tree import Edits, FileTree, os_error
-from dragoman.testing.sim.faults import DiskCounters, DiskFaults, Flip, Operation
-from dragoman.testing.sim.file import SimFile, SlowSync, sync_inode
-from dragoman.testing.sim.inode import Inode, Odds
-from dragoman.testing.sim.machine import Machine
-from dragoman.testing.sim.names import PendingNames
+from dragoman.testing.file_tree import Directory, Edits, FileTree, os_error
+from dragoman.testing.sim.faults import DiskCounters, DiskFaults, Flip, Machine, Operation
+from dragoman.testing.sim.file import Inode, Odds, SimFile, SlowSync, sync_inode
 
 #: Chances that a pending change survives, one drawn for each power cut: an even chance for each
 #: alone would never lose or keep everything, and the cuts that nearly do are the instructive ones.
 _KEPT_CHANCES = (0.0, 0.1, 0.5, 0.5, 0.9, 1.0)
+
+
+class PendingNames:
+    """Changes of names that are not yet durable, and what a power cut leaves of them.
+
+    They are kept in the order they were made, one group of edits for each change that is atomic on
+    a real file system. Undoing all groups turns the visible names into the durable ones. A sync of
+    a directory forgets groups; a power cut undoes some, by two rules:
+
+        a group survives as a whole or not at all: a rename never leaves neither name, or both
+        a group survives only if all earlier groups that touch one of its names do
+    """
+
+    def __init__(self) -> None:
+        self._groups: list[Edits[Inode]] = []
+
+    def add(self, edits: Edits[Inode]) -> None:
+        self._groups.append(edits)
+
+    def sync(self, directory: Directory[Inode]) -> None:
+        """Changes in this directory are durable now, and with them all that they build on."""
+        needed: set[tuple[Directory[Inode], str]] = set()
+        pending: list[Edits[Inode]] = []
+        for edits in reversed(self._groups):
+            if any(e.directory is directory or (e.directory, e.name) in needed for e in edits):
+                needed.update((e.directory, e.name) for e in edits)
+            else:
+                pending.append(edits)
+        pending.reverse()
+        self._groups = pending
+
+    def settle(self, tree: FileTree[Inode], random: Random, kept_chance: float) -> tuple[int, int]:
+        """The power goes: take back what does not survive. Returns groups kept and lost."""
+        lost: list[Edits[Inode]] = []
+        lost_names: set[tuple[Directory[Inode], str]] = set()
+        for edits in self._groups:
+            follows_lost = any((e.directory, e.name) in lost_names for e in edits)
+            if follows_lost or random.random() >= kept_chance:
+                lost.append(edits)
+                lost_names.update((e.directory, e.name) for e in edits)
+        for edits in reversed(lost):
+            tree.undo(edits)
+        kept = len(self._groups) - len(lost)
+        self._groups = []
+        return kept, len(lost)
 
 
 class SimLock:

@@ -8,10 +8,10 @@ from random import Random
 from dragoman.config.settings import Settings
 from dragoman.server import Node
 from dragoman.testing.sim.background import SimBackground, SyncDelays
-from dragoman.testing.sim.clock import SimClock
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import DiskFaults
 from dragoman.testing.sim.loop import SimLoop, SimWorld
+from dragoman.testing.sim.scheduler import SimClock
 
 _START_SECONDS_MAX = 60.0
 

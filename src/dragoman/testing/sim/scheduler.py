@@ -1,9 +1,9 @@
-"""`SimScheduler`: virtual time, and callbacks run one after the other.
+"""Virtual time: `SimScheduler` runs callbacks one after the other, `SimClock` is its clock port.
 
 Time stands still while callbacks run and jumps to the next timer when none is ready. Callbacks that
 are ready at the same moment run in the order they were scheduled, or, with a random source, in an
-order drawn from it: code must not depend on more than the loop promises. Names and meanings are
-those of an asyncio loop.
+order drawn from it: code must not depend on more than the loop promises. The methods are those of
+an asyncio loop.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from random import Random
+from typing import Protocol
 
 from dragoman.limits import SIM_STEPS_MAX
+
+#: 2024-01-01 00:00:00 UTC, so far from 0 that a forgotten conversion shows.
+_START_WALL_MS = 1_704_067_200_000
 
 
 class SimHandle:
@@ -36,7 +40,7 @@ class SimHandle:
         return self._cancelled
 
     def when(self) -> float:
-        """The time it is due, on the scheduler's clock."""
+        """When the callback is due, on the scheduler's clock."""
         return self._when
 
     def _run(self) -> None:
@@ -123,3 +127,25 @@ class SimScheduler:
             ready.rotate(chosen)
             return handle
         return ready.popleft()
+
+
+class HasTime(Protocol):
+    def time(self) -> float: ...
+
+
+class SimClock:
+    """Reads a scheduler's time. The wall clock can be moved by hand, the monotonic one cannot."""
+
+    def __init__(self, scheduler: HasTime, start_wall_ms: int = _START_WALL_MS) -> None:
+        self._scheduler = scheduler
+        self._wall_ms_at_zero = start_wall_ms
+
+    def wall_ms(self) -> int:
+        return self._wall_ms_at_zero + int(self._scheduler.time() * 1000)
+
+    def monotonic(self) -> float:
+        return self._scheduler.time()
+
+    def jump(self, milliseconds: int) -> None:
+        """Set the wall clock forwards or back."""
+        self._wall_ms_at_zero += milliseconds

@@ -25,7 +25,7 @@ from dragoman.broker.errors import (
 from dragoman.errors import DiskFullError, DragomanError
 from dragoman.limits import DELAYED_LOOK_S_MAX, DELAYED_RETRY_S
 from dragoman.log.batch import Record, batches
-from dragoman.log.producers import ProducerStates
+from dragoman.log.producer_states import ProducerStates
 from dragoman.outcome import start
 from worlds.broker import Outcome, World
 from worlds.delayed_records import SETTINGS, TOPIC, Told, delay, delivered, drop, never, record_of
@@ -50,7 +50,7 @@ def _in(world: World, seconds: float) -> int:
 
 
 def _batch_sizes(world: World, partition: int = 0) -> list[int]:
-    log = world.broker.find(TOPIC, partition).log
+    log = world.broker.partitions.find(TOPIC, partition).log
     found = log.read(0, 1 << 30, log.high_watermark).buffers
     return [header.record_count for each in found for header, _ in batches(memoryview(each))]
 
@@ -75,7 +75,7 @@ def test_the_record_is_what_it_was_with_the_time_of_its_delivery(world: World) -
     due_ms = _in(world, 5)
     delay(world, b"a", due_ms)
     world.advance(6)
-    log = world.broker.find(TOPIC, 0).log
+    log = world.broker.partitions.find(TOPIC, 0).log
     (found,) = log.iterate(0, log.high_watermark)
     assert (found.key, found.value, found.headers) == (b"k", b"a", (("h", b"1"),))
     assert found.timestamp in range(due_ms, due_ms + 10)
@@ -256,7 +256,7 @@ def test_a_target_that_nobody_leads_is_tried_again(world: World) -> None:
 
 def test_a_target_of_which_this_node_has_not_heard_yet_is_waited_for(world: World) -> None:
     delay(world, b"a", _in(world, 1))
-    target = world.broker.find(TOPIC, 0).metadata
+    target = world.broker.partitions.find(TOPIC, 0).metadata
     del world.broker.image.partitions[target.partition_id]
     with mock.patch.object(world.broker.image, "next_partition_id", target.partition_id):
         world.advance(10)
@@ -345,7 +345,9 @@ def test_what_waits_survives_compaction(world: World) -> None:
         delay(world, b"%d" % number, _in(world, 1 if number % 2 else 60))
     world.advance(5)
     assert delivered(world) == [b"1", b"3", b"5"]
-    logs = [world.broker.find(DELAYED_TOPIC, each).log for each in range(DELAYED_PARTITIONS)]
+    logs = [
+        world.broker.partitions.find(DELAYED_TOPIC, each).log for each in range(DELAYED_PARTITIONS)
+    ]
     (log,) = [each for each in logs if each.log_end_offset]
     log.roll(log.log_end_offset)
     before = log.size
@@ -360,7 +362,7 @@ def test_what_waits_survives_compaction(world: World) -> None:
 def test_a_partition_that_lost_records_gets_the_next_ones(world: World) -> None:
     delay(world, b"a", _in(world, 1))
     world.advance(2)
-    world.broker.find(TOPIC, 0).log.producers = ProducerStates()
+    world.broker.partitions.find(TOPIC, 0).log.producers = ProducerStates()
     delay(world, b"b", _in(world, 1))
     world.advance(2)
     delay(world, b"c", _in(world, 1))
@@ -369,7 +371,7 @@ def test_a_partition_that_lost_records_gets_the_next_ones(world: World) -> None:
 
 
 def test_producers_of_batches_under_way_are_remembered(world: World) -> None:
-    target = world.broker.find(TOPIC, 0).metadata.partition_id
+    target = world.broker.partitions.find(TOPIC, 0).metadata.partition_id
     assert not world.broker.delayed.is_delivering_to(target)
     delay(world, b"a", _in(world, 1))
     with mock.patch.object(world.broker.delayed.targets, "deliver", never):

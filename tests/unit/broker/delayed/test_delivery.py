@@ -17,10 +17,9 @@ from dragoman.broker.internal_topic import KeyValue
 from dragoman.errors import CorruptionError, DiskFullError, DragomanError
 from dragoman.limits import DELAYED_RETRY_S
 from dragoman.log.batch import Record, read_header, records
-from dragoman.log.producers import DuplicateSequenceError, OutOfOrderSequenceError
+from dragoman.log.producer import DuplicateSequenceError, OutOfOrderSequenceError
 from dragoman.outcome import pause
-from dragoman.testing.sim.clock import SimClock
-from dragoman.testing.sim.scheduler import SimScheduler
+from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 
 TARGET = 7
 

@@ -179,7 +179,7 @@ def test_who_is_not_the_owner_decides_nothing() -> None:
 def test_unknown_tokens_are_refused() -> None:
     world = _world()
     token = hold(world, b"a").token
-    target = world.broker.find(TOPIC, 0).metadata.partition_id
+    target = world.broker.partitions.find(TOPIC, 0).metadata.partition_id
     for unknown in (
         Token(token.partition_id, token.offset + 1),
         Token(token.partition_id, -1),

@@ -121,7 +121,7 @@ def test_what_is_wrong_is_told_from_afar() -> None:
     assert isinstance(pair.publish(unknown).outcome, UnknownTopic)
     twice = publication(0, *both(piece), *both(piece))
     assert isinstance(pair.publish(twice).outcome, InvalidPublication)
-    pair.two.broker.find(STAGING_TOPIC, 0).delete_below(end)
+    pair.two.broker.partitions.find(STAGING_TOPIC, 0).delete_below(end)
     gone = pair.publish(publication(0, *both(piece)))
     assert isinstance(gone.outcome, StagedRecordsGone)
     assert pair.values(0) == pair.values(1) == []
@@ -195,7 +195,7 @@ def test_a_copy_that_is_asked_for_again_is_not_begun_again() -> None:
 
 def test_a_staged_piece_is_kept_while_another_node_needs_it_and_goes_after() -> None:
     pair = PublishingPair(staging=2, coordinator=1)
-    log = pair.two.broker.find(STAGING_TOPIC, 0).log
+    log = pair.two.broker.partitions.find(STAGING_TOPIC, 0).log
     first = pair.stage([b"first"])
     request = publication(0, Destination(TOPIC, 0, (first,)))
 
@@ -214,7 +214,7 @@ def test_a_staged_piece_is_kept_while_another_node_needs_it_and_goes_after() -> 
 
 def test_the_word_of_a_node_that_is_gone_does_not_hold_for_ever() -> None:
     pair = PublishingPair(staging=2, coordinator=1)
-    log = pair.two.broker.find(STAGING_TOPIC, 0).log
+    log = pair.two.broker.partitions.find(STAGING_TOPIC, 0).log
     piece = pair.stage([b"a"])
     request = KeepStaged(partition=0, held_from=piece.first_offset)
     start(pair.one.broker.rpc.call(request, Node(2)))

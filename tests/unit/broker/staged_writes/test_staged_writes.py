@@ -91,7 +91,7 @@ def no_copying() -> AbstractContextManager[object]:
 
 
 def staged_start(world: World, partition: int) -> int:
-    return world.broker.find(STAGING_TOPIC, partition).log.log_start_offset
+    return world.broker.partitions.find(STAGING_TOPIC, partition).log.log_start_offset
 
 
 # ---- what is published
@@ -122,7 +122,7 @@ def test_batches_of_several_slices_keep_their_order_and_borders(world: World):
     with small_slices():
         assert publish(world, publication(0, to(stage(world, *values)))) is False
     assert values_of(world) == [value for each in values for value in each]
-    log = world.broker.find(TOPIC, 0).log
+    log = world.broker.partitions.find(TOPIC, 0).log
     sequences = [
         header.base_sequence
         for buffer in log.read(0, 1 << 20, log.high_watermark).buffers
@@ -134,7 +134,7 @@ def test_batches_of_several_slices_keep_their_order_and_borders(world: World):
 def test_one_identity_writes_all_batches_of_a_writer(world: World):
     publish(world, publication(0, to(stage(world, [b"a"]))))
     publish(world, publication(1, to(stage(world, [b"b", b"c"]))))
-    producers = world.broker.find(TOPIC, 0).log.producers
+    producers = world.broker.partitions.find(TOPIC, 0).log.producers
     assert producers is not None
     (state,) = producers.describe()
     assert (state.epoch, state.last_sequence) == (0, 2)
@@ -154,7 +154,7 @@ def test_the_topic_configuration_is_applied_to_what_is_published(world: World):
     request = publication(0, to(piece, topic="stamped"), to(piece, topic="packed"))
     assert publish(world, request) is False
     for topic, codec in (("stamped", Codec.NONE), ("packed", Codec.ZSTD)):
-        log = world.broker.find(topic, 0).log
+        log = world.broker.partitions.find(topic, 0).log
         ((header, _),) = batches(memoryview(b"".join(log.read(0, 1 << 20, 3).buffers)))
         assert header.attributes & 7 == codec
         assert bool(header.attributes & 8) == (topic == "stamped")
@@ -209,7 +209,7 @@ def test_what_the_topic_would_refuse_is_refused_before_the_decision(world: World
         producer_epoch=keyless.epoch,
         base_sequence=0,
     )
-    replica = world.broker.find(STAGING_TOPIC, keyless.partition)
+    replica = world.broker.partitions.find(STAGING_TOPIC, keyless.partition)
     at = world.append(replica, batch)
     piece = Piece(keyless.partition, at.base_offset, at.next_offset, 1, crc32c(batch[17:21]))
     cases: list[tuple[Destination, type[DragomanError]]] = [
@@ -268,7 +268,7 @@ def test_publications_of_one_writer_wait_for_each_other_up_to_a_bound(world: Wor
 
 
 def test_a_decided_batch_is_published_after_an_error_on_the_way(world: World):
-    replica = world.broker.find(TOPIC, 0)
+    replica = world.broker.partitions.find(TOPIC, 0)
     values = [[b"%d" % number] for number in range(20)]
     reply = Published()
     with small_slices(), mock.patch.object(type(replica.log), "append", _failing(after=5)):
@@ -320,7 +320,7 @@ def test_a_partition_that_lost_published_records_goes_on(world: World):
         request = publication(1, to(stage(world, [b"c"], [b"d"])))
         start(world.broker.staged_writes.publisher.publish(request)).then(reply)
         world.settle()
-    log = world.broker.find(TOPIC, 0).log
+    log = world.broker.partitions.find(TOPIC, 0).log
     log.truncate(1)
     log.high_watermark = 1
     world.advance(2)
@@ -403,7 +403,7 @@ def test_decided_records_stay_in_staging_whatever_their_age(world: World):
 def test_attempts_that_are_over_are_forgotten_as_producers(world: World):
     first = opened(world)
     stage(world, [b"a"], place=first)
-    log = world.broker.find(STAGING_TOPIC, first.partition).log
+    log = world.broker.partitions.find(STAGING_TOPIC, first.partition).log
     world.advance(2)
     assert log.producers
     with mock.patch(f"{STAGING}.STAGING_PRODUCER_IDLE_MS_MAX", 1000):
@@ -451,7 +451,7 @@ def test_only_attempts_write_to_internal_topics_and_only_to_staging(world: World
 
 
 def test_producer_state_is_kept_while_a_batch_is_on_its_way(world: World):
-    replica = world.broker.find(TOPIC, 0)
+    replica = world.broker.partitions.find(TOPIC, 0)
     publisher = world.broker.staged_writes.publisher
     publish(world, publication(0, to(stage(world, [b"a"]))))
     with no_copying():

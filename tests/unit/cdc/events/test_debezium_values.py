@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from dragoman.cdc.events.debezium import debezium_form
+from dragoman.cdc.events.envelopes import debezium_form
 from dragoman.errors import DecodeError
 from dragoman.protocols.postgres.messages import Column
 from dragoman.protocols.postgres.types import Kind

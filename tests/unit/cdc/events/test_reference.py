@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from captures.orders import changed, encoder, headers, relation
-from dragoman.cdc.events.debezium import debezium_form
+from dragoman.cdc.events.envelopes import debezium_form
 from dragoman.cdc.events.marks import HEARTBEATS, SCHEMAS, SNAPSHOTS, TRANSACTIONS
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.types import Kind

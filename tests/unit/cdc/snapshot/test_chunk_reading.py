@@ -5,7 +5,7 @@ import pytest
 from dragoman.cdc.snapshot.chunk import Reading
 from dragoman.cdc.snapshot.reader import Shape
 from dragoman.cdc.snapshot.window import Recent, Visibility
-from dragoman.cdc.source.tables import SourceTable
+from dragoman.cdc.source.publication import SourceTable
 from dragoman.protocols.postgres.messages import (
     UNCHANGED,
     Column,

@@ -5,7 +5,7 @@ import pytest
 
 from dragoman.cdc.snapshot import state as snapshot_state
 from dragoman.cdc.snapshot.state import Pace, TableState, kept, shown, states_of
-from dragoman.cdc.source.tables import SourceTable
+from dragoman.cdc.source.publication import SourceTable
 
 TABLE = SourceTable(
     oid=7,

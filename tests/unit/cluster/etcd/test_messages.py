@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from dragoman.cluster.etcd import messages as m
+from dragoman.cluster.etcd.history import check_version
 from dragoman.cluster.etcd.layout import Entry, Keys, after, encode_entry, read_entry, read_head
-from dragoman.cluster.etcd.versions import check_version
 from dragoman.cluster.events import NodeRegistered
 from dragoman.errors import ConfigError, FormatError
 

@@ -12,7 +12,6 @@ import pytest
 from dragoman.cluster.etcd.layout import Head, Holder
 from dragoman.cluster.etcd.session import Settings
 from dragoman.cluster.events import Event, NodeRegistered
-from dragoman.cluster.raft.effects import Role
 from dragoman.errors import (
     ClusterError,
     ConfigError,
@@ -22,6 +21,7 @@ from dragoman.errors import (
     OutcomeUnknownError,
     VersionConflictError,
 )
+from dragoman.raft.ports import Role
 from worlds.broker import Outcome
 from worlds.etcd import PREFIX, QUICK, TTL_S, EtcdWorld, Member, is_candidacy, is_proposal
 

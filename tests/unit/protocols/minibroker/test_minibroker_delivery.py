@@ -22,7 +22,7 @@ from dragoman.limits import (
 from dragoman.protocols.minibroker import codec
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.errors import is_unasked, reader_failed
-from dragoman.protocols.minibroker.handlers.refusals import refusal
+from dragoman.protocols.minibroker.handlers.session import refusal
 from worlds.broker import World
 from worlds.minibroker import Peer
 
@@ -91,10 +91,10 @@ def test_requests_of_a_peer_that_takes_nothing_wait(peer: Peer, world: World) ->
     world.settle()
     peer.send(m.Publish(topic="t", payload=b"late"))
     world.settle()
-    assert world.broker.find("t", 0).log.log_end_offset == 0
+    assert world.broker.partitions.find("t", 0).log.log_end_offset == 0
     peer.transport.take()
     world.settle()
-    assert world.broker.find("t", 0).log.log_end_offset == 1
+    assert world.broker.partitions.find("t", 0).log.log_end_offset == 1
 
 
 def test_reply_comes_before_the_records_that_are_not_sent_yet(peer: Peer, world: World) -> None:
@@ -280,6 +280,6 @@ def test_connection_that_is_lost_stops_its_readers(peer: Peer, world: World) -> 
     fill(peer, 1)
     peer.send(m.SubscribeHead(topic="t", partition=1))
     peer.events()
-    assert world.broker.find("t", 1).parked
+    assert world.broker.partitions.find("t", 1).parked
     peer.lose()
-    assert not world.broker.find("t", 1).parked
+    assert not world.broker.partitions.find("t", 1).parked

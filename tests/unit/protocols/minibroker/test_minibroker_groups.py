@@ -75,7 +75,7 @@ def test_new_owner_goes_on_behind_the_commit(connect: Callable[[], Peer]) -> Non
 def test_commit_below_what_is_left_starts_at_the_oldest(peer: Peer, world: World) -> None:
     peer.publish("t", b"0", b"1", b"2", key=b"k1")
     peer.ask(m.Commit(topic="t", group="g", partition=1, offset=0))
-    world.broker.find("t", 1).delete_below(1)
+    world.broker.partitions.find("t", 1).delete_below(1)
     peer.send(JOIN)
     assert [each.offset for each in peer.deliveries()] == [1, 2]
 

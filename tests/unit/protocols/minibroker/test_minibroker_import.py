@@ -50,7 +50,7 @@ def contents(world: World) -> dict[str, list[Record]]:
     for topic in world.broker.image.topics.values():
         if not topic.is_internal:
             for partition in topic.partitions:
-                replica = world.broker.replica(partition)
+                replica = world.broker.partitions.replica(partition)
                 tail = LocalReader(replica, replica.log.log_start_offset, lambda: None)
                 records = []
                 while more := tail.read(1 << 20, 1000):
@@ -85,7 +85,7 @@ def test_everything_is_taken_over(world: World, tmp_path: Path) -> None:
             for offset in range(first, 50)
             if offset % 7 != 5
         ]
-    assert world.broker.find("events", 1).log.log_start_offset == 20
+    assert world.broker.partitions.find("events", 1).log.log_start_offset == 20
     assert commits(world) == {
         ("workers", "events", 0): 7,
         ("workers", "events", 1): 30,
@@ -99,7 +99,7 @@ def test_everything_is_taken_over(world: World, tmp_path: Path) -> None:
 def test_imported_topics_go_on_and_do_not_age(world: World, tmp_path: Path) -> None:
     write_example(tmp_path)
     run(world, tmp_path)
-    replica = world.broker.find("events", 0)
+    replica = world.broker.partitions.find("events", 0)
     assert world.write(replica, b"new").base_offset == 50
     assert replica.config.retention_ms == -1
 
@@ -107,7 +107,7 @@ def test_imported_topics_go_on_and_do_not_age(world: World, tmp_path: Path) -> N
 def test_repeated_import_adds_nothing_and_moves_no_group_back(world: World, tmp_path: Path) -> None:
     write_example(tmp_path)
     first = run(world, tmp_path)
-    world.write(world.broker.find("events", 0), b"new")
+    world.write(world.broker.partitions.find("events", 0), b"new")
     before = contents(world)
     write_commit(tmp_path, "events", "workers", 0, "3")
     again = run(world, tmp_path)
@@ -135,7 +135,9 @@ def check_the_same(world: World, root: Path) -> None:
     run(whole, root)
     assert contents(world) == contents(whole)
     assert commits(world) == commits(whole)
-    starts = [world.broker.find("events", index).log.log_start_offset for index in range(4)]
+    starts = [
+        world.broker.partitions.find("events", index).log.log_start_offset for index in range(4)
+    ]
     assert starts == [0, 20, 0, 0]
 
 
@@ -247,7 +249,7 @@ def test_torn_last_record_is_reported_and_left_out(world: World, tmp_path: Path)
     imported = run(world, tmp_path)
     assert offsets(world, "t/0") == list(range(9))
     assert imported.is_complete
-    assert "cut off" in imported.problems[0]
+    assert "incomplete last write" in imported.problems[0]
 
 
 def test_segment_that_ends_early_before_another_one_is_damage(world: World, tmp_path: Path) -> None:
@@ -322,7 +324,7 @@ def test_failed_append_ends_the_import(
 ) -> None:
     write_ten(tmp_path)
     world.create("t", 2)
-    replica = world.broker.find("t", 0)
+    replica = world.broker.partitions.find("t", 0)
 
     def refuse(_log: object, _data: object) -> int:
         raise DiskFullError("the disk is full")

@@ -18,8 +18,8 @@ from dragoman.config.settings import Settings
 from dragoman.limits import RELAY_PATIENCE_S
 from dragoman.outcome import start
 from dragoman.protocols.minibroker import messages as m
+from dragoman.protocols.minibroker.codec import fnv1a_32
 from dragoman.protocols.minibroker.errors import NOT_LEADER
-from dragoman.protocols.minibroker.partitioner import fnv1a_32
 from dragoman.types import GroupId, MemberId, TopicName
 from worlds.minibroker import Peer, service_of
 from worlds.two_nodes import SETTINGS, Pair
@@ -88,7 +88,7 @@ def test_a_record_for_another_leader_goes_there(pair: Pair) -> None:
     assert peer.publish(TOPIC, b"a", b"b", key=key_of(1)) == [(1, 0), (1, 1)]
     assert len([each for each in pair.lines[1].asked if isinstance(each, Append)]) == 1
     assert peer.publish(TOPIC, b"", key=key_of(2)) == [(2, 0)]
-    found = pair.two.broker.find(TOPIC, 1).log
+    found = pair.two.broker.partitions.find(TOPIC, 1).log
     assert [each.value for each in found.iterate(0, found.high_watermark)] == [b"a", b"b"]
 
 
@@ -130,7 +130,7 @@ def test_records_keep_their_order_while_the_lead_moves_here(pair: Pair) -> None:
     peer.send(publish[2])
     pair.advance(1)
     assert peer.events() == [m.Published(partition=1, offset=offset) for offset in range(3)]
-    found = pair.one.broker.find(TOPIC, 1).log
+    found = pair.one.broker.partitions.find(TOPIC, 1).log
     assert [each.value for each in found.iterate(0, found.high_watermark)] == [b"0", b"1", b"2"]
 
 
@@ -146,7 +146,7 @@ def test_a_leader_that_cannot_be_reached_is_left_to_the_client(pair: Pair) -> No
     assert told.reason.startswith("not leader; leader=")
     commit = m.Commit(topic=TOPIC, group=group_of(pair, 2), partition=0, offset=3)
     assert peer.ask(commit) == m.Failed(reason="not leader; leader=")
-    assert pair.two.broker.find(TOPIC, 1).log.log_end_offset == 0
+    assert pair.two.broker.partitions.find(TOPIC, 1).log.log_end_offset == 0
 
 
 def test_a_lost_answer_does_not_send_the_client_elsewhere(pair: Pair) -> None:
@@ -197,7 +197,7 @@ def test_a_reader_waits_for_a_leader_that_is_away_and_passes_over_what_was_delet
     pair: Pair,
 ) -> None:
     connect(pair, 2).publish(TOPIC, b"0", b"1", b"2", key=key_of(1))
-    pair.two.broker.find(TOPIC, 1).delete_below(2)
+    pair.two.broker.partitions.find(TOPIC, 1).delete_below(2)
     pair.lines[1].is_cut = True
     reader = connect(pair, 1)
     reader.send(m.SubscribeOffset(topic=TOPIC, partition=1, offset=0))

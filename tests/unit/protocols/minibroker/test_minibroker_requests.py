@@ -15,7 +15,7 @@ from dragoman.config.settings import Settings
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as k
 from dragoman.protocols.minibroker import messages as m
-from dragoman.protocols.minibroker.partitioner import fnv1a_32
+from dragoman.protocols.minibroker.codec import fnv1a_32
 from dragoman.security.authorizer import Operation, Principal, Resource
 from worlds.broker import Wire, World, batch_of, fetch_request, only, values_in
 from worlds.minibroker import Peer, service_of
@@ -66,7 +66,7 @@ def test_topics_take_turns_of_their_own(peer: Peer) -> None:
 def test_record_in_the_log_has_no_key_for_an_empty_one(peer: Peer, world: World) -> None:
     peer.publish("t", b"v")
     peer.publish("t", b"", key=b"k1")
-    replicas = [world.broker.find("t", index) for index in range(4)]
+    replicas = [world.broker.partitions.find("t", index) for index in range(4)]
     read = [LocalReader(each, 0, lambda: None).read(1 << 20, 100) for each in replicas]
     assert [[each.key for each in records] for records in read] == [[None], [b"k1"], [], []]
 
@@ -80,7 +80,7 @@ def test_reply_waits_for_the_disk(peer: Peer, world: World) -> None:
 
 def test_records_of_one_turn_share_batches(peer: Peer, world: World) -> None:
     peer.publish("t", *[b"x"] * 400)
-    sizes = [world.broker.find("t", index).log.size for index in range(4)]
+    sizes = [world.broker.partitions.find("t", index).log.size for index in range(4)]
     assert max(sizes) < 100 * 20
 
 
@@ -211,7 +211,7 @@ def test_offset_that_no_log_reaches(peer: Peer) -> None:
 
 def test_offset_below_the_oldest_starts_there_without_an_error(peer: Peer, world: World) -> None:
     peer.publish("t", b"0", b"1", b"2", key=b"k1")
-    world.broker.find("t", 1).delete_below(2)
+    world.broker.partitions.find("t", 1).delete_below(2)
     assert subscribe(peer, m.SubscribeOffset(topic="t", partition=1, offset=0)) == [b"2"]
     assert peer.publish("t", b"", key=b"user-1") == [(0, 0)]
 
@@ -222,7 +222,7 @@ def test_records_deleted_under_a_slow_reader_are_passed_over(peer: Peer, world: 
     peer.transport.is_stuck = True
     peer.send(m.SubscribeOffset(topic="t", partition=1, offset=0))
     world.settle()
-    world.broker.find("t", 1).delete_below(19)
+    world.broker.partitions.find("t", 1).delete_below(19)
     peer.transport.is_stuck = False
     peer.transport.take()
     offsets = [each.offset for each in peer.deliveries()]
@@ -464,7 +464,7 @@ def test_topics_are_made_with_the_originals_rules_of_retention(limit: int) -> No
     world = World(Settings(log_retention_segments=limit, log_retention_ms=5000))
     peer = Peer(world, service_of(world))
     peer.publish("t", *[b"v"] * 8)
-    replica = world.broker.find("t", 0)
+    replica = world.broker.partitions.find("t", 0)
     assert replica.config.retention_segments == (limit if limit >= 0 else (1 << 31) - 1)
     world.advance(3600)
     assert replica.log.log_start_offset == 0

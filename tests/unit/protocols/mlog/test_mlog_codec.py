@@ -13,11 +13,12 @@ import pytest
 
 from dragoman.errors import DecodeError, EncodeError, LocalProtocolError
 from dragoman.framing import Scratch
-from dragoman.protocols.mlog import codec, replication
+from dragoman.protocols.mlog import codec
 from dragoman.protocols.mlog import messages as m
 from dragoman.protocols.mlog.connection import Connection, Role
 from dragoman.protocols.mlog.constants import PAYLOAD_BYTES_MAX, Encoding, MessageType
-from dragoman.protocols.mlog.schema import Field, Kind, fields_of
+from dragoman.protocols.mlog.handlers import metadata_events
+from dragoman.protocols.mlog.messages import Field, Kind, fields_of
 from protocols.mlog_vectors import JSON_FRAMES, METADATA_EVENTS, PROTOBUF_FRAMES, REPLICATION_BATCH
 
 FRAMES = [
@@ -53,21 +54,21 @@ def test_numbers_are_the_declaration_order() -> None:
 def test_replication_batch_both_ways() -> None:
     data = bytes.fromhex(REPLICATION_BATCH)
     entries = [m.Entry(offset=5, value=b"hello"), m.Entry(offset=6, value=b"world!")]
-    assert replication.encode_batch(entries) == data
-    assert replication.decode_batch(data) == entries
-    assert replication.encode_batch([]) == b""
-    assert replication.decode_batch(b"") == []
+    assert codec.encode_batch(entries) == data
+    assert codec.decode_batch(data) == entries
+    assert codec.encode_batch([]) == b""
+    assert codec.decode_batch(b"") == []
 
 
 def test_replication_batch_with_wrong_length_or_checksum_is_refused() -> None:
     data = bytes.fromhex(REPLICATION_BATCH)
     for end in range(1, len(data)):
         with pytest.raises(DecodeError):
-            replication.decode_batch(data[:end])
+            codec.decode_batch(data[:end])
     damaged = bytearray(data)
     damaged[-1] ^= 1
     with pytest.raises(DecodeError, match="checksum"):
-        replication.decode_batch(damaged)
+        codec.decode_batch(damaged)
 
 
 def test_malformed_tail_of_a_replication_batch_is_left_out() -> None:
@@ -78,24 +79,24 @@ def test_malformed_tail_of_a_replication_batch_is_left_out() -> None:
     for tail in (struct.pack(">qi", 10, 99) + b"x", b"\0\0\0", struct.pack(">qi", 10, -1)):
         records = good + tail
         header = struct.pack(">qiiIBi", 9, len(records), 0, zlib.crc32(records), 0, 1)
-        assert replication.decode_batch(header + records) == [m.Entry(offset=9, value=b"ok")]
+        assert codec.decode_batch(header + records) == [m.Entry(offset=9, value=b"ok")]
 
 
 @pytest.mark.parametrize("text", METADATA_EVENTS)
 def test_metadata_event_both_ways(text: str) -> None:
-    event = replication.decode_event(text.encode())
-    assert replication.encode_event(event).decode() == text
+    event = metadata_events.decode_event(text.encode())
+    assert metadata_events.encode_event(event).decode() == text
 
 
 def test_every_event_has_a_vector() -> None:
-    seen = [type(replication.decode_event(text.encode())) for text in METADATA_EVENTS]
-    assert tuple(seen) == replication.EVENTS
+    seen = [type(metadata_events.decode_event(text.encode())) for text in METADATA_EVENTS]
+    assert tuple(seen) == metadata_events.EVENTS
 
 
 @pytest.mark.parametrize("text", ['{"event_type":7,"data":{}}', "[]", "", '{"data":[]}', "{"])
 def test_other_metadata_events_are_refused(text: str) -> None:
     with pytest.raises(DecodeError):
-        replication.decode_event(text.encode())
+        metadata_events.decode_event(text.encode())
 
 
 # ---- Go's JSON

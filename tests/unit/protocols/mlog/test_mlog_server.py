@@ -14,7 +14,6 @@ from dragoman.broker.errors import (
     NotLeader,
     ShuttingDown,
 )
-from dragoman.broker.replica import Acknowledge, Replica
 from dragoman.config.settings import Settings
 from dragoman.errors import DiskFullError
 from dragoman.limits import (
@@ -25,11 +24,12 @@ from dragoman.limits import (
 )
 from dragoman.log.batch import Record, build_batch
 from dragoman.protocols.mlog import messages as m
+from dragoman.protocols.mlog.codec import decode_batch
 from dragoman.protocols.mlog.constants import PAYLOAD_BYTES_MAX, Encoding
-from dragoman.protocols.mlog.handlers.names import split
-from dragoman.protocols.mlog.handlers.refusals import refusal
 from dragoman.protocols.mlog.handlers.service import MlogService
-from dragoman.protocols.mlog.replication import decode_batch
+from dragoman.protocols.mlog.handlers.session import refusal
+from dragoman.protocols.mlog.handlers.topics import split
+from dragoman.replication.replica import Acknowledge, Replica
 from dragoman.security.authorizer import Operation, Principal, Resource
 from protocols.mlog_vectors import JSON_FRAMES
 from worlds.broker import World, batch_of

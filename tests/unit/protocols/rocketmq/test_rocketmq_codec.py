@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.errors import DecodeError, EncodeError
-from dragoman.protocols.rocketmq.codec import Command, decode, encode
-from dragoman.protocols.rocketmq.connection import Connection
+from dragoman.protocols.rocketmq.codec import Command, Connection, decode, encode
 from dragoman.protocols.rocketmq.constants import Serialization
 from dragoman.protocols.rocketmq.messages import (
     BatchedMessage,

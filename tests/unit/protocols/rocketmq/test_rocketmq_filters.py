@@ -15,8 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX
-from dragoman.protocols.rocketmq.filters import SQL92, TAG, compile_filter
-from dragoman.protocols.rocketmq.sql92 import FilterError, compile_condition
+from dragoman.protocols.rocketmq.filters import (
+    SQL92,
+    TAG,
+    FilterError,
+    compile_condition,
+    compile_filter,
+)
 
 # ---- tags
 

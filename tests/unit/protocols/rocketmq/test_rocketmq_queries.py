@@ -21,8 +21,7 @@ from dragoman.protocols.rocketmq.handlers import queries
 from dragoman.protocols.rocketmq.handlers.node import node_of
 from dragoman.protocols.rocketmq.handlers.traffic import Rate, Traffic
 from dragoman.protocols.rocketmq.messages import Message, decode_messages, tag_hash
-from dragoman.testing.sim.clock import SimClock
-from dragoman.testing.sim.scheduler import SimScheduler
+from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 from worlds.broker import World, batch_of
 from worlds.rocketmq import RocketmqPipe, send_fields, table
 from worlds.two_nodes import Pair
@@ -413,10 +412,10 @@ def test_messages_are_counted_by_days() -> None:
     traffic.pulled("g", "T", 2)
     assert (traffic.before_yesterday, traffic.before_today) == (0, 3)
     scheduler.advance(86_400)
-    traffic.look()
+    traffic.begin_day()
     assert (traffic.before_yesterday, traffic.before_today) == (3, 5)
     scheduler.advance(3 * 86_400)
-    traffic.look()
+    traffic.begin_day()
     assert (traffic.before_yesterday, traffic.before_today) == (5, 5)
 
 

@@ -17,7 +17,6 @@ from dragoman.broker.errors import ForeignGroup
 from dragoman.broker.groups.offsets import CommitRequest
 from dragoman.config.settings import Settings
 from dragoman.log.batch import Record, build_batch
-from dragoman.outcome import start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.codec import Command, encode
 from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, Request, Response, Serialization
@@ -198,7 +197,7 @@ def test_a_message_comes_back_as_it_was_sent(pipe: RocketmqPipe) -> None:
 
 def test_a_kafka_consumer_sees_properties_as_headers(pipe: RocketmqPipe) -> None:
     pipe.put("T", b"hello", {"TAGS": "a", "KEYS": "k1", "mine": "x"})
-    log = pipe.world.broker.find("T", 0).log
+    log = pipe.world.broker.partitions.find("T", 0).log
     (record,) = log.iterate(0, 1)
     assert (record.key, record.value) == (b"k1", b"hello")
     headers = dict(record.headers)
@@ -212,7 +211,7 @@ def test_what_the_broker_says_about_itself_is_not_stored(pipe: RocketmqPipe) -> 
     reply = pipe.put("T", b"v", {"UNIQ_KEY": "U", "TRACE_ON": "false", "MSG_REGION": "elsewhere"})
     (message,) = pipe.messages("T")
     assert message.properties == {"UNIQ_KEY": "U"} | BROKERS_OWN
-    replica = pipe.world.broker.find("T", 0)
+    replica = pipe.world.broker.partitions.find("T", 0)
     (record,) = replica.log.iterate(0, 1)
     names = [name for name, _ in record.headers]
     assert names == ["rocketmq", "rocketmq.UNIQ_KEY", "rocketmq.TRACE_ON", "rocketmq.MSG_REGION"]
@@ -374,7 +373,7 @@ def test_where_a_pull_stands(pipe: RocketmqPipe) -> None:
     assert pulled(pipe.pull("T", 1, maxMsgNums=2)) == (0, 3, 0, 5)
     assert pulled(pipe.pull("T", 5)) == (19, 5, 0, 5)
     assert pulled(pipe.pull("T", 9)) == (21, 5, 0, 5)
-    pipe.world.broker.find("T", 0).log.move_log_start(2)
+    pipe.world.broker.partitions.find("T", 0).log.move_log_start(2)
     assert pulled(pipe.pull("T", 1)) == (21, 2, 2, 5)
     assert [each.body for each in pipe.messages("T", 2)] == [b"2", b"3", b"4"]
 
@@ -651,7 +650,7 @@ def test_a_group_with_members_of_another_protocol_is_not_joined(world: World) ->
     pipe.beat("c", "g", {"T": "*"})
     outcome: list[object] = []
     request = CommitRequest(group_id=GroupId("g"), offsets=(), owner="kafka")
-    start(world.broker.coordination.groups.commit_anywhere(request)).then(outcome.append)
+    world.broker.coordination.groups.commit_anywhere(request, outcome.append)
     world.settle()
     assert isinstance(outcome[0], ForeignGroup)
 
@@ -790,4 +789,4 @@ def test_batch_of_more_messages_than_one_may_have_is_refused(
     one = struct.pack(">iiiii", 23, 0, 0, 0, 1) + b"v" + struct.pack(">h", 0)
     reply = pipe.ask(Request.SEND_BATCH_MESSAGE, send_fields("T"), one * 20_001)
     assert reply.code != Response.SUCCESS
-    assert world.broker.find("T", 0).log.log_end_offset == 0
+    assert world.broker.partitions.find("T", 0).log.log_end_offset == 0

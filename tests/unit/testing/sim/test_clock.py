@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dragoman.testing.sim.clock import SimClock
-from dragoman.testing.sim.scheduler import SimScheduler
+from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 
 
 def test_both_clocks_follow_virtual_time() -> None:

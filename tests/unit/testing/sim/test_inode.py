@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from dragoman.testing.sim.inode import Inode, Odds
+from dragoman.testing.sim.file import Inode, Odds
 
 ALL = Odds(1.0, 0.0)
 

@@ -7,8 +7,7 @@ from random import Random
 
 import pytest
 
-from dragoman.testing.sim.faults import DiskCounters, DiskFaults, PowerCut
-from dragoman.testing.sim.machine import Machine, SyncOutcome
+from dragoman.testing.sim.faults import DiskCounters, DiskFaults, Machine, PowerCut, SyncOutcome
 
 
 def machine(faults: DiskFaults | None = None) -> Machine:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from dragoman.testing.file_tree import Edits, FileTree
-from dragoman.testing.sim.inode import Inode
-from dragoman.testing.sim.names import PendingNames
+from dragoman.testing.sim.disk import PendingNames
+from dragoman.testing.sim.file import Inode
 
 
 class World:

@@ -90,7 +90,7 @@ from dragoman.broker.groups.records import (
     StoredTarget,
     record,
 )
-from dragoman.config.groups import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from dragoman.config.overrides import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.types import GroupId, MemberId, TopicName
 

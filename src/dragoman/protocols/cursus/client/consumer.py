@@ -21,8 +21,12 @@ from dragoman.client_core.errors import ClientClosedError, ClientError
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_CLIENT_QUEUE_MAX
 from dragoman.protocols.cursus import codec
-from dragoman.protocols.cursus.client.commands import Commands, encoded
-from dragoman.protocols.cursus.client.connection import broker_address, open_stream
+from dragoman.protocols.cursus.client.connection import (
+    Commands,
+    broker_address,
+    encoded,
+    open_stream,
+)
 from dragoman.protocols.cursus.client.errors import (
     MemberFencedError,
     NotLeaderError,

@@ -1,8 +1,14 @@
-"""Messages to the broker in order, each once, however often connections break.
+"""Producers: `Producer` delivers each message once and in order; `Transaction` spans partitions.
 
 Every producer has an id of its own and numbers its messages for each partition, so that the broker
-knows repeats. There is no timer: while a batch of a partition is on its way the next one gathers.
-`send` waits while too much is unsent.
+recognises repeats. There is no timer: while a batch of a partition is in flight, the next one
+fills. `send` waits while too many bytes are unsent.
+
+    async with client.transaction("billing") as transaction:
+        await transaction.publish("orders", b"...")
+
+Leaving the block commits, an exception in it aborts. Each transaction requests a new epoch, which
+ends any transaction that an earlier instance left open under the same id.
 """
 
 from __future__ import annotations
@@ -16,7 +22,8 @@ from dragoman.client_core.errors import ClientClosedError, ClientError, Connecti
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_CLIENT_BATCH_BYTES, CURSUS_CLIENT_BUFFER_BYTES_MAX
 from dragoman.protocols.cursus import codec
-from dragoman.protocols.cursus.client.commands import Commands
+from dragoman.protocols.cursus.client.connection import Commands
+from dragoman.protocols.cursus.client.consumer import Consumer, offsets_text
 from dragoman.protocols.cursus.client.errors import CursusError
 from dragoman.protocols.cursus.client.values import TopicInfo
 from dragoman.protocols.cursus.constants import PARTIAL
@@ -210,3 +217,54 @@ def _take(waiting: deque[_Waiting]) -> list[_Waiting]:
             break
         taken.append(waiting.popleft())
     return taken
+
+
+class Transaction:
+    def __init__(self, client: Commands, transactional_id: str) -> None:
+        self._client = client
+        self._who: dict[str, str | int] = {"transactional_id": transactional_id}
+        self._sequence = 0
+
+    async def begin(self) -> None:
+        found = await self._client.fields("INIT_PRODUCER_ID", self._who)
+        self._who |= {"producerId": found["producerId"], "epoch": found["epoch"]}
+        await self._client.command("BEGIN_TXN", self._who)
+
+    async def publish(
+        self, topic: str, payload: bytes, *, key: str = "", partition: int | None = None
+    ) -> None:
+        self._sequence += 1
+        where: dict[str, str | int] = {"topic": topic, "key": key, "seqNum": self._sequence}
+        if partition is not None:
+            where["partition"] = partition
+        # Repeated only where the broker can tell: a partition of its choice may change.
+        repeat = partition is not None or bool(key)
+        sent = self._who | where
+        await self._client.command("TXN_PUBLISH", sent, message=payload, repeat=repeat)
+
+    async def send_offsets(self, consumer: Consumer) -> None:
+        """Commit what the consumer has handed out together with the messages."""
+        offsets = consumer.handed_out()
+        if offsets:
+            sent = self._who | consumer.identity()
+            await self._client.command("SEND_OFFSETS_TO_TXN", sent, last=offsets_text(offsets))
+
+    async def commit(self) -> None:
+        await self._client.command("END_TXN", self._who | {"result": "commit"})
+
+    async def abort(self) -> None:
+        await self._client.command("END_TXN", self._who | {"result": "abort"})
+
+    async def __aenter__(self) -> Self:
+        await self.begin()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            await self.commit()
+            return
+        try:
+            await self.abort()
+        except ClientError:
+            # The broker aborts it after its time-out; the error of the block matters more.
+            return

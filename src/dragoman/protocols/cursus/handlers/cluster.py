@@ -44,7 +44,7 @@ def handle_cluster_status(call: Call) -> None:
         raise Refusal(f"marshal_cluster_status_failed reason={quoted(reason)}")
     nodes = sorted(image.nodes)
     active = sum(_status(call, node) == _ACTIVE for node in nodes)
-    held = {each.metadata.partition_id: each.log.high_watermark for each in broker.open_replicas()}
+    held = {each.metadata.partition_id: each.log.high_watermark for each in broker.partitions}
     partitions = [
         _partition(call, partition, held)
         for name, topic in sorted(image.topics.items())

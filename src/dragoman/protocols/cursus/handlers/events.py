@@ -19,7 +19,6 @@ import msgspec
 from dragoman.broker.accumulator import placed
 from dragoman.broker.keyed_lock import KeyedLock
 from dragoman.broker.local_reader import LocalReader
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.limits import (
     CURSUS_EVENTS_MAX,
@@ -38,6 +37,7 @@ from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.session import Call, batch_frame
 from dragoman.protocols.cursus.handlers.state import StoredSnapshot
 from dragoman.protocols.cursus.messages import Message
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation
 
 #: Room in a frame for what surrounds keys and payloads.

@@ -24,17 +24,17 @@ from typing import TypeAlias
 
 from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import ProducerIds
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_PRODUCERS_MAX
-from dragoman.log.producers import SEQUENCE_MASK
+from dragoman.log.producer import SEQUENCE_MASK
 from dragoman.outcome import Outcome, called_back, start
 from dragoman.protocols.cursus.constants import ACKS_OF_ALL, ERROR, OK, PARTIAL
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.records import append_records, record_of
 from dragoman.protocols.cursus.handlers.state import State, StoredProducer
 from dragoman.protocols.cursus.messages import Batch, Message
+from dragoman.replication.replica import Replica
 from dragoman.world import Clock
 
 log = logging.getLogger("dragoman.cursus")

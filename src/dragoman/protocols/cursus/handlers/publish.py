@@ -15,7 +15,6 @@ from typing import Final
 
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.leader_queues import TakeReply
-from dragoman.broker.replica import Replica
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record
@@ -29,6 +28,7 @@ from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.session import Call, CursusSession
 from dragoman.protocols.cursus.messages import Ack, Batch, Message
 from dragoman.protocols.session import Place
+from dragoman.replication.replica import Replica
 
 _OK: Final = codec.frame(b"OK")
 #: What an acknowledgement begins with when all is well.
@@ -196,14 +196,13 @@ def _publish(
     in_leader_queue = session.in_leader_queue(request.batch.acks not in ACKS_OF_ALL)
     if not service.broker.leader_queues.is_busy(partition, in_leader_queue=in_leader_queue):
         try:
-            replica = service.broker.replica(partition)
+            replica = service.broker.partitions.replica(partition)
         except NotLeader:
             pass
         else:
             append_batch(service, request, replica, reply)
             return
-    append = partial(append_batch, service, request)
-    ask_leader(service, partition, request, append, reply, in_leader_queue=in_leader_queue)
+    ask_leader(service, partition, request, reply, in_leader_queue=in_leader_queue)
 
 
 def append_batch(

@@ -18,12 +18,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dragoman.broker.produce import place
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.limits import GATHERED_BATCH_BYTES_MAX
 from dragoman.log.batch import NO_PRODUCER, NO_SEQUENCE, Record, build_batch, read_header
-from dragoman.log.producers import SEQUENCE_MASK
+from dragoman.log.producer import SEQUENCE_MASK
 from dragoman.protocols.cursus.messages import Batch, Message
+from dragoman.replication.replica import Replica
 
 PREFIX: Final = "cursus."
 _PRODUCER: Final = "cursus.producer"

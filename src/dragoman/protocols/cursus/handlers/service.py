@@ -11,9 +11,9 @@ from dragoman.broker.coordination import Coordination, CoordinatorKind
 from dragoman.broker.errors import CoordinatorLoading, CoordinatorNotAvailable
 from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.leader_queues import LeaderQueues, TakeReply
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.readers import Readers
-from dragoman.broker.replica import Replica
-from dragoman.broker.topics import NewTopic, Topics
+from dragoman.broker.topics import Topics
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.cluster.quorum import MetadataQuorum
 from dragoman.config.settings import Settings
@@ -26,6 +26,7 @@ from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import is_expressible
 from dragoman.protocols.cursus.handlers.state import State
 from dragoman.protocols.service import Address, Service, handlers_by_name
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Rpc
 from dragoman.world import Clock, Random, Scheduler
 
@@ -39,13 +40,11 @@ Part = TypeVar("Part")
 _MODULES: Final = {
     "topics": "CREATE DELETE LIST METADATA DESCRIBE LIST_OFFSETS",
     "publish": "PUBLISH",
-    "consume": "CONSUME",
-    "streams": "STREAM",
+    "consume": "CONSUME STREAM",
     "groups": (
         "SUBSCRIBE REGISTER_GROUP FIND_COORDINATOR JOIN_GROUP SYNC_GROUP LEAVE_GROUP HEARTBEAT "
-        "GROUP_STATUS LIST_GROUPS"
+        "GROUP_STATUS LIST_GROUPS FETCH_OFFSET COMMIT COMMIT_OFFSET BATCH_COMMIT"
     ),
-    "offsets": "FETCH_OFFSET COMMIT COMMIT_OFFSET BATCH_COMMIT",
     "transactions": (
         "INIT_PRODUCER_ID BEGIN_TXN TXN_PUBLISH SEND_OFFSETS_TO_TXN END_TXN TXN_STATUS"
     ),
@@ -117,23 +116,8 @@ class Core(service.Core, Protocol):
     @property
     def rpc(self) -> Rpc: ...
 
-    async def ensure_topic(self, new: NewTopic, /) -> None:
-        """Create the topic unless it exists."""
-        ...
-
-    def find(self, topic: str, index: int, /) -> Replica:
-        """The replica of this node, which leads the partition. Raises `UnknownTopic`,
-        `NotLeader`.
-        """
-        ...
-
-    def replica(self, metadata: PartitionMetadata, /) -> Replica:
-        """The replica of this node, which leads the partition. Raises `NotLeader`."""
-        ...
-
-    def open_replicas(self) -> list[Replica]:
-        """The replicas of this node that are open."""
-        ...
+    @property
+    def partitions(self) -> Partitions: ...
 
 
 class Stream(Protocol):
@@ -177,7 +161,7 @@ class Streams:
 
 
 class CursusService(Service[Core]):
-    listener = "cursus"
+    advertised_listener = "cursus"
 
     def __init__(
         self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]
@@ -221,7 +205,7 @@ class CursusService(Service[Core]):
 
     def replica(self, topic: TopicMetadata, partition: int) -> Replica:
         """The replica of a partition that this node leads. Raises `Refusal`, `NotLeader`."""
-        return self.broker.replica(self.partition(topic, partition))
+        return self.broker.partitions.replica(self.partition(topic, partition))
 
     def next_turn(self, topic: str, count: int) -> int:
         """The partition whose turn it is for a message without a key."""

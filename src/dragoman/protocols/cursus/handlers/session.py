@@ -1,9 +1,10 @@
 """One Cursus connection: requests in, replies out, in the order of the requests.
 
 The original takes one request after the other. Here, publishing is pipelined, because it waits for
-the disk; anything else begins when all before it have been answered, so that a client that sends
-CREATE and PUBLISH in one piece gets what it means. STREAM ends all that: from then on the
-connection only pushes.
+the disk; any other request begins when all requests before it have been answered, so that a client
+may send CREATE and PUBLISH in one piece. After STREAM the connection only pushes.
+
+What a handler raises becomes one of Cursus's error texts here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -14,23 +15,89 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from dragoman.broker.errors import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    GroupNotFound,
+    InvalidPartitions,
+    MessageTooLarge,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeader,
+    Overloaded,
+    ProducerFenced,
+    ReplicaDamaged,
+    RequestTimedOut,
+    ShuttingDown,
+    TransactionCoordinatorLoading,
+    TransactionError,
+)
 from dragoman.cluster.metadata import TopicMetadata
-from dragoman.errors import DecodeError, DragomanError, EncodeError
+from dragoman.errors import (
+    ClusterError,
+    DecodeError,
+    DiskFullError,
+    DragomanError,
+    EncodeError,
+    NotControllerError,
+    NotSentError,
+)
 from dragoman.net.channel import Channel
 from dragoman.outcome import Acknowledge, start
 from dragoman.protocols.cursus import codec, compression
-from dragoman.protocols.cursus.codec import UnreadableRequest
+from dragoman.protocols.cursus.codec import UnreadableRequest, quoted
 from dragoman.protocols.cursus.connection import frame_reader
 from dragoman.protocols.cursus.constants import INTERNAL_COMMANDS, STRUCTURED_ERRORS
-from dragoman.protocols.cursus.errors import Refusal, error_text
+from dragoman.protocols.cursus.errors import UNKNOWN_OUTCOME, Refusal, error_text
 from dragoman.protocols.cursus.handlers.policy import policy_of
-from dragoman.protocols.cursus.handlers.refusals import refusal_text
 from dragoman.protocols.cursus.handlers.service import REQUESTS, CursusService, Stream
 from dragoman.protocols.cursus.messages import Batch, Command
 from dragoman.protocols.service import Address, handlers_by_name
 from dragoman.protocols.session import OrderedSession, Place
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.world import Handle
+
+#: Host and port of another node, by its number; None when it is not known.
+AddressOf: TypeAlias = Callable[[int], tuple[str, int] | None]
+
+#: The code for each reason that has one of its own, without further fields.
+_CODES: Final[tuple[tuple[type[DragomanError], str], ...]] = (
+    (CoordinatorLoading, "coordinator_not_available"),
+    (CoordinatorNotAvailable, "coordinator_not_available"),
+    (ShuttingDown, "coordinator_not_available"),
+    (TransactionCoordinatorLoading, "transaction_manager_not_available"),
+    (Overloaded, "router_not_available"),
+    # What passes when other nodes are back, or lead: clients come again.
+    (NotEnoughReplicas, "cluster_not_available"),
+    (ReplicaDamaged, "cluster_not_available"),
+    (DiskFullError, "cluster_not_available"),
+    # Nothing was done: other than below, this may be repeated.
+    (NotControllerError, "no_raft_leader"),
+    (NotSentError, "cluster_not_available"),
+    (RequestTimedOut, UNKNOWN_OUTCOME),
+    (ClusterError, UNKNOWN_OUTCOME),
+    (GroupNotFound, "group_not_found"),
+    (InvalidPartitions, "invalid_partitions"),
+    (ProducerFenced, "producer_fenced"),
+    (TransactionError, "transaction_commit_failed"),
+    (MessageTooLarge, "broker_error"),
+)
+
+
+def refusal_text(error: DragomanError, address_of: AddressOf) -> str:
+    """What follows `ERROR: `."""
+    match error:
+        case Refusal():
+            return error.text
+        case NotLeader():
+            leader = address_of(error.leader)
+            return "NOT_LEADER" if leader is None else "NOT_LEADER LEADER_IS {}:{}".format(*leader)
+        case NotCoordinator():
+            where = address_of(error.leader)
+            return "NOT_COORDINATOR" + ("" if where is None else " host={} port={}".format(*where))
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), "command_failed")
+    return f"{code} reason={quoted(str(error))}"
+
 
 Request: TypeAlias = Command | Batch | UnreadableRequest
 _PERMISSIONS: Final = {

@@ -49,7 +49,7 @@ async def handle_create(call: Call) -> None:
     try:
         # Others may have made it at the same time, and otherwise.
         with suppress(TopicExists):
-            await broker.ensure_topic(new)
+            await broker.topics.ensure(new)
         await _change(call, name, count)
     except (Refusal, ClusterError):
         # A `ClusterError` is no fault of the request: its code tells clients to come again.

@@ -32,8 +32,6 @@ from dragoman.broker.errors import (
     TransactionalIdNotFound,
 )
 from dragoman.broker.groups import TopicPartition
-from dragoman.broker.leader_queues import TakeReply
-from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import (
     ProducerIdentity,
     TransactionDescription,
@@ -41,14 +39,13 @@ from dragoman.broker.transactions import (
 )
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import ClusterError, DragomanError, NotSentError
-from dragoman.log.batch import TRANSACTIONAL
 from dragoman.outcome import Outcome, acknowledged, attempt, called_back, start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
-from dragoman.protocols.cursus.handlers.groups import open_group
-from dragoman.protocols.cursus.handlers.offsets import commit, commit_request, parse_offsets
+from dragoman.protocols.cursus.handlers.groups import (
+    parse_offsets,
+)
 from dragoman.protocols.cursus.handlers.publish import route
-from dragoman.protocols.cursus.handlers.records import append_records, record_of
 from dragoman.protocols.cursus.handlers.relayed import (
     StagedMessage,
     StagedOffsets,
@@ -57,7 +54,7 @@ from dragoman.protocols.cursus.handlers.relayed import (
 )
 from dragoman.protocols.cursus.handlers.service import Core, CursusService
 from dragoman.protocols.cursus.handlers.session import Arguments, Call
-from dragoman.protocols.cursus.messages import Command, Message
+from dragoman.protocols.cursus.messages import Message
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 
@@ -308,10 +305,10 @@ def _id(call: Arguments) -> str:
 def _producer(call: Arguments) -> _Producer:
     """Transactional id and identity that a command names. Raises `Refusal`."""
     _id(call)
-    return _named(call)
+    return named_producer(call)
 
 
-def _named(call: Arguments) -> _Producer:
+def named_producer(call: Arguments) -> _Producer:
     transactional_id, name = _transactional_id(call), _argument(call, "producerId", "producer_id")
     epoch = call.number("epoch", 0, refusal=_no_number("invalid_epoch", "ParseInt", call, "epoch"))
     found = _PRODUCER_NAME.fullmatch(name)
@@ -383,7 +380,7 @@ async def handle_txn_publish(call: Call) -> None:
     topic_name, payload = call.require("topic"), call.message()
     if not payload:
         raise Refusal("missing_message command=TXN_PUBLISH")
-    who = _named(call)
+    who = named_producer(call)
     transactional_id, identity, _ = who
     partition = None
     if call.get("partition"):
@@ -425,51 +422,11 @@ async def _stage_at_leader(
     enrol = coordinator.enrol_implicitly
     await acknowledged(partial(enrol, request.transactional_id, identity, places, ()))
 
-    def append(replica: Replica, reply: TakeReply) -> None:
-        start(stage_message(service, request, replica)).then(reply)
-
     with _asking_others():
-        await called_back(partial(ask_leader, service, partition, request, append))
+        await called_back(partial(ask_leader, service, partition, request))
 
 
-async def stage_message(service: CursusService, request: StagedMessage, replica: Replica) -> bytes:
-    """On the leader of the partition: the message is hidden until the transaction ends."""
-    identity = ProducerIdentity(request.producer_id, request.epoch)
-    states = replica.log.producers
-    if states is None or not states.has_open_transaction(identity.producer_id, identity.epoch):
-        place = (TopicName(request.topic), Partition(request.partition))
-        enrol = service.broker.coordination.transactions.participants.enrol
-        await enrol(request.transactional_id, identity, place, is_check=True)
-    # What was published by text before, in this turn, comes first.
-    service.broker.accumulator.flush(replica)
-    next_offset = _append(service.broker, replica, request.message, identity)
-    await acknowledged(partial(replica.when_committed, next_offset))
-    return b""
-
-
-def _append(broker: Core, replica: Replica, message: Message, identity: ProducerIdentity) -> int:
-    """Append a message; returns the offset after it."""
-    states = replica.log.producers
-    known = None if states is None else states.producers().get(identity.producer_id)
-    sequence = 0
-    if known is not None and known.epoch == identity.epoch:
-        sequence = max(0, known.next_sequence)
-    now_ms = broker.clock.wall_ms()
-    appended = append_records(
-        replica,
-        [record_of(message, now_ms)],
-        now_ms,
-        attributes=TRANSACTIONAL,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.epoch,
-        sequence=sequence,
-    )
-    if appended.error is not None:
-        raise appended.error
-    return appended.next_offset
-
-
-def _staged_offsets(call: Arguments) -> dict[int, int]:
+def staged_offsets(call: Arguments) -> dict[int, int]:
     """Offset by partition. Raises `Refusal`."""
     last = call.get("offsets") or call.command.last
     if ":" not in last or "=" in last:
@@ -480,10 +437,10 @@ def _staged_offsets(call: Arguments) -> dict[int, int]:
 async def handle_send_offsets_to_txn(call: Call) -> None:
     _id(call)
     topic, group = call.require("topic"), call.require("group")
-    who = _named(call)
+    who = named_producer(call)
     call.require("member")
     call.number("generation", refusal="invalid_generation command=SEND_OFFSETS_TO_TXN")
-    offsets = _staged_offsets(call)
+    offsets = staged_offsets(call)
     call.authorize(Operation.READ, Resource.GROUP, group)
     transactions, coordination = transactions_of(call.service), call.service.broker.coordination
     begun = transactions.open(who, _OFFSETS_FAILED)
@@ -496,26 +453,6 @@ async def handle_send_offsets_to_txn(call: Call) -> None:
             await ask(call.service, node, StagedOffsets(call.command))
     begun.offsets.update((group, topic, each) for each in offsets)
     call.ok(f"transactional_id={transactional_id} staged_offsets={len(offsets)}")
-
-
-class _RelayedArguments(Arguments):
-    """A command of a client of another node, which has checked what that client may do."""
-
-    def is_allowed(self, _operation: Operation, _resource: Resource, _name: str) -> bool:
-        return True
-
-
-async def stage_offsets(service: CursusService, command: Command) -> bytes:
-    """On the coordinator of the group."""
-    relayed = _RelayedArguments(service, command)
-    transactional_id, identity, _ = _named(relayed)
-    group = open_group(relayed)
-    offsets = _staged_offsets(relayed)
-    request = commit_request(relayed, group, offsets, producer_id=identity.producer_id)
-    enrol = service.broker.coordination.transactions.participants.enrol
-    await enrol(transactional_id, identity, group.group_id, is_check=True)
-    await acknowledged(partial(commit, service, request))
-    return b""
 
 
 async def handle_end_txn(call: Call) -> None:

@@ -9,8 +9,8 @@ from dragoman.client_core.blocking import BlockingClient, BlockingPart, beginnin
 from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.producer import Producer
 from dragoman.protocols.kafka.client.reader import Reader
-from dragoman.protocols.kafka.client.settings import ClientSettings
 from dragoman.protocols.kafka.client.values import (
+    ClientSettings,
     ConsumedRecord,
     NewRecord,
     TopicPartition,

@@ -18,20 +18,20 @@ from dragoman.client_core.addresses import parse_addresses
 from dragoman.limits import KAFKA_CLIENT_FETCH_BYTES, KAFKA_CLIENT_FETCH_PARTITION_BYTES
 from dragoman.protocols.kafka.client.admin import TopicCalls
 from dragoman.protocols.kafka.client.cluster import Cluster
-from dragoman.protocols.kafka.client.fetch import FetchOptions, fetch
+from dragoman.protocols.kafka.client.fetch import FetchOptions, OffsetCalls, fetch
 from dragoman.protocols.kafka.client.groups import GroupCalls
-from dragoman.protocols.kafka.client.offsets import OffsetCalls
 from dragoman.protocols.kafka.client.produce import ProduceOptions, new_producer_identity, produce
 from dragoman.protocols.kafka.client.producer import Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
-from dragoman.protocols.kafka.client.settings import DEFAULT_PORT, ClientSettings
 from dragoman.protocols.kafka.client.staged_writes import StagingCalls
 from dragoman.protocols.kafka.client.transactions import (
     TransactionalProducer,
     TransactionOptions,
 )
 from dragoman.protocols.kafka.client.values import (
+    DEFAULT_PORT,
     Acks,
+    ClientSettings,
     ClusterInfo,
     Fetched,
     FetchFrom,

@@ -38,9 +38,9 @@ from dragoman.protocols.kafka.client.errors import (
     UnsupportedRequestError,
     kafka_error,
 )
-from dragoman.protocols.kafka.client.settings import ClientSettings
 from dragoman.protocols.kafka.client.values import (
     BrokerAddress,
+    ClientSettings,
     ClusterInfo,
     PartitionInfo,
     TopicInfo,

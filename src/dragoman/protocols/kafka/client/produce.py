@@ -1,13 +1,8 @@
-"""Produce: whole batches to the leader of a partition, and identities for idempotent producers.
-
-A batch that carries a producer id and a sequence may be sent again whatever happened: the broker
-recognises it and answers with the offset it had the first time. One that does not is sent again
-only when the broker is known not to have written it; else the error goes to the caller, who alone
-can decide between losing the batch and doubling it.
-"""
+"""Produce, and the partition that a keyed record belongs to."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 
 import msgspec
@@ -140,3 +135,31 @@ async def new_producer_identity(cluster: Cluster) -> ProducerIdentity:
         return ProducerIdentity(reply.producer_id, reply.producer_epoch)
 
     return await cluster.retry.call(attempt)
+
+
+_SEED = 0x9747B28C
+_MULTIPLIER = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit hash, unsigned."""
+    size = len(data)
+    words = size >> 2
+    state = _SEED ^ size
+    for word in struct.unpack_from(f"<{words}I", data):
+        mixed = (word * _MULTIPLIER) & _MASK
+        mixed = ((mixed ^ (mixed >> 24)) * _MULTIPLIER) & _MASK
+        state = ((state * _MULTIPLIER) & _MASK) ^ mixed
+    rest = data[words * 4 :]
+    if rest:
+        state = ((state ^ int.from_bytes(rest, "little")) * _MULTIPLIER) & _MASK
+    state = ((state ^ (state >> 13)) * _MULTIPLIER) & _MASK
+    return state ^ (state >> 15)
+
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    if partition_count == 1:
+        return 0
+    # Java's "to positive" drops the sign bit instead of taking the absolute value.
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -3,7 +3,7 @@
 The old request replaces all overrides of a resource, the new one changes single keys; a list may be
 added to or taken from. Topics, brokers and groups can be altered. What is taken from a topic or a
 group falls back to the node's setting, what is taken from a node to what it was started with. As in
-Kafka, a broker takes keys that it does not know, too (`config/inert.py`).
+Kafka, a broker takes keys that it does not know, too (`config/dynamic.py`).
 """
 
 from __future__ import annotations
@@ -15,24 +15,22 @@ from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from dragoman.broker.errors import InvalidConfig
-from dragoman.config.groups import GROUP_CONFIG
 from dragoman.config.keys import Key, Kind, format_value, near_match
+from dragoman.config.overrides import GROUP_CONFIG, TOPIC_CONFIG
 from dragoman.config.settings import NODE_KEYS
-from dragoman.config.topics import TOPIC_CONFIG
 from dragoman.errors import DecodeError
 from dragoman.limits import CONFIG_KEYS_PER_REQUEST_MAX
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.access import authorize_cluster
-from dragoman.protocols.kafka.handlers.config_resources import (
+from dragoman.protocols.kafka.handlers.configs import (
     ResourceType,
     group_of,
     node_of,
     unknown_type,
 )
-from dragoman.protocols.kafka.handlers.items import gather
-from dragoman.protocols.kafka.handlers.names import topic_of
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
+from dragoman.protocols.kafka.handlers.resources import topic_of
 from dragoman.protocols.kafka.handlers.session import Call, awaited
+from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.authorizer import Operation, Resource
 
 #: Overrides as they are to be, from those that are.
@@ -215,7 +213,7 @@ class _Alteration:
 
     async def _alter_topic(self, resource: _Resource) -> None:
         call, broker, name = self._call, self._call.service.broker, resource.name
-        call.session.authorize(Operation.ALTER_CONFIGS, Resource.TOPIC, name)
+        call.authorize(Operation.ALTER_CONFIGS, Resource.TOPIC, name)
         topic_of(call, name)
 
         def fallback(key: str) -> str:
@@ -229,7 +227,7 @@ class _Alteration:
 
     async def _alter_node(self, resource: _Resource) -> None:
         call, broker = self._call, self._call.service.broker
-        authorize_cluster(call, Operation.ALTER_CONFIGS)
+        call.authorize_cluster(Operation.ALTER_CONFIGS)
         node_id = node_of(call, resource.name)
 
         def fallback(key: str) -> str:
@@ -244,7 +242,7 @@ class _Alteration:
 
     async def _alter_group(self, resource: _Resource) -> None:
         call, broker = self._call, self._call.service.broker
-        call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, resource.name)
+        call.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, resource.name)
         group_id = group_of(resource.name)
 
         def fallback(key: str) -> str:

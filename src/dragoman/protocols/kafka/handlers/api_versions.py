@@ -1,21 +1,31 @@
-"""ApiVersions (18), versions 0 to 4: what this broker serves.
+"""What this broker serves: ApiVersions (18), versions 0 to 4, and UpdateFeatures (57), versions 0
+to 2.
 
-Any version is answered; an unknown one with error 35 in the layout of version 0, after which the
-client asks again. Only requests that have a handler are listed, and not all of those: clients
-switch features on by what they find here.
+Any version of ApiVersions is answered; an unknown one with error 35 in the layout of version 0,
+after which the client asks again. Only requests that have a handler are listed, and not all of
+those: clients switch features on by what they find here.
+
+UpdateFeatures sets the levels at which clients use optional parts of Kafka. Lowering a level keeps
+new connections from using the newer part; open connections keep using it. An update is applied as
+a whole or not at all.
 """
 
 from __future__ import annotations
 
 import re
+from enum import IntEnum
 from functools import lru_cache
 
+from dragoman.broker.errors import InvalidFeatureLevel
+from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import encode_api_versions_fallback
 from dragoman.protocols.kafka.constants import ADVERTISED_VERSIONS, UNLISTED_KEYS, ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.service import REQUESTS, Core
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, awaited
+from dragoman.security.authorizer import Operation
 
 #: KIP-511: what a client may call itself.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -37,7 +47,7 @@ def feature_range(feature: str) -> tuple[int, int] | None:
 
 
 def feature_level(broker: Core, feature: str) -> int:
-    """The level clients are told to use: the highest, unless an operator lowered it."""
+    """The level that clients use: the highest, unless an operator lowered it."""
     return min(broker.features.level(feature, _LEVELS[feature]), _LEVELS[feature])
 
 
@@ -84,3 +94,81 @@ def handle(call: Call) -> None:
 
 def handle_unsupported(call: Call) -> None:
     call.reply_raw(encode_api_versions_fallback(call.request.correlation_id, served()))
+
+
+#: First version that answers for the whole request only.
+_ONE_RESULT_SINCE = 2
+
+
+class _Direction(IntEnum):
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@awaited
+async def handle_update_features(call: Call) -> m.UpdateFeaturesResponse:
+    request = call.decode(m.UpdateFeaturesRequest)
+    updates = request.feature_updates
+    errors: list[DragomanError | None] = [None] * len(updates)
+
+    try:
+        call.authorize_cluster(Operation.ALTER)
+        if len({each.feature for each in updates}) < len(updates):
+            raise DecodeError("a feature is in the request more than once")
+        for index, update in enumerate(updates):
+            try:
+                _check_update(call, update)
+            except DragomanError as error:
+                errors[index] = error
+        if not request.validate_only and not any(errors):
+            levels = {each.feature: each.max_version_level for each in updates}
+            await call.service.broker.features.change(levels)
+    except DragomanError as error:
+        return _updated(call, request, errors, error)
+    return _updated(call, request, errors, None)
+
+
+def _check_update(call: Call, update: m.UpdateFeaturesRequestFeatureUpdate) -> None:
+    feature, level = update.feature, update.max_version_level
+    known = feature_range(feature)
+    if known is None:
+        raise InvalidFeatureLevel(f"there is no feature {feature!r}")
+    lowest, highest = known
+    if not lowest <= level <= highest:
+        raise InvalidFeatureLevel(f"{feature} has levels {lowest} to {highest}, not {level}")
+    may_lower = (
+        update.allow_downgrade
+        if call.version == 0
+        else update.upgrade_type in (_Direction.SAFE_DOWNGRADE, _Direction.UNSAFE_DOWNGRADE)
+    )
+    if call.version >= 1 and update.upgrade_type not in list(_Direction):
+        raise DecodeError(f"{feature}: upgrade type {update.upgrade_type} is not known")
+    present = feature_level(call.service.broker, feature)
+    if level < present and not may_lower:
+        raise InvalidFeatureLevel(f"{feature} is at {present}; a downgrade was not requested")
+
+
+def _updated(
+    call: Call,
+    request: m.UpdateFeaturesRequest,
+    errors: list[DragomanError | None],
+    error: DragomanError | None,
+) -> m.UpdateFeaturesResponse:
+    """Version 2 has one error for all; before, each feature has its own."""
+    first = error or next((each for each in errors if each is not None), None)
+    if error is not None or (first is not None and call.version >= _ONE_RESULT_SINCE):
+        assert first is not None
+        return m.UpdateFeaturesResponse(error_code=wire_code(first), error_message=str(first))
+    others = ErrorCode.NONE if first is None else ErrorCode.OPERATION_NOT_ATTEMPTED
+    return m.UpdateFeaturesResponse(
+        error_message=None,
+        results=[
+            m.UpdateFeaturesResponseFeature(
+                feature=update.feature,
+                error_code=others if each is None else wire_code(each),
+                error_message=(others.text if others else None) if each is None else str(each),
+            )
+            for update, each in zip(request.feature_updates, errors, strict=True)
+        ],
+    )

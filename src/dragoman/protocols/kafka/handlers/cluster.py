@@ -1,20 +1,77 @@
-"""DescribeCluster (60), versions 0 to 2, and DescribeQuorum (55), versions 0 to 2."""
+"""FindCoordinator (10), versions 0 to 6, DescribeQuorum (55), versions 0 to 2, and DescribeCluster
+(60), versions 0 to 2: the nodes of the cluster and what they do.
+"""
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
+from dragoman.broker.coordination import CoordinatorKind
+from dragoman.broker.errors import CoordinatorNotAvailable, InvalidGroupRequest
 from dragoman.cluster.metadata import METADATA_TOPIC
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers.access import (
-    CLUSTER_NAME,
-    NOT_ASKED,
-    allowed_operations,
-    authorize_cluster,
-)
 from dragoman.protocols.kafka.handlers.refusals import wire_code
-from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.protocols.kafka.handlers.resources import (
+    NOT_REQUESTED,
+    allowed_operations,
+)
+from dragoman.protocols.kafka.handlers.session import Call, awaited
+from dragoman.protocols.kafka.handlers.slices import gather
+from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
+
+_KINDS = {0: CoordinatorKind.GROUP, 1: CoordinatorKind.TRANSACTION}
+#: First version that asks for several at once.
+_BATCHED_SINCE = 4
+_Node: TypeAlias = tuple[int, str, int]
+
+
+@awaited
+async def handle_find_coordinator(call: Call) -> m.FindCoordinatorResponse:
+    request = call.decode(m.FindCoordinatorRequest)
+    is_batched = call.version >= _BATCHED_SINCE
+    keys = request.coordinator_keys if is_batched else [request.key]
+
+    async def find(key: str) -> _Node:
+        kind = _KINDS.get(request.key_type)
+        if kind is None:
+            raise InvalidGroupRequest(f"there are no coordinators of type {request.key_type}")
+        find_coordinator = call.service.broker.coordination.find_coordinator
+        return _addressed(call, await find_coordinator(kind, key))
+
+    found = await gather(call, keys, find)
+    coordinators = [_coordinator(key, each) for key, each in zip(keys, found, strict=True)]
+    if is_batched:
+        return m.FindCoordinatorResponse(coordinators=coordinators)
+    (only,) = coordinators
+    return m.FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+def _addressed(call: Call, node: int) -> _Node:
+    address = call.service.address_of(call.session.channel, node)
+    if address is None:
+        raise CoordinatorNotAvailable(f"node {node} has no listener like this one")
+    return node, *address
+
+
+def _coordinator(key: str, found: _Node | DragomanError) -> m.FindCoordinatorResponseCoordinator:
+    if isinstance(found, DragomanError):
+        code = wire_code(found)
+        return m.FindCoordinatorResponseCoordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=code, error_message=code.text
+        )
+    node_id, host, port = found
+    return m.FindCoordinatorResponseCoordinator(
+        key=key, node_id=node_id, host=host, port=port, error_message=None
+    )
+
 
 _BROKERS, _CONTROLLERS = 1, 2
 
@@ -22,7 +79,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 def handle_describe(call: Call) -> None:
     request = call.decode(m.DescribeClusterRequest)
     try:
-        authorize_cluster(call, Operation.DESCRIBE)
+        call.authorize_cluster(Operation.DESCRIBE)
     except DragomanError as error:
         _refuse(call, request, wire_code(error), str(error))
         return
@@ -45,7 +102,7 @@ def handle_describe(call: Call) -> None:
             ],
             cluster_authorized_operations=allowed_operations(call, Resource.CLUSTER, CLUSTER_NAME)
             if request.include_cluster_authorized_operations
-            else NOT_ASKED,
+            else NOT_REQUESTED,
         )
     )
 
@@ -61,7 +118,7 @@ def _refuse(call: Call, request: m.DescribeClusterRequest, code: int, message: s
 def handle_quorum(call: Call) -> None:
     request = call.decode(m.DescribeQuorumRequest)
     try:
-        authorize_cluster(call, Operation.DESCRIBE)
+        call.authorize_cluster(Operation.DESCRIBE)
     except DragomanError as error:
         call.reply(m.DescribeQuorumResponse(error_code=wire_code(error), error_message=str(error)))
         return

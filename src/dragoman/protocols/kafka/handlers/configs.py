@@ -1,46 +1,70 @@
 """DescribeConfigs (32), versions 1 to 4, and ListConfigResources (74), versions 0 and 1.
 
-A topic shows all of its keys; a broker (by its id) all settings of the node, and the broker without
-a name those that were changed for every node. A group shows what it may have of its own, whether
-it exists or not. Client metrics are not collected: asking is no error, and there is nothing to
-show.
+A topic has all of its keys. A broker has all settings of the node when the request names its id,
+and the settings that were changed for every node when the name is empty. A group has the keys that
+groups may override, whether it exists or not. Client metrics are not collected, so that a request
+about them succeeds with no keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final
 
 import msgspec
 
 from dragoman.cluster.metadata import EVERY_NODE
-from dragoman.config.groups import describe_group_config
 from dragoman.config.keys import Key, Kind, Source
-from dragoman.config.topics import (
+from dragoman.config.overrides import (
     ConfigEntry,
     Synonym,
     config_entry,
+    describe_group_config,
     describe_node_config,
     describe_topic_config,
 )
 from dragoman.errors import DecodeError, DragomanError
+from dragoman.limits import GROUP_ID_BYTES_MAX
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers.access import CLUSTER_NAME, authorize_cluster
-from dragoman.protocols.kafka.handlers.config_resources import (
-    SOURCES,
-    TYPES,
-    UNKNOWN_TYPE,
-    ResourceType,
-    group_of,
-    node_of,
-    unknown_type,
-)
-from dragoman.protocols.kafka.handlers.names import is_visible, topic_of
 from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.resources import (
+    is_visible,
+    topic_of,
+)
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import answer_array
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
 
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+SOURCES: Final[dict[Source, int]] = {
+    Source.TOPIC: 1,
+    Source.GROUP: 8,
+    Source.DYNAMIC_NODE: 2,
+    Source.DYNAMIC_CLUSTER: 3,
+    Source.NODE: 4,
+    Source.DEFAULT: 5,
+}
+TYPES: Final[dict[Kind, int]] = {
+    Kind.BOOLEAN: 1,
+    Kind.STRING: 2,
+    Kind.INT: 3,
+    Kind.LONG: 5,
+    Kind.DOUBLE: 6,
+    Kind.LIST: 7,
+}
+#: Of a key that is only kept.
+UNKNOWN_TYPE: Final = 0
+_NODE_DIGITS_MAX = 10
 #: What a resource is worth, in items of the queue of long work: it has dozens of keys.
 _DESCRIBE_ITEMS = 50
 
@@ -58,7 +82,7 @@ def handle_describe(call: Call) -> None:
 def _describe(
     call: Call, request: m.DescribeConfigsRequest, resource: m.DescribeConfigsRequestResource
 ) -> m.DescribeConfigsResponseResource:
-    asked = m.DescribeConfigsResponseResource(
+    described = m.DescribeConfigsResponseResource(
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
@@ -66,29 +90,31 @@ def _describe(
     try:
         entries = _entries(call, resource)
     except DragomanError as error:
-        return msgspec.structs.replace(asked, error_code=wire_code(error), error_message=str(error))
+        return msgspec.structs.replace(
+            described, error_code=wire_code(error), error_message=str(error)
+        )
     # No list of keys means all of them; some clients send an empty one for that.
     wanted = set(resource.configuration_keys or ())
     shown = [_config(entry, request) for entry in entries if not wanted or entry.key.name in wanted]
-    return msgspec.structs.replace(asked, configs=shown)
+    return msgspec.structs.replace(described, configs=shown)
 
 
 def _entries(call: Call, resource: m.DescribeConfigsRequestResource) -> Iterable[ConfigEntry]:
     name = resource.resource_name
     match resource.resource_type:
         case ResourceType.TOPIC:
-            call.session.authorize(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name)
+            call.authorize(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name)
             topic = topic_of(call, name)
             return describe_topic_config(call.service.broker.settings, topic.config)
         case ResourceType.BROKER:
-            authorize_cluster(call, Operation.DESCRIBE_CONFIGS)
+            call.authorize_cluster(Operation.DESCRIBE_CONFIGS)
             return _node_entries(call, node_of(call, name))
         case ResourceType.GROUP:
-            call.session.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, name)
+            call.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, name)
             broker = call.service.broker
             return describe_group_config(broker.settings, broker.group_configs.of(group_of(name)))
         case ResourceType.CLIENT_METRICS:
-            authorize_cluster(call, Operation.DESCRIBE_CONFIGS)
+            call.authorize_cluster(Operation.DESCRIBE_CONFIGS)
         case _:
             raise unknown_type(resource.resource_type)
     if not name:
@@ -187,7 +213,7 @@ def handle_list(call: Call) -> None:
     wanted: Iterable[int] = request.resource_types or _EVERY_TYPE
     if call.version == 0:
         wanted = _CLIENT_METRICS_ONLY
-    if not call.session.is_allowed(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+    if not call.is_allowed(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
         call.reply(m.ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
     if any(each not in _EVERY_TYPE for each in wanted):
@@ -215,3 +241,29 @@ def _names(call: Call, resource_type: int) -> list[str]:
             return sorted(image.group_configs)
         case _:
             return []
+
+
+# ---- which resource a name stands for
+
+
+def node_of(call: Call, name: str) -> int:
+    """The node that a broker resource names; the empty name is for all of them."""
+    if not name:
+        return EVERY_NODE
+    own = call.service.broker.node_id
+    is_number = name.isascii() and name.isdigit() and len(name) <= _NODE_DIGITS_MAX
+    if not is_number or int(name) != own:
+        raise DecodeError(f"expected broker {own} or an empty name, got {name[:40]!r}")
+    return own
+
+
+def group_of(name: str) -> str:
+    if not name:
+        raise DecodeError("the resource needs a name")
+    if len(name.encode()) > GROUP_ID_BYTES_MAX:
+        raise DecodeError(f"the name of the group has {len(name)} characters")
+    return name
+
+
+def unknown_type(resource_type: int) -> DecodeError:
+    return DecodeError(f"resource type {resource_type} has no configuration here")

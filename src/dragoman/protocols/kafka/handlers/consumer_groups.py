@@ -52,11 +52,9 @@ def handle_heartbeat(call: Call) -> None:
 
 
 def _require_topics(call: Call, names: list[str] | tuple[str, ...]) -> None:
-    is_allowed = call.service.broker.authorizer.is_allowed
-    principal = call.session.principal
     for name in names:
-        if not is_allowed(principal, Operation.DESCRIBE, Resource.TOPIC, name):
-            raise NotAuthorized(f"{principal.name} may not see all topics it subscribes to")
+        if not call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name):
+            raise NotAuthorized(f"{call.principal.name} may not see all topics it subscribes to")
 
 
 def _heartbeat(call: Call, request: m.ConsumerGroupHeartbeatRequest) -> HeartbeatRequest:
@@ -183,10 +181,11 @@ def check_commit_version(call: Call, group_id: str, member_id: str) -> None:
         )
 
 
-def check_fetching_member(call: Call, asked: m.OffsetFetchRequestGroup) -> None:
+def check_fetching_member(call: Call, requested: m.OffsetFetchRequestGroup) -> None:
     """Raises unless the member, if one is named, is in the epoch it names."""
-    if not asked.member_id and asked.member_epoch < 0:
+    if not requested.member_id and requested.member_epoch < 0:
         return
-    group = call.service.broker.coordination.groups.table.consumer_group(GroupId(asked.group_id))
+    groups = call.service.broker.coordination.groups.table
+    group = groups.consumer_group(GroupId(requested.group_id))
     if group is not None:
-        group.check_fetch(MemberId(asked.member_id or ""), asked.member_epoch)
+        group.check_fetch(MemberId(requested.member_id or ""), requested.member_epoch)

@@ -20,7 +20,6 @@ from struct import Struct
 from typing import Final, Protocol
 
 from dragoman.broker.produce import check_produced, place
-from dragoman.broker.replica import Replica
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import KAFKA_PRODUCE_ROUTES_MAX
 from dragoman.log.batch import TRANSACTIONAL
@@ -36,6 +35,7 @@ from dragoman.protocols.kafka.messages import (
     ProduceResponseTopic,
 )
 from dragoman.protocols.session import Waiting
+from dragoman.replication.replica import Replica
 from dragoman.types import Buffer
 
 #: Key and version together, and the correlation id. What follows belongs to a route.

@@ -1,16 +1,15 @@
 """Fetch (1), versions 4 to 17: read record batches, waiting for them when there are none.
 
-Batches go out as they are in the log: the first may begin before the offset asked for. Nothing is
-recompressed, so clients of versions before 10, which may not know zstd, are refused such batches.
+Batches are sent as they are in the log: the first may begin before the requested offset. Nothing is
+recompressed, so versions before 10, whose clients may not know zstd, get an error for zstd batches.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from dragoman.broker.errors import NotAuthorized, UnsupportedCompression
+from dragoman.broker.errors import UnsupportedCompression
 from dragoman.broker.fetch import Fetched, FetchLimits, Wanted
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, read_header
 from dragoman.log.compression import Codec
@@ -18,7 +17,7 @@ from dragoman.protocols.kafka.handlers.fetch_sessions import (
     NO_SESSION,
     Key,
     SessionError,
-    asked,
+    requested_partitions,
 )
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
@@ -30,6 +29,7 @@ from dragoman.protocols.kafka.messages import (
     FetchResponsePartition,
     FetchResponseTopic,
 )
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 
 _READ_COMMITTED = 1
@@ -47,10 +47,12 @@ def handle(call: Call) -> None:
         return
     broker = call.service.broker
     if session is not None:
-        keys, wanted = session.resolve(broker.quorum.version, partial(_wanted, call))
+        keys, wanted = session.resolve(
+            broker.quorum.version, call.principal, partial(_wanted, call)
+        )
     else:
         keys, wanted = [], []
-        for key, partition in asked(request):
+        for key, partition in requested_partitions(request):
             keys.append(key)
             wanted.append(_wanted(call, key, partition))
     budget = call.service.budget
@@ -75,9 +77,9 @@ def handle(call: Call) -> None:
         session_id = session.session_id if session is not None else NO_SESSION
         call.reply(_response(session_id, results))
 
-    parked = broker.fetch(wanted, limits, finish)
+    parked = broker.fetches.begin(wanted, limits, finish)
     if parked is not None:
-        call.on_drop(lambda: broker.cancel(parked))
+        call.on_drop(lambda: broker.fetches.cancel(parked))
         call.on_end(parked.finish_now)
 
 
@@ -95,13 +97,10 @@ def _find(call: Call, key: Key) -> Replica:
     broker = call.service.broker
     name, topic_id, index = key
     if call.version >= _IDS_SINCE_VERSION:
-        replica = broker.find_by_id(topic_id, index)
+        replica = broker.partitions.find_by_id(topic_id, index)
     else:
-        replica = broker.find(name, index)
-    principal = call.session.principal
-    found = replica.metadata.topic.name
-    if not broker.authorizer.is_allowed(principal, Operation.READ, Resource.TOPIC, found):
-        raise NotAuthorized(f"{principal.name} may not read topic {found!r}")
+        replica = broker.partitions.find(name, index)
+    call.authorize(Operation.READ, Resource.TOPIC, replica.metadata.topic.name)
     return replica
 
 

@@ -28,6 +28,7 @@ from dragoman.limits import (
 )
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.messages import FetchRequest, FetchRequestPartition
+from dragoman.security.authorizer import Principal
 from dragoman.world import Clock, Random
 
 NO_SESSION = 0
@@ -55,7 +56,7 @@ class FetchSession:
     __slots__ = (
         "_marks",
         "_resolved",
-        "_resolved_at",
+        "_resolved_for",
         "epoch",
         "last_used",
         "partitions",
@@ -71,17 +72,24 @@ class FetchSession:
         #: In the order in which they are read; those that had data go to the end.
         self.partitions: OrderedDict[Key, FetchRequestPartition] = OrderedDict()
         self._marks: dict[Key, Marks] = {}
-        #: Partitions as they were found under the metadata of a version: most requests of a
-        #: session change nothing, and finding thousands costs more than reading them.
+        #: Partitions as they were found for a principal under the metadata of a version: most
+        #: requests of a session change nothing, and finding thousands costs more than reading them.
         self._resolved: dict[Key, Wanted] = {}
-        self._resolved_at = -1
+        self._resolved_for: tuple[int, Principal] | None = None
 
-    def resolve(self, version: int, find: Callable[[Key, FetchRequestPartition], Wanted]) -> Found:
-        """All partitions in order; `find` is asked again when the metadata has changed."""
+    def resolve(
+        self,
+        version: int,
+        principal: Principal,
+        find: Callable[[Key, FetchRequestPartition], Wanted],
+    ) -> Found:
+        """All partitions in order. `find` looks partitions up and authorizes the principal; what it
+        returns is kept until the metadata changes or another principal uses the session.
+        """
         resolved = self._resolved
-        if version != self._resolved_at:
+        if (version, principal) != self._resolved_for:
             resolved.clear()
-            self._resolved_at = version
+            self._resolved_for = (version, principal)
         found: list[Wanted] = []
         for key, partition in self.partitions.items():
             wanted = resolved.get(key)
@@ -93,7 +101,7 @@ class FetchSession:
         return list(self.partitions), found
 
     def update(self, request: FetchRequest) -> None:
-        for key, partition in asked(request):
+        for key, partition in requested_partitions(request):
             self.partitions[key] = partition
             self._resolved.pop(key, None)
         for topic in request.forgotten_topics_data:
@@ -114,7 +122,7 @@ class FetchSession:
         return is_news
 
 
-def asked(request: FetchRequest) -> Iterator[tuple[Key, FetchRequestPartition]]:
+def requested_partitions(request: FetchRequest) -> Iterator[tuple[Key, FetchRequestPartition]]:
     for topic in request.topics:
         for partition in topic.partitions:
             yield (topic.topic, topic.topic_id, partition.partition), partition
@@ -156,7 +164,7 @@ class FetchSessions:
         self._sessions.move_to_end(session_id)
         if request.topics or request.forgotten_topics_data:
             # A busy reader names most of its partitions again each time, with their new offsets.
-            added = sum(key not in session.partitions for key, _ in asked(request))
+            added = sum(key not in session.partitions for key, _ in requested_partitions(request))
             if len(session.partitions) + added > FETCH_SESSION_PARTITIONS_MAX or (
                 added and not self._make_room(now, added, 0)
             ):

@@ -14,13 +14,11 @@ from dragoman.broker.groups.offsets import PreparedOffsets
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers.access import NOT_ASKED, allowed_operations
 from dragoman.protocols.kafka.handlers.groups import open_groups
-from dragoman.protocols.kafka.handlers.items import gather
-from dragoman.protocols.kafka.handlers.names import exists
 from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.resources import NOT_REQUESTED, allowed_operations, exists
 from dragoman.protocols.kafka.handlers.session import Call, awaited
-from dragoman.protocols.kafka.handlers.slices import Elements, answer_array
+from dragoman.protocols.kafka.handlers.slices import Elements, answer_array, gather
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, Partition, TopicName
 
@@ -58,7 +56,7 @@ def _describe(call: Call, group_id: str, with_operations: bool) -> m.DescribeGro
     except DragomanError as error:
         return m.DescribeGroupsResponseGroup(error_code=wire_code(error), group_id=group_id)
     operations = (
-        allowed_operations(call, Resource.GROUP, group_id) if with_operations else NOT_ASKED
+        allowed_operations(call, Resource.GROUP, group_id) if with_operations else NOT_REQUESTED
     )
     return _described(found, operations)
 
@@ -115,7 +113,7 @@ def handle_list(call: Call) -> None:
         return (
             (not states or group.state.lower() in states)
             and (not types or _type_of(group) in types)
-            and call.session.is_allowed(Operation.DESCRIBE, Resource.GROUP, group.group_id)
+            and call.is_allowed(Operation.DESCRIBE, Resource.GROUP, group.group_id)
         )
 
     elements = (

@@ -39,7 +39,7 @@ def open_groups(call: Call, group_id: str, operation: Operation = Operation.READ
     """The groups, if this client may use this one, and here. Raises `BrokerError`."""
     broker = call.service.broker
     check_group_id(group_id)
-    call.session.authorize(operation, Resource.GROUP, group_id)
+    call.authorize(operation, Resource.GROUP, group_id)
     broker.coordination.groups.require(group_id)
     return broker.coordination.groups.table
 

@@ -8,11 +8,10 @@ from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers.access import authorize_cluster
-from dragoman.protocols.kafka.handlers.items import gather
-from dragoman.protocols.kafka.handlers.names import partition_of
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
+from dragoman.protocols.kafka.handlers.resources import partition_of
 from dragoman.protocols.kafka.handlers.session import Call, awaited
+from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.authorizer import Operation
 
 _PREFERRED, _UNCLEAN = 0, 1
@@ -25,7 +24,7 @@ _PREFERRED, _UNCLEAN = 0, 1
 async def handle_elect(call: Call) -> m.ElectLeadersResponse:
     request = call.decode(m.ElectLeadersRequest)
     try:
-        authorize_cluster(call, Operation.ALTER)
+        call.authorize_cluster(Operation.ALTER)
         if request.election_type not in (_PREFERRED, _UNCLEAN):
             raise DecodeError(f"election type {request.election_type} is not known")
     except DragomanError as error:
@@ -33,8 +32,8 @@ async def handle_elect(call: Call) -> m.ElectLeadersResponse:
     wanted = list(_candidates(call, request))
     leadership = call.service.broker.leadership
 
-    async def elect(asked: tuple[str, int]) -> None:
-        partition = partition_of(call, *asked)
+    async def elect(requested: tuple[str, int]) -> None:
+        partition = partition_of(call, *requested)
         if request.election_type != _PREFERRED:
             raise leadership.refuse_election(partition)
         await leadership.elect_preferred(partition)
@@ -44,9 +43,9 @@ async def handle_elect(call: Call) -> m.ElectLeadersResponse:
 
 def _candidates(call: Call, request: m.ElectLeadersRequest) -> Iterable[tuple[str, int]]:
     if request.topic_partitions is not None:
-        for asked in request.topic_partitions:
-            for index in dict.fromkeys(asked.partitions):
-                yield asked.topic, index
+        for requested in request.topic_partitions:
+            for index in dict.fromkeys(requested.partitions):
+                yield requested.topic, index
         return
     for topic in call.service.broker.image.topics.values():
         for partition in topic.partitions:
@@ -96,14 +95,14 @@ def _elected(
 async def handle_reassign(call: Call) -> m.AlterPartitionReassignmentsResponse:
     request = call.decode(m.AlterPartitionReassignmentsRequest)
     try:
-        authorize_cluster(call, Operation.ALTER)
+        call.authorize_cluster(Operation.ALTER)
     except DragomanError as error:
         return m.AlterPartitionReassignmentsResponse(
             error_code=wire_code(error), error_message=str(error)
         )
     may_resize = request.allow_replication_factor_change
     leadership = call.service.broker.leadership
-    asked = [(topic.name, each) for topic in request.topics for each in topic.partitions]
+    requested = [(topic.name, each) for topic in request.topics for each in topic.partitions]
 
     async def move(wanted: tuple[str, m.AlterPartitionReassignmentsRequestPartition]) -> None:
         topic, each = wanted
@@ -114,11 +113,11 @@ async def handle_reassign(call: Call) -> m.AlterPartitionReassignmentsResponse:
         else:
             await leadership.move(partition, each.replicas, may_resize=may_resize)
 
-    results = await gather(call, asked, move)
+    results = await gather(call, requested, move)
     by_topic: dict[str, list[m.AlterPartitionReassignmentsResponsePartition]] = {
         topic.name: [] for topic in request.topics
     }
-    for (topic, each), refusal in zip(asked, results, strict=True):
+    for (topic, each), refusal in zip(requested, results, strict=True):
         by_topic[topic].append(
             m.AlterPartitionReassignmentsResponsePartition(
                 partition_index=each.partition_index,
@@ -139,7 +138,7 @@ async def handle_reassign(call: Call) -> m.AlterPartitionReassignmentsResponse:
 def handle_list_reassignments(call: Call) -> None:
     request = call.decode(m.ListPartitionReassignmentsRequest)
     try:
-        authorize_cluster(call, Operation.DESCRIBE)
+        call.authorize_cluster(Operation.DESCRIBE)
     except DragomanError as error:
         call.reply(
             m.ListPartitionReassignmentsResponse(

@@ -1,4 +1,5 @@
-"""Metadata (3), versions 0 to 13: brokers, topics, partitions and who leads them.
+"""Metadata (3), versions 0 to 13, and DescribeTopicPartitions (75), version 0: brokers, topics,
+partitions and who leads them.
 
 A topic that does not exist is created when the client allows it and the broker is set to, and the
 answer waits until it is usable: clients that create a topic by asking need no second try.
@@ -8,6 +9,10 @@ A node that was fenced stays among the brokers for a while, as one that was kill
 where its session has to end first. librdkafka (2.16, its issue 5511) gives up a broker that is not
 listed any more. If that one coordinated a group, `send_offsets_to_transaction` waits for it for
 ever, and never asks who coordinates the group now.
+
+DescribeTopicPartitions returns pages, with topics in the order of their names. When a page is full,
+its cursor names the partition that the next one begins with. There are no eligible leaders outside
+the in-sync set: those lists are empty, not null, or Java's admin client fails.
 """
 
 from __future__ import annotations
@@ -21,17 +26,22 @@ from dragoman.broker.errors import (
     UnknownTopicId,
 )
 from dragoman.broker.topics import NewTopic
-from dragoman.cluster.metadata import TopicMetadata
-from dragoman.errors import DragomanError
+from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
+from dragoman.errors import DecodeError, DragomanError
+from dragoman.limits import DESCRIBED_PARTITIONS_MAX
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.codec import array_encoder
-from dragoman.protocols.kafka.handlers.access import CLUSTER_NAME, NOT_ASKED, allowed_operations
-from dragoman.protocols.kafka.handlers.items import gather
-from dragoman.protocols.kafka.handlers.names import check_kafka_name, is_visible
 from dragoman.protocols.kafka.handlers.refusals import wire_code
+from dragoman.protocols.kafka.handlers.resources import (
+    NOT_REQUESTED,
+    allowed_operations,
+    check_kafka_name,
+    is_visible,
+    topic_of,
+)
 from dragoman.protocols.kafka.handlers.session import Call, reply_with
-from dragoman.protocols.kafka.handlers.slices import answer_array
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.protocols.kafka.handlers.slices import answer_array, gather
+from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
 from dragoman.types import Buffer
 
 
@@ -54,8 +64,8 @@ def handle(call: Call) -> None:
 async def _named(call: Call, request: m.MetadataRequest) -> list[Buffer]:
     image = call.service.broker.image
     assert request.topics is not None
-    # Each once, however often it is named, as in Kafka.
-    asked = list({(each.topic_id, each.name): each for each in request.topics}.values())
+    # A topic that is named twice is described once, as in Kafka.
+    requested = list({(each.topic_id, each.name): each for each in request.topics}.values())
     encoder = array_encoder(m.MetadataResponse, "topics", call.version)
 
     async def encoded(topic: m.MetadataRequestTopic) -> bytes:
@@ -72,8 +82,8 @@ async def _named(call: Call, request: m.MetadataRequest) -> list[Buffer]:
         known = image.topics.get(topic.name or "") or image.topics_by_id.get(topic.topic_id)
         return 1 if known is None else 1 + len(known.partitions)
 
-    # The topics asked for, those that had to be created among them, in the order asked.
-    results = await gather(call, asked, encoded, weigh=weigh)
+    # In the order of the request, with the topics that it has created.
+    results = await gather(call, requested, encoded, weigh=weigh)
     elements = [each for each in results if isinstance(each, bytes)]
     return encoder.frame(_response(call, request), elements, call.request.correlation_id)
 
@@ -96,14 +106,14 @@ async def _by_name(call: Call, request: m.MetadataRequest, name: str) -> m.Metad
     if topic is not None and is_visible(name):
         return describe(call, request, topic)
     check_kafka_name(name)
-    # Before version 4 there is no flag: asking means wanting it.
+    # Before version 4 there is no flag: every request may create topics.
     is_wanted = request.allow_auto_topic_creation or call.version < 4
     if not (is_wanted and broker.settings.auto_create_topics_enable):
         raise UnknownTopic(f"there is no topic {name!r}")
-    call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
+    call.authorize(Operation.CREATE, Resource.TOPIC, name)
 
     with suppress(TopicExists):
-        await broker.ensure_topic(NewTopic(name=name))
+        await broker.topics.ensure(NewTopic(name=name))
     topic = broker.image.topics.get(name)
     if topic is None:
         raise UnknownTopic(f"topic {name!r} is gone")
@@ -111,20 +121,22 @@ async def _by_name(call: Call, request: m.MetadataRequest, name: str) -> m.Metad
 
 
 def _refused(
-    call: Call, asked: m.MetadataRequestTopic, error: DragomanError
+    call: Call, requested: m.MetadataRequestTopic, error: DragomanError
 ) -> m.MetadataResponseTopic:
-    if asked.name is not None and not _has_id(asked):
-        return m.MetadataResponseTopic(error_code=wire_code(error), name=asked.name)
-    # Versions 10 and 11 can ask without a name but not answer without one.
+    if requested.name is not None and not _has_id(requested):
+        return m.MetadataResponseTopic(error_code=wire_code(error), name=requested.name)
+    # In versions 10 and 11 a request may leave the name out, and a response may not.
     name = None if call.version >= 12 else ""
-    return m.MetadataResponseTopic(error_code=wire_code(error), name=name, topic_id=asked.topic_id)
+    return m.MetadataResponseTopic(
+        error_code=wire_code(error), name=name, topic_id=requested.topic_id
+    )
 
 
 def describe(
     call: Call, request: m.MetadataRequest, topic: TopicMetadata
 ) -> m.MetadataResponseTopic:
     try:
-        call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     except NotAuthorized as error:
         return m.MetadataResponseTopic(error_code=wire_code(error), name=topic.name)
     wants_operations = request.include_topic_authorized_operations
@@ -144,7 +156,7 @@ def describe(
         ],
         topic_authorized_operations=allowed_operations(call, Resource.TOPIC, topic.name)
         if wants_operations
-        else NOT_ASKED,
+        else NOT_REQUESTED,
     )
 
 
@@ -162,5 +174,86 @@ def _response(call: Call, request: m.MetadataRequest) -> m.MetadataResponse:
         controller_id=broker.quorum.leader,
         cluster_authorized_operations=allowed_operations(call, Resource.CLUSTER, CLUSTER_NAME)
         if request.include_cluster_authorized_operations
-        else NOT_ASKED,
+        else NOT_REQUESTED,
+    )
+
+
+def handle_pages(call: Call) -> None:
+    request = call.decode(m.DescribeTopicPartitionsRequest)
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        # The reply has no place for an error of the whole request.
+        raise DecodeError(f"cursor at partition {cursor.partition_index}")
+    names = sorted({each.name for each in request.topics}) or _visible_names(call)
+    page = _Page(call, max(1, min(request.response_partition_limit, DESCRIBED_PARTITIONS_MAX)))
+    for name in names:
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        is_first = cursor is not None and name == cursor.topic_name
+        page.add(name, cursor.partition_index if cursor is not None and is_first else 0)
+        if page.cursor is not None:
+            break
+    call.reply(m.DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.cursor))
+
+
+def _visible_names(call: Call) -> list[str]:
+    return sorted(
+        name
+        for name in call.service.broker.image.topics
+        if is_visible(name) and call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
+    )
+
+
+class _Page:
+    def __init__(self, call: Call, partitions_max: int) -> None:
+        self._call = call
+        self._room = partitions_max
+        self.topics: list[m.DescribeTopicPartitionsResponseTopic] = []
+        self.cursor: m.DescribeTopicPartitionsResponseCursor | None = None
+
+    def add(self, name: str, first: int) -> None:
+        """Add a topic from partition `first` on, or as much of it as there is room for."""
+        if not self._room:
+            self._end_at(name, first)
+            return
+        try:
+            topic = self._find(name)
+        except DragomanError as error:
+            self.topics.append(
+                m.DescribeTopicPartitionsResponseTopic(error_code=wire_code(error), name=name)
+            )
+            return
+        shown = topic.partitions[first : first + self._room]
+        self._room -= len(shown)
+        self.topics.append(
+            m.DescribeTopicPartitionsResponseTopic(
+                name=name,
+                topic_id=topic.topic_id,
+                is_internal=topic.is_internal,
+                partitions=[_partition(each) for each in shown],
+                topic_authorized_operations=allowed_operations(self._call, Resource.TOPIC, name),
+            )
+        )
+        if first + len(shown) < len(topic.partitions):
+            self._end_at(name, first + len(shown))
+
+    def _end_at(self, name: str, index: int) -> None:
+        self.cursor = m.DescribeTopicPartitionsResponseCursor(
+            topic_name=name, partition_index=index
+        )
+
+    def _find(self, name: str) -> TopicMetadata:
+        self._call.authorize(Operation.DESCRIBE, Resource.TOPIC, name)
+        return topic_of(self._call, name)
+
+
+def _partition(partition: PartitionMetadata) -> m.DescribeTopicPartitionsResponsePartition:
+    return m.DescribeTopicPartitionsResponsePartition(
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.in_sync),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
     )

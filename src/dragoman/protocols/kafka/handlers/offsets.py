@@ -40,12 +40,14 @@ def handle_commit(call: Call) -> None:
     commits: list[OffsetCommit] = []
     # By the topic's place in the request: an unknown id has no name.
     refused: dict[tuple[int, int], DragomanError] = {}
-    for place, asked in enumerate(request.topics):
-        topic, error = _topic_of(call, asked.name, asked.topic_id)
-        for each in asked.partitions:
+    for place, requested in enumerate(request.topics):
+        topic, error = _topic_of(call, requested.name, requested.topic_id)
+        for each in requested.partitions:
             index = each.partition_index
             if topic is None or not 0 <= index < len(topic.partitions):
-                refused[place, index] = error or UnknownTopic(f"there is no {asked.name}-{index}")
+                refused[place, index] = error or UnknownTopic(
+                    f"there is no {requested.name}-{index}"
+                )
                 continue
             commits.append(_commit(topic, each))
 
@@ -85,13 +87,13 @@ def _topic_of(
     return topic, error
 
 
-def _commit(topic: TopicMetadata, asked: m.OffsetCommitRequestPartition) -> OffsetCommit:
+def _commit(topic: TopicMetadata, requested: m.OffsetCommitRequestPartition) -> OffsetCommit:
     return OffsetCommit(
         topic=TopicName(topic.name),
-        partition=Partition(asked.partition_index),
-        offset=Offset(asked.committed_offset),
-        leader_epoch=Epoch(asked.committed_leader_epoch),
-        metadata=asked.committed_metadata or "",
+        partition=Partition(requested.partition_index),
+        offset=Offset(requested.committed_offset),
+        leader_epoch=Epoch(requested.committed_leader_epoch),
+        metadata=requested.committed_metadata or "",
     )
 
 
@@ -111,19 +113,19 @@ def _committed(
         return wire_code(found)
 
     topics = []
-    for place, asked in enumerate(request.topics):
-        topic, _ = _topic_of(call, asked.name, asked.topic_id)
-        name = asked.name if topic is None else topic.name
+    for place, requested in enumerate(request.topics):
+        topic, _ = _topic_of(call, requested.name, requested.topic_id)
+        name = requested.name if topic is None else topic.name
         topics.append(
             m.OffsetCommitResponseTopic(
-                name=asked.name,
-                topic_id=asked.topic_id,
+                name=requested.name,
+                topic_id=requested.topic_id,
                 partitions=[
                     m.OffsetCommitResponsePartition(
                         partition_index=each.partition_index,
                         error_code=code(place, name, each.partition_index),
                     )
-                    for each in asked.partitions
+                    for each in requested.partitions
                 ],
             )
         )
@@ -181,38 +183,38 @@ def _fetch(call: Call, request: m.OffsetFetchRequest) -> Steps[m.Message]:
 
 def _fetch_groups(call: Call, request: m.OffsetFetchRequest) -> Steps[m.Message]:
     groups: list[m.OffsetFetchResponseGroup] = []
-    asked_for_all: set[str] = set()
-    for asked in request.groups:
-        if asked.topics is None and asked.group_id in asked_for_all:
+    complete: set[str] = set()
+    for requested in request.groups:
+        if requested.topics is None and requested.group_id in complete:
             # All of its offsets are in the reply already.
             continue
-        if asked.topics is None:
-            asked_for_all.add(asked.group_id)
-        group = yield from _group(call, asked, request.require_stable)
+        if requested.topics is None:
+            complete.add(requested.group_id)
+        group = yield from _group(call, requested, request.require_stable)
         groups.append(group)
         yield 1
     return m.OffsetFetchResponse(groups=groups)
 
 
 def _group(
-    call: Call, asked: m.OffsetFetchRequestGroup, require_stable: bool
+    call: Call, requested: m.OffsetFetchRequestGroup, require_stable: bool
 ) -> Steps[m.OffsetFetchResponseGroup]:
     wanted = None
     unknown: list[m.OffsetFetchRequestGroupTopic] = []
-    if asked.topics is not None:
+    if requested.topics is not None:
         wanted = []
-        for each in asked.topics:
+        for each in requested.topics:
             topic, error = _topic_of(call, each.name, each.topic_id)
             if error is not None:
                 unknown.append(each)
             else:
                 wanted.append((each.name if topic is None else topic.name, each.partition_indexes))
     try:
-        open_groups(call, asked.group_id, Operation.DESCRIBE)
-        check_fetching_member(call, asked)
-        found = yield from _find(call, asked.group_id, wanted, require_stable)
+        open_groups(call, requested.group_id, Operation.DESCRIBE)
+        check_fetching_member(call, requested)
+        found = yield from _find(call, requested.group_id, wanted, require_stable)
     except BrokerError as error:
-        return m.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=wire_code(error))
+        return m.OffsetFetchResponseGroup(group_id=requested.group_id, error_code=wire_code(error))
     known = call.service.broker.image.topics
     topics = [
         _found_topic(name, known[name].topic_id if name in known else m.NO_ID, places)
@@ -224,7 +226,7 @@ def _group(
         code = ErrorCode.UNKNOWN_TOPIC_ID
         places = [_Found(index, error_code=code) for index in each.partition_indexes]
         topics.append(_found_topic("", each.topic_id, places))
-    return m.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+    return m.OffsetFetchResponseGroup(group_id=requested.group_id, topics=topics)
 
 
 def _found_topic(

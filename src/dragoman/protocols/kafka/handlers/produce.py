@@ -13,12 +13,10 @@ from dragoman.broker.errors import (
     CoordinatorLoading,
     InvalidAcks,
     InvalidRecord,
-    NotAuthorized,
     NotEnoughReplicas,
     UnsupportedCompression,
 )
 from dragoman.broker.produce import check_produced, place
-from dragoman.broker.replica import Replica
 from dragoman.broker.transactions import ProducerIdentity
 from dragoman.broker.writable import check_writable
 from dragoman.errors import DragomanError
@@ -35,6 +33,7 @@ from dragoman.protocols.kafka.messages import (
     ProduceResponsePartition,
     ProduceResponseTopic,
 )
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 
@@ -135,9 +134,7 @@ class _Produce:
         metadata = write.replica.metadata
         where = (TopicName(metadata.topic.name), Partition(metadata.index))
         try:
-            self._call.session.authorize(
-                Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
-            )
+            self._call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
         except DragomanError as error:
             self._refuse(write, error)
             return
@@ -201,15 +198,10 @@ class _Produce:
     def _find(self, topic: ProduceRequestTopic, index: int) -> Replica:
         broker = self._call.service.broker
         if self._call.version >= 13:
-            replica = broker.find_by_id(topic.topic_id, index)
+            replica = broker.partitions.find_by_id(topic.topic_id, index)
         else:
-            replica = broker.find(topic.name, index)
-        metadata = replica.metadata.topic
-        principal = self._call.session.principal
-        if not broker.authorizer.is_allowed(
-            principal, Operation.WRITE, Resource.TOPIC, metadata.name
-        ):
-            raise NotAuthorized(f"{principal.name} may not write to topic {metadata.name!r}")
+            replica = broker.partitions.find(topic.name, index)
+        self._call.authorize(Operation.WRITE, Resource.TOPIC, replica.metadata.topic.name)
         return replica
 
     def _one_less(self) -> None:

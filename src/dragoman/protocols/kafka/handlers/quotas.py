@@ -9,10 +9,9 @@ from dragoman.broker.quotas import ADDRESS, ENTITY_KINDS, Component, Match
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import UnsupportedVersionError
-from dragoman.protocols.kafka.handlers.access import authorize_cluster
-from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 from dragoman.protocols.kafka.handlers.session import Call, awaited
+from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.authorizer import Operation
 
 _MATCHES: Final = {0: Match.EXACT, 1: Match.DEFAULT, 2: Match.ANY}
@@ -21,7 +20,7 @@ _MATCHES: Final = {0: Match.EXACT, 1: Match.DEFAULT, 2: Match.ANY}
 def handle_describe(call: Call) -> None:
     request = call.decode(m.DescribeClientQuotasRequest)
     try:
-        authorize_cluster(call, Operation.DESCRIBE_CONFIGS)
+        call.authorize_cluster(Operation.DESCRIBE_CONFIGS)
         components = _components(request.components)
     except DragomanError as error:
         call.reply(
@@ -51,26 +50,26 @@ def handle_describe(call: Call) -> None:
     )
 
 
-def _components(asked: list[m.DescribeClientQuotasRequestComponent]) -> list[Component]:
-    kinds = [each.entity_type for each in asked]
+def _components(requested: list[m.DescribeClientQuotasRequestComponent]) -> list[Component]:
+    kinds = [each.entity_type for each in requested]
     if len(set(kinds)) < len(kinds):
         raise DecodeError("an entity type is in the filter more than once")
     if ADDRESS in kinds and len(kinds) > 1:
         raise DecodeError("an ip cannot be combined with a user or client-id")
-    return [_component(each) for each in asked]
+    return [_component(each) for each in requested]
 
 
-def _component(asked: m.DescribeClientQuotasRequestComponent) -> Component:
-    if not asked.entity_type:
+def _component(requested: m.DescribeClientQuotasRequestComponent) -> Component:
+    if not requested.entity_type:
         raise DecodeError("an entity type is empty")
-    if asked.entity_type not in ENTITY_KINDS:
-        raise UnsupportedVersionError(f"there is no entity type {asked.entity_type!r}")
-    match = _MATCHES.get(asked.match_type)
+    if requested.entity_type not in ENTITY_KINDS:
+        raise UnsupportedVersionError(f"there is no entity type {requested.entity_type!r}")
+    match = _MATCHES.get(requested.match_type)
     if match is None:
-        raise DecodeError(f"match type {asked.match_type} is not known")
-    if (match is Match.EXACT) == (asked.match is None):
+        raise DecodeError(f"match type {requested.match_type} is not known")
+    if (match is Match.EXACT) == (requested.match is None):
         raise DecodeError("an exact match needs a name, and no other has one")
-    return Component(asked.entity_type, match, asked.match)
+    return Component(requested.entity_type, match, requested.match)
 
 
 @awaited
@@ -79,7 +78,7 @@ async def handle_alter(call: Call) -> m.AlterClientQuotasResponse:
     quotas = call.service.broker.quotas
 
     async def alter(entry: m.AlterClientQuotasRequestEntry) -> None:
-        authorize_cluster(call, Operation.ALTER_CONFIGS)
+        call.authorize_cluster(Operation.ALTER_CONFIGS)
         entity = _entity(entry)
         changes = _changes(entry)
         if request.validate_only:

@@ -16,7 +16,7 @@ from dragoman.errors import (
     OffsetOutOfRangeError,
     OutcomeUnknownError,
 )
-from dragoman.log import producers
+from dragoman.log import producer
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode, UnsupportedVersionError
 from dragoman.protocols.kafka.notation import message, name_of
@@ -131,11 +131,11 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.ProducerIdsUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     broker.TransactionCoordinatorLoading: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     broker.NotTransactionCoordinator: ErrorCode.NOT_COORDINATOR,
-    producers.OutOfOrderSequenceError: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    producers.DuplicateSequenceError: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-    producers.InvalidProducerEpochError: ErrorCode.INVALID_PRODUCER_EPOCH,
-    producers.TransactionExpectedError: ErrorCode.INVALID_TXN_STATE,
-    producers.CoordinatorFencedError: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    producer.OutOfOrderSequenceError: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    producer.DuplicateSequenceError: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    producer.InvalidProducerEpochError: ErrorCode.INVALID_PRODUCER_EPOCH,
+    producer.TransactionExpectedError: ErrorCode.INVALID_TXN_STATE,
+    producer.CoordinatorFencedError: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
 }
 
 

@@ -8,16 +8,15 @@ from typing import Final, Protocol
 from dragoman.broker.configs import GroupConfigs, NodeConfigs
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.features import Features
-from dragoman.broker.fetch import Fetch, FetchLimits, Finish, Wanted
+from dragoman.broker.fetch import Fetches
 from dragoman.broker.leadership import Leadership
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.quotas import ClientQuotas
-from dragoman.broker.replica import Replica
 from dragoman.broker.staged_writes import StagedWrites
-from dragoman.broker.topics import NewTopic, Topics
+from dragoman.broker.topics import Topics
 from dragoman.broker.work_queue import WorkQueue
 from dragoman.cluster.etcd.quorum import EtcdQuorum
-from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.cluster.raft.quorum import RaftQuorum
+from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.config.settings import Settings
 from dragoman.limits import KAFKA_FENCED_NODE_LISTED_S
 from dragoman.log.store import LogStore
@@ -33,11 +32,11 @@ from dragoman.world import Clock, Random, Scheduler
 REQUESTS: Final[dict[int, str]] = {
     ApiKey.PRODUCE: "produce.handle",
     ApiKey.FETCH: "fetch.handle",
-    ApiKey.LIST_OFFSETS: "list_offsets.handle",
+    ApiKey.LIST_OFFSETS: "log_offsets.handle_list",
     ApiKey.METADATA: "metadata.handle",
     ApiKey.OFFSET_COMMIT: "offsets.handle_commit",
     ApiKey.OFFSET_FETCH: "offsets.handle_fetch",
-    ApiKey.FIND_COORDINATOR: "coordinators.handle",
+    ApiKey.FIND_COORDINATOR: "cluster.handle_find_coordinator",
     ApiKey.JOIN_GROUP: "groups.handle_join",
     ApiKey.HEARTBEAT: "groups.handle_heartbeat",
     ApiKey.LEAVE_GROUP: "groups.handle_leave",
@@ -45,26 +44,26 @@ REQUESTS: Final[dict[int, str]] = {
     ApiKey.API_VERSIONS: "api_versions.handle",
     ApiKey.CREATE_TOPICS: "topics.handle_create",
     ApiKey.DELETE_TOPICS: "topics.handle_delete",
-    ApiKey.INIT_PRODUCER_ID: "producer_ids.handle",
+    ApiKey.INIT_PRODUCER_ID: "transactions.handle_init_producer_id",
     ApiKey.ADD_PARTITIONS_TO_TXN: "transactions.handle_add_partitions",
     ApiKey.ADD_OFFSETS_TO_TXN: "transactions.handle_add_offsets",
     ApiKey.END_TXN: "transactions.handle_end",
     ApiKey.TXN_OFFSET_COMMIT: "transactions.handle_commit_offsets",
     ApiKey.DESCRIBE_GROUPS: "group_admin.handle_describe",
     ApiKey.LIST_GROUPS: "group_admin.handle_list",
-    ApiKey.SASL_HANDSHAKE: "credentials.handle_handshake",
-    ApiKey.DELETE_RECORDS: "delete_records.handle",
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: "leader_epochs.handle",
+    ApiKey.SASL_HANDSHAKE: "security.handle_handshake",
+    ApiKey.DELETE_RECORDS: "log_offsets.handle_delete",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "log_offsets.handle_leader_epochs",
     ApiKey.WRITE_TXN_MARKERS: "transaction_admin.handle_write_markers",
-    ApiKey.DESCRIBE_ACLS: "acls.handle_describe",
-    ApiKey.CREATE_ACLS: "acls.handle_create",
-    ApiKey.DELETE_ACLS: "acls.handle_delete",
+    ApiKey.DESCRIBE_ACLS: "security.handle_describe_acls",
+    ApiKey.CREATE_ACLS: "security.handle_create_acls",
+    ApiKey.DELETE_ACLS: "security.handle_delete_acls",
     ApiKey.DESCRIBE_CONFIGS: "configs.handle_describe",
     ApiKey.ALTER_CONFIGS: "alter_configs.handle_alter",
     ApiKey.ALTER_REPLICA_LOG_DIRS: "log_dirs.handle_alter",
     ApiKey.DESCRIBE_LOG_DIRS: "log_dirs.handle_describe",
-    ApiKey.SASL_AUTHENTICATE: "credentials.handle_authenticate",
-    ApiKey.CREATE_PARTITIONS: "partitions.handle",
+    ApiKey.SASL_AUTHENTICATE: "security.handle_authenticate",
+    ApiKey.CREATE_PARTITIONS: "topics.handle_create_partitions",
     ApiKey.DELETE_GROUPS: "group_admin.handle_delete",
     ApiKey.ELECT_LEADERS: "leaders.handle_elect",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "alter_configs.handle_incremental",
@@ -73,10 +72,10 @@ REQUESTS: Final[dict[int, str]] = {
     ApiKey.OFFSET_DELETE: "group_admin.handle_delete_offsets",
     ApiKey.DESCRIBE_CLIENT_QUOTAS: "quotas.handle_describe",
     ApiKey.ALTER_CLIENT_QUOTAS: "quotas.handle_alter",
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "credentials.handle_describe",
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "credentials.handle_alter",
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "security.handle_describe_credentials",
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "security.handle_alter_credentials",
     ApiKey.DESCRIBE_QUORUM: "cluster.handle_quorum",
-    ApiKey.UPDATE_FEATURES: "features.handle",
+    ApiKey.UPDATE_FEATURES: "api_versions.handle_update_features",
     ApiKey.DESCRIBE_CLUSTER: "cluster.handle_describe",
     ApiKey.DESCRIBE_PRODUCERS: "transaction_admin.handle_describe_producers",
     ApiKey.DESCRIBE_TRANSACTIONS: "transaction_admin.handle_describe",
@@ -86,9 +85,9 @@ REQUESTS: Final[dict[int, str]] = {
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "telemetry.handle_get_subscriptions",
     ApiKey.PUSH_TELEMETRY: "telemetry.handle_push",
     ApiKey.LIST_CONFIG_RESOURCES: "configs.handle_list",
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "topic_partitions.handle",
-    ApiKey.OPEN_STAGING: "staging.handle_open",
-    ApiKey.PUBLISH_STAGED: "staging.handle_publish",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "metadata.handle_pages",
+    ApiKey.OPEN_STAGING: "staged_writes.handle_open",
+    ApiKey.PUBLISH_STAGED: "staged_writes.handle_publish",
 }
 
 
@@ -143,25 +142,15 @@ class Core(service.Core, Protocol):
     @property
     def staged_writes(self) -> StagedWrites: ...
 
-    def find(self, topic: str, index: int, /) -> Replica: ...
+    @property
+    def partitions(self) -> Partitions: ...
 
-    def find_by_id(self, topic_id: bytes, index: int, /) -> Replica: ...
-
-    def replica(self, metadata: PartitionMetadata, /) -> Replica: ...
-
-    def fetch(
-        self, wanted: list[Wanted], limits: FetchLimits, finish: Finish, /
-    ) -> Fetch | None: ...
-
-    def cancel(self, fetch: Fetch, /) -> None: ...
-
-    async def ensure_topic(self, new: NewTopic, /) -> None:
-        """Create the topic unless it exists."""
-        ...
+    @property
+    def fetches(self) -> Fetches: ...
 
 
 class KafkaService(Service[Core]):
-    listener = "kafka"
+    advertised_listener = "kafka"
     word_separator = " "
 
     def __init__(

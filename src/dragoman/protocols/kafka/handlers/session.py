@@ -21,7 +21,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial, wraps
 from typing import Final, TypeAlias, TypeVar
 
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
 from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX
 from dragoman.net.channel import Channel
@@ -36,6 +35,8 @@ from dragoman.protocols.kafka.handlers.service import REQUESTS, KafkaService
 from dragoman.protocols.kafka.messages import Message
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import OrderedSession, Waiting
+from dragoman.replication.replica import Replica
+from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
 from dragoman.types import Buffer
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -44,13 +45,25 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 class Call:
     """One request and its place in the line of replies."""
 
-    __slots__ = ("_on_drop", "_on_end", "_reply", "is_done", "request", "session", "size")
+    __slots__ = (
+        "_on_drop",
+        "_on_end",
+        "_reply",
+        "is_done",
+        "principal",
+        "request",
+        "session",
+        "size",
+    )
 
     count = 1
 
     def __init__(self, session: KafkaSession, request: Request) -> None:
         self.session = session
         self.request = request
+        #: The one that the connection had authenticated as when the request began. A connection may
+        #: authenticate again (KIP-368), and that does not change what its earlier requests may do.
+        self.principal = session.principal
         #: What this takes of the node's memory budget.
         self.size = len(request.frame)
         self.is_done = False
@@ -65,6 +78,17 @@ class Call:
     @property
     def service(self) -> KafkaService:
         return self.session.service
+
+    def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
+        return self.service.is_allowed(self.principal, operation, resource, name)
+
+    def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
+        """Raises `NotAuthorized`, in the class of the resource."""
+        self.service.authorize(self.principal, operation, resource, name)
+
+    def authorize_cluster(self, operation: Operation) -> None:
+        """Raises `ClusterNotAuthorized`."""
+        self.authorize(operation, Resource.CLUSTER, CLUSTER_NAME)
 
     def decode(self, kind: type[AnyMessage]) -> AnyMessage:
         """The request, as the message that its handler serves."""
@@ -150,10 +174,11 @@ def awaited(handler: Callable[[Call], Coroutine[object, None, Message | list[Buf
 
 def reply_with(call: Call, work: Coroutine[object, None, Message | list[Buffer]]) -> None:
     """Reply with what a coroutine returns, as `awaited` does."""
-    start(work).then(partial(_finish, call))
+    start(work).then(partial(finish, call))
 
 
-def _finish(call: Call, result: Message | list[Buffer] | DragomanError) -> None:
+def finish(call: Call, result: Message | list[Buffer] | DragomanError) -> None:
+    """Send the reply, unless the connection is gone; an error closes the connection."""
     if call.is_done:
         return
     if isinstance(result, DragomanError):
@@ -230,6 +255,7 @@ class KafkaSession(OrderedSession[KafkaService]):
         """Close the connection of a request that cannot be answered. One that was too large to be
         decoded is answered where the protocol can say so.
         """
+        self.worked_on(call)
         refusal = None
         if isinstance(error, OversizedMessageError):
             refusal = refusal_of(call.request.api_key, call.version, error)

@@ -1,68 +1,138 @@
-"""Answers that take long, worked out in slices; see `broker/work_queue.py`.
+"""Replies that take long to compute, in slices of a loop turn; see `broker/work_queue.py`.
 
-While one is worked on, later requests of its connection wait: their replies would have to wait for
-it, and hold memory meanwhile.
+While one is computed, later requests of its connection do not begin: their replies would have to
+wait for it, and hold memory meanwhile. `gather` is for requests that name many things, each with a
+result of its own: it begins every item and waits for all results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Generic, TypeAlias, TypeVar
 
+from dragoman.broker.errors import RequestTimedOut
 from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
+from dragoman.outcome import Outcome, start
 from dragoman.protocols.kafka.codec import array_encoder
-from dragoman.protocols.kafka.handlers.session import Call
+from dragoman.protocols.kafka.handlers.session import Call, finish
 from dragoman.protocols.kafka.messages import Message
 from dragoman.types import Buffer
+from dragoman.world import Handle
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 #: The elements of a reply's array, each with what it cost, in items.
 Elements: TypeAlias = Iterator[tuple[Message, int]]
 
 
-def work_on(
-    call: Call, steps: Steps[Result], done: Callable[[Result | DragomanError], None]
-) -> None:
-    """Call `done` with what the steps return, or the error that they raise."""
-
-    def over(result: Result | DragomanError) -> None:
-        call.session.worked_on(call)
-        done(result)
-
+def answer(call: Call, steps: Steps[Message] | Steps[list[Buffer]]) -> None:
+    """Reply with what the steps return; an error that they raise closes the connection."""
     call.session.working_on(call)
-    call.service.broker.work.run(steps, over, call.is_wanted)
-
-
-def answer(call: Call, steps: Steps[Message]) -> None:
-    """Reply with what the steps return; an error that they raise ends the connection."""
-
-    def done(result: Message | DragomanError) -> None:
-        if isinstance(result, DragomanError):
-            call.fail(result)
-        else:
-            call.reply(result)
-
-    work_on(call, steps, done)
+    call.service.broker.work.run(steps, partial(finish, call), call.is_wanted)
 
 
 def answer_array(call: Call, rest: Message, field: str, elements: Elements) -> None:
     """Reply with `rest` and these elements in its array `field`, encoded one by one as they come:
     encoding a reply takes as long as building it.
     """
+    answer(call, _encoded(call, rest, field, elements))
+
+
+def _encoded(call: Call, rest: Message, field: str, elements: Elements) -> Steps[list[Buffer]]:
     encoder = array_encoder(type(rest), field, call.version)
+    encoded: list[bytes] = []
+    for element, items in elements:
+        encoded.append(encoder.element(element))
+        yield items
+    return encoder.frame(rest, encoded, call.request.correlation_id)
 
-    def steps() -> Steps[list[Buffer]]:
-        encoded: list[bytes] = []
-        for element, items in elements:
-            encoded.append(encoder.element(element))
-            yield items
-        return encoder.frame(rest, encoded, call.request.correlation_id)
 
-    def done(result: list[Buffer] | DragomanError) -> None:
+async def gather(
+    call: Call,
+    items: Sequence[Item],
+    work: Callable[[Item], Coroutine[object, None, Result]],
+    *,
+    timeout_ms: int | None = None,
+    weigh: Callable[[Item], int] = lambda _: 1,
+) -> list[Result | DragomanError]:
+    """The result of each item, or the error that it raised, in the order of the items.
+
+    Many items are begun over several loop turns; `weigh` is the cost of one, in items of the queue
+    of long work. An item without a result `timeout_ms` after all have begun counts as
+    `RequestTimedOut`; its work continues. With a time-out of zero or less the client does not wait,
+    as in Kafka: only what this loop turn makes durable is in time.
+    """
+    if not items:
+        return []
+    return await _Gathering(call, items, work, timeout_ms, weigh).results
+
+
+class _Gathering(Generic[Result]):
+    def __init__(
+        self,
+        call: Call,
+        items: Sequence[Item],
+        work: Callable[[Item], Coroutine[object, None, Result]],
+        timeout_ms: int | None,
+        weigh: Callable[[Item], int],
+    ) -> None:
+        self._call = call
+        self._count = len(items)
+        self._timeout_ms = timeout_ms
+        self._timer: Handle | None = None
+        self._found: dict[int, Result | DragomanError] = {}
+        self.results: Outcome[list[Result | DragomanError]] = Outcome()
+
+        call.on_drop(self._drop)
+        call.session.working_on(call)
+        steps = self._steps(items, work, weigh)
+        call.service.broker.work.run(steps, self._begun, call.is_wanted)
+
+    def _steps(
+        self,
+        items: Sequence[Item],
+        work: Callable[[Item], Coroutine[object, None, Result]],
+        weigh: Callable[[Item], int],
+    ) -> Steps[None]:
+        for place, item in enumerate(items):
+            start(work(item)).then(partial(self._put, place))
+            yield weigh(item)
+
+    def _put(self, place: int, result: Result | DragomanError) -> None:
+        if self.results.is_settled:
+            # The connection is gone, or the time is over.
+            return
         if isinstance(result, DragomanError):
-            call.fail(result)
-        else:
-            call.reply_raw(result)
+            # Thousands of errors with the frames they came through are a long garbage collection.
+            result.__traceback__ = None
+        self._found[place] = result
+        if len(self._found) == self._count:
+            self._forget_time()
+            self.results.succeed([self._found[each] for each in range(self._count)])
 
-    work_on(call, steps(), done)
+    def _begun(self, error: DragomanError | None) -> None:
+        self._call.session.worked_on(self._call)
+        if error is not None:
+            self.results.fail(error)
+        elif self._timeout_ms is not None and not self.results.is_settled:
+            seconds = max(self._timeout_ms, 0) / 1000
+            scheduler = self._call.service.broker.scheduler
+            self._timer = scheduler.call_later(seconds, self._time_is_over)
+
+    def _time_is_over(self) -> None:
+        error = RequestTimedOut(f"not done within {self._timeout_ms} ms; it may still be")
+        for place in range(self._count):
+            if place not in self._found:
+                self._put(place, error)
+
+    def _forget_time(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _drop(self) -> None:
+        """The connection is gone. Items that were begun end by themselves."""
+        self._forget_time()
+        if not self.results.is_settled:
+            self.results.fail(RequestTimedOut("the connection is gone"))

@@ -1,4 +1,6 @@
-"""CreateTopics (19), versions 2 to 7, and DeleteTopics (20), versions 1 to 6."""
+"""Topics are created, grow and are deleted: CreateTopics (19), versions 2 to 7, DeleteTopics (20),
+versions 1 to 6, and CreatePartitions (37), versions 0 to 3.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,21 @@ from collections import Counter
 from dragoman.broker.errors import (
     InvalidConfig,
     InvalidReplicaAssignment,
+    InvalidTopicName,
     UnknownTopic,
     UnknownTopicId,
 )
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import TopicMetadata
-from dragoman.config.topics import describe_topic_config
+from dragoman.config.overrides import describe_topic_config
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.config_resources import SOURCES
-from dragoman.protocols.kafka.handlers.items import gather
-from dragoman.protocols.kafka.handlers.names import check_kafka_name
+from dragoman.protocols.kafka.handlers.configs import SOURCES
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
+from dragoman.protocols.kafka.handlers.resources import check_kafka_name, topic_of
 from dragoman.protocols.kafka.handlers.session import Call, awaited
+from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.authorizer import Operation, Resource
 
 
@@ -31,13 +34,13 @@ async def handle_create(call: Call) -> m.CreateTopicsResponse:
     topics = call.service.broker.topics
     total = sum(_count(call, each) for each in request.topics)
 
-    async def create(asked: m.CreateTopicsRequestTopic) -> m.CreateTopicsResponseTopic:
-        if named[asked.name] > 1:
-            raise DecodeError(f"topic {asked.name!r} is in the request more than once")
+    async def create(requested: m.CreateTopicsRequestTopic) -> m.CreateTopicsResponseTopic:
+        if named[requested.name] > 1:
+            raise DecodeError(f"topic {requested.name!r} is in the request more than once")
         topics.check_request(total)
-        check_kafka_name(asked.name)
-        call.session.authorize(Operation.CREATE, Resource.TOPIC, asked.name)
-        new = _new_topic(asked)
+        check_kafka_name(requested.name)
+        call.authorize(Operation.CREATE, Resource.TOPIC, requested.name)
+        new = _new_topic(requested)
         if request.validate_only:
             topics.check_new(new)
         else:
@@ -47,8 +50,8 @@ async def handle_create(call: Call) -> m.CreateTopicsResponse:
     results = await gather(call, request.topics, create, timeout_ms=request.timeout_ms)
     return m.CreateTopicsResponse(
         topics=[
-            _create_failed(asked.name, each) if isinstance(each, DragomanError) else each
-            for asked, each in zip(request.topics, results, strict=True)
+            _create_failed(requested.name, each) if isinstance(each, DragomanError) else each
+            for requested, each in zip(request.topics, results, strict=True)
         ]
     )
 
@@ -112,11 +115,11 @@ def _new_topic(topic: m.CreateTopicsRequestTopic) -> NewTopic:
 @awaited
 async def handle_delete(call: Call) -> m.DeleteTopicsResponse:
     request = call.decode(m.DeleteTopicsRequest)
-    asked = request.topics or [
+    requested = request.topics or [
         m.DeleteTopicsRequestTopic(name=each) for each in request.topic_names
     ]
     # What each is called: a topic that is named by its id has a name too, until it is gone.
-    named = [(each, _topic_of(call, each)) for each in asked]
+    named = [(each, _topic_of(call, each)) for each in requested]
 
     async def delete(pair: tuple[m.DeleteTopicsRequestTopic, TopicMetadata | None]) -> None:
         each, topic = pair
@@ -124,7 +127,7 @@ async def handle_delete(call: Call) -> m.DeleteTopicsResponse:
             raise UnknownTopic(f"there is no topic {each.name!r}")
         if topic is None:
             raise UnknownTopicId(f"there is no topic with id {each.topic_id.hex()}")
-        call.session.authorize(Operation.DELETE, Resource.TOPIC, topic.name)
+        call.authorize(Operation.DELETE, Resource.TOPIC, topic.name)
         await call.service.broker.topics.delete(topic.name)
 
     results = await gather(call, named, delete, timeout_ms=request.timeout_ms)
@@ -133,26 +136,74 @@ async def handle_delete(call: Call) -> m.DeleteTopicsResponse:
     )
 
 
-def _topic_of(call: Call, asked: m.DeleteTopicsRequestTopic) -> TopicMetadata | None:
+def _topic_of(call: Call, requested: m.DeleteTopicsRequestTopic) -> TopicMetadata | None:
     image = call.service.broker.image
-    if asked.name is not None:
-        found = image.topics.get(asked.name)
+    if requested.name is not None:
+        found = image.topics.get(requested.name)
     else:
-        found = image.topics_by_id.get(asked.topic_id)
+        found = image.topics_by_id.get(requested.topic_id)
     return None if found is None or found.is_internal else found
 
 
 def _deleted(
     call: Call,
-    asked: m.DeleteTopicsRequestTopic,
+    requested: m.DeleteTopicsRequestTopic,
     topic: TopicMetadata | None,
     error: DragomanError | None,
 ) -> m.DeleteTopicsResponseTopic:
     # Versions before 6 cannot leave the name out.
-    unnamed = asked.name if asked.name is not None or call.version >= 6 else ""
+    unnamed = requested.name if requested.name is not None or call.version >= 6 else ""
     return m.DeleteTopicsResponseTopic(
         name=unnamed if topic is None else topic.name,
-        topic_id=asked.topic_id if topic is None else topic.topic_id,
+        topic_id=requested.topic_id if topic is None else topic.topic_id,
         error_code=wire_code(error),
         error_message=wire_text(error),
     )
+
+
+@awaited
+async def handle_create_partitions(call: Call) -> m.CreatePartitionsResponse:
+    request = call.decode(m.CreatePartitionsRequest)
+    named = Counter(topic.name for topic in request.topics)
+
+    total = sum(_added_count(call, topic) for topic in request.topics)
+
+    async def create(topic: m.CreatePartitionsRequestTopic) -> None:
+        if named[topic.name] > 1:
+            raise DecodeError(f"topic {topic.name!r} is in the request more than once")
+        call.service.broker.topics.check_request(total)
+        assignment = _checked_assignment(call, topic)
+        if not request.validate_only:
+            topics = call.service.broker.topics
+            await topics.add_partitions(topic.name, topic.count, assignment)
+
+    results = await gather(call, request.topics, create, timeout_ms=request.timeout_ms)
+    return m.CreatePartitionsResponse(
+        results=[
+            m.CreatePartitionsResponseTopic(
+                name=topic.name, error_code=wire_code(error), error_message=wire_text(error)
+            )
+            for topic, error in zip(request.topics, results, strict=True)
+        ]
+    )
+
+
+def _added_count(call: Call, requested: m.CreatePartitionsRequestTopic) -> int:
+    topic = call.service.broker.image.topics.get(requested.name)
+    if topic is None or requested.count > TOPIC_PARTITIONS_MAX:
+        # Refused for itself.
+        return 0
+    return max(requested.count - len(topic.partitions), 0)
+
+
+def _checked_assignment(
+    call: Call, requested: m.CreatePartitionsRequestTopic
+) -> tuple[tuple[int, ...], ...]:
+    call.authorize(Operation.ALTER, Resource.TOPIC, requested.name)
+    topic = topic_of(call, requested.name)
+    if topic.is_internal:
+        # Which partition keeps a group or a transactional id depends on how many there are.
+        raise InvalidTopicName(f"the partitions of {topic.name} cannot be changed")
+    assignment = tuple(tuple(each.broker_ids) for each in requested.assignments or ())
+    call.service.broker.topics.check_added(topic, requested.count, assignment)
+    return assignment

@@ -19,13 +19,11 @@ from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
 from dragoman.limits import ID_PATTERN_BYTES_MAX
 from dragoman.log.batch import Marker
-from dragoman.log.producers import InvalidProducerEpochError
+from dragoman.log.producer import InvalidProducerEpochError
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.access import authorize_cluster
-from dragoman.protocols.kafka.handlers.items import gather
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call, awaited
-from dragoman.protocols.kafka.handlers.slices import Elements, answer, answer_array
+from dragoman.protocols.kafka.handlers.slices import Elements, answer, answer_array, gather
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 
@@ -59,8 +57,8 @@ def handle_describe_producers(call: Call) -> None:
 
 def _producers(call: Call, topic: str, index: int) -> m.DescribeProducersResponsePartition:
     try:
-        call.session.authorize(Operation.READ, Resource.TOPIC, topic)
-        states = call.service.broker.find(topic, index).log.producers
+        call.authorize(Operation.READ, Resource.TOPIC, topic)
+        states = call.service.broker.partitions.find(topic, index).log.producers
     except DragomanError as error:
         return m.DescribeProducersResponsePartition(
             partition_index=index, error_code=wire_code(error), error_message=str(error)
@@ -98,7 +96,7 @@ def handle_describe(call: Call) -> None:
 
 def _describe(call: Call, transactional_id: str) -> m.DescribeTransactionsResponseTransaction:
     try:
-        call.session.authorize(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id)
+        call.authorize(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id)
         coordination = call.service.broker.coordination
         coordination.transactions.require(transactional_id)
         found = coordination.transactions.coordinator.describe(transactional_id)
@@ -126,7 +124,7 @@ def _enrolled(call: Call, found: TransactionDescription) -> dict[str, list[int]]
     partitions = {*found.partitions, *map(group_partition, found.groups)}
     by_topic: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
-        if call.session.is_allowed(Operation.DESCRIBE, Resource.TOPIC, topic):
+        if call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, topic):
             by_topic.setdefault(topic, []).append(index)
     return by_topic
 
@@ -170,7 +168,7 @@ def _id_filter(call: Call, pattern: str | None) -> Callable[[str], bool]:
     matches = full_match(pattern, ID_PATTERN_BYTES_MAX) if pattern else None
 
     def accepts(transactional_id: str) -> bool:
-        return (matches is None or matches(transactional_id)) and call.session.is_allowed(
+        return (matches is None or matches(transactional_id)) and call.is_allowed(
             Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id
         )
 
@@ -190,8 +188,8 @@ async def handle_write_markers(call: Call) -> m.WriteTxnMarkersResponse:
         for index in topic.partition_indexes
     ]
 
-    async def end(asked: tuple[m.WriteTxnMarkersRequestMarker, TopicName, Partition]) -> None:
-        marker, topic, index = asked
+    async def end(requested: tuple[m.WriteTxnMarkersRequestMarker, TopicName, Partition]) -> None:
+        marker, topic, index = requested
         _authorize_markers(call)
         _check_epoch(call, marker, topic, index)
         await call.service.broker.coordination.transactions.participants.end_by_hand(
@@ -206,9 +204,9 @@ async def handle_write_markers(call: Call) -> m.WriteTxnMarkersResponse:
 def _authorize_markers(call: Call) -> None:
     """Nodes may write markers, and so may operators (KIP-664)."""
     try:
-        authorize_cluster(call, Operation.CLUSTER_ACTION)
+        call.authorize_cluster(Operation.CLUSTER_ACTION)
     except NotAuthorized:
-        authorize_cluster(call, Operation.ALTER)
+        call.authorize_cluster(Operation.ALTER)
 
 
 def _check_epoch(
@@ -216,7 +214,7 @@ def _check_epoch(
 ) -> None:
     if marker.transaction_version < _EPOCH_PER_TRANSACTION:
         return
-    states = call.service.broker.find(topic, index).log.producers
+    states = call.service.broker.partitions.find(topic, index).log.producers
     known = states.producers().get(marker.producer_id) if states is not None else None
     if known is not None and marker.producer_epoch <= known.epoch:
         raise InvalidProducerEpochError(marker.producer_id, known.epoch + 1, marker.producer_epoch)

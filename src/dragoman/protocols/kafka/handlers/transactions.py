@@ -1,8 +1,10 @@
-"""AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), TxnOffsetCommit (28).
+"""Transactions of producers: InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25),
+EndTxn (26) and TxnOffsetCommit (28).
 
-Two generations of the protocol. Before KIP-890 a producer announces each partition and group before
-it writes; from EndTxn 5, TxnOffsetCommit 5 and Produce 12 on, the first write announces it and
-every transaction has an epoch of its own. Clients choose by the feature `transaction.version`.
+The protocol has two generations. Before KIP-890 a producer announces each partition and group
+before it writes; from EndTxn 5, TxnOffsetCommit 5 and Produce 12 on, the first write announces it
+and every transaction has an epoch of its own. Clients choose by the feature `transaction.version`.
+An idempotent producer gets its identity from InitProducerId, versions 0 to 5, as well.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
-from dragoman.protocols.kafka.handlers.names import exists
 from dragoman.protocols.kafka.handlers.refusals import code_for_version
+from dragoman.protocols.kafka.handlers.resources import exists
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, ProducerId, TopicName
@@ -33,7 +35,7 @@ OFFSETS_WITHOUT_ENROLMENT_SINCE = 5
 
 def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinator:
     """The coordinator, if this client may use the id, and here. Raises `BrokerError`."""
-    call.session.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+    call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
     coordination = call.service.broker.coordination
     coordination.transactions.require(transactional_id)
     return coordination.transactions.coordinator
@@ -41,10 +43,10 @@ def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinat
 
 def handle_add_partitions(call: Call) -> None:
     request = call.decode(m.AddPartitionsToTxnRequest)
-    asked = [
+    requested = [
         (topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions
     ]
-    missing = {(name, index) for name, index in asked if not exists(call, name, index)}
+    missing = {(name, index) for name, index in requested if not exists(call, name, index)}
 
     def reply(error: DragomanError | None) -> None:
         if call.is_done:
@@ -65,7 +67,7 @@ def handle_add_partitions(call: Call) -> None:
     except DragomanError as error:
         reply(error)
         return
-    partitions = [(TopicName(name), Partition(index)) for name, index in asked]
+    partitions = [(TopicName(name), Partition(index)) for name, index in requested]
     coordinator.add_partitions(request.v3_and_below_transactional_id, producer, partitions, reply)
 
 
@@ -104,7 +106,7 @@ def handle_add_offsets(call: Call) -> None:
     try:
         # The group may be another node's.
         check_group_id(request.group_id)
-        call.session.authorize(Operation.READ, Resource.GROUP, request.group_id)
+        call.authorize(Operation.READ, Resource.GROUP, request.group_id)
         coordinator = open_transactions(call, request.transactional_id)
     except DragomanError as error:
         reply(error)
@@ -155,7 +157,7 @@ class _CommitOffsets:
         try:
             open_groups(self._call, request.group_id)
             name = request.transactional_id
-            self._call.session.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
+            self._call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
         except DragomanError as error:
             self._reply(None, error)
             return
@@ -229,3 +231,39 @@ class _CommitOffsets:
         # This request never knew PRODUCER_FENCED.
         abortable = self._call.version >= 4
         return code_for_version(error, knows_fenced=False, knows_abortable=abortable)
+
+
+_INIT_FENCED_SINCE = 4
+
+
+def handle_init_producer_id(call: Call) -> None:
+    request = call.decode(m.InitProducerIdRequest)
+
+    def reply(result: ProducerIdentity | DragomanError) -> None:
+        if call.is_done:
+            return
+        if isinstance(result, DragomanError):
+            fenced = call.version >= _INIT_FENCED_SINCE
+            code = code_for_version(result, knows_fenced=fenced, knows_abortable=call.version >= 5)
+            call.reply(m.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
+            return
+        identity = m.InitProducerIdResponse(
+            producer_id=result.producer_id, producer_epoch=result.epoch
+        )
+        call.reply(identity)
+
+    coordination = call.service.broker.coordination
+    current = None
+    if request.producer_id >= 0 and request.producer_epoch >= 0:
+        current = ProducerIdentity(request.producer_id, request.producer_epoch)
+    try:
+        transactional_id = request.transactional_id
+        call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id or "")
+        if transactional_id is not None:
+            coordination.transactions.require(transactional_id)
+    except DragomanError as error:
+        reply(error)
+        return
+    coordination.transactions.coordinator.init_producer_id(
+        request.transactional_id, request.transaction_timeout_ms, current, reply
+    )

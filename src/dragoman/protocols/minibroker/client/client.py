@@ -1,31 +1,35 @@
-"""A minibroker client for asyncio: one connection, kept up, with everything that goes over it.
+"""A minibroker client: one connection, kept open, that carries all requests and subscriptions.
 
     open ── lost ──► dialling: every address, a pause, again ── made ──► subscribed anew ──► open
 
 Requests wait for the connection and are sent again over the next one when it breaks (`retry_for_s`,
-`repeats_publish`). "not leader" moves on to the next address (spec, sections 9 and 10).
+`repeats_publish`). After "not leader" the next address is tried (spec, sections 9 and 10).
 
 Back-pressure. A subscription whose user does not take its records stops the reading of the
-connection, unless a reply is waited for: a handler that commits must get its answer. Then records
-go on piling up, to `MINIBROKER_CLIENT_RECORDS_MAX` and no further.
+connection, unless a reply is due: a handler that commits must get its reply. Then records keep
+accumulating, up to `MINIBROKER_CLIENT_RECORDS_MAX` of them.
+
+`MinibrokerClient` is for asyncio, `BlockingMinibrokerClient` for code without an event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Self
+from typing import Self, TypeVar
 
 from dragoman.client_core.addresses import Address, Rotation, parse_addresses
+from dragoman.client_core.blocking import BlockingClient, BlockingPart, opening, waiting
 from dragoman.client_core.channel import OrderedChannel
-from dragoman.client_core.connection import dial
+from dragoman.client_core.connection import ConnectionSettings, dial
 from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
     ConnectionLostError,
     UnreachableError,
 )
-from dragoman.client_core.retry import Retry
+from dragoman.client_core.retry import Retry, RetryPolicy
 from dragoman.errors import DecodeError
 from dragoman.framing import FrameReader, Scratch
 from dragoman.limits import CONNECTION_CLOSE_GRACE_S, MINIBROKER_CLIENT_RECORDS_MAX
@@ -37,7 +41,6 @@ from dragoman.protocols.minibroker.client.errors import (
     RefusedError,
     refused,
 )
-from dragoman.protocols.minibroker.client.settings import DEFAULT_PORT, ClientSettings
 from dragoman.protocols.minibroker.client.subscription import (
     GroupSubscription,
     OnRebalance,
@@ -45,6 +48,36 @@ from dragoman.protocols.minibroker.client.subscription import (
     Subscription,
 )
 from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX
+from dragoman.protocols.minibroker.messages import Delivered, Published
+
+DEFAULT_PORT = 4222
+
+
+class ClientSettings(ConnectionSettings, frozen=True, kw_only=True):
+    """Settings of a minibroker client. Times are in seconds. The pauses are the original
+    client's.
+    """
+
+    #: How long a request is retried over new connections before its error is raised.
+    retry_for_s: float = 60.0
+    #: Whether a PUB is sent again when the connection broke before the reply. The record may then
+    #: be stored twice; without repeats, it may be stored although `ConnectionLostError` was raised.
+    repeats_publish: bool = True
+    #: Pause between rounds over all addresses.
+    reconnect_pause_s: float = 0.5
+    #: Pause after "not leader", and after a failed attempt.
+    redirect_pause_s: float = 0.25
+    retry_pause_s: float = 0.15
+    #: Interval between heartbeats of group members. The server evicts after 15 s.
+    heartbeat_interval_s: float = 5.0
+    in_flight_max: int = 256
+    #: Bound on the records queued for one subscription; past it the connection is not read.
+    queue_records_max: int = 1000
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """The pauses have equal lengths, as in the original client."""
+        return RetryPolicy(self.retry_for_s, self.retry_pause_s, self.retry_pause_s)
 
 
 class MinibrokerClient:
@@ -78,7 +111,7 @@ class MinibrokerClient:
         return self
 
     async def close(self) -> None:
-        """Requests on their way are answered first; subscriptions end."""
+        """Wait for the replies that are due, end the subscriptions and close the connection."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -92,7 +125,7 @@ class MinibrokerClient:
         channel, self._channel = self._channel, None
         if channel is not None:
             self._regulate(channel)
-            # When it is lost, or the server does not answer, nothing is left to be waited for.
+            # After a lost connection or a time-out there is nothing left to wait for.
             with suppress(ClientError):
                 await channel.request(codec.encode(m.Quit()), CONNECTION_CLOSE_GRACE_S)
             channel.close(ClientClosedError("the client is closed"))
@@ -107,9 +140,11 @@ class MinibrokerClient:
     # ---- what it does
 
     async def publish(self, topic: str, payload: bytes, key: bytes = b"") -> m.Published:
-        """Where the record is, once it is durable. Calls that overlap share the connection.
+        """Publish a record; its partition and offset, once it is durable. Concurrent calls are
+        pipelined.
 
-        Raises `RefusedError`, `UnreachableError`; `EncodeError` for what the wire cannot express.
+        Raises `RefusedError`, `UnreachableError`, and `EncodeError` for values that the wire cannot
+        express.
         """
         reply = await self._call(m.Publish(topic=topic, payload=payload, key=key))
         assert isinstance(reply, m.Published)
@@ -118,7 +153,7 @@ class MinibrokerClient:
     async def subscribe(
         self, topic: str, partition: int = 0, offset: int | None = None
     ) -> Subscription:
-        """Records of one partition from `offset` on, or, without one, those that come from now on.
+        """The records of one partition from `offset` on or, without one, from the next record on.
 
         Raises `AlreadySubscribedError`, and what `publish` raises.
         """
@@ -127,7 +162,8 @@ class MinibrokerClient:
     async def join(
         self, topic: str, group: str, on_rebalance: OnRebalance | None = None
     ) -> GroupSubscription:
-        """Records of the partitions that the group gives this member, from what it committed on.
+        """The records of the partitions that the group assigns to this member, from the committed
+        offsets on.
 
         `on_rebalance` is called on the client's event loop, also for the first assignment.
         """
@@ -136,7 +172,7 @@ class MinibrokerClient:
         return subscription
 
     async def commit(self, topic: str, group: str, partition: int, offset: int) -> None:
-        """`offset` is the next one that the group is to read. Durable when this returns."""
+        """Commit the next offset that the group is to read. Durable when this returns."""
         await self._call(m.Commit(topic=topic, group=group, partition=partition, offset=offset))
 
     # ---- for subscriptions
@@ -153,11 +189,11 @@ class MinibrokerClient:
             try:
                 await self._exchange(channel, m.Unsubscribe(topic=subscription.topic))
             except ClientError:
-                # With the connection, the subscription is gone as well.
+                # The subscription ended with the connection.
                 return
 
     def queue_changed(self, subscription: Subscription) -> None:
-        """Records were added to a subscription, or taken from it."""
+        """A subscription has queued a record, or its user has taken one."""
         bound = self.settings.queue_records_max
         is_full = subscription.waiting_records >= bound
         if self._channel is not None and (is_full != self._is_paused or self._replies_due):
@@ -166,7 +202,7 @@ class MinibrokerClient:
     # ---- requests
 
     async def _call(self, request: m.Request) -> m.Reply:
-        """The reply, over as many connections as it takes."""
+        """The reply to a request, which is retried over new connections."""
         deadline = asyncio.get_running_loop().time() + self.settings.retry_for_s
         is_repeatable = self.settings.repeats_publish or not isinstance(request, m.Publish)
         redirects = 0
@@ -223,7 +259,7 @@ class MinibrokerClient:
         return reply
 
     def _regulate(self, channel: OrderedChannel) -> None:
-        """Read, or not, as the records that wait and the replies that are due ask for."""
+        """Pause or resume reading, according to the queued records and the replies that are due."""
         bound = self.settings.queue_records_max
         if self._replies_due:
             bound = max(bound, MINIBROKER_CLIENT_RECORDS_MAX)
@@ -241,7 +277,7 @@ class MinibrokerClient:
         topic = subscription.topic
         if topic in self._subscriptions:
             raise AlreadySubscribedError(f"already subscribed to {topic}")
-        # Known before it is asked for: records may come before the reply.
+        # Listed before the request is sent: records may arrive before the reply.
         self._subscriptions[topic] = subscription
         try:
             _assign(subscription, await self._call(subscription.request()))
@@ -252,10 +288,10 @@ class MinibrokerClient:
         return subscription
 
     async def _subscribe_again(self, channel: OrderedChannel) -> None:
-        """On a new connection; one that is refused now ends with the reason."""
+        """Repeat the subscriptions on a new connection. One that is refused ends with the error."""
         for topic, subscription in list(self._subscriptions.items()):
             if not subscription.is_established:
-                # The call that asked for it first repeats that itself.
+                # Its first request is still being retried by `_subscribe`.
                 continue
             try:
                 _assign(subscription, await self._exchange(channel, subscription.request()))
@@ -280,9 +316,9 @@ class MinibrokerClient:
                 self._refused(reason)
 
     def _refused(self, reason: str) -> None:
-        """An ERR that answers no request. A reader that failed takes its subscription with it:
-        `iterate TOPIC/PARTITION: CAUSE`. After an eviction the server closes the connection, and
-        everything is made anew.
+        """Handle an ERR that answers no request. `iterate TOPIC/PARTITION: CAUSE` ends the
+        subscription whose reader failed. After an eviction the server closes the connection, and
+        the client reconnects and subscribes again.
         """
         topic = reason.removeprefix("iterate ").partition(": ")[0].rpartition("/")[0]
         subscription = self._subscriptions.pop(topic, None)
@@ -292,7 +328,7 @@ class MinibrokerClient:
     # ---- the connection
 
     async def _dial(self) -> OrderedChannel:
-        """A connection to the first address that answers, in the order of the rotation."""
+        """Connect to the first address that accepts, in the order of the rotation."""
         failures = []
         for _ in range(len(self._addresses)):
             try:
@@ -331,7 +367,7 @@ class MinibrokerClient:
         self._lost.set()
 
     def _move_on(self, channel: OrderedChannel) -> None:
-        """To the next address, unless another request has had this done already."""
+        """Switch to the next address, unless another request has already done so."""
         if channel.is_open:
             self._addresses.move_on()
             channel.close(ConnectionLostError(f"{channel.address} does not lead"))
@@ -341,7 +377,7 @@ class MinibrokerClient:
             await self._lost.wait()
             self._lost.clear()
             if self._channel is not None and self._channel.is_open:
-                # What was lost was a try that took too long.
+                # The lost channel was an attempt that has been replaced.
                 continue
             try:
                 channel = await self._dial()
@@ -362,7 +398,9 @@ class MinibrokerClient:
                 self._use(channel)
 
     async def _keep_alive(self) -> None:
-        """Say for every group that the member is there; a server that objects is left."""
+        """Send a heartbeat for every group. When one is refused, close the connection and
+        rejoin.
+        """
         while True:
             await asyncio.sleep(self.settings.heartbeat_interval_s)
             for subscription in list(self._subscriptions.values()):
@@ -375,10 +413,68 @@ class MinibrokerClient:
                 except RefusedError:
                     channel.close()
                 except ClientError:
-                    # The connection is being made anew, and the group joined again.
+                    # The client is reconnecting, and will join the group again.
                     continue
 
 
 def _assign(subscription: Subscription, reply: m.Reply) -> None:
     assert isinstance(reply, m.Subscribed | m.Joined)
     subscription.assign(reply.partitions)
+
+
+AnySubscription = TypeVar("AnySubscription", bound=Subscription)
+
+
+class BlockingSubscription(BlockingPart[AnySubscription]):
+    """See `Subscription`."""
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        return self._part.partitions
+
+    def next(self, timeout_s: float | None = None) -> Delivered | None:
+        """The next record; None after the time-out, or when the subscription is closed."""
+        return self._thread.run(lambda: self._next(timeout_s))
+
+    async def _next(self, timeout_s: float | None) -> Delivered | None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await anext(self._part, None)
+        except TimeoutError:
+            return None
+
+    def __iter__(self) -> Iterator[Delivered]:
+        while (record := self.next()) is not None:
+            yield record
+
+
+class BlockingGroupSubscription(BlockingSubscription[GroupSubscription]):
+    """See `GroupSubscription`."""
+
+    commit = waiting(GroupSubscription.commit)
+
+
+class BlockingMinibrokerClient(BlockingClient[MinibrokerClient]):
+    """`MinibrokerClient` with blocking methods."""
+
+    def __init__(self, addresses: str, settings: ClientSettings | None = None) -> None:
+        super().__init__(
+            "dragoman-minibroker-client", lambda: MinibrokerClient(addresses, settings)
+        )
+
+    def open(self) -> Self:
+        self._thread.run(self._client.open)
+        return self
+
+    publish = waiting(MinibrokerClient.publish)
+    commit = waiting(MinibrokerClient.commit)
+    subscribe = opening(MinibrokerClient.subscribe, BlockingSubscription[Subscription])
+    join = opening(MinibrokerClient.join, BlockingGroupSubscription)
+
+    def publish_many(self, topic: str, payloads: list[bytes], key: bytes = b"") -> list[Published]:
+        """Publish concurrently, in order: making all durable costs little more than one."""
+        return self._thread.run(lambda: self._publish_many(topic, payloads, key))
+
+    async def _publish_many(self, topic: str, payloads: list[bytes], key: bytes) -> list[Published]:
+        publish = self._client.publish
+        return await asyncio.gather(*(publish(topic, each, key) for each in payloads))

@@ -1,4 +1,4 @@
-"""What all minibroker connections of a node share, and the table of requests they may send."""
+"""The service that all minibroker connections of a node share, and the table of its requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dragoman.broker.coordination import Coordination
 from dragoman.broker.groups.remote_members import GroupMembers
 from dragoman.broker.leader_queues import LeaderQueues
 from dragoman.broker.readers import Readers
-from dragoman.broker.topics import NewTopic
+from dragoman.broker.topics import Topics
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
@@ -18,7 +18,7 @@ from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.service import Address, Service
 from dragoman.world import Clock, Scheduler
 
-#: What groups of this protocol are called in the registry of all groups.
+#: Owner of this protocol's groups in the registry of all groups.
 OWNER: Final = "minibroker"
 #: Module and function of the handler of each request.
 REQUESTS: Final[dict[type[m.Request], str]] = {
@@ -31,12 +31,12 @@ REQUESTS: Final[dict[type[m.Request], str]] = {
     m.Heartbeat: "requests.heartbeat",
     m.Quit: "requests.quit_connection",
 }
-#: Counters of topics that are gone are dropped once there are so many more than topics.
+#: Counters of deleted topics are dropped once there are so many more counters than topics.
 _SPARE_TURNS = 1000
 
 
 class Core(service.Core, Protocol):
-    """What this protocol needs of its node."""
+    """The part of the node that this protocol uses."""
 
     @property
     def settings(self) -> Settings: ...
@@ -59,24 +59,23 @@ class Core(service.Core, Protocol):
     @property
     def group_members(self) -> GroupMembers: ...
 
-    async def ensure_topic(self, new: NewTopic, /) -> None:
-        """Create the topic unless it exists."""
-        ...
+    @property
+    def topics(self) -> Topics: ...
 
 
 class MinibrokerService(Service[Core]):
-    listener = "minibroker"
+    advertised_listener = "minibroker"
 
     def __init__(
         self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]
     ) -> None:
         super().__init__(broker, budget, advertised)
         self.heartbeat_timeout_s = broker.settings.minibroker_heartbeat_timeout_ms / 1000
-        #: By topic: how many records without a key were published since the start.
+        #: Records without a key that were published since the start, by topic.
         self._turns: dict[str, int] = {}
 
     def next_turn(self, topic: str) -> int:
-        """For records without a key: 0, 1, 2 …"""
+        """The number of the next record without a key: 0, 1, 2 …"""
         turn = self._turns.get(topic, 0)
         self._turns[topic] = turn + 1
         if not turn and len(self._turns) > len(self.broker.image.topics) + _SPARE_TURNS:

@@ -1,32 +1,113 @@
-"""The cluster's metadata as mlog's own metadata events: what its Raft log would hold.
+"""The cluster's metadata as mlog's own metadata events: the entries that its Raft log would hold.
 
-No request of mlog's wire carries these events: they are the entries of the original's Raft log,
-which its nodes exchange on a port of their own. What programs may send of them has requests of its
-own (CreateTopic, DeleteTopic, ApplyIsrUpdateEvent). So they are shown where operators look,
+No request of mlog's wire carries these events: the original's nodes exchange them on a port of
+their own, as JSON with names of its own. What programs may change has requests (CreateTopic,
+DeleteTopic, ApplyIsrUpdateEvent). So the events are shown to operators, by
 `dragoman cluster mlog-events` and the HTTP API, in the original's text.
 
 `shown` is the image as a node of mlog would have it in memory: first partitions, as in ListTopics.
-`difference` has the events that lead there from any other such state, by the original's rules for
-applying them (`apply`; spec, section 9). These rules know no way to take a replica off a topic:
-such a replica stays listed, out of sync.
+`difference` gives the events that turn any other such state into it, by the original's rules for
+applying them (`apply`; spec, section 9). These rules cannot remove a replica from a topic: such a
+replica stays listed, out of sync.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
-from dragoman.protocols.mlog import replication as mlog
-from dragoman.protocols.mlog.handlers.names import is_expressible, node_name
+from dragoman.errors import DecodeError
+from dragoman.protocols.mlog.codec import decode_json, encode_json
+from dragoman.protocols.mlog.handlers.topics import is_expressible, node_name
+from dragoman.protocols.mlog.messages import Int32, Int64, UInt32
+from dragoman.types import Buffer
+
+
+class MetadataEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Root of all events."""
+
+
+class TopicCreated(MetadataEvent, frozen=True, kw_only=True):
+    topic: str = ""
+    replica_count: UInt32 = 0
+    leader_id: str = ""
+    leader_epoch: Int64 = 0
+    replicas: list[str] | None = None
+
+
+class TopicDeleted(MetadataEvent, frozen=True, kw_only=True):
+    topic: str = ""
+
+
+class LeaderChanged(MetadataEvent, frozen=True, kw_only=True):
+    topic: str = ""
+    leader_id: str = ""
+    leader_epoch: Int64 = 0
+
+
+class IsrUpdated(MetadataEvent, frozen=True, kw_only=True):
+    topic: str = ""
+    replica_id: str = ""
+    isr: bool = False
+
+
+class NodeAdded(MetadataEvent, frozen=True, kw_only=True):
+    node_id: str = ""
+    addr: str = ""
+    rpc_addr: str = ""
+
+
+class NodeRemoved(MetadataEvent, frozen=True, kw_only=True):
+    node_id: str = ""
+
+
+class NodeUpdated(MetadataEvent, frozen=True, kw_only=True):
+    node_id: str = ""
+    is_healthy: bool = False
+
+
+#: The index of each type is its number.
+EVENTS: Final[tuple[type[MetadataEvent], ...]] = (
+    TopicCreated,
+    TopicDeleted,
+    LeaderChanged,
+    IsrUpdated,
+    NodeAdded,
+    NodeRemoved,
+    NodeUpdated,
+)
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    event_type: Int32 = 0
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def encode_event(event: MetadataEvent) -> bytes:
+    number = EVENTS.index(type(event))
+    return b'{"event_type":%d,"data":%b}' % (number, encode_json(event))
+
+
+def decode_event(data: Buffer) -> MetadataEvent:
+    """Raises `DecodeError`, also for an unknown type."""
+    try:
+        envelope = msgspec.json.decode(data, type=_Envelope)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DecodeError(f"not a metadata event: {error}") from None
+    if not 0 <= envelope.event_type < len(EVENTS):
+        raise DecodeError(f"metadata event type {envelope.event_type} is unknown")
+    return decode_json(EVENTS[envelope.event_type], bytes(envelope.data))
 
 
 class Topic:
-    def __init__(self, event: mlog.TopicCreated) -> None:
+    def __init__(self, event: TopicCreated) -> None:
         self.replica_count = event.replica_count
         self.leader_id = event.leader_id
         self.leader_epoch = event.leader_epoch
-        #: Whether each is in sync; the leader is none of them.
+        #: Whether each follower is in sync.
         self.replicas = dict.fromkeys(event.replicas or (), True)
 
     @property
@@ -40,42 +121,42 @@ class Node(NamedTuple):
 
 
 class State:
-    """What the events add up to on a node of mlog. Health is told, and kept by nobody there."""
+    """The state that the events build on a node of mlog, and the health that they report."""
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.nodes: dict[str, Node] = {}
         self.unhealthy: set[str] = set()
 
-    def apply(self, event: mlog.MetadataEvent) -> None:
-        """Total: what makes no sense changes nothing."""
+    def apply(self, event: MetadataEvent) -> None:
+        """Apply an event; one that does not fit the state changes nothing."""
         match event:
-            case mlog.TopicCreated():
+            case TopicCreated():
                 self.topics.setdefault(event.topic, Topic(event))
-            case mlog.TopicDeleted():
+            case TopicDeleted():
                 self.topics.pop(event.topic, None)
-            case mlog.LeaderChanged() if event.topic in self.topics:
+            case LeaderChanged() if event.topic in self.topics:
                 self._change_leader(self.topics[event.topic], event)
-            case mlog.IsrUpdated() if event.topic in self.topics:
+            case IsrUpdated() if event.topic in self.topics:
                 self.topics[event.topic].replicas[event.replica_id] = event.isr
-            case mlog.NodeAdded():
+            case NodeAdded():
                 self._add_node(event)
-            case mlog.NodeRemoved():
+            case NodeRemoved():
                 self.nodes.pop(event.node_id, None)
                 self.unhealthy.discard(event.node_id)
-            case mlog.NodeUpdated():
+            case NodeUpdated():
                 change = self.unhealthy.discard if event.is_healthy else self.unhealthy.add
                 change(event.node_id)
             case _:
                 return
 
-    def _change_leader(self, topic: Topic, event: mlog.LeaderChanged) -> None:
+    def _change_leader(self, topic: Topic, event: LeaderChanged) -> None:
         if topic.leader_id in self.nodes:
             topic.replicas[topic.leader_id] = False
         topic.leader_id, topic.leader_epoch = event.leader_id, event.leader_epoch
         topic.replicas.pop(event.leader_id, None)
 
-    def _add_node(self, event: mlog.NodeAdded) -> None:
+    def _add_node(self, event: NodeAdded) -> None:
         name = event.node_id
         self.nodes[name] = Node(event.addr, event.rpc_addr)
         for topic in self.topics.values():
@@ -101,7 +182,7 @@ def shown(image: MetadataImage) -> State:
 def _topic(partition: PartitionMetadata) -> Topic:
     followers = [node for node in partition.replicas if node != partition.leader]
     topic = Topic(
-        mlog.TopicCreated(
+        TopicCreated(
             topic=partition.topic.name,
             replica_count=len(followers),
             leader_id=node_name(partition.leader),
@@ -115,10 +196,8 @@ def _topic(partition: PartitionMetadata) -> Topic:
     return topic
 
 
-def difference(state: State, wanted: State) -> list[mlog.MetadataEvent]:
-    """The events that lead from one state to the other. Both are left as they are but for `state`,
-    which has them applied.
-    """
+def difference(state: State, wanted: State) -> list[MetadataEvent]:
+    """The events that turn `state` into `wanted`. They are applied to `state`."""
     events = []
     for event in _steps(state, wanted):
         state.apply(event)
@@ -126,32 +205,32 @@ def difference(state: State, wanted: State) -> list[mlog.MetadataEvent]:
     return events
 
 
-def events_of(image: MetadataImage) -> list[mlog.MetadataEvent]:
-    """The events that lead from nothing to what is."""
+def events_of(image: MetadataImage) -> list[MetadataEvent]:
+    """The events that lead from an empty state to the image."""
     return difference(State(), shown(image))
 
 
-def _steps(state: State, wanted: State) -> Iterator[mlog.MetadataEvent]:
-    """Each is applied before the next is asked for."""
+def _steps(state: State, wanted: State) -> Iterator[MetadataEvent]:
+    """The caller applies each event before it takes the next one."""
     for name, topic in list(state.topics.items()):
         if name not in wanted.topics or topic.leader_epoch > wanted.topics[name].leader_epoch:
-            # Epochs only rise: it is another topic of the same name.
-            yield mlog.TopicDeleted(topic=name)
+            # Epochs only rise, so this is another topic of the same name.
+            yield TopicDeleted(topic=name)
     for node, where in wanted.nodes.items():
         if state.nodes.get(node) != where:
-            yield mlog.NodeAdded(node_id=node, addr=where.addr, rpc_addr=where.rpc_addr)
+            yield NodeAdded(node_id=node, addr=where.addr, rpc_addr=where.rpc_addr)
     for name, topic in wanted.topics.items():
         yield from _topic_steps(state, name, topic)
     for node in sorted(state.nodes.keys() - wanted.nodes.keys()):
-        yield mlog.NodeRemoved(node_id=node)
+        yield NodeRemoved(node_id=node)
     for node in sorted(state.unhealthy ^ wanted.unhealthy):
-        yield mlog.NodeUpdated(node_id=node, is_healthy=node in state.unhealthy)
+        yield NodeUpdated(node_id=node, is_healthy=node in state.unhealthy)
 
 
-def _topic_steps(state: State, name: str, wanted: Topic) -> Iterator[mlog.MetadataEvent]:
+def _topic_steps(state: State, name: str, wanted: Topic) -> Iterator[MetadataEvent]:
     leader_id, leader_epoch = wanted.leader_id, wanted.leader_epoch
     if name not in state.topics:
-        yield mlog.TopicCreated(
+        yield TopicCreated(
             topic=name,
             replica_count=len(wanted.replicas),
             leader_id=leader_id,
@@ -160,8 +239,8 @@ def _topic_steps(state: State, name: str, wanted: Topic) -> Iterator[mlog.Metada
         )
     topic = state.topics[name]
     if (topic.leader_id, topic.leader_epoch) != (leader_id, leader_epoch):
-        yield mlog.LeaderChanged(topic=name, leader_id=leader_id, leader_epoch=leader_epoch)
+        yield LeaderChanged(topic=name, leader_id=leader_id, leader_epoch=leader_epoch)
     for node in sorted(topic.replicas.keys() | wanted.replicas.keys()):
         is_in_sync = wanted.replicas.get(node, False)
         if topic.replicas.get(node) != is_in_sync:
-            yield mlog.IsrUpdated(topic=name, replica_id=node, isr=is_in_sync)
+            yield IsrUpdated(topic=name, replica_id=node, isr=is_in_sync)

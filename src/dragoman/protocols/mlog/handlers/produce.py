@@ -1,16 +1,15 @@
 """Produce (2) and ProduceBatch (4): append records.
 
-Every mode of acknowledgement gets a reply, because clients wait for one: 0 as well, for which the
-original appends and then answers an error. A mode that there is not is refused before anything is
-appended. 0 and 1 answer when the records are on the leader's stable storage, 2 when they are
-committed; it gives up when other replicas take too long.
+Every acknowledgement mode gets a reply, because clients wait for one. That includes 0, for which
+the original appends and then answers with an error. An unknown mode is refused before anything is
+appended. Modes 0 and 1 are answered when the records are on the leader's stable storage, mode 2
+when they are committed, or with an error when other replicas take too long.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from dragoman.broker.replica import Replica
 from dragoman.errors import DragomanError
 from dragoman.limits import MLOG_BATCH_VALUES_MAX
 from dragoman.log.batch import Record
@@ -21,15 +20,15 @@ from dragoman.protocols.mlog.errors import (
     VALUES_REQUIRED_TEXT,
     ErrorCode,
 )
-from dragoman.protocols.mlog.handlers.names import find, require_topic
-from dragoman.protocols.mlog.handlers.refusals import Refused
-from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.protocols.mlog.handlers.session import MlogSession, Refused
+from dragoman.protocols.mlog.handlers.topics import find, require_topic
 from dragoman.protocols.mlog.messages import (
     Produce,
     ProduceBatch,
     ProduceBatchResp,
 )
 from dragoman.protocols.session import Place
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation
 
 # Looked up once: members of enumerations are slow to find.

@@ -1,4 +1,4 @@
-"""What all mlog connections of a node share, and the table of requests they may send."""
+"""The service that all mlog connections of a node share, and the table of its requests."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Final, Protocol
 from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.errors import RequestTimedOut
-from dragoman.broker.replica import Replica
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.topics import Topics
-from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.cluster.quorum import MetadataQuorum
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
@@ -51,7 +50,7 @@ class Requester(Protocol):
 
 
 class CatchUpTimeouts:
-    """Requests that wait for all replicas, oldest first, with one timer for all of them."""
+    """Requests that wait for all replicas, oldest first, with one timer for all."""
 
     def __init__(self, scheduler: Scheduler, clock: Clock, timeout_s: Callable[[], float]) -> None:
         self._scheduler = scheduler
@@ -85,7 +84,7 @@ class CatchUpTimeouts:
 
 
 class Core(service.Core, Protocol):
-    """What this protocol needs of its node."""
+    """The part of the node that this protocol uses."""
 
     @property
     def settings(self) -> Settings: ...
@@ -114,13 +113,12 @@ class Core(service.Core, Protocol):
     @property
     def rpc(self) -> Rpc: ...
 
-    def replica(self, metadata: PartitionMetadata, /) -> Replica:
-        """The replica of this node, which leads the partition. Raises `NotLeader`."""
-        ...
+    @property
+    def partitions(self) -> Partitions: ...
 
 
 class MlogService(Service[Core]):
-    listener = "mlog"
+    advertised_listener = "mlog"
 
     def __init__(
         self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]

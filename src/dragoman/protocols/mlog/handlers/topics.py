@@ -1,29 +1,25 @@
-"""CreateTopic (16), DeleteTopic (18) and ListTopics (25).
+"""Topics by name, and CreateTopic (16), DeleteTopic (18) and ListTopics (25).
 
-Nodes are called `node-ID`. A topic made here has one partition; its leader epoch is shown from 1
-on, as in the original, which leaves the choice of leader to the cluster as well.
+mlog has no partitions, so `orders` names the first partition of a topic and `orders@2` the third.
+A topic whose own name ends like that, which other protocols may create, is hidden here, and so are
+the broker's internal topics.
+
+Nodes are called `node-ID`. A topic created here has one partition. Its leader epoch is shown from 1
+on, as in the original, which leaves the choice of the leader to the cluster as well.
 """
 
 from __future__ import annotations
 
-from dragoman.broker.errors import TopicExists, UnknownTopic
-from dragoman.broker.replica_ends import Ends
+from dragoman.broker.errors import NotLeader, TopicExists, UnknownTopic
 from dragoman.broker.topics import NewTopic
-from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.errors import DragomanError
-from dragoman.outcome import start
+from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
 from dragoman.protocols.mlog.errors import (
     TOPIC_NAME_REQUIRED_TEXT,
+    TOPIC_REQUIRED_TEXT,
     ErrorCode,
     topic_not_found,
 )
-from dragoman.protocols.mlog.handlers.names import (
-    is_expressible,
-    node_name,
-    visible_topic,
-)
-from dragoman.protocols.mlog.handlers.refusals import Refused
-from dragoman.protocols.mlog.handlers.session import MlogSession
+from dragoman.protocols.mlog.handlers.session import MlogSession, Refused
 from dragoman.protocols.mlog.messages import (
     CreateTopic,
     CreateTopicResp,
@@ -35,10 +31,75 @@ from dragoman.protocols.mlog.messages import (
     TopicInfo,
 )
 from dragoman.protocols.session import Place
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 
+_INDEX_DIGITS_MAX = 9
+# Looked up once: members of enumerations are slow to find.
+_TOPIC = Resource.TOPIC
 
-def handle_create(session: MlogSession, request: CreateTopic, place: Place) -> None:
+
+def split(name: str) -> tuple[str, int]:
+    """The topic and the partition that a name stands for."""
+    if "@" in name:
+        topic, _, index = name.rpartition("@")
+        if topic and index.isascii() and index.isdigit() and len(index) <= _INDEX_DIGITS_MAX:
+            return topic, int(index)
+    return name, 0
+
+
+def is_expressible(name: str) -> bool:
+    return split(name)[0] == name
+
+
+def node_name(node_id: int) -> str:
+    """Empty for `NO_LEADER`."""
+    return f"node-{node_id}" if node_id != NO_LEADER else ""
+
+
+def require_topic(name: str) -> None:
+    if not name:
+        raise Refused(ErrorCode.TOPIC_REQUIRED, TOPIC_REQUIRED_TEXT)
+
+
+def unknown(name: str) -> Refused:
+    """The error of every request except DeleteTopic: the original wraps it twice."""
+    return Refused(ErrorCode.TOPIC_NOT_FOUND, f"topic {name} not found: {topic_not_found(name)}")
+
+
+def visible_topic(session: MlogSession, name: str) -> TopicMetadata | None:
+    topic = session.service.broker.image.topics.get(name)
+    return None if topic is None or topic.is_internal else topic
+
+
+def find(session: MlogSession, name: str, operation: Operation) -> Replica:
+    """The partition that a name stands for, led by this node. Raises `Refused`, `NotLeader`."""
+    return session.service.broker.partitions.replica(find_partition(session, name, operation))
+
+
+def find_partition(session: MlogSession, name: str, operation: Operation) -> PartitionMetadata:
+    """The partition that a name stands for, on whichever node. Raises `Refused`."""
+    topic, index = split(name)
+    metadata = visible_topic(session, topic)
+    if metadata is None or index >= len(metadata.partitions):
+        raise unknown(name)
+    session.authorize(operation, _TOPIC, topic)
+    return metadata.partitions[index]
+
+
+def find_to_read(session: MlogSession, name: str) -> Replica:
+    """The partition to fetch from, led by this node. Raises `Refused`; a follower refuses a fetch
+    with a code and a text of its own.
+    """
+    require_topic(name)
+    try:
+        return find(session, name, Operation.READ)
+    except NotLeader:
+        text = f"topic {name} not found: this node is not leader for topic {name}"
+        raise Refused(ErrorCode.TOPIC_NOT_FOUND, text) from None
+
+
+async def handle_create(session: MlogSession, request: CreateTopic, place: Place) -> None:
     name = request.topic
     _require_name(name)
     if not is_expressible(name):
@@ -54,21 +115,17 @@ def handle_create(session: MlogSession, request: CreateTopic, place: Place) -> N
         text = f"failed to create topic: not enough nodes: {needed}: not enough nodes"
         raise Refused(ErrorCode.NOT_ENOUGH_NODES, text)
 
-    def done(error: DragomanError | None) -> None:
-        if isinstance(error, TopicExists):
-            error = _exists(name)
-        if error is not None:
-            session.fail(place, error)
-            return
-        followers = broker.image.topics[name].partitions[0].replicas[1:]
-        names = list(map(node_name, followers))
-        session.reply(place, CreateTopicResp(topic=name, replica_node_ids=names))
-
     new = NewTopic(name=name, partition_count=1, replication_factor=request.replica_count + 1)
-    start(broker.topics.create(new)).then(done)
+    try:
+        await broker.topics.create(new)
+    except TopicExists:
+        raise _exists(name) from None
+    followers = broker.image.topics[name].partitions[0].replicas[1:]
+    names = list(map(node_name, followers))
+    session.reply(place, CreateTopicResp(topic=name, replica_node_ids=names))
 
 
-def handle_delete(session: MlogSession, request: DeleteTopic, place: Place) -> None:
+async def handle_delete(session: MlogSession, request: DeleteTopic, place: Place) -> None:
     name = request.topic
     _require_name(name)
     missing = Refused(ErrorCode.TOPIC_NOT_FOUND, topic_not_found(name))
@@ -76,13 +133,11 @@ def handle_delete(session: MlogSession, request: DeleteTopic, place: Place) -> N
         raise missing
     session.authorize(Operation.DELETE, Resource.TOPIC, name)
 
-    def done(error: DragomanError | None) -> None:
-        if error is None:
-            session.reply(place, DeleteTopicResp(topic=name))
-        else:
-            session.fail(place, missing if isinstance(error, UnknownTopic) else error)
-
-    start(session.service.broker.topics.delete(name)).then(done)
+    try:
+        await session.service.broker.topics.delete(name)
+    except UnknownTopic:
+        raise missing from None
+    session.reply(place, DeleteTopicResp(topic=name))
 
 
 def _require_name(name: str) -> None:
@@ -95,8 +150,8 @@ def _exists(name: str) -> Refused:
     return Refused(ErrorCode.TOPIC_EXISTS, text)
 
 
-def handle_list(session: MlogSession, _request: ListTopics, place: Place) -> None:
-    """Any node answers; how far the replicas are, only the leaders know: they are asked."""
+async def handle_list(session: MlogSession, _request: ListTopics, place: Place) -> None:
+    """Any node answers. Only leaders know the log ends of the replicas, so they are queried."""
     broker = session.service.broker
     allowed = broker.authorizer.is_allowed
     partitions = [
@@ -107,13 +162,10 @@ def handle_list(session: MlogSession, _request: ListTopics, place: Place) -> Non
         and allowed(session.principal, Operation.DESCRIBE, Resource.TOPIC, name)
     ]
 
-    def found(ends: Ends | DragomanError) -> None:
-        # Leaders that cannot be asked are left out; nothing fails.
-        assert not isinstance(ends, DragomanError)
-        topics = [_info(each, ends.get(each.partition_id, {})) for each in partitions]
-        session.reply(place, ListTopicsResp(topics=topics))
-
-    start(broker.replica_ends.find(partitions)).then(found)
+    # Leaders that do not answer are left out; nothing fails.
+    ends = await broker.replica_ends.find(partitions)
+    topics = [_info(each, ends.get(each.partition_id, {})) for each in partitions]
+    session.reply(place, ListTopicsResp(topics=topics))
 
 
 def _info(partition: PartitionMetadata, ends: dict[int, int]) -> TopicInfo:

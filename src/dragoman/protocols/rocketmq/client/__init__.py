@@ -5,5 +5,6 @@
 - Members of a group compute the allocation of queues themselves and keep heartbeats going.
 - Offsets are stored at the brokers, or with each consumer.
 - Routes come from name servers; connections carry requests in both directions.
-- `admin` has administration. There are classes for asyncio and for blocking code.
+- `RocketmqAdmin` administers clusters; its operations are a table (`operations.py`).
+- There are classes for asyncio and for blocking code.
 """

@@ -1,7 +1,4 @@
-"""`RocketmqAdmin`: all of administration.
-
-What is here works on offsets, messages and dead letters.
-"""
+"""`RocketmqAdmin`: administration of offsets, messages and dead letters, and of clusters."""
 
 from __future__ import annotations
 
@@ -28,27 +25,19 @@ from dragoman.protocols.rocketmq.client.errors import (
 from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, Sent
 from dragoman.protocols.rocketmq.client.operations import Operation, Value
 from dragoman.protocols.rocketmq.client.producer import Outgoing
-from dragoman.protocols.rocketmq.client.pull import (
-    ALL,
-    TAG,
-    Filter,
-    Pull,
-    Pulled,
-    PullStatus,
-    pull,
-)
+from dragoman.protocols.rocketmq.client.pull import ALL, TAG, Filter, Pull, Pulled, PullStatus, pull
 from dragoman.protocols.rocketmq.constants import DLQ_PREFIX, RETRY_PREFIX, Property, Response
 from dragoman.protocols.rocketmq.messages import host_text, read_message_id
 
 Result = TypeVar("Result")
 
-#: In place of a time, the end of each queue.
+#: Stands for the end of each queue where a time is expected.
 LATEST: Final = -1
 #: The group of tools, which sends no heartbeats.
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 _TIME_MAX_MS: Final = (1 << 63) - 1
 _PULL_COUNT: Final = 32
-#: The properties that a dead letter has from its first life, and loses when it is sent again.
+#: Properties of a dead letter that are removed when it is sent again.
 _DROPPED: Final = frozenset(
     (
         Property.DELAY,
@@ -68,7 +57,7 @@ _DROPPED: Final = frozenset(
 
 
 class GroupProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The offsets of a group in each queue, those of its retry topic included."""
+    """The offsets of a group in each queue, its retry topic included."""
 
     offsets: dict[MessageQueue, bodies.OffsetWrapper]
     tps: float = 0.0
@@ -94,7 +83,7 @@ class TrackKind(StrEnum):
 
 
 class MessageTrack(msgspec.Struct, frozen=True, kw_only=True):
-    """What one group has done with a message."""
+    """What a group has done with a message."""
 
     group: str
     kind: TrackKind
@@ -102,7 +91,7 @@ class MessageTrack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that a group has given up."""
+    """A message that a group failed to consume too often."""
 
     group: str
     #: The topic that the message was first sent to.
@@ -112,14 +101,14 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RocketmqAdmin(ClusterAdmin):
-    """Calls name the original's operations. `broker` is the address of one, `HOST:PORT`.
+    """Operations have the names of the original's tools. `broker` is an address, `HOST:PORT`.
 
-    All raise `ClientError`: `RocketmqError` when a server refuses, `UnsupportedRequestError` when
-    it does not know the request.
+    All raise `ClientError`: `RocketmqError` when a server refuses the request, and
+    `UnsupportedRequestError` when it does not support it.
     """
 
     async def close(self) -> None:
-        """Close the client that it was given."""
+        """Close the client."""
         await self._client.close()
 
     async def __aenter__(self) -> Self:
@@ -163,7 +152,7 @@ class RocketmqAdmin(ClusterAdmin):
     # ---- offsets of groups
 
     async def examine_consume_stats(self, group: str, topic: str | None = None) -> GroupProgress:
-        """Of one topic, or of all that the group consumes. Raises `NotFoundError` and its like."""
+        """The group's progress in one topic, or in all topics that it consumes."""
         brokers = await (
             self._group_brokers(group) if topic is None else self._topic_brokers(topic)
         )
@@ -174,7 +163,7 @@ class RocketmqAdmin(ClusterAdmin):
             tps += each.consume_tps
         return GroupProgress(offsets=dict(sorted(offsets.items())), tps=tps)
 
-    #: The original has three names for it.
+    #: The original has three names for this operation.
     examine_consume_stats_by_topic = examine_consume_stats_concurrent = examine_consume_stats
 
     async def fetch_consume_stats_in_broker(
@@ -190,7 +179,7 @@ class RocketmqAdmin(ClusterAdmin):
     async def get_consume_status(
         self, topic: str, group: str, client_addr: str = ""
     ) -> dict[str, dict[MessageQueue, int]]:
-        """What members say of their offsets, by client id; all members unless one is named."""
+        """The offsets of members by client id, which brokers request from all members or one."""
         brokers = await self._topic_brokers(topic)
         values = (topic, group, client_addr or None)
         merged: dict[str, dict[MessageQueue, int]] = {}
@@ -202,9 +191,9 @@ class RocketmqAdmin(ClusterAdmin):
     async def reset_offset_by_timestamp(
         self, topic: str, group: str, timestamp_ms: int, *, force: bool = True
     ) -> dict[MessageQueue, int]:
-        """Move a group, and return its new offsets. `LATEST` as the time skips everything.
+        """Reset a group's offsets by time, and return the new ones. `LATEST` skips everything.
 
-        A group without members is moved at the broker. Without `force` offsets only go back.
+        Without `force`, offsets only move back.
         """
         row, values = table.RESET_OFFSET_BY_TIMESTAMP, (topic, group, timestamp_ms, force)
         moved: dict[MessageQueue, int] = {}
@@ -218,7 +207,7 @@ class RocketmqAdmin(ClusterAdmin):
     async def _reset_offline(
         self, broker: str, topic: str, group: str, timestamp_ms: int, force: bool
     ) -> dict[MessageQueue, int]:
-        """As older tools do: find the offsets, and commit them for the group."""
+        """Reset the offsets of a group without members at brokers that refuse to do so."""
         moved: dict[MessageQueue, int] = {}
         for queue in (await self._routes.route(topic)).read_queues:
             if self._routes.any_of(queue.broker_name) != broker:
@@ -239,7 +228,7 @@ class RocketmqAdmin(ClusterAdmin):
     async def clone_group_offset(
         self, source: str, target: str, topic: str, *, is_offline: bool = False
     ) -> None:
-        """Give a group the offsets of another one, for a topic and for its retries."""
+        """Copy the offsets of a group to another one, for a topic and for the retry topic."""
         for each in (topic, RETRY_PREFIX + source):
             try:
                 brokers = await self._topic_brokers(each)
@@ -253,10 +242,10 @@ class RocketmqAdmin(ClusterAdmin):
     # ---- one message
 
     async def view_message(self, topic: str, message_id: str) -> ReceivedMessage:
-        """By its offset message id or its unique id: they look alike. Raises `NotFoundError`.
+        """A message by its offset message id or its unique id. Raises `NotFoundError`.
 
-        A unique id names no broker. The broker that an id seems to name is dialled only when it is
-        known as one, or when nothing else is left to try.
+        The two look alike, but only an offset message id contains the address of a broker. An
+        address that is no known broker is tried last.
         """
         broker = _broker_in(message_id)
         if broker is not None and broker in await self._topic_brokers(topic):
@@ -275,10 +264,10 @@ class RocketmqAdmin(ClusterAdmin):
             raise NotFoundError(Response.QUERY_NOT_FOUND, str(error)) from None
 
     async def query_message_by_id(self, message_id: str, topic: str = "") -> ReceivedMessage:
-        """By its offset message id, at the broker that it names. Raises `NotFoundError`."""
+        """A message by its offset message id, from the broker in the id. Raises `NotFoundError`."""
         broker = _broker_in(message_id)
         if broker is None:
-            text = f"{message_id!r} names no broker: it is no offset message id"
+            text = f"{message_id!r} is no offset message id: it contains no broker's address"
             raise NotFoundError(Response.QUERY_NOT_FOUND, text)
         offset = read_message_id(message_id)[1]
         try:
@@ -312,7 +301,7 @@ class RocketmqAdmin(ClusterAdmin):
         begin_ms: int = 0,
         end_ms: int = _TIME_MAX_MS,
     ) -> list[ReceivedMessage]:
-        """The messages with a key, of all brokers, oldest first; empty when there are none."""
+        """The messages with a key, from all brokers, oldest first."""
         return await self._query(topic, key, max_count, begin_ms, end_ms)
 
     async def _query(
@@ -346,7 +335,7 @@ class RocketmqAdmin(ClusterAdmin):
         expression: str = ALL,
         wait_s: float = 0.0,
     ) -> Pulled:
-        """Messages for no group. `wait_s` is how long the broker waits if there are none."""
+        """Messages, without a group. `wait_s` is how long the broker waits if there are none."""
         await self._broker_of(queue)
         subscription = Filter(expression).subscription(queue.topic, 0)
         asked = Pull(
@@ -362,9 +351,9 @@ class RocketmqAdmin(ClusterAdmin):
     async def query_message_by_time(
         self, topic: str, begin_ms: int, end_ms: int, *, max_count: int = 1000
     ) -> list[ReceivedMessage]:
-        """The messages stored from `begin_ms` on and before `end_ms`, oldest first.
+        """The messages stored at `begin_ms` or later, and before `end_ms`, oldest first.
 
-        At most `max_count` of each queue are looked at.
+        At most `max_count` messages of each queue are read.
         """
         count = min(max_count, ROCKETMQ_CLIENT_FOUND_MESSAGES_MAX)
         found: list[ReceivedMessage] = []
@@ -381,7 +370,7 @@ class RocketmqAdmin(ClusterAdmin):
     async def read_queue(
         self, queue: MessageQueue, offset: int = 0, *, expression: str = ALL
     ) -> AsyncIterator[ReceivedMessage]:
-        """All messages from an offset to the present end."""
+        """All messages from an offset to the end of the queue at the first pull."""
         end: int | None = None
         while end is None or offset < end:
             pulled = await self.pull_message(
@@ -405,7 +394,7 @@ class RocketmqAdmin(ClusterAdmin):
     async def consume_message_directly(
         self, group: str, client_id: str, topic: str, message_id: str
     ) -> bodies.DirectConsumption:
-        """Have one member consume a message once more. Raises `GroupOfflineError`."""
+        """Make one member consume a message again. Raises `GroupOfflineError`."""
         message = await self.view_message(topic, message_id)
         route = await self._routes.refreshed(topic)
         broker = host_text(message.store_host)
@@ -421,14 +410,14 @@ class RocketmqAdmin(ClusterAdmin):
         return await self._call(table.CONSUME_MESSAGE_DIRECTLY, broker, *values)
 
     async def resume_check_half_message(self, topic: str, message_id: str) -> None:
-        """Have a transaction checked again that was given up."""
+        """Check a transaction again that was checked too often."""
         host, _ = read_message_id(message_id)
         await self._call(table.RESUME_CHECK_HALF_MESSAGE, host_text(host), topic, message_id)
 
-    # ---- the fate of a message
+    # ---- tracks
 
     async def message_track_detail(self, message: ReceivedMessage) -> list[MessageTrack]:
-        """What each group that consumes the topic has done with a message."""
+        """What each group that consumes the topic has done with the message."""
         groups = await self.query_topic_consume_by_who(message.topic)
         return list(await asyncio.gather(*(self._track(each, message) for each in groups)))
 
@@ -469,7 +458,7 @@ class RocketmqAdmin(ClusterAdmin):
     async def list_dead_letters(
         self, group: str, *, begin_ms: int = 0, end_ms: int | None = None, max_count: int = 1000
     ) -> list[DeadLetter]:
-        """The dead letters of a group, oldest first; empty when there are none."""
+        """The dead letters of a group, oldest first."""
         topic, count = DLQ_PREFIX + group, min(max_count, ROCKETMQ_CLIENT_FOUND_MESSAGES_MAX)
         try:
             queues = (await self._routes.refreshed(topic)).read_queues
@@ -487,16 +476,16 @@ class RocketmqAdmin(ClusterAdmin):
         return found
 
     async def resend_dead_letters(self, letters: Iterable[DeadLetter]) -> list[Sent]:
-        """Send dead letters to the retry topic of their group, so that no other group gets them.
+        """Send dead letters to the retry topic of their group. No other group gets them.
 
-        The dead letters stay where they are.
+        The dead letters also stay in their topic.
         """
         producer = self._client.own_producer
         return [await producer.deliver(_again(letter)) for letter in letters]
 
 
 def _broker_in(message_id: str) -> str | None:
-    """The address in an offset message id; None when it cannot be one."""
+    """The address in an offset message id; None when the id has none."""
     try:
         host, _ = read_message_id(message_id)
     except DecodeError:

@@ -1,6 +1,6 @@
 """Administration of clusters: name servers, brokers, topics, groups, users.
 
-Each operation is a row of `operations`; what is here gives its values and servers, and joins the
+Each operation is a row of `operations`. The methods provide its values and servers, and merge the
 results of several servers.
 """
 
@@ -53,7 +53,7 @@ ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
 class Administered(Protocol):
-    """What administration uses of a client."""
+    """What administration needs of a client."""
 
     @property
     def remoting(self) -> Remoting: ...
@@ -68,7 +68,7 @@ class Administered(Protocol):
 
 
 class Calls:
-    """Sends operations to the servers that they are for."""
+    """Sends operations to servers, and finds the servers."""
 
     def __init__(self, client: Administered) -> None:
         self._client = client
@@ -109,7 +109,7 @@ class Calls:
     async def _send(
         self, row: Operation[Result], server: str, values: Iterable[Value], body: bytes = b""
     ) -> Result:
-        """Send a request, and read the response. Brokers close idle connections: hence retries."""
+        """Send a request, and read the response. Brokers close idle connections, hence `ONCE`."""
         fields = dict(zip(row.fields, values, strict=True))
         remoting = self._remoting
         match row.to.retry:
@@ -193,12 +193,12 @@ class ClusterAdmin(Calls):
         return {each.cluster for each in route.broker_datas}
 
     async def wipe_write_perm_of_broker(self, broker_name: str) -> int:
-        """At every name server. Returns how many topics the broker had at the last one."""
+        """At every name server. Returns the number of topics that lost the permission."""
         counts = await self._call_name_servers(table.WIPE_WRITE_PERM_OF_BROKER, broker_name)
         return list(counts.values())[-1]
 
     async def add_write_perm_of_broker(self, broker_name: str) -> int:
-        """At every name server. Returns how many topics the broker has at the last one."""
+        """At every name server. Returns the number of topics that got the permission."""
         counts = await self._call_name_servers(table.ADD_WRITE_PERM_OF_BROKER, broker_name)
         return list(counts.values())[-1]
 
@@ -240,7 +240,7 @@ class ClusterAdmin(Calls):
         await self._upload(table.UPDATE_BROKER_CONFIG, broker, settings)
 
     async def view_broker_stats_data(self, broker: str, name: str, key: str) -> bodies.BrokerStats:
-        """`TOPIC_PUT_NUMS` of a topic, `GROUP_GET_NUMS` of `topic@group`, and their like."""
+        """Names are `TOPIC_PUT_NUMS` of a topic, `GROUP_GET_NUMS` of `topic@group`, and others."""
         return await self._call(table.VIEW_BROKER_STATS_DATA, broker, name, key)
 
     async def clean_expired_consumer_queue(
@@ -279,11 +279,11 @@ class ClusterAdmin(Calls):
     async def create_static_topic(
         self, broker: str, config: TopicConfig, mapping: Mapping[str, object]
     ) -> None:
-        """`mapping` is the broker's part of the mapping of queues, as the original names it."""
+        """`mapping` is the broker's part of the queue mapping, in the original's JSON."""
         await self._upload(table.CREATE_STATIC_TOPIC, broker, mapping, *_values(config))
 
     async def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """At all masters, then at the name servers."""
+        """Delete a topic at all masters, then at the name servers."""
         for each in await self._masters(cluster):
             await self.delete_topic_in_broker(each, topic)
         await self.delete_topic_in_name_server(topic, cluster)
@@ -297,14 +297,14 @@ class ClusterAdmin(Calls):
         self._routes.forget(topic)
 
     async def examine_topic_stats(self, topic: str) -> dict[MessageQueue, bodies.TopicOffset]:
-        """Of all brokers that have the topic. Raises `TopicNotFoundError`."""
+        """The ends of the queues at all brokers. Raises `TopicNotFoundError`."""
         brokers = await self._topic_brokers(topic)
         merged: dict[MessageQueue, bodies.TopicOffset] = {}
         for each in await self._call_all(table.EXAMINE_TOPIC_STATS, brokers, topic):
             merged |= each
         return dict(sorted(merged.items()))
 
-    #: The original asks one broker after the other without this.
+    #: The name of this operation in the original's tools, where the other one is sequential.
     examine_topic_stats_concurrent = examine_topic_stats
 
     async def examine_topic_config(self, broker: str, topic: str) -> TopicConfig:
@@ -349,7 +349,7 @@ class ClusterAdmin(Calls):
         try:
             return await self._call(table.EXAMINE_SUBSCRIPTION_GROUP_CONFIG, broker, group)
         except UnsupportedRequestError:
-            # Brokers before 5.0 describe only all groups together.
+            # Brokers before 5.0 only describe all groups at once.
             found = (await self.get_all_subscription_group(broker)).get(group)
         if found is None:
             text = f"{broker} has no group {group}"
@@ -360,7 +360,7 @@ class ClusterAdmin(Calls):
         return await self._call(table.GET_ALL_SUBSCRIPTION_GROUP, broker)
 
     async def get_user_subscription_group(self, broker: str) -> dict[str, SubscriptionGroupConfig]:
-        """Without the groups of the system."""
+        """The groups of a broker, without those of the system."""
         return {
             name: config
             for name, config in (await self.get_all_subscription_group(broker)).items()
@@ -383,7 +383,7 @@ class ClusterAdmin(Calls):
         await self._upload(table.SET_MESSAGE_REQUEST_MODE, broker, mode)
 
     async def examine_consumer_connection_info(self, group: str) -> bodies.ConsumerConnection:
-        """At the first broker where the group has members. Raises `GroupOfflineError`."""
+        """The members at the first broker that has any. Raises `GroupOfflineError`."""
         for broker in await self._group_brokers(group):
             try:
                 found = await self._call(table.EXAMINE_CONSUMER_CONNECTION_INFO, broker, group)
@@ -394,7 +394,7 @@ class ClusterAdmin(Calls):
         raise _offline(f"group {group}")
 
     async def examine_producer_connection_info(self, group: str, topic: str) -> ProducerConnection:
-        """At the brokers of a topic. Raises `GroupOfflineError`."""
+        """The members at the first broker of the topic that has any. Raises `GroupOfflineError`."""
         for broker in await self._topic_brokers(topic):
             try:
                 found = await self._call(table.EXAMINE_PRODUCER_CONNECTION_INFO, broker, group)
@@ -407,13 +407,13 @@ class ClusterAdmin(Calls):
         raise _offline(f"producer group {group}")
 
     async def get_all_producer_info(self, broker: str) -> dict[str, list[bodies.ProducerInfo]]:
-        """By group."""
+        """The producers of a broker by group."""
         return await self._call(table.GET_ALL_PRODUCER_INFO, broker)
 
     async def get_consumer_running_info(
         self, group: str, client_id: str, *, with_stacks: bool = False
     ) -> bodies.ConsumerRunningInfo:
-        """The broker asks the member. Raises `GroupOfflineError`."""
+        """The state of a member, which a broker requests from it. Raises `GroupOfflineError`."""
         failure: RocketmqError = _offline(f"group {group}")
         for broker in await self._group_brokers(group):
             try:
@@ -464,7 +464,7 @@ class ClusterAdmin(Calls):
     async def delete_acl(
         self, broker: str, subject: str, resource: str = "", policy_type: str = ""
     ) -> None:
-        """All rules of a subject, or those about one resource."""
+        """Delete all rules of a subject, or those about one resource."""
         values = (subject, resource or None, policy_type or None)
         await self._call(table.DELETE_ACL, broker, *values)
 
@@ -477,7 +477,7 @@ class ClusterAdmin(Calls):
     async def _found(
         self, row: Operation[Result | None], broker: str, *values: Value
     ) -> Result | None:
-        """None when there is none: brokers say so with an empty answer, or with a refusal."""
+        """The result, or None when the broker answers with no body or with a refusal."""
         try:
             return await self._call(row, broker, *values)
         except RocketmqError as error:
@@ -528,7 +528,7 @@ class ClusterAdmin(Calls):
         await self._call(table.REMOVE_BROKER_FROM_CONTAINER, container, identity)
 
     async def update_cold_data_flow_control(self, broker: str, limits: Mapping[str, str]) -> None:
-        """The bytes a second by group."""
+        """Set the limits of groups in bytes per second."""
         await self._upload(table.UPDATE_COLD_DATA_FLOW_CONTROL, broker, limits)
 
     async def remove_cold_data_flow_control(self, broker: str, group: str) -> None:
@@ -579,7 +579,7 @@ class ClusterAdmin(Calls):
 
 
 def _values(config: TopicConfig) -> tuple[Value, ...]:
-    """The values of the fields of a topic's configuration."""
+    """The values of the fields of `_TOPIC_CONFIG`."""
     attributes = ",".join(f"+{name}={value}" for name, value in config.attributes.items())
     return (
         config.topic_name,

@@ -1,15 +1,16 @@
-"""Consumption by a push consumer: from the queues of its share to its listener.
+"""Consumption by a push consumer: from the queues that it is assigned to its listener.
 
-A process queue has the messages of one queue that were pulled and are not consumed yet:
+A process queue has the messages of one queue that are pulled and not consumed yet:
 
     position    the offset of the next pull
     in flight   pulled and not consumed; at the bound, the queue is not pulled
     committable the offset of the oldest message in flight, or else the position
 
-A process queue that is dropped pulls no more, and passes no more of its messages to the listener.
-Concurrent consumption passes the messages of all process queues to a number of workers. Orderly
-consumption passes the messages of each queue one after the other, while the broker keeps a lock on
-the queue for this member. Messages that fail are returned to the broker, or in order tried again.
+A process queue that is dropped stops pulling, and passes no more messages to the listener.
+Concurrent consumption passes the messages of all queues to a number of workers; a message that
+fails is returned to the broker. Orderly consumption passes the messages of each queue one after the
+other, while the broker keeps a lock on the queue for this member; a message that fails is retried
+in place.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, Sent
 from dragoman.protocols.rocketmq.client.producer import Outgoing
 from dragoman.protocols.rocketmq.client.pull import Filter, Pulled
-from dragoman.protocols.rocketmq.client.remoting import Remoting
+from dragoman.protocols.rocketmq.client.remoting import Fields, Remoting
 from dragoman.protocols.rocketmq.client.routes import Routes
 from dragoman.protocols.rocketmq.constants import RETRY_PREFIX, Property, Request
 from dragoman.world import Clock
 
 log = logging.getLogger("dragoman.client.rocketmq")
 
-#: Brokers keep a lock for twice this time.
+#: A lock is trusted for this time. Brokers keep it for twice as long.
 _LOCK_TRUSTED_S: Final = 30.0
-#: The delay level of the first retry, when the client has to choose it.
+#: The delay level of a first retry that the client sends by itself.
 _FIRST_LEVEL: Final = 3
 
 
@@ -46,9 +47,9 @@ _FIRST_LEVEL: Final = 3
 
 
 class Later(msgspec.Struct, frozen=True):
-    """The message could not be consumed now: it is delivered again."""
+    """The message was not consumed, and is to be delivered again."""
 
-    #: 1 to 18; with 0 the broker waits longer each time; with -1 it becomes a dead letter.
+    #: 1 to 18; 0 leaves it to the broker, which waits longer each time; -1 makes a dead letter.
     delay_level: int = 0
 
 
@@ -58,7 +59,7 @@ Listener: TypeAlias = Callable[[ReceivedMessage], Outcome | Awaitable[Outcome]]
 
 
 async def listened(listener: Listener, message: ReceivedMessage) -> tuple[Outcome, str]:
-    """The outcome, and the text of the exception if there was one, which means later."""
+    """The outcome, and the text of the listener's exception, which counts as `Later`."""
     try:
         outcome = listener(message)
         return (await outcome if inspect.isawaitable(outcome) else outcome), ""
@@ -66,7 +67,7 @@ async def listened(listener: Listener, message: ReceivedMessage) -> tuple[Outcom
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        # Something that the listener awaited may have been cancelled: its worker continues.
+        # If the listener's own work was cancelled, its worker continues.
         log.exception("a listener failed on message %s", message.unique_id)
         return Later(), repr(error)
 
@@ -92,13 +93,13 @@ class ProcessQueue:
         self.subscription = subscription
         self.broker_id = 0
         self.is_dropped = False
-        #: The loop time until which the broker's lock is trusted; only in order.
+        #: For orderly consumption: the loop time until which the broker's lock is trusted.
         self.locked_until = 0.0
         self.task: asyncio.Task[None] | None = None
-        #: False while the listener of its own task runs; only in order.
+        #: For orderly consumption: False while the listener runs in the queue's task.
         self.is_interruptible = True
         self._in_flight: dict[int, ReceivedMessage] = {}
-        #: The offsets of messages whose listener is running.
+        #: The offsets of messages that listeners are working on.
         self._at_work: set[int] = set()
         self._in_flight_max = in_flight_max
         self._in_flight_bytes = 0
@@ -114,14 +115,14 @@ class ProcessQueue:
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s is read no more", self.queue, exc_info=error)
+            log.error("reading %s has stopped", self.queue, exc_info=error)
 
     @property
     def committable(self) -> int:
         return next(iter(self._in_flight), self.position)
 
     def take_in(self, pulled: Pulled) -> list[ReceivedMessage]:
-        """Move the position behind what was pulled, and return the wanted messages of it."""
+        """Advance the position, and return the messages that match the filter."""
         self.position = pulled.next_offset
         self.broker_id = pulled.suggested_broker_id
         kept = self.wanted.kept(pulled.messages)
@@ -146,7 +147,7 @@ class ProcessQueue:
             await self._changed.wait()
 
     def begin(self, message: ReceivedMessage) -> None:
-        """The listener of a message runs from now until `end`."""
+        """Note that a listener works on the message, until `end`."""
         self._at_work.add(message.queue_offset)
 
     def end(self, message: ReceivedMessage) -> None:
@@ -154,7 +155,7 @@ class ProcessQueue:
         self._changed.set()
 
     async def idle(self) -> None:
-        """Wait until no listener runs."""
+        """Wait until no listener works on a message."""
         while self._at_work:
             self._changed.clear()
             await self._changed.wait()
@@ -194,7 +195,7 @@ PullNext: TypeAlias = Callable[[ProcessQueue], Awaitable[Pulled | None]]
 
 
 class Retries:
-    """Messages of a group that failed, which are returned for a later delivery."""
+    """The return of messages that failed, for a later delivery."""
 
     def __init__(
         self,
@@ -213,7 +214,7 @@ class Retries:
 
         Raises `ClientError` when both fail.
         """
-        fields: dict[str, str | int | bool | None] = {
+        fields: Fields = {
             "offset": message.physical_offset,
             "group": self._group,
             "delayLevel": delay_level,
@@ -227,7 +228,7 @@ class Retries:
             address = self._remoting.broker(self._routes.master(message.broker_name))
             await self._remoting.call(address, Request.CONSUMER_SEND_MSG_BACK, fields)
         except ClientError as error:
-            log.info("message %s is sent again instead of back: %s", message.unique_id, error)
+            log.info("message %s is sent as a new message: %s", message.unique_id, error)
             await self._deliver(self._copy(message, delay_level, times_max))
 
     def _copy(self, message: ReceivedMessage, delay_level: int, times_max: int) -> Outgoing:
@@ -246,7 +247,7 @@ class Retries:
             message.body,
             properties,
             flag=message.flag,
-            # More tries than allowed make it a dead letter.
+            # A count above the maximum makes the message a dead letter.
             reconsume_times=times_max + 1 if delay_level < 0 else times,
             max_reconsume_times=times_max,
         )
@@ -264,13 +265,13 @@ class ConsumptionPorts(msgspec.Struct, frozen=True, kw_only=True):
     retries: Retries | None
     clock: Clock
     reconsume_times_max: int
-    #: The number of workers; only concurrent.
+    #: The number of workers of concurrent consumption.
     concurrency: int
     #: How long dropped queues wait for running listeners.
     grace_s: float
     #: The pause after a request to a broker has failed.
     pause_s: float
-    #: The pause before a message is tried again; only in order.
+    #: The pause before orderly consumption retries a message.
     retry_pause_s: float
 
 
@@ -281,13 +282,13 @@ class Consumption:
         self._ports = ports
 
     def start(self) -> None:
-        """Before the first queue begins."""
+        """Called before the first queue begins."""
 
     async def close(self) -> None:
-        """After the last queue has ended."""
+        """Called after the last queue has ended."""
 
     async def obtained(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
-        """The queues that may begin."""
+        """The queues that may begin: all, unless they have to be locked."""
         return queues
 
     def begin(self, process_queue: ProcessQueue) -> None:
@@ -299,18 +300,18 @@ class Consumption:
         raise NotImplementedError
 
     async def released(self, queues: Sequence[MessageQueue]) -> None:
-        """Give back queues that have ended and whose offsets are saved."""
+        """Called when queues have ended and their offsets are saved."""
 
     async def renew(self, process_queues: Iterable[ProcessQueue]) -> None:
-        """Renew the locks on queues, if there are any."""
+        """Renew the locks on queues, if they are locked."""
 
 
 class ConcurrentConsumption(Consumption):
-    """Workers consume the messages of all queues in no order."""
+    """Workers consume the messages of all queues, in no particular order."""
 
     def __init__(self, ports: ConsumptionPorts) -> None:
         super().__init__(ports)
-        #: Messages for workers, bounded by what process queues may have in flight.
+        #: Messages for workers, bounded by the messages that may be in flight.
         self._due: asyncio.Queue[tuple[ProcessQueue, ReceivedMessage]] = asyncio.Queue()
         self._workers: list[asyncio.Task[None]] = []
 
@@ -360,29 +361,29 @@ class ConcurrentConsumption(Consumption):
         while True:
             process_queue.last_consume_ms = self._ports.clock.wall_ms()
             outcome, _ = await listened(self._ports.listener, message)
-            if not isinstance(outcome, Later) or await self._given_back(message, outcome):
+            if not isinstance(outcome, Later) or await self._returned(message, outcome):
                 process_queue.done(message)
                 return
             if process_queue.is_dropped:
                 return
             await asyncio.sleep(self._ports.pause_s)
 
-    async def _given_back(self, message: ReceivedMessage, outcome: Later) -> bool:
+    async def _returned(self, message: ReceivedMessage, outcome: Later) -> bool:
         if self._ports.retries is None:
-            log.warning("message %s is given up: broadcasting has no retries", message.unique_id)
+            log.warning("message %s is dropped: broadcasting has no retries", message.unique_id)
             return True
         try:
             await self._ports.retries.add(
                 message, outcome.delay_level, self._ports.reconsume_times_max
             )
         except DragomanError as error:
-            log.warning("message %s is tried again here: %s", message.unique_id, error)
+            log.warning("message %s is retried here: %s", message.unique_id, error)
             return False
         return True
 
 
 class QueueLocks:
-    """Locks on queues, which masters grant to one member of a group at a time."""
+    """Locks on queues. Masters grant each to one member of a group at a time."""
 
     def __init__(self, remoting: Remoting, routes: Routes, group: str) -> None:
         self._remoting = remoting
@@ -390,7 +391,7 @@ class QueueLocks:
         self._group = group
 
     async def lock(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        """The queues that are locked for this member now."""
+        """Lock queues; returns those that are locked for this member now."""
         locked: set[MessageQueue] = set()
         for address, some in self._by_broker(queues).items():
             try:
@@ -431,10 +432,9 @@ class QueueLocks:
 class OrderlyConsumption(Consumption):
     """The messages of each queue are consumed one after the other.
 
-    A queue is pulled and consumed only under a lock, which brokers keep for a minute and this end
-    trusts for half of one. It is renewed often, and given back when the queue is dropped. A message
-    that fails is tried again in place, and those behind it wait. With broadcasting, `locks` is
-    None.
+    A queue is pulled and consumed only under a lock, which brokers keep for a minute and the client
+    trusts for half of that. The lock is renewed, and released when the queue is dropped. A message
+    that fails is retried in place, and those behind it wait. With broadcasting there are no locks.
     """
 
     def __init__(
@@ -493,7 +493,7 @@ class OrderlyConsumption(Consumption):
                 if not await self._consumed(process_queue, message):
                     break
             if not process_queue.is_dropped:
-                # The messages behind one that was left are pulled again.
+                # A message was left: it and those behind it are pulled again.
                 process_queue.restart(process_queue.committable)
 
     async def _lock_again(self, process_queue: ProcessQueue, locks: QueueLocks) -> None:
@@ -506,12 +506,12 @@ class OrderlyConsumption(Consumption):
         except DragomanError as error:
             log.warning("offset of %s: %s", process_queue.queue, error)
             return
-        # Another member may have had the queue meanwhile, and committed more.
+        # Another member may have consumed the queue meanwhile.
         process_queue.position = max(process_queue.position, saved or 0)
         process_queue.locked_until = until
 
     async def _consumed(self, process_queue: ProcessQueue, message: ReceivedMessage) -> bool:
-        """Whether the message is consumed; otherwise the queue is no longer this member's."""
+        """Whether the message is consumed. It is not when the queue or its lock is lost."""
         while not process_queue.is_dropped and self._is_locked(process_queue):
             process_queue.last_consume_ms = self._ports.clock.wall_ms()
             process_queue.is_interruptible = False
@@ -527,7 +527,7 @@ class OrderlyConsumption(Consumption):
         return False
 
     async def _given_up(self, message: ReceivedMessage, outcome: Later) -> bool:
-        """Whether the message was tried too often, and has been made a dead letter."""
+        """Whether the message has failed too often, and has become a dead letter."""
         is_too_often = message.reconsume_times >= self._ports.reconsume_times_max
         if not is_too_often and outcome.delay_level >= 0:
             return False

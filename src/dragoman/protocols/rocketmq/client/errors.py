@@ -11,9 +11,9 @@
         SubscriptionError         23, 24, 25: the filter is unknown or not valid
         GroupNotFoundError        26
         InvalidParameterError     29
-        GroupOfflineError         206: no member of the group is connected
+        GroupOfflineError         206: the group has no connected members
 
-Errors of connections are the same for every client (`client_core.errors`).
+Errors of connections are shared by all clients (`client_core.errors`).
 """
 
 from __future__ import annotations
@@ -85,7 +85,6 @@ _CLASSES: Final[dict[int, type[RocketmqError]]] = {
 
 
 def refusal(response: Command, address: str) -> RocketmqError:
-    """The error for a response that refuses a request."""
     try:
         name = Response(response.code).name.lower().replace("_", " ")
     except ValueError:

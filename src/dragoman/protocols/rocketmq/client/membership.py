@@ -1,7 +1,7 @@
 """Membership in groups: joining and leaving, heartbeats to brokers, and shares of queues.
 
-Brokers send requests that concern a group: they ask producers for the state of transactions, and
-consumers to share queues again, to move offsets, or to describe themselves.
+Brokers send requests to the members of a group: producers return the state of a transaction;
+consumers rebalance, reset their offsets, describe themselves, or consume one message.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Protocol, Self, TypeVar
+from typing import ClassVar, Self
 
 from dragoman.client_core.errors import ClientClosedError, ClientError, UnreachableError
 from dragoman.errors import ConfigError, DragomanError
@@ -48,52 +48,28 @@ async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
 # ---- members
 
 
-class GroupMember(Protocol):
-    group: str
-
-    async def close(self) -> None: ...
-
-
-class ProducerMember(GroupMember, Protocol):
-    async def check_transaction(self, address: str, request: Command) -> None: ...
-
-
-class ConsumerMember(GroupMember, Protocol):
-    def heartbeat(self) -> bodies.ConsumerData: ...
-
-    def rebalance_soon(self) -> None: ...
-
-    async def reset_offsets(self, request: Command) -> None: ...
-
-    def offsets(self, topic: str) -> Command: ...
-
-    def running_info(self) -> Command: ...
-
-    async def consume_directly(self, request: Command) -> Command: ...
-
-
-Joining = TypeVar("Joining", bound=GroupMember)
-
-
 class Member:
-    """A producer or consumer: it joins once, and leaves when it or the client is closed."""
+    """A producer or consumer, which joins its group once and leaves when it is closed."""
 
-    def __init__(self, kind: str, group: str, membership: Membership) -> None:
-        """`kind` is what errors call it."""
+    kind: ClassVar[str]
+
+    def __init__(self, group: str, membership: Membership) -> None:
         self.group = group
-        self._kind = kind
         self._membership = membership
         self._is_started = False
         self._is_closed = False
 
     async def start(self) -> None:
-        """Join the group. The first call that needs this does it, too."""
+        """Join the group. Calls that need membership do this by themselves.
+
+        Raises `ConfigError` when this client has such a member of the group already.
+        """
         if self._may_start():
-            self._join()
+            self._membership.add(self)
             self._is_started = True
 
     async def close(self) -> None:
-        """Leave the group. Nothing more can be done afterwards."""
+        """Leave the group. A closed member cannot be started again."""
         self._is_closed = True
         if self._is_started:
             self._is_started = False
@@ -102,15 +78,11 @@ class Member:
     def _may_start(self) -> bool:
         """False when it has started already. Raises `ClientClosedError`."""
         if self._is_closed:
-            raise ClientClosedError(f"the {self._kind} is closed")
+            raise ClientClosedError(f"the {self.kind} is closed")
         return not self._is_started
 
-    def _join(self) -> None:
-        """Raises `ConfigError` when this client has such a member of the group already."""
-        raise NotImplementedError
-
     async def _leave(self) -> None:
-        raise NotImplementedError
+        await self._membership.remove(self)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -120,17 +92,50 @@ class Member:
         await self.close()
 
 
+class ProducerMember(Member):
+    kind = "producer"
+
+    async def check_transaction(self, address: str, request: Command) -> None:
+        """Send the state of a transaction to the broker that asks. Other producers have none."""
+
+
+class ConsumerMember(Member):
+    """A consumer, and its answers to requests of brokers. Unless overridden, these are refused."""
+
+    kind = "consumer"
+
+    def heartbeat(self) -> bodies.ConsumerData:
+        raise NotImplementedError
+
+    def rebalance_soon(self) -> None:
+        """Take the share of queues again, without waiting for it."""
+
+    async def reset_offsets(self, request: Command) -> None:
+        raise _unable(request.code)
+
+    def offsets(self, topic: str) -> Command:
+        raise _unable(f"offsets of {topic}")
+
+    def running_info(self) -> Command:
+        raise _unable("running info")
+
+    async def consume_directly(self, request: Command) -> Command:
+        raise _unable(request.code)
+
+
+def _unable(what: object) -> RocketmqError:
+    return RocketmqError(Response.SYSTEM_ERROR, f"a pull consumer cannot do this: {what}")
+
+
 class Membership:
-    """The members of groups that a client has."""
+    """The members of groups in one client."""
 
     def __init__(self, remoting: Remoting, routes: Routes) -> None:
         self._remoting = remoting
         self._routes = routes
         self._identity = remoting.identity
-        self.producers: dict[str, ProducerMember] = {}
-        self.consumers: dict[str, ConsumerMember] = {}
-        #: All members in the order in which they joined.
-        self._members: list[GroupMember] = []
+        #: By kind and group, in the order in which they joined.
+        self._members: dict[tuple[str, str], Member] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closed = False
         self._beating = asyncio.Lock()
@@ -146,30 +151,30 @@ class Membership:
         on_request(Request.GET_CONSUMER_RUNNING_INFO, self._running_info)
         on_request(Request.CONSUME_MESSAGE_DIRECTLY, self._consume_directly)
 
+    @property
+    def producers(self) -> list[ProducerMember]:
+        return [each for each in self._members.values() if isinstance(each, ProducerMember)]
+
+    @property
+    def consumers(self) -> list[ConsumerMember]:
+        return [each for each in self._members.values() if isinstance(each, ConsumerMember)]
+
     async def close(self) -> None:
         """Close all members, the newest first."""
         self._is_closed = True
-        for member in reversed(list(self._members)):
+        for member in reversed(list(self._members.values())):
             await member.close()
         await cancelled(self._tasks)
 
     # ---- joining and leaving
 
-    def add_producer(self, member: ProducerMember) -> None:
-        """Raises `ConfigError` when this client has a producer of the group already."""
-        self._add(member, self.producers, "producer")
-
-    def add_consumer(self, member: ConsumerMember) -> None:
-        """Raises `ConfigError` when this client has a consumer of the group already."""
-        self._add(member, self.consumers, "consumer")
-
-    def _add(self, member: Joining, members: dict[str, Joining], kind: str) -> None:
-        if member.group in members:
-            raise ConfigError(f"{kind} group {member.group}: this client has one already")
+    def add(self, member: Member) -> None:
+        """Raises `ConfigError` when the client has such a member of the group already."""
+        if (member.kind, member.group) in self._members:
+            raise ConfigError(f"{member.kind} group {member.group}: this client has one already")
         if self._is_closed:
             raise ClientClosedError("the client is closed")
-        members[member.group] = member
-        self._members.append(member)
+        self._members[member.kind, member.group] = member
         self._generation += 1
         if not self._tasks:
             settings = self._remoting.settings
@@ -178,27 +183,14 @@ class Membership:
                 asyncio.create_task(repeat(settings.route_refresh_s, self._routes.refresh)),
             ]
 
-    async def remove_producer(self, member: ProducerMember) -> None:
-        self._members.remove(member)
-        del self.producers[member.group]
-        await self._unregister(producer_group=member.group)
-
-    async def remove_consumer(self, member: ConsumerMember) -> None:
-        self._members.remove(member)
-        del self.consumers[member.group]
-        await self._unregister(consumer_group=member.group)
-
-    async def _unregister(self, producer_group: str = "", consumer_group: str = "") -> None:
-        fields = {
-            "clientID": self._identity.client_id,
-            "producerGroup": producer_group or None,
-            "consumerGroup": consumer_group or None,
-        }
-        for address in self._addresses(with_slaves=bool(consumer_group)):
+    async def remove(self, member: Member) -> None:
+        del self._members[member.kind, member.group]
+        fields = {"clientID": self._identity.client_id, f"{member.kind}Group": member.group}
+        for address in self._addresses(with_slaves=isinstance(member, ConsumerMember)):
             try:
                 await self._remoting.call(address, Request.UNREGISTER_CLIENT, fields)
             except ClientError as error:
-                log.info("leaving %s: %s", producer_group or consumer_group, error)
+                log.info("leaving %s: %s", member.group, error)
 
     def _addresses(self, *, with_slaves: bool) -> list[str]:
         return [
@@ -213,7 +205,7 @@ class Membership:
     async def greet(self, *, is_joining: bool = False) -> None:
         """Send a heartbeat if there are new brokers or new members.
 
-        For a member that is joining a group, raises `RocketmqError` when a broker refuses it.
+        With `is_joining`, raises `RocketmqError` when a broker refuses it.
         """
         if self._announced != (self._generation, self._routes.generation):
             refused = await self._beat_all()
@@ -221,12 +213,12 @@ class Membership:
                 raise refused[0]
 
     async def beat(self) -> None:
-        """Send a heartbeat to all known brokers. The next one repeats those that fail."""
+        """Send a heartbeat to all known brokers. Failures are logged."""
         await self._beat_all()
 
     async def _beat_all(self) -> list[RocketmqError]:
         """Send a heartbeat to all known brokers, and return the refusals."""
-        if not self.producers and not self.consumers:
+        if not self._members:
             return []
         async with self._beating:
             self._announced = (self._generation, self._routes.generation)
@@ -237,8 +229,10 @@ class Membership:
     async def _beat(self, address: str) -> RocketmqError | None:
         body = bodies.HeartbeatData(
             client_id=self._identity.client_id,
-            producer_data_set=[bodies.ProducerData(group_name=group) for group in self.producers],
-            consumer_data_set=[each.heartbeat() for each in self.consumers.values()],
+            producer_data_set=[
+                bodies.ProducerData(group_name=each.group) for each in self.producers
+            ],
+            consumer_data_set=[each.heartbeat() for each in self.consumers],
         )
         try:
             await self._remoting.call(address, Request.HEART_BEAT, body=bodies.encode(body))
@@ -259,7 +253,7 @@ class Membership:
         return averages(queues, members, self._identity.client_id)
 
     async def _consumer_ids(self, group: str, topic: str) -> list[str]:
-        """The members of a group, which any broker of the topic knows."""
+        """The ids of a group's members. Any broker of the topic knows them."""
         route = await self._routes.route(topic)
         failure: ClientError = UnreachableError(f"topic {topic} has no broker")
         for name in dict.fromkeys(each.broker_name for each in route.data.queue_datas):
@@ -275,13 +269,13 @@ class Membership:
     # ---- requests of brokers
 
     async def _check_transaction(self, address: str, request: Command) -> None:
-        # Only the message inside names its group: each producer looks for its own.
-        for producer in list(self.producers.values()):
+        # Only the message in the request names a group: each producer looks for its own.
+        for producer in self.producers:
             await producer.check_transaction(address, request)
 
     async def _rebalance(self, _address: str, request: Command) -> None:
-        consumer = self.consumers.get(request.fields.get("consumerGroup", ""))
-        if consumer is not None:
+        consumer = self._members.get(("consumer", request.fields.get("consumerGroup", "")))
+        if isinstance(consumer, ConsumerMember):
             consumer.rebalance_soon()
 
     async def _reset(self, _address: str, request: Command) -> None:
@@ -299,9 +293,9 @@ class Membership:
         return await consumer.consume_directly(request)
 
     def _consumer(self, group: str) -> ConsumerMember:
-        """The consumer of a group. Raises `RocketmqError`, which is the answer to the broker."""
-        consumer = self.consumers.get(group)
-        if consumer is None:
+        """The consumer of a group. Raises `RocketmqError`, the answer to the broker."""
+        consumer = self._members.get(("consumer", group))
+        if not isinstance(consumer, ConsumerMember):
             text = f"the consumer group {group} has no consumer in this client"
             raise RocketmqError(Response.SYSTEM_ERROR, text)
         return consumer
@@ -310,9 +304,9 @@ class Membership:
 def averages(
     queues: Sequence[MessageQueue], members: Sequence[str], member: str
 ) -> tuple[MessageQueue, ...]:
-    """The share of a member: all clients allocate contiguous shares of about the same size.
+    """The share of a member: a contiguous one, all of about the same size.
 
-    Every member computes this by itself, and all of them arrive at the same result.
+    Every member computes its own share. The shares fit because all use the same rule.
     """
     ids, ordered = sorted(set(members)), sorted(queues)
     if member not in ids:

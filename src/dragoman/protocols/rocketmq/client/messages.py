@@ -31,9 +31,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     body: bytes = b""
-    #: What consumers filter by; brokers know one tag per message.
+    #: The tag of the message, by which consumers filter. Brokers support one.
     tags: str = ""
-    #: Keys that the message can be searched by.
+    #: Keys by which the message can be found.
     keys: Sequence[str] = ()
     properties: Mapping[str, str] = {}
     #: A number for the application's own use.
@@ -51,7 +51,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         if self.tags:
             found[Property.TAGS] = self.tags
         if self.keys:
-            # A single key given as text is not a sequence of letters.
+            # Text is one key, not a sequence of letters.
             keys = (self.keys,) if isinstance(self.keys, str) else self.keys
             found[Property.KEYS] = " ".join(keys)
         if self.delay_level:
@@ -65,10 +65,10 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReceivedMessage(StoredMessage, kw_only=True):
-    """A message as a consumer gets it: inflated, and under the topic that it was sent to."""
+    """A message as a consumer gets it: inflated, and with the topic that it was sent to."""
 
     broker_name: str = ""
-    #: The queue that the message was read from: for a retry, one of the retry topic.
+    #: The queue that the message was read from. For a retry, it is one of the retry topic.
     queue: MessageQueue | None = None
 
     @property
@@ -81,14 +81,14 @@ class ReceivedMessage(StoredMessage, kw_only=True):
 
     @property
     def unique_id(self) -> str:
-        """The id that the producer gave the message, or else its offset message id."""
+        """The unique id from the producer, or else the offset message id."""
         return self.properties.get(Property.UNIQUE_KEY) or self.message_id
 
 
 def received(data: Buffer, queue: MessageQueue | None = None) -> list[ReceivedMessage]:
-    """The messages in a reply. Raises `DecodeError`.
+    """The messages in a response. Raises `DecodeError`.
 
-    A body that cannot be inflated is left as it is, so that it does not block its queue.
+    A body that cannot be inflated stays compressed, so that it does not block its queue.
     """
     return [_received(each, queue) for each in iterate_messages(bytes(data))]
 
@@ -106,7 +106,7 @@ def _received(stored: StoredMessage, queue: MessageQueue | None) -> ReceivedMess
 
 
 class SendStatus(IntEnum):
-    """How a send ended. Every status means that the broker has the message."""
+    """The result of a send. With every status, the broker has stored the message."""
 
     OK = Response.SUCCESS
     FLUSH_DISK_TIMEOUT = Response.FLUSH_DISK_TIMEOUT
@@ -118,9 +118,9 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     """Where a message, or a batch, was stored."""
 
     status: SendStatus
-    #: The id that the producer gave the message; for a batch, all ids with commas.
+    #: The unique id from the producer; for a batch, all ids separated by commas.
     unique_id: str
-    #: The id that names the broker and the place; for a batch, all ids with commas.
+    #: The offset message id; for a batch, all ids separated by commas.
     message_id: str
     queue: MessageQueue
     #: The offset of the message, or of the first one of a batch.
@@ -156,7 +156,7 @@ def _inflate_zlib(body: bytes, bytes_max: int) -> bytes:
     inflating = zlib.decompressobj()
     try:
         plain = inflating.decompress(body, bytes_max)
-        # The checksum of a body that ends exactly at the bound comes after it.
+        # When the body ends exactly at the bound, its checksum is still to be read.
         rest = inflating.decompress(inflating.unconsumed_tail, 1)
     except zlib.error as error:
         raise DecodeError(f"bad zlib data: {error}") from None

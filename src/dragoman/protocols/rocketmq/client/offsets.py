@@ -1,4 +1,4 @@
-"""The offsets of a group: stored by brokers, or with broadcasting by each consumer."""
+"""The offsets of a group: stored by brokers or, with broadcasting, by each consumer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class QueueOffsets(Protocol):
 
 class OffsetStore(Protocol):
     async def load(self, queue: MessageQueue) -> int | None:
-        """The offset of the next message, or None if none was saved. Raises `DragomanError`."""
+        """The offset of the next message, or None when nothing is saved. Raises `DragomanError`."""
         ...
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -38,7 +38,7 @@ class OffsetStore(Protocol):
 
 
 class BrokerOffsets:
-    """The committed offsets of a group, which brokers store."""
+    """The committed offsets of a group, stored by brokers."""
 
     def __init__(self, queue_offsets: QueueOffsets, group: str) -> None:
         self._queue_offsets = queue_offsets
@@ -62,20 +62,20 @@ class BrokerOffsets:
                 await self._queue_offsets.update_consume_offset(queue, self._group, offset)
                 self._saved[queue] = offset
             except DragomanError as error:
-                # Offsets of other brokers can still be saved.
+                # Other brokers may still save theirs.
                 failure = error
         if failure is not None:
             raise failure
 
 
 class LocalOffsets:
-    """The offsets of one consumer, in a file or only in memory. The first use reads the file."""
+    """The offsets of one consumer, in memory and in a file, if there is one."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._offsets: dict[MessageQueue, int] | None = None
         self._saving = asyncio.Lock()
-        #: Whether the file lacks offsets because a write failed.
+        #: Whether the last write to the file failed.
         self._is_behind = False
 
     async def load(self, queue: MessageQueue) -> int | None:
@@ -115,7 +115,6 @@ def _read(path: Path) -> bytes:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Replace a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(path.name + ".new")
     aside.write_bytes(data)

@@ -1,8 +1,8 @@
 """The operations of RocketMQ's administration, as a table.
 
-A row has the name of the method of `RocketmqAdmin` that sends it, in capitals. It says the code of
-the request, the servers that it goes to, the names of its fields in the order of their values, its
-body, and how the response becomes the result. `docs/reference/rocketmq-admin.md` shows the table.
+A row is named like the method of `RocketmqAdmin` that sends it, in capitals. It has the code of the
+request, the servers that it is sent to, the names of its fields in the order of their values, its
+body, and the decoder of its result. `docs/reference/rocketmq-admin.md` shows the table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Value: TypeAlias = str | int | bool | None
 
 
 class RareRequest(IntEnum):
-    """Requests of real clusters that Dragoman does not serve: `constants` has no names for them."""
+    """Requests that only the original serves."""
 
     CHECK_ROCKSDB_CQ_WRITE_PROGRESS = 354
     EXPORT_ROCKSDB_CONFIG_TO_JSON = 355
@@ -49,7 +49,7 @@ class RareRequest(IntEnum):
 
 
 class Retry(Enum):
-    """When a request is sent again. All operations may be repeated."""
+    """When a request is retried. All operations are idempotent."""
 
     UNTIL_TIMEOUT = "until the time-out"
     ONCE = "once, after a lost connection"
@@ -57,7 +57,7 @@ class Retry(Enum):
 
 
 class Servers(Enum):
-    """The servers that an operation goes to."""
+    """The servers that an operation is sent to."""
 
     NAME_SERVER = "a name server"
     NAME_SERVERS = "every name server"
@@ -84,7 +84,7 @@ class Servers(Enum):
 
 
 class PlainAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """An account of 4.x. Its rights have forms like `topic=PUB|SUB`."""
+    """An account of 4.x. Its rights have the form `topic=PUB|SUB`."""
 
     access_key: str
     secret_key: str
@@ -97,7 +97,7 @@ class PlainAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Body(Generic[Content]):
-    """The body of a request, and what the reference page calls it."""
+    """The body of a request, and its name on the reference page."""
 
     def __init__(self, name: str, encode: Callable[[Content], bytes]) -> None:
         self.name = name
@@ -105,10 +105,10 @@ class Body(Generic[Content]):
 
 
 class Answer(Generic[Result_co]):
-    """What the response of an operation means, and what the reference page calls it."""
+    """The decoder of an operation's response, and its name on the reference page."""
 
     def __init__(self, name: str, read: Callable[[Command], Result_co]) -> None:
-        """`read` may raise `KeyError` and `ValueError` for fields that are missing or wrong."""
+        """`read` may raise `KeyError` and `ValueError` for missing or wrong fields."""
         self.name = name
         self.read = read
 
@@ -128,7 +128,7 @@ def _struct(kind: type[Kind]) -> Answer[Kind]:
 
 
 def _part(kind: type[Kind], read: Callable[[Kind], Result]) -> Answer[Result]:
-    """A part of a struct."""
+    """An answer that is a part of a struct."""
     return Answer(kind.__name__, lambda response: read(bodies.decode(response.body, kind)))
 
 
@@ -141,14 +141,14 @@ def _count(field: str) -> Answer[int]:
 
 
 def _table(data: Buffer, member: str) -> dict[str, json.Json]:
-    """An object, or the one inside it under this name: servers differ."""
+    """The object under this name, or the whole body: servers differ."""
     found = json.read(data, dict)
     inner = found.get(member, found)
     return inner if isinstance(inner, dict) else {}
 
 
 def _is_list(data: Buffer) -> bool:
-    """Servers answer with a list, or with an object that has one inside."""
+    """Whether the body is a list. Other servers send an object with a list in it."""
     return bytes(data[:1]) == b"["
 
 
@@ -176,7 +176,7 @@ def _read_producers(response: Command) -> dict[str, list[bodies.ProducerInfo]]:
 def _read_subscription(response: Command) -> bodies.SubscriptionData | None:
     if not response.body:
         return None
-    # Some brokers answer with the subscription alone.
+    # Some brokers send the subscription without the group.
     if b'"subscriptionData"' not in bytes(response.body):
         return bodies.decode(response.body, bodies.SubscriptionData)
     return bodies.decode(response.body, bodies.GroupSubscription).subscription_data
@@ -232,7 +232,7 @@ _KV_VALUE: Final = Answer("`value`", lambda response: response.fields.get("value
 
 
 class Operation(Generic[Result_co]):
-    """One row of the table."""
+    """A row of the table."""
 
     def __init__(self, code: int, to: Servers, *fields: str, answer: Answer[Result_co]) -> None:
         self.code = code
@@ -245,12 +245,7 @@ class Upload(Operation[Result_co], Generic[Content, Result_co]):
     """An operation whose request has a body."""
 
     def __init__(
-        self,
-        code: int,
-        to: Servers,
-        *fields: str,
-        body: Body[Content],
-        answer: Answer[Result_co],
+        self, code: int, to: Servers, *fields: str, body: Body[Content], answer: Answer[Result_co]
     ) -> None:
         super().__init__(code, to, *fields, answer=answer)
         self.body = body

@@ -3,26 +3,33 @@
 A message goes to the next queue in turn, to the queue of its sharding key, or to the one that the
 caller names. When a broker fails, the message is sent to another one: it may then be stored twice,
 under the same unique id. One-way messages are sent once, without an acknowledgement.
+
+A transactional producer delivers a message if a local transaction commits (spec, 5.3):
+
+    half message stored ── local transaction ── commit or rollback, sent one way
+                                             ╲─ unknown, or lost: the broker asks, `check` decides
+
+The application supplies `local` and `check`, which return the state of its own transaction. When
+one of them raises, the state is unknown.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeAlias, TypedDict, Unpack
+from enum import IntEnum
+from typing import Final, TypeAlias, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from dragoman.client_core.errors import (
-    ClientError,
-    RequestTimeoutError,
-    UnreachableError,
-)
+from dragoman.client_core.errors import ClientError, RequestTimeoutError, UnreachableError
 from dragoman.errors import DecodeError, EncodeError
 from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.errors import RocketmqError, refusal
-from dragoman.protocols.rocketmq.client.membership import Member, Membership
+from dragoman.protocols.rocketmq.client.membership import Membership, ProducerMember
 from dragoman.protocols.rocketmq.client.messages import (
     Message,
     ReceivedMessage,
@@ -30,8 +37,9 @@ from dragoman.protocols.rocketmq.client.messages import (
     Sent,
     deflate,
     inflate,
+    received,
 )
-from dragoman.protocols.rocketmq.client.remoting import Remoting
+from dragoman.protocols.rocketmq.client.remoting import Fields, Remoting
 from dragoman.protocols.rocketmq.client.routes import Routes
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import (
@@ -47,11 +55,12 @@ from dragoman.protocols.rocketmq.messages import (
     decode_properties,
     encode_batch,
     encode_properties,
+    read_message_id,
     tag_hash,
 )
 from dragoman.world import Clock, Random
 
-#: Another broker may accept a message that one refuses with these codes (spec, section 3.3).
+#: A message that is refused with one of these codes is sent to another broker (spec, 3.3).
 RETRIED_CODES: Final = frozenset(
     (
         Response.SYSTEM_ERROR,
@@ -64,12 +73,12 @@ RETRIED_CODES: Final = frozenset(
         Response.GO_AWAY,
     )
 )
-#: The original's clients have the same bound.
+#: The default of the original's clients.
 COMPRESS_OVER_BYTES: Final = 4096
-#: Picks one of the queues of a topic.
+#: Selects one of the queues of a topic.
 Selector: TypeAlias = Callable[[Sequence[MessageQueue]], MessageQueue]
 
-#: The property with how long a request waits for its reply, in milliseconds.
+#: The property with the time-out of a request, in milliseconds.
 TIME_TO_LIVE: Final = "TTL"
 _KIND: Final = "MSG_TYPE"
 _CARRIED: Final = (Property.CORRELATION_ID, Property.REPLY_TO_CLIENT, TIME_TO_LIVE)
@@ -78,7 +87,7 @@ _CARRIED: Final = (Property.CORRELATION_ID, Property.REPLY_TO_CLIENT, TIME_TO_LI
 class ProducerOptions(TypedDict, total=False):
     """Options of a producer."""
 
-    #: How often a message is sent again after a failure; 2 by default.
+    #: The number of retries of a message; 2 by default.
     retries: int
     #: Bodies above this size are compressed; 4096 by default, and None compresses none.
     compress_over_bytes: int | None
@@ -90,7 +99,7 @@ class ProducerOptions(TypedDict, total=False):
 
 
 class Replies:
-    """Requests that wait for a reply, which a broker sends over the connection of the requester."""
+    """Requests that wait for a reply. A broker sends the reply over the requester's connection."""
 
     def __init__(self, remoting: Remoting, random: Random) -> None:
         self._random = random
@@ -114,7 +123,7 @@ class Replies:
         properties = decode_properties(fields.get("properties", ""))
         future = self._waiting.get(properties.get(Property.CORRELATION_ID, ""))
         if future is None or future.done():
-            return Command(code=Response.SYSTEM_ERROR, remark="nobody waits for this reply")
+            return Command(code=Response.SYSTEM_ERROR, remark="no request waits for this reply")
         try:
             sys_flag, born_ms = int(fields.get("sysFlag", 0)), int(fields.get("bornTimestamp", 0))
         except ValueError:
@@ -141,7 +150,7 @@ def reply_properties(message: ReceivedMessage) -> dict[str, str]:
 
 
 class Outgoing:
-    """A message, or a batch, to be sent: the same in every try."""
+    """A message or batch, encoded once for all attempts to send it."""
 
     def __init__(
         self,
@@ -161,7 +170,7 @@ class Outgoing:
         if not is_batch and compress_over is not None and len(body) > compress_over:
             body, sys_flag = deflate(body), sys_flag | SysFlag.COMPRESSED
         if len(body) > BODY_BYTES_MAX:
-            raise EncodeError(f"a body of {len(body)} bytes; brokers take {BODY_BYTES_MAX}")
+            raise EncodeError(f"a body of {len(body)} bytes; brokers accept {BODY_BYTES_MAX}")
         self.topic = topic
         self.body = body
         self.properties = properties
@@ -173,9 +182,7 @@ class Outgoing:
         self.reconsume_times = reconsume_times
         self.max_reconsume_times = max_reconsume_times
 
-    def fields(
-        self, group: str, queue: MessageQueue, born_ms: int, queue_count: int
-    ) -> dict[str, str | int | bool | None]:
+    def fields(self, group: str, queue: MessageQueue, born_ms: int, queue_count: int) -> Fields:
         """The fields of a send, with the short names of request 310."""
         return {
             "a": group,
@@ -206,11 +213,11 @@ class ProducerPorts(msgspec.Struct, frozen=True):
     random: Random
 
 
-class Producer(Member):
+class Producer(ProducerMember):
     def __init__(
         self, ports: ProducerPorts, group: str, **options: Unpack[ProducerOptions]
     ) -> None:
-        super().__init__("producer", group, ports.membership)
+        super().__init__(group, ports.membership)
         self._remoting = ports.remoting
         self._identity = ports.remoting.identity
         self._routes = ports.routes
@@ -222,15 +229,6 @@ class Producer(Member):
         self._queue_count = options.get("queue_count", 4)
         #: The position of the next queue in turn, by topic.
         self._turns: dict[str, int] = {}
-
-    def _join(self) -> None:
-        self._membership.add_producer(self)
-
-    async def _leave(self) -> None:
-        await self._membership.remove_producer(self)
-
-    async def check_transaction(self, address: str, request: Command) -> None:
-        """Nothing is answered, because this producer has no transactions."""
 
     # ---- sending
 
@@ -254,27 +252,23 @@ class Producer(Member):
         return await self.deliver(self._batch(messages), queue=queue)
 
     async def send_one_way(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        select: Selector | None = None,
+        self, message: Message, *, queue: MessageQueue | None = None, select: Selector | None = None
     ) -> None:
-        """Send a message without an acknowledgement, and return when its bytes are written."""
+        """Send a message without an acknowledgement; returns when its bytes are written."""
         await self.start()
         outgoing = self._outgoing(message)
         select = select or _by_sharding_key(message)
         queue = await self._chosen(outgoing.topic, queue, select, avoid=None)
-        await self._remoting.tell(
+        await self._remoting.send_one_way(
             self._address(queue), _code(outgoing), self._fields(outgoing, queue), outgoing.body
         )
 
     # ---- requests and replies
 
     async def request(self, message: Message, timeout_s: float = 5.0) -> ReceivedMessage:
-        """Send a message, and return the reply of a consumer.
+        """Send a message, and return a consumer's reply.
 
-        Raises `RequestTimeoutError` when there is none in time.
+        Raises `RequestTimeoutError` when no reply arrives in time.
         """
         outgoing = self._outgoing(message)
         with self._replies.awaited() as (number, reply):
@@ -282,7 +276,7 @@ class Producer(Member):
             try:
                 async with asyncio.timeout(timeout_s):
                     await self.start()
-                    # The client id is final once there was a connection.
+                    # The client id is final once a connection has been made.
                     await self.queues(outgoing.topic)
                     outgoing.properties |= {
                         Property.CORRELATION_ID: number,
@@ -292,7 +286,7 @@ class Producer(Member):
                     await self.deliver(outgoing, select=select, timeout_s=timeout_s)
                     return await reply
             except TimeoutError:
-                text = f"nobody replied to {outgoing.unique_id} within {timeout_s:g} s"
+                text = f"no reply to {outgoing.unique_id} within {timeout_s:g} s"
                 raise RequestTimeoutError(text) from None
 
     async def reply(self, message: ReceivedMessage, body: bytes) -> Sent:
@@ -332,7 +326,7 @@ class Producer(Member):
     def _batch(self, messages: Sequence[Message]) -> Outgoing:
         topics = {each.topic for each in messages}
         if len(topics) != 1:
-            raise EncodeError(f"a batch is of one topic, this one of {len(topics)}")
+            raise EncodeError(f"a batch has messages of one topic, this one of {len(topics)}")
         if any(each.delay_level or each.deliver_at_ms is not None for each in messages):
             raise EncodeError("messages of a batch cannot be delayed")
         named = [(each, self._named(each)) for each in messages]
@@ -344,9 +338,7 @@ class Producer(Member):
         own = {Property.WAIT: "true", Property.UNIQUE_KEY: self._identity.unique_id()}
         return Outgoing(topics.pop(), body, own, unique_id=ids, is_batch=True)
 
-    def _fields(
-        self, outgoing: Outgoing, queue: MessageQueue
-    ) -> dict[str, str | int | bool | None]:
+    def _fields(self, outgoing: Outgoing, queue: MessageQueue) -> Fields:
         now_ms = self._clock.wall_ms()
         return outgoing.fields(self.group, queue, now_ms, self._queue_count)
 
@@ -361,7 +353,7 @@ class Producer(Member):
     ) -> MessageQueue:
         if queue is None:
             return await self._pick(topic, select, avoid)
-        # The address of its broker may be unknown, or forgotten after a failure.
+        # After a failure, the route and the address of the broker are looked up again.
         await self.queues(topic)
         return queue
 
@@ -395,32 +387,32 @@ class Producer(Member):
         select: Selector | None = None,
         timeout_s: float | None = None,
     ) -> Sent:
-        """Send with retries. `timeout_s` bounds all tries together."""
+        """Send with retries. `timeout_s` bounds all attempts together."""
         await self.start()
         settings = self._remoting.settings
         loop = asyncio.get_running_loop()
         end = loop.time() + (timeout_s or settings.operation_timeout_s)
         failed: MessageQueue | None = None
-        tries = 0
+        attempts = 0
         while True:
             try:
                 async with asyncio.timeout_at(end if timeout_s else None):
                     chosen = await self._chosen(outgoing.topic, queue, select, avoid=failed)
             except TimeoutError:
-                asked = ", ".join(self._routes.name_servers.addresses)
-                text = f"where topic {outgoing.topic} is was not found out in time; asked: {asked}"
+                addresses = ", ".join(self._routes.name_servers.addresses)
+                text = f"no route of topic {outgoing.topic} in time from name servers {addresses}"
                 raise RequestTimeoutError(text) from None
             try:
                 return await self._try(outgoing, chosen, end - loop.time())
             except ClientError as error:
-                tries += 1
-                pause = settings.backoff_s(tries)
+                attempts += 1
+                pause = settings.backoff_s(attempts)
                 may_repeat = (
                     error.number in RETRIED_CODES
                     if isinstance(error, RocketmqError)
                     else error.retriable
                 )
-                if not may_repeat or tries > self._retries or loop.time() + pause >= end:
+                if not may_repeat or attempts > self._retries or loop.time() + pause >= end:
                     raise
                 failed = chosen
                 self._routes.forget(outgoing.topic)
@@ -428,7 +420,7 @@ class Producer(Member):
 
     async def _try(self, outgoing: Outgoing, queue: MessageQueue, timeout_s: float) -> Sent:
         address = self._address(queue)
-        response = await self._remoting.ask(
+        response = await self._remoting.request(
             address,
             _code(outgoing),
             self._fields(outgoing, queue),
@@ -439,7 +431,7 @@ class Producer(Member):
             status = SendStatus(response.code)
         except ValueError:
             raise refusal(response, address) from None
-        # If the message has created the topic, the topic has a route of its own now.
+        # The message may have created the topic, which then has a route of its own.
         self._routes.created(outgoing.topic)
         return _sent(status, response, outgoing, queue)
 
@@ -475,3 +467,95 @@ def _sent(status: SendStatus, response: Command, outgoing: Outgoing, queue: Mess
         queue_offset=queue_offset,
         transaction_id=fields.get("transactionId", ""),
     )
+
+
+log = logging.getLogger("dragoman.client.rocketmq")
+Given = TypeVar("Given")
+
+
+class TransactionState(IntEnum):
+    UNKNOWN = 0
+    COMMIT = SysFlag.TRANSACTION_COMMIT
+    ROLLBACK = SysFlag.TRANSACTION_ROLLBACK
+
+
+Decision: TypeAlias = TransactionState | Awaitable[TransactionState]
+LocalTransaction: TypeAlias = Callable[[Message], Decision]
+Check: TypeAlias = Callable[[ReceivedMessage], Decision]
+
+
+class TransactionProducer(Producer):
+    def __init__(
+        self, ports: ProducerPorts, group: str, check: Check, **options: Unpack[ProducerOptions]
+    ) -> None:
+        super().__init__(ports, group, **options)
+        self._check = check
+
+    async def send_in_transaction(
+        self, message: Message, local: LocalTransaction, *, queue: MessageQueue | None = None
+    ) -> tuple[Sent, TransactionState]:
+        """Store a half message, run the local transaction, and send its state to the broker.
+
+        Returns where the half message was stored, and the state.
+        """
+        if message.delay_level or message.deliver_at_ms is not None:
+            raise EncodeError("a message in a transaction cannot be delayed")
+        outgoing = self._outgoing(message, SysFlag.TRANSACTION_PREPARED)
+        outgoing.properties |= {
+            Property.TRANSACTION_PREPARED: "true",
+            Property.PRODUCER_GROUP: self.group,
+        }
+        sent = await self.deliver(outgoing, queue=queue)
+        state = TransactionState.ROLLBACK
+        if sent.status is SendStatus.OK:
+            state = await _decided(local, message)
+        try:
+            await self._end(sent, state)
+        except (ClientError, DecodeError) as error:
+            # The broker will check the transaction.
+            log.warning("transaction of %s was not ended: %s", sent.unique_id, error)
+        return sent, state
+
+    async def _end(self, sent: Sent, state: TransactionState) -> None:
+        _, physical_offset = read_message_id(sent.message_id)
+        fields: Fields = {
+            "topic": sent.queue.topic,
+            "producerGroup": self.group,
+            "tranStateTableOffset": sent.queue_offset,
+            "commitLogOffset": physical_offset,
+            "commitOrRollback": int(state),
+            "fromTransactionCheck": False,
+            "msgId": sent.unique_id,
+            "transactionId": sent.transaction_id or sent.unique_id,
+            "bname": sent.queue.broker_name,
+        }
+        address = self._address(sent.queue)
+        await self._remoting.send_one_way(address, Request.END_TRANSACTION, fields)
+
+    async def check_transaction(self, address: str, request: Command) -> None:
+        messages = received(request.body)
+        if not messages or messages[0].properties.get(Property.PRODUCER_GROUP) != self.group:
+            return
+        state = await _decided(self._check, messages[0])
+        given = request.fields
+        fields: Fields = {
+            "topic": given.get("topic", messages[0].topic),
+            "producerGroup": self.group,
+            "tranStateTableOffset": given.get("tranStateTableOffset"),
+            "commitLogOffset": given.get("commitLogOffset"),
+            "commitOrRollback": int(state),
+            "fromTransactionCheck": True,
+            "msgId": given.get("msgId") or messages[0].unique_id,
+            "transactionId": given.get("transactionId") or messages[0].unique_id,
+            "bname": given.get("bname"),
+        }
+        await self._remoting.send_one_way(address, Request.END_TRANSACTION, fields)
+
+
+async def _decided(decide: Callable[[Given], Decision], message: Given) -> TransactionState:
+    try:
+        decision = decide(message)
+        return await decision if inspect.isawaitable(decision) else decision
+    except Exception:
+        log.exception("a local transaction has failed: its message waits for a check")
+        return TransactionState.UNKNOWN

@@ -1,9 +1,9 @@
-"""A member of a group whose listener gets messages as they arrive, each at least once.
+"""A consumer whose listener gets messages as they arrive, each at least once.
 
     start ── heartbeat ── rebalance ──► a process queue for each queue of this member's share
     40, every 20 s, new routes ── rebalance ──► process queues are dropped and begun
 
-Each process queue pulls by itself, with requests that brokers hold until there are messages.
+Each process queue pulls by itself, with long polling.
 """
 
 from __future__ import annotations
@@ -36,7 +36,12 @@ from dragoman.protocols.rocketmq.client.consumption import (
     listened,
 )
 from dragoman.protocols.rocketmq.client.errors import SubscriptionError, TopicNotFoundError
-from dragoman.protocols.rocketmq.client.membership import Member, Membership, cancelled, repeat
+from dragoman.protocols.rocketmq.client.membership import (
+    ConsumerMember,
+    Membership,
+    cancelled,
+    repeat,
+)
 from dragoman.protocols.rocketmq.client.messages import Sent, received
 from dragoman.protocols.rocketmq.client.offsets import (
     BrokerOffsets,
@@ -59,36 +64,36 @@ from dragoman.world import Clock
 
 log = logging.getLogger("dragoman.client.rocketmq")
 
-#: The broker did not hold a pull whose answer has no messages and comes sooner than this.
+#: An empty answer in less than this time means that the broker did not hold the pull.
 _HELD_S: Final = 0.05
 
 
 class ConsumerOptions(TypedDict, total=False):
     """Options of a push consumer. Times are in seconds."""
 
-    #: Whether each message goes to one member of the group (the default) or to all.
+    #: Whether a message goes to one member of the group (the default) or to all members.
     model: MessageModel
     #: Whether the messages of a queue are consumed one after the other.
     is_orderly: bool
-    #: Where a group without committed offsets begins; at the end by default.
+    #: Where a group without committed offsets starts; at the end by default.
     start: ConsumeFrom
-    #: The time in milliseconds since 1970 at which a start by time begins.
+    #: The time for `ConsumeFrom.TIMESTAMP`, in milliseconds since 1970.
     start_ms: int
     #: The number of listeners that run at the same time; 20 by default, in order one per queue.
     concurrency: int
     #: The bound on messages of a queue that are pulled and not consumed; 1000 by default.
     in_flight_max: int
-    #: The bound on the bytes of the bodies of those messages; 100 MiB by default.
+    #: The bound on the bytes of their bodies; 100 MiB by default.
     in_flight_bytes_max: int
     #: The number of messages in one pull; 32 by default.
     pull_count: int
     #: How long brokers hold a pull; 15 by default.
     suspend_s: float
-    #: How often a message is tried; 16 by default, in order without end.
+    #: The number of times that a message is tried; 16 by default, in order without limit.
     reconsume_times_max: int
-    #: The pause before a message is tried again in order; 1 by default.
+    #: The pause before a retry in order; 1 by default.
     orderly_pause_s: float
-    #: The file for offsets with broadcasting, which are only in memory by default.
+    #: The file for the offsets of a broadcasting consumer; they are only in memory by default.
     offsets_path: Path
     #: How long a dropped queue waits for running listeners; 10 by default.
     grace_s: float
@@ -98,7 +103,7 @@ class ConsumerOptions(TypedDict, total=False):
     lock_s: float
 
 
-class PushConsumer(Member):
+class PushConsumer(ConsumerMember):
     def __init__(
         self,
         group: str,
@@ -113,13 +118,14 @@ class PushConsumer(Member):
         clock: Clock,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        """By topic: tags with `||` between them, `*`, or a `Filter`. Raises `ConfigError`.
+        """Subscriptions by topic are tags separated by `||`, `*`, or a `Filter`.
 
-        `deliver` sends messages that failed and cannot be returned to their broker.
+        `deliver` sends messages that failed and cannot be returned to their broker. Raises
+        `ConfigError`.
         """
         if not subscriptions:
             raise ConfigError(f"consumer group {group}: expected at least one topic")
-        super().__init__("consumer", group, membership)
+        super().__init__(group, membership)
         self._options = options
         self._remoting = remoting
         self._routes = routes
@@ -177,7 +183,7 @@ class PushConsumer(Member):
 
     @property
     def assigned(self) -> tuple[MessageQueue, ...]:
-        """The queues that belong to this member at the moment."""
+        """The queues that are assigned to this member."""
         return tuple(sorted(self.process_queues))
 
     # ---- start and end
@@ -185,12 +191,12 @@ class PushConsumer(Member):
     async def start(self) -> None:
         """Join the group. Raises `ClientError` when no name server answers.
 
-        Every rebalance looks again for topics that do not exist yet.
+        Topics may be created later: each rebalance looks for them again.
         """
         if not self._may_start():
             return
         await self._find_routes()
-        self._join()
+        self._membership.add(self)
         self._is_started = True
         self._started_ms = self._clock.wall_ms()
         self._consumption.start()
@@ -211,9 +217,6 @@ class PushConsumer(Member):
                 if topic != RETRY_PREFIX + self.group:
                     log.warning("group %s: %s", self.group, error)
 
-    def _join(self) -> None:
-        self._membership.add_consumer(self)
-
     async def close(self) -> None:
         """Commit the offsets of consumed messages, and leave the group.
 
@@ -223,11 +226,11 @@ class PushConsumer(Member):
 
     async def _leave(self) -> None:
         async with self._rebalancing:
-            # No rebalance is in progress now.
+            # The lock makes sure that no rebalance is cancelled halfway.
             await cancelled(self._tasks)
             await self._give_up(tuple(self.process_queues))
         await self._consumption.close()
-        await self._membership.remove_consumer(self)
+        await super()._leave()
 
     def heartbeat(self) -> bodies.ConsumerData:
         return bodies.ConsumerData(
@@ -243,7 +246,6 @@ class PushConsumer(Member):
     # ---- shares
 
     def rebalance_soon(self) -> None:
-        """Take the share again, without waiting for it."""
         self._rebalance_due.set()
 
     async def _keep_balanced(self, interval_s: float) -> None:
@@ -257,7 +259,7 @@ class PushConsumer(Member):
             await self.rebalance()
 
     async def rebalance(self) -> None:
-        """Take this member's share of every topic. After a failure, that of a topic stays."""
+        """Take this member's share of every topic. When that fails, the old share is kept."""
         async with self._rebalancing:
             for topic in self._filters:
                 try:
@@ -265,7 +267,7 @@ class PushConsumer(Member):
                 except TopicNotFoundError as error:
                     log.debug("group %s: %s", self.group, error)
                 except DragomanError as error:
-                    log.warning("sharing %s in group %s: %s", topic, self.group, error)
+                    log.warning("rebalancing %s in group %s: %s", topic, self.group, error)
 
     async def _share(self, topic: str) -> None:
         queues = (await self._routes.route(topic)).read_queues
@@ -278,7 +280,7 @@ class PushConsumer(Member):
         new = [each for each in queues if each not in self.process_queues]
         obtained = await self._consumption.obtained(new)
         if len(obtained) < len(new):
-            # The member that has the others gives them up when it learns of this one.
+            # Other members release their locks when they learn of this one.
             asyncio.get_running_loop().call_later(self._pause_s, self.rebalance_soon)
         for queue in obtained:
             start = await self._start(queue)
@@ -296,7 +298,7 @@ class PushConsumer(Member):
     async def _give_up(
         self, queues: tuple[MessageQueue, ...], offsets: Mapping[MessageQueue, int] | None = None
     ) -> None:
-        """Drop queues, and save their offsets, or the given ones instead."""
+        """Drop queues, and save these offsets, or else their own."""
         dropped = [self.process_queues.pop(each) for each in queues]
         for each in dropped:
             each.drop()
@@ -337,7 +339,7 @@ class PushConsumer(Member):
     # ---- pulls
 
     async def _pull_next(self, process_queue: ProcessQueue) -> Pulled | None:
-        """The next messages of a queue; None after a failure, or when there are none."""
+        """The next messages of a queue. None when there are none, or after a failure."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         process_queue.last_pull_ms = self._clock.wall_ms()
@@ -361,7 +363,7 @@ class PushConsumer(Member):
         is_stuck = found.next_offset == process_queue.position
         if found.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
-                "%s has nothing at %d, going on at %d",
+                "%s has no offset %d, continuing at %d",
                 process_queue.queue,
                 process_queue.position,
                 found.next_offset,
@@ -372,7 +374,7 @@ class PushConsumer(Member):
         return None
 
     async def _recover(self, process_queue: ProcessQueue, error: DragomanError) -> None:
-        """After a failure: the broker may have lost the group, or another may have the queue."""
+        """Recover from a failure: register again with the broker, or refresh the route."""
         process_queue.broker_id = 0
         await asyncio.sleep(self._pause_s)
         try:
@@ -387,7 +389,7 @@ class PushConsumer(Member):
     # ---- requests of brokers
 
     async def reset_offsets(self, request: Command) -> None:
-        """Move to the offsets that an operator has set for the group."""
+        """Continue at the offsets that an operator has set for the group."""
         try:
             offsets = bodies.by_queue(bodies.decode(request.body, bodies.ResetOffset).offset_table)
         except DecodeError:
@@ -428,7 +430,7 @@ class PushConsumer(Member):
         """Consume one message for an operator. Offsets do not change."""
         messages = received(request.body)
         if len(messages) != 1:
-            raise DecodeError(f"{len(messages)} messages to be consumed, expected one")
+            raise DecodeError(f"expected one message to consume, got {len(messages)}")
         messages[0].broker_name = request.fields.get("brokerName", "")
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -443,7 +445,7 @@ class PushConsumer(Member):
         return _answer(done)
 
     async def _restart_at(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit other offsets, and continue at them."""
+        """Commit these offsets, and continue there."""
         async with self._rebalancing:
             mine = {
                 queue: offset for queue, offset in offsets.items() if queue in self.process_queues

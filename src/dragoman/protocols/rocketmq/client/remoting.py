@@ -1,49 +1,51 @@
 """Requests to name servers and brokers by address, over connections that are made on first use.
 
-Requests of servers go to the handler that is registered for their code; others are refused.
-Nothing is retried here.
+A request of a server goes to the handler that is registered for its code; without one it is
+refused. Nothing is retried here. An `Identity` has the client's id and makes the ids of its
+messages; requests are signed with the client's keys (spec, 8.2 and 11).
+
+    unique id   IPv4 4 bytes, process 2, class loader 4, ms since the month began 4, counter 2
+
+Random numbers take the place of the process and of Java's class loader.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from struct import Struct
 from typing import Final, TypeAlias
 
 from dragoman.client_core.addresses import Address, parse_address
 from dragoman.client_core.channel import Channel
 from dragoman.client_core.connection import KeptConnection, dial
-from dragoman.client_core.errors import (
-    ClientClosedError,
-    ClientError,
-    ConnectionLostError,
-)
+from dragoman.client_core.errors import ClientClosedError, ClientError, ConnectionLostError
 from dragoman.errors import DragomanError
 from dragoman.framing import Scratch
 from dragoman.limits import ROCKETMQ_CLIENT_LATE_REPLIES_MAX, ROCKETMQ_CLIENT_SERVER_REQUESTS_MAX
 from dragoman.protocols.rocketmq.client.errors import refusal
-from dragoman.protocols.rocketmq.client.identity import Identity, signed
-from dragoman.protocols.rocketmq.client.settings import (
-    ClientSettings,
-    vip_address,
-)
-from dragoman.protocols.rocketmq.codec import Command, decode, encode_parts
-from dragoman.protocols.rocketmq.connection import Connection
+from dragoman.protocols.rocketmq.client.settings import ClientSettings, vip_address
+from dragoman.protocols.rocketmq.codec import Command, Connection, decode, encode_parts
 from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, IS_RESPONSE, Response
 from dragoman.types import Buffer
+from dragoman.world import Clock, Random
 
 log = logging.getLogger("dragoman.client.rocketmq")
 
 _OPAQUE_MASK: Final = 0x7FFFFFFF
 
 Fields: TypeAlias = Mapping[str, str | int | bool | None]
-#: Answers a request of the server with this address; None sends no reply.
+#: Answers a request of the server with this address. None is no response.
 Answer: TypeAlias = Callable[[str, Command], Awaitable[Command | None]]
 
 
 class Link(Channel[Command]):
-    """One connection: requests in both directions, replies in any order."""
+    """One connection: requests in both directions, responses in any order."""
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class Link(Channel[Command]):
         self._reader = Connection(scratch).reader
         self._on_request = on_request
         self._opaque = 0
-        #: The number of late replies since the last byte was received.
+        #: The number of requests that timed out since the last byte was received.
         self._late_replies = 0
 
     async def request(self, command: Command, timeout_s: float) -> Command | None:
@@ -77,7 +79,7 @@ class Link(Channel[Command]):
         return None if command.is_one_way else command.opaque
 
     def write(self, command: Command) -> None:
-        """Send a command that has no reply, such as an answer. Raises `EncodeError`."""
+        """Send a command without waiting for a response. Raises `EncodeError`."""
         if self.is_open:
             assert self._transport is not None
             self._transport.writelines(encode_parts(command))
@@ -100,13 +102,13 @@ class Link(Channel[Command]):
                 self._on_request(self, command)
             elif command.opaque in self._waiting:
                 self.deliver(command.opaque, command)
-            # Otherwise the request has timed out, and nothing waits for its reply.
+            # Otherwise the request has timed out, and its response is dropped.
 
     def late(self) -> None:
-        """Replies are independent: a late one says little about the others."""
+        """A late response does not close the connection at once: the order of responses is free."""
         self._late_replies += 1
         if self._late_replies >= ROCKETMQ_CLIENT_LATE_REPLIES_MAX:
-            reason = f"connection to {self.address} was closed: nothing comes from there"
+            reason = f"connection to {self.address} was closed: the server does not respond"
             self.close(ConnectionLostError(reason))
 
 
@@ -128,7 +130,7 @@ class Remoting:
         self.settings = settings
         self.identity = identity
         self._scratch = Scratch()
-        #: One for each address that was ever used: brokers are few.
+        #: Connections by address. They are never removed: brokers are few.
         self._servers: dict[str, _Server] = {}
         self._answers: dict[int, Answer] = {}
         self._answering: set[asyncio.Task[None]] = set()
@@ -145,13 +147,13 @@ class Remoting:
         *,
         timeout_s: float | None = None,
     ) -> Command:
-        """The response to a request. Raises `RocketmqError` unless it says success."""
-        response = await self.ask(address, code, fields, body, timeout_s=timeout_s)
+        """The response to a request. Raises `RocketmqError` when the server refuses it."""
+        response = await self.request(address, code, fields, body, timeout_s=timeout_s)
         if response.code != Response.SUCCESS:
             raise refusal(response, address)
         return response
 
-    async def ask(
+    async def request(
         self,
         address: str,
         code: int,
@@ -160,26 +162,22 @@ class Remoting:
         *,
         timeout_s: float | None = None,
     ) -> Command:
-        """The response to a request, also a refusal. Fields that are None are left out."""
-        command = self._request(code, fields, body)
+        """The response to a request, which may be a refusal. Fields that are None are omitted."""
+        command = self._command(code, fields, body)
         link = await self._connected(address)
         response = await link.request(command, timeout_s or self.settings.request_timeout_s)
         assert response is not None
         return response
 
-    async def tell(
-        self,
-        address: str,
-        code: int,
-        fields: Fields | None = None,
-        body: Buffer = b"",
+    async def send_one_way(
+        self, address: str, code: int, fields: Fields | None = None, body: Buffer = b""
     ) -> None:
-        """Send a one-way request, and return when its bytes are written."""
-        command = self._request(code, fields, body)
+        """Send a request without a response; returns when its bytes are written."""
+        command = self._command(code, fields, body)
         command.flag = IS_ONE_WAY
         await (await self._connected(address)).request(command, self.settings.request_timeout_s)
 
-    def _request(self, code: int, fields: Fields | None, body: Buffer) -> Command:
+    def _command(self, code: int, fields: Fields | None, body: Buffer) -> Command:
         settings = self.settings
         texts = {
             name: ("true" if value else "false") if isinstance(value, bool) else str(value)
@@ -197,7 +195,7 @@ class Remoting:
         return Command(code=code, fields=texts, body=body, serialization=settings.serialization)
 
     def broker(self, address: str) -> str:
-        """The address that a connection to a broker is made to."""
+        """The address to connect to for a broker with this address."""
         return vip_address(address) if self.settings.vip_channel else address
 
     # ---- connections
@@ -213,29 +211,29 @@ class Remoting:
     async def dial(self, address: Address) -> Link:
         """A new connection. Raises `UnreachableError`."""
 
-        def make(loop: asyncio.AbstractEventLoop) -> Link:
-            return Link(
-                str(address),
-                scratch=self._scratch,
-                loop=loop,
-                in_flight_max=self.settings.in_flight_max,
-                on_request=self._requested,
-            )
-
-        link = await dial(address, make, self.settings.connect_timeout_s)
+        link = await dial(address, partial(self._link, address), self.settings.connect_timeout_s)
         if not self._is_closed:
             self.identity.seen_from(link.local_ip)
         return link
 
+    def _link(self, address: Address, loop: asyncio.AbstractEventLoop) -> Link:
+        return Link(
+            str(address),
+            scratch=self._scratch,
+            loop=loop,
+            in_flight_max=self.settings.in_flight_max,
+            on_request=self._requested,
+        )
+
     async def close(self) -> None:
-        """Cancel answers to servers, and close all connections."""
+        """Cancel the handlers of servers' requests, and close all connections."""
         self._is_closed = True
         for task in self._answering:
             task.cancel()
         await asyncio.gather(*self._answering, return_exceptions=True)
         for server in self._servers.values():
             server.close(ClientClosedError("the client was closed"))
-        # The loop closes sockets in its next turn; after that it may end.
+        # The loop closes sockets in its next turn, and may stop only then.
         await asyncio.sleep(0)
 
     # ---- requests of servers
@@ -279,3 +277,74 @@ class Remoting:
             link.write(response)
         except DragomanError as error:
             log.info("answer to %s: %s", link.address, error)
+
+
+ACCESS_KEY: Final = "AccessKey"
+SECURITY_TOKEN: Final = "SecurityToken"
+SIGNATURE: Final = "Signature"
+_ID: Final = Struct(">4BHIIH")
+_ANY_IP: Final = "127.0.0.1"
+
+
+class Identity:
+    def __init__(self, clock: Clock, random: Random, instance: str = "") -> None:
+        self._clock = clock
+        self._process = random.getrandbits(16)
+        self._loader = random.getrandbits(32)
+        self._counter = random.getrandbits(16)
+        self._instance = instance or f"{self._process:04x}{self._loader:08x}"
+        self._ip = ""
+
+    def seen_from(self, ip: str) -> None:
+        """Set the client's address to the local address of its first connection."""
+        self._ip = self._ip or ip
+
+    @property
+    def client_id(self) -> str:
+        """The client's id at brokers. It is final once a connection has been made."""
+        return f"{self._ip or _ANY_IP}@{self._instance}"
+
+    def unique_id(self) -> str:
+        """A new id for a message."""
+        self._counter = (self._counter + 1) & 0xFFFF
+        now_ms = self._clock.wall_ms()
+        return unique_id(self._ip, self._process, self._loader, since_month(now_ms), self._counter)
+
+
+def unique_id(ip: str, process: int, loader: int, month_ms: int, counter: int) -> str:
+    numbers = [int(each) if each.isdigit() else 256 for each in ip.split(".")]
+    if len(numbers) != 4 or max(numbers) > 255:
+        # An IPv6 address does not fit. The other parts make the id unique.
+        numbers = [int(each) for each in _ANY_IP.split(".")]
+    return _ID.pack(*numbers, process, loader, month_ms, counter).hex().upper()
+
+
+def since_month(now_ms: int) -> int:
+    """Milliseconds since the current month began."""
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return now_ms - int(start.timestamp()) * 1000
+
+
+def signature(secret_key: str, fields: Mapping[str, str], body: Buffer = b"") -> str:
+    """The signature over the body and the values of the fields, in the order of their names."""
+    # Java sorts strings by their UTF-16 code units.
+    names = sorted(fields, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
+    values = "".join(fields[name] for name in names if name != SIGNATURE)
+    content = values.encode() + bytes(body)
+    return b64encode(hmac.digest(secret_key.encode(), content, "sha1")).decode()
+
+
+def signed(
+    fields: Mapping[str, str],
+    body: Buffer,
+    *,
+    access_key: str,
+    secret_key: str,
+    security_token: str = "",
+) -> dict[str, str]:
+    """The fields of a request and of its signature."""
+    all_fields = {**fields, ACCESS_KEY: access_key}
+    if security_token:
+        all_fields[SECURITY_TOKEN] = security_token
+    return all_fields | {SIGNATURE: signature(secret_key, all_fields, body)}

@@ -1,7 +1,7 @@
 """Name servers, and routes: which brokers have the queues of a topic.
 
-Requests go to name servers in turn, first to the one that answered last. A route is kept until it
-is refreshed. All routes together tell the addresses of brokers by name.
+A request goes to the name server that answered last, and to the others when that fails. Routes are
+cached and refreshed. The addresses of brokers are those in all routes.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ class Routes:
     def __init__(self, name_servers: NameServers) -> None:
         self.name_servers = name_servers
         self._known: dict[str, Route] = {}
-        #: For topics that do not exist: the route on which a message creates them.
+        #: Routes for the first message of topics that do not exist yet.
         self._templates: dict[str, Route] = {}
         #: The addresses of brokers by broker name, then by broker id.
         self.brokers: dict[str, dict[str, str]] = {}
-        #: Grows when a broker is new or has moved to another address.
+        #: Grows when a broker is added or its address changes.
         self.generation = 0
 
     @property
@@ -110,18 +110,18 @@ class Routes:
         return tuple(self._known)
 
     async def route(self, topic: str) -> Route:
-        """The route of a topic, as known. Raises `TopicNotFoundError` and other `ClientError`s."""
+        """The cached route of a topic. Raises `ClientError`, for example `TopicNotFoundError`."""
         return self._known.get(topic) or await self.refreshed(topic)
 
     async def refreshed(self, topic: str) -> Route:
-        """The route of a topic, as name servers know it now. Raises as `route` does."""
+        """The current route of a topic, from a name server. Raises what `route` raises."""
         answer = await self.name_servers.call(
             Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": True}
         )
         return self._learn(topic, bodies.decode(answer.body, TopicRouteData), self._known)
 
     async def to_send(self, topic: str, queue_count: int) -> Route:
-        """The route for messages of a topic. If it does not exist, the first message creates it."""
+        """The route for sending to a topic. The first message creates a topic that is missing."""
         known = self._known.get(topic) or self._templates.get(topic)
         if known is not None:
             return known
@@ -140,7 +140,7 @@ class Routes:
         return self._learn(topic, data, self._templates)
 
     def created(self, topic: str) -> None:
-        """Forget the template of a topic, because a message has created the topic."""
+        """Drop the template of a topic: a message has created the topic."""
         self._templates.pop(topic, None)
 
     def _learn(self, topic: str, data: TopicRouteData, routes: dict[str, Route]) -> Route:
@@ -155,18 +155,18 @@ class Routes:
         return route
 
     def forget(self, topic: str) -> None:
-        """Ask for the route again at its next use."""
+        """Drop the route from the cache."""
         self._known.pop(topic, None)
         self._templates.pop(topic, None)
 
     async def refresh(self) -> None:
-        """Ask for all routes again. A route stays as it was when that fails."""
+        """Refresh all routes. A route is kept when that fails."""
         for topic in self.topics:
             try:
                 await self.refreshed(topic)
             except DragomanError as error:
                 log.info("route of %s: %s", topic, error)
-        # Brokers that no route names any more no longer exist.
+        # A broker that is in no route no longer exists.
         named: dict[str, dict[str, str]] = {}
         for route in (*self._templates.values(), *self._known.values()):
             named |= route.brokers
@@ -182,7 +182,7 @@ class Routes:
         return address
 
     def any_of(self, broker_name: str, broker_id: int = 0) -> str:
-        """The address of the copy with this id, or of the master, or of another copy.
+        """The address of the broker with this id, or of the master, or of any slave.
 
         Raises `UnreachableError`.
         """

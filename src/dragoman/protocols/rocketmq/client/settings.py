@@ -1,11 +1,11 @@
-"""Settings of a RocketMQ client, and the addresses that it is given."""
+"""Settings of a RocketMQ client, and addresses of servers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from dragoman.client_core import addresses
-from dragoman.client_core.settings import RetrySettings, require_positive_numbers
+from dragoman.client_core.connection import RetrySettings, require_positive_numbers
 from dragoman.errors import ConfigError
 from dragoman.protocols.rocketmq.constants import Serialization
 
@@ -20,16 +20,16 @@ class ClientSettings(RetrySettings, frozen=True, kw_only=True):
     request_timeout_s: float = 5.0
     operation_timeout_s: float = 30.0
     in_flight_max: int = 1024
-    #: The intervals of heartbeats to brokers, and of requests for routes to name servers.
+    #: The intervals of heartbeats to brokers, and of refreshes of routes.
     heartbeat_s: float = 30.0
     route_refresh_s: float = 30.0
     #: Requests are signed when the access key and the secret key are set.
     access_key: str = ""
     secret_key: str = ""
     security_token: str = ""
-    #: Whether connections go to the VIP port of brokers, which is two below their port.
+    #: Whether to connect to the VIP port of brokers, which is two below their port.
     vip_channel: bool = False
-    #: The part of the client id that differs among clients of one machine; random by default.
+    #: The part of the client id that distinguishes clients of one machine; random by default.
     instance: str = ""
     serialization: Serialization = Serialization.JSON
 
@@ -44,7 +44,7 @@ class ClientSettings(RetrySettings, frozen=True, kw_only=True):
 
 
 def parse_addresses(texts: Iterable[str]) -> tuple[str, ...]:
-    """The addresses in texts, each `HOST:PORT` or several with commas or semicolons.
+    """The addresses in texts, each `HOST:PORT` or several separated by commas or semicolons.
 
     Raises `ConfigError`.
     """

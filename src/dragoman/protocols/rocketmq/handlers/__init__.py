@@ -1,11 +1,11 @@
-"""Handlers of RocketMQ requests, and what connections share. Docstrings name request codes.
+"""Handlers of RocketMQ requests. The docstrings of modules name the codes that they handle.
 
-- A session matches replies by number, in both directions. A handler of a rare request is a
-  coroutine that returns the answer; sends, pulls, heartbeats and commits call back.
-- What nodes ask each other for their clients has typed requests and answers (`relayed.py`).
-- Families: sending, pulling, offsets and locks; heartbeats, membership and assignment; retries,
-  delayed and transactional messages; routes and name server; lookup of messages; administration of
-  topics, groups, brokers and offsets; progress and runtime figures.
-- What is the same on all nodes (group configuration, key/value tables) is a global table.
-- One table maps exceptions to response codes.
+- A session matches responses to requests by number, in both directions. Most handlers are
+  coroutines that return the answer; sends and pulls call back.
+- Nodes send each other requests on behalf of their clients (`rpc.py`).
+- Requests are about messages (send, retries, transactions, pull, queries), members of groups,
+  offsets, topics and routes, the name server, and the administration of groups and brokers.
+- State that is the same on all nodes (configurations of groups, key/value configuration) is in a
+  global table.
+- One table maps exceptions to response codes (`refusals.py`).
 """

@@ -1,17 +1,18 @@
-"""Administration of a broker: settings (25, 26, 318, 319), figures (28, 315), clean-up (306, 316,
-329), and access control (50 to 53, 3001 to 3010), of which there is none.
+"""Administration of a broker: settings (25, 26, 318, 319), statistics (28, 315), clean-up (306,
+316, 329), and access control (50 to 53, 3001 to 3010), which is not supported.
 
-- A node's settings are `name=value` lines. Every setting has its own name; those that RocketMQ has
-  a name for are also shown under that.
-- What was written is counted from the offsets of the log, whichever protocol wrote it, before a
-  restart or after; what was read is counted since the start of the node.
-- Lists of users and rights are empty. What would change them is refused, so that no operator relies
-  on a rule that does not hold.
+- A node's settings are `name=value` lines, under Dragoman's names and, where there is one, under
+  RocketMQ's name as well.
+- Messages written are counted by offsets of the log: those of all protocols, over restarts.
+  Messages read are counted since the node started.
+- Lists of users and rights are empty. Changes to them are refused, so that no operator relies on a
+  rule that is not enforced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from dragoman.broker.errors import NotLeader
@@ -31,22 +32,28 @@ from dragoman.protocols.rocketmq.constants import (
     Response,
 )
 from dragoman.protocols.rocketmq.handlers.names import visible_topic
-from dragoman.protocols.rocketmq.handlers.reads import offset_at
+from dragoman.protocols.rocketmq.handlers.offsets import offset_at
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
-from dragoman.protocols.rocketmq.handlers.topics import TEMPLATE_QUEUES, broker_data, visible_topics
+from dragoman.protocols.rocketmq.handlers.topics import (
+    TEMPLATE_QUEUES,
+    broker_data,
+    data_version,
+    visible_topics,
+)
 from dragoman.security.authorizer import Operation
 
 _HOUR_MS: Final = 3_600_000
-#: Names of RocketMQ that can be set, with ours and how values are read.
+#: RocketMQ's settings that can be changed: Dragoman's key, and the conversion of values.
 _NAMES: Final[Mapping[str, tuple[str, Callable[[str], str]]]] = {
     "autoCreateTopicEnable": ("auto.create.topics.enable", str),
     "fileReservedTime": ("log.retention.ms", lambda hours: str(int(hours) * _HOUR_MS)),
 }
-#: Whether clients are sent to other brokers; the only permission that a broker changes is writing.
+#: The setting that clears the write permission of a broker in routes.
 _PERMISSION: Final = "brokerPermission"
+#: Values of that setting, and whether they clear the permission.
 _PERMISSIONS: Final = {str(int(Perm.READ)): True, str(int(READ_AND_WRITE)): False}
-#: What exports of 4.x do not do without.
+#: Settings that exports of 4.x require.
 _FIXED: Final = {
     "filterServerNums": "0",
     "msgTraceTopicName": TRACE_TOPIC,
@@ -58,9 +65,8 @@ _FIXED: Final = {
 _UNITS: Final = ((3600, "h"), (60, "m"), (1, "s"))
 _VERSION_NAME: Final = "V4_9_3"
 _DAY_MS: Final = 86_400_000
-#: Ten seconds, a minute, ten minutes.
 _SPANS_MS: Final = (10_000, 60_000, 600_000)
-#: What this broker has none of, under the names of the threads and queues that the original has.
+#: Figures of thread pools and queues that only the original has.
 _NOTHING: Final = dict.fromkeys(
     (
         "sendThreadPoolQueueSize",
@@ -122,30 +128,30 @@ def _text(value: object) -> str:
 
 
 def lines_of_request(call: Call) -> dict[str, str]:
-    """In the body, or, as Go's client has them, as fields."""
+    """Settings from the body or, from Go's client, from the fields."""
     return bodies.read_lines(call.body) if len(call.body) else dict(call.fields)
 
 
 async def change_settings(call: Call, lines: Mapping[str, str]) -> None:
-    """Change settings of this node, durably and with immediate effect. Raises `DragomanError`;
-    nothing changes then.
+    """Change settings of this node, durably and with immediate effect: all of them, or none when
+    this raises a `DragomanError`.
     """
     call.authorize_cluster(Operation.ALTER_CONFIGS)
     shown = shown_settings(call)
-    # Tools send back what they were shown.
+    # Tools send all settings back, most of them unchanged.
     changed = {name: value for name, value in lines.items() if shown.get(name) != value}
     permission = changed.pop(_PERMISSION, None)
     is_wiped = None if permission is None else _is_wiped(permission)
     changes = dict(_change(name, value, shown) for name, value in changed.items())
     if changes:
-        broker = call.service.broker
+        broker = call.broker
         await broker.node_configs.alter(broker.node_id, lambda present: {**present, **changes})
     if is_wiped is not None:
         await call.node.state.put_wiped(call.node.broker_name, is_wiped)
 
 
 def _change(name: str, value: str, shown: Mapping[str, str]) -> tuple[str, str]:
-    """Our key and what it is set to. Raises `Refused`."""
+    """Dragoman's key and its new value. Raises `Refused`."""
     key, read = _NAMES.get(name, (name, str))
     try:
         if key in NODE_KEYS or name not in shown:
@@ -159,16 +165,11 @@ def _change(name: str, value: str, shown: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _is_wiped(permission: str) -> bool:
-    """May clients write to this broker no more? Raises `Refused`."""
+    """Whether a value of `brokerPermission` forbids writing. Raises `Refused`."""
     if permission not in _PERMISSIONS:
         text = f"{_PERMISSION}={permission[:100]} cannot be set: it is one of 4 and 6"
         raise Refused(Response.INVALID_PARAMETER, text)
     return _PERMISSIONS[permission]
-
-
-def data_version(call: Call) -> bodies.DataVersion:
-    """The version of the cluster's metadata."""
-    return bodies.DataVersion(counter=call.service.broker.changes.version)
 
 
 async def handle_get_broker_config(call: Call) -> Answer:
@@ -183,46 +184,40 @@ async def handle_update_broker_config(call: Call) -> None:
     await change_settings(call, lines_of_request(call))
 
 
-# ---- figures
+# ---- statistics
 
 
 class _Written(NamedTuple):
-    """Of a partition that this node leads: how many records came before each of the times, all of
-    them, their bytes, and when the oldest was stored (-1: there is none).
-    """
+    """The records of a partition that this node leads."""
 
+    #: The number of records before each of the times.
     before: tuple[int, ...]
+    #: The number of all records, and of those that are still stored.
     total: int
     kept: int
     size: int
+    #: The store time of the oldest record; -1 when there is none.
     oldest_ms: int
 
 
 async def handle_get_broker_runtime_info(call: Call) -> bodies.KvTable:
     call.authorize_cluster(Operation.DESCRIBE)
-    broker = call.service.broker
+    broker = call.broker
     now = broker.clock.wall_ms()
     today = now - now % _DAY_MS
     times = (*(now - each for each in _SPANS_MS), today, today - _DAY_MS)
-    led = [
-        partition
-        for topic in visible_topics(call)
-        for partition in topic.partitions
-        if partition.leader == broker.node_id
-    ]
-
-    async def written(partition: PartitionMetadata) -> _Written:
-        try:
-            return _written(call, partition, times)
-        except NotLeader:
-            # It has been one until a moment ago.
-            return _Written((0,) * len(times), 0, 0, 0, -1)
-
-    return bodies.KvTable(table=_table(call, await call.in_turn(led, written), now))
+    found = []
+    for partition in [each for topic in visible_topics(call) for each in topic.partitions]:
+        if partition.leader == broker.node_id:
+            # Leadership may have moved since the image was read.
+            with suppress(NotLeader):
+                found.append(_written(call, partition, times))
+            await call.pause()
+    return bodies.KvTable(table=_table(call, found, now))
 
 
 def _written(call: Call, partition: PartitionMetadata, times: Sequence[int]) -> _Written:
-    log = call.service.broker.replica(partition).log
+    log = call.broker.partitions.replica(partition).log
     end, latest = log.last_stable_offset, log.latest_timestamp()
     first = log.offset_for_time(0, end)
     before = []
@@ -234,8 +229,8 @@ def _written(call: Call, partition: PartitionMetadata, times: Sequence[int]) -> 
 
 
 def _table(call: Call, found: list[_Written], now: int) -> dict[str, str]:
-    broker, traffic = call.service.broker, call.node.traffic
-    traffic.look()
+    broker, traffic = call.broker, call.node.traffic
+    traffic.begin_day()
     total = sum(each.total for each in found)
     before = [sum(each.before[index] for each in found) for index in range(len(_SPANS_MS) + 2)]
     put_rates = [
@@ -289,10 +284,10 @@ def _duration(ms: int) -> str:
 
 
 async def handle_view_broker_stats_data(call: Call) -> bodies.BrokerStats:
-    """Messages that were put to a topic, or to all topics of the cluster."""
+    """Messages that were written to a topic, or to all topics of the cluster."""
     name, key = call.text("statsName"), call.text("statsKey")
     if name == "TOPIC_PUT_NUMS":
-        topic = visible_topic(call.service.broker.image, key)
+        topic = visible_topic(call.broker.image, key)
         topics = [] if topic is None else [topic]
     elif name == "BROKER_PUT_NUMS" and key == DEFAULT_CLUSTER:
         topics = visible_topics(call)
@@ -304,23 +299,21 @@ async def handle_view_broker_stats_data(call: Call) -> bodies.BrokerStats:
 
 
 async def _count(call: Call, partitions: list[PartitionMetadata]) -> bodies.BrokerStats:
-    now = call.service.broker.clock.wall_ms()
+    now = call.broker.clock.wall_ms()
     spans = (60_000, 3_600_000, _DAY_MS)
-    # What is there now is what came before the end of time.
-    times = [*(now - each for each in spans), (1 << 63) - 1]
-
-    async def offset(each: tuple[PartitionMetadata, int]) -> int:
-        return await offset_at(call.node, *each)
-
-    wanted = [(partition, each) for partition in partitions for each in times]
-    found = await call.in_turn(wanted, offset)
-    *before, total = (sum(found[index :: len(times)]) for index in range(len(times)))
-    items = [_item(total - count, span) for count, span in zip(before, spans, strict=True)]
+    counts = [0] * len(spans)
+    for partition in partitions:
+        # The offset at the end of time is the end of the partition.
+        end = await offset_at(call.node, partition, (1 << 63) - 1)
+        for index, span in enumerate(spans):
+            counts[index] += end - await offset_at(call.node, partition, now - span)
+            await call.pause()
+    items = [_item(count, span) for count, span in zip(counts, spans, strict=True)]
     return bodies.BrokerStats(stats_minute=items[0], stats_hour=items[1], stats_day=items[2])
 
 
 def _item(count: int, span_ms: int) -> bodies.StatsItem:
-    """Every message counts once: so much is the average."""
+    """The average is 1: every message counts once."""
     return bodies.StatsItem(sum=count, tps=count * 1000 / span_ms, avgpt=1.0 if count else 0.0)
 
 
@@ -328,16 +321,16 @@ def _item(count: int, span_ms: int) -> bodies.StatsItem:
 
 
 async def handle_delete_expired_commitlog(call: Call) -> None:
-    """Deletion of what retention releases begins now; the answer does not wait for its end."""
+    """Start to apply retention. The answer does not wait until it is done."""
     call.authorize_cluster(Operation.ALTER)
-    call.service.broker.maintenance.retain_now()
+    call.broker.maintenance.retain_now()
 
 
 handle_clean_expired_consumequeue = handle_delete_expired_commitlog
 
 
 async def handle_clean_unused_topic(call: Call) -> None:
-    """Files are deleted with their topic: none are unused."""
+    """Do nothing: files are deleted with their topic."""
     call.authorize_cluster(Operation.ALTER)
 
 
@@ -355,7 +348,7 @@ handle_auth_create_acl = handle_auth_update_acl = handle_auth_delete_acl = _refu
 
 
 async def handle_get_broker_cluster_acl_info(call: Call) -> Answer:
-    broker = broker_data(call, call.service.broker.node_id)
+    broker = broker_data(call, call.broker.node_id)
     return Answer(
         fields={
             "brokerName": broker.broker_name,

@@ -1,14 +1,16 @@
 """The RocketMQ clients that are connected to this node: producers, and members of groups.
 
-A heartbeat makes a client known, again every 30 seconds; one that is silent for long, unregisters
-or loses its connection is forgotten. This node's members of a group are announced to the group's
-coordinator, which answers with the members of all nodes (`listed_group.py`); when the list has
-changed, the members here are notified, and share the queues out anew (request 40).
+A client registers with a heartbeat, which it repeats every 30 seconds. It is dropped when it
+unregisters, loses its connection, or sends no heartbeat for `ROCKETMQ_CLIENT_TIMEOUT_S`. This node
+announces its members of a group to the group's coordinator, which answers with the members of all
+nodes (`listed_group.py`). When the list has changed, this node notifies its members (request 40),
+and they rebalance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from dragoman.broker.errors import (
@@ -25,7 +27,7 @@ from dragoman.limits import (
 )
 from dragoman.log_limiter import LogLimiter
 from dragoman.net.channel import Channel
-from dragoman.outcome import Acknowledge, Outcome, start
+from dragoman.outcome import Outcome, start, succeeded
 from dragoman.protocols.rocketmq.bodies import (
     ConsumerData,
     SubscriptionData,
@@ -34,45 +36,30 @@ from dragoman.protocols.rocketmq.bodies import (
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request
 from dragoman.protocols.rocketmq.handlers.core import Core
-from dragoman.protocols.rocketmq.handlers.relayed import (
-    Announce,
-    Listed,
-    Listing,
-    ProducerClient,
-)
+from dragoman.protocols.rocketmq.handlers.rpc import Announce, Listed, Listing, ProducerClient
 from dragoman.world import Handle
 
-#: The group will be coordinated, or be reached: the announcement is repeated.
-_TRANSIENT = (
-    CoordinatorLoading,
-    CoordinatorNotAvailable,
-    NotCoordinator,
-    Overloaded,
-    ClusterError,
-)
+#: Errors after which an announcement is retried.
+_TRANSIENT = (CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator, Overloaded, ClusterError)
 
 
 class Connection(Protocol):
-    """The session of a client."""
+    """What this module uses of a client's session."""
 
     channel: Channel
     #: As in the client's last request.
     language: str
     version: int
-    #: Called when the connection is gone.
+    #: Called when the connection is closed.
     on_gone: dict[object, Callable[[], None]]
 
-    def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """Send a request without an answer."""
-        ...
+    def send_one_way(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None: ...
 
-    def ask(self, code: int, fields: Mapping[str, str], body: bytes) -> Outcome[Command]:
-        """Send a request and wait for its answer."""
-        ...
+    def request(self, code: int, fields: Mapping[str, str], body: bytes) -> Outcome[Command]: ...
 
 
 class Node(Protocol):
-    """What clients need of the node that they are connected to."""
+    """What this module uses of the node."""
 
     broker: Core
     log: LogLimiter
@@ -80,9 +67,7 @@ class Node(Protocol):
 
     def group_config(self, group: str) -> SubscriptionGroupConfig: ...
 
-    async def announce(self, request: Announce) -> Listing:
-        """Announce members to the group's coordinator."""
-        ...
+    async def announce(self, request: Announce) -> Listing: ...
 
 
 class _Member:
@@ -95,34 +80,36 @@ class _Member:
 
 
 class LocalGroup:
-    """A group some of whose members are connected here."""
+    """A group with members that are connected to this node."""
 
     def __init__(self, node: Node, name: str) -> None:
         self._node = node
         self.name = name
         self.members: dict[str, _Member] = {}
-        #: All members, of all nodes, as in the last answer of the coordinator.
+        #: The members of all nodes, as in the last answer of the coordinator.
         self.listing = Listing(number=-1)
-        #: Of the announcement under way; an answer to an earlier one is ignored.
-        self._question = 0
+        #: The number of the last announcement; answers to earlier ones are ignored.
+        self._announcement = 0
         self._timer: Handle | None = None
-        self._waiting: list[Acknowledge] = []
-        #: What has been announced and answered.
+        #: Joins that wait for the coordinator's answer.
+        self._joins: list[Outcome[None]] = []
+        #: The members of this node that the coordinator has acknowledged.
         self._announced: tuple[Listed, ...] | None = None
 
-    def join(self, session: Connection, listed: Listed, done: Acknowledge) -> None:
-        """`done` is called when the client is on the list, or with the reason why it is not."""
+    def join(self, session: Connection, listed: Listed) -> Outcome[None]:
+        """Settled when the client is on the coordinator's list, or fails."""
         now = self._node.broker.clock.monotonic()
         known = self.members.get(listed.client_id)
         self.members[listed.client_id] = _Member(session, listed, now)
         if known is not None and known.listed == listed and self._announced is not None:
-            done(None)
-            return
-        self._waiting.append(done)
+            return succeeded(None)
+        joined: Outcome[None] = Outcome()
+        self._joins.append(joined)
         self._announce()
+        return joined
 
     def leave(self, client_id: str, session: Connection | None = None) -> None:
-        """`session`: only if it is still that connection's."""
+        """With a session, the member leaves only if its last heartbeat came over that session."""
         member = self.members.get(client_id)
         if member is None or (session is not None and member.session is not session):
             return
@@ -132,13 +119,12 @@ class LocalGroup:
     def drop_silent(self, before: float) -> None:
         silent = [name for name, each in self.members.items() if each.seen < before]
         for client_id in silent:
-            self._node.log.info(
-                "group %s: client %s is silent, and forgotten", self.name, client_id
-            )
+            text = "group %s: client %s sends no heartbeats and is dropped"
+            self._node.log.info(text, self.name, client_id)
             self.leave(client_id)
 
     def subscription(self, session: Connection, topic: str) -> SubscriptionData | None:
-        """What the group reads of a topic, as the connection's own member said it, or another."""
+        """The subscription to a topic of this session's member, or else of any member."""
         own = [each.listed for each in self.members.values() if each.session is session]
         for listed in (*own, *self.listing.members):
             for each in listed.data.subscription_data_set:
@@ -152,8 +138,7 @@ class LocalGroup:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._question += 1
-        question = self._question
+        self._announcement += 1
         members = tuple(each.listed for each in self.members.values())
         broker = self._node.broker
         if broker.is_stopping:
@@ -162,17 +147,17 @@ class LocalGroup:
             group=self.name,
             node=broker.node_id,
             members=members,
-            # What has changed is answered at once, whatever is known.
+            # Without a number the coordinator answers at once.
             number=self.listing.number if members == self._announced else -1,
         )
-
-        def answered(outcome: Listing | DragomanError) -> None:
-            if question == self._question:
-                self._answered(members, outcome)
-
+        answered = partial(self._answered, self._announcement, members)
         start(self._node.announce(request)).then(answered)
 
-    def _answered(self, members: tuple[Listed, ...], outcome: Listing | DragomanError) -> None:
+    def _answered(
+        self, announcement: int, members: tuple[Listed, ...], outcome: Listing | DragomanError
+    ) -> None:
+        if announcement != self._announcement:
+            return
         if not self.members:
             self._node.clients.forget(self)
         if isinstance(outcome, Listing):
@@ -190,15 +175,15 @@ class LocalGroup:
             self._node.log.warning("group %s: %s", self.name, outcome)
             self.members.clear()
             self._node.clients.forget(self)
-        waiting, self._waiting = self._waiting, []
-        for done in waiting:
-            done(None if isinstance(outcome, Listing) else outcome)
+        joins, self._joins = self._joins, []
+        for joined in joins:
+            joined.settle(None if isinstance(outcome, Listing) else outcome)
         if self.members and isinstance(outcome, Listing):
-            # The coordinator answers as soon as there is another list.
-            self._node.broker.scheduler.call_soon(self._watch, self._question)
+            # The coordinator holds its answer until the list changes.
+            self._node.broker.scheduler.call_soon(self._watch, self._announcement)
 
-    def _watch(self, question: int) -> None:
-        if question == self._question and self.members:
+    def _watch(self, announcement: int) -> None:
+        if announcement == self._announcement and self.members:
             self._announce()
 
     def _take(self, listing: Listing) -> None:
@@ -213,11 +198,11 @@ class LocalGroup:
             return
         for session in {each.session for each in self.members.values()}:
             fields = {"consumerGroup": self.name}
-            session.tell(Request.NOTIFY_CONSUMER_IDS_CHANGED, fields)
+            session.send_one_way(Request.NOTIFY_CONSUMER_IDS_CHANGED, fields)
 
 
 def _identities(listing: Listing) -> list[tuple[str, ConsumerData]]:
-    """What of a list matters to members, in an order of its own."""
+    """What members have to know of a list, sorted."""
     members = ((each.client_id, each.data) for each in listing.members)
     return sorted(members, key=lambda each: each[0])
 
@@ -226,26 +211,20 @@ class Clients:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.groups: dict[str, LocalGroup] = {}
-        #: Connection and when it was heard of, by producer group and client id.
+        #: Session, and monotonic and wall time of the last heartbeat, by group and client id.
         self._producers: dict[str, dict[str, tuple[Connection, float, int]]] = {}
         self._timer: Handle | None = None
 
     # ---- consumers
 
-    def join(
-        self,
-        session: Connection,
-        client_id: str,
-        data: ConsumerData,
-        done: Acknowledge,
-    ) -> None:
+    def join(self, session: Connection, client_id: str, data: ConsumerData) -> Outcome[None]:
         name = data.group_name
         group = self.groups.get(name)
         if group is None:
             group = self.groups[name] = LocalGroup(self._node, name)
         session.on_gone[name, client_id] = lambda: self.leave(name, client_id, session)
         self._watch()
-        group.join(session, self._listed(session, client_id, data), done)
+        return group.join(session, self._listed(session, client_id, data))
 
     def _listed(self, session: Connection, client_id: str, data: ConsumerData) -> Listed:
         host, port = session.channel.peer_address
@@ -309,7 +288,7 @@ class Clients:
     # ---- both
 
     def session_of(self, client_id: str, group: str = "") -> Connection | None:
-        """The connection of a client; of a member of the group, if one is named."""
+        """The session of a client, which may have to be a member of a group."""
         names = [group] if group else list(self.groups)
         for name in names:
             local = self.groups.get(name)

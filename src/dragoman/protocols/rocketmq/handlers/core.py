@@ -1,4 +1,4 @@
-"""What RocketMQ's handlers use of the node that they run on."""
+"""The ports of the node that RocketMQ's handlers use."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from dragoman.broker.delayed import DelayedRecords
 from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.leader_queues import LeaderQueues
 from dragoman.broker.maintenance import Maintenance
+from dragoman.broker.partitions import Partitions
 from dragoman.broker.readers import Readers
-from dragoman.broker.replica import Replica
-from dragoman.broker.topics import NewTopic, Topics
-from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.broker.topics import Topics
 from dragoman.config.settings import Settings
 from dragoman.log.store import LogStore
 from dragoman.protocols import service
@@ -85,14 +84,5 @@ class Core(service.Core, Protocol):
     @property
     def maintenance(self) -> Maintenance: ...
 
-    def replica(self, metadata: PartitionMetadata, /) -> Replica:
-        """The replica of this node, which leads the partition. Raises `NotLeader`."""
-        ...
-
-    def held(self, metadata: PartitionMetadata, /) -> Replica:
-        """The replica of this node, whichever node leads the partition. Raises `NotLeader`."""
-        ...
-
-    async def ensure_topic(self, new: NewTopic, /) -> None:
-        """Create the topic unless it exists."""
-        ...
+    @property
+    def partitions(self) -> Partitions: ...

@@ -1,20 +1,21 @@
-"""Configurations of groups, and who reads what (200, 201, 207, 225, 300, 343, 345, 352, 353).
+"""Administration of groups: configurations, subscriptions and clients (200, 201, 203, 204, 207,
+223, 225, 300, 307, 309, 328, 343, 345, 352, 353).
 
-Groups of all protocols are shown: any of them may be read by RocketMQ's clients once it is empty.
+Groups of all protocols are shown: RocketMQ's clients may use any of them once it is empty.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import msgspec
 
+from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_STATE_ENTRIES_MAX
-from dragoman.protocols.rocketmq import bodies
+from dragoman.outcome import attempt, gather, start
+from dragoman.protocols.rocketmq import bodies, json
 from dragoman.protocols.rocketmq.bodies import SubscriptionData, SubscriptionGroupConfig
-from dragoman.protocols.rocketmq.constants import Response
-from dragoman.protocols.rocketmq.handlers.broker_admin import data_version
+from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.handlers.names import (
     check_group_name,
     is_expressible,
@@ -22,12 +23,20 @@ from dragoman.protocols.rocketmq.handlers.names import (
     spelling,
     topic_name,
 )
+from dragoman.protocols.rocketmq.handlers.queries import find_by_id
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.relayed import GroupRow, Listing
+from dragoman.protocols.rocketmq.handlers.rpc import (
+    ClientAnswer,
+    GroupRow,
+    Listed,
+    Listing,
+    ProducerClient,
+)
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
+from dragoman.protocols.rocketmq.handlers.topics import data_version
 from dragoman.security.authorizer import Operation, Resource
 
-#: Bit of the table of what groups may not read; the original has no other.
+#: A topic that a group may not read, in the table of forbidden topics.
 _UNREADABLE: Final = 1 << 2
 
 
@@ -35,7 +44,7 @@ _UNREADABLE: Final = 1 << 2
 
 
 async def handle_update_and_create_subscriptiongroup(call: Call) -> None:
-    """The body has it, or, as Go's client has it, the fields."""
+    """The configuration is in the body or, from Go's client, in the fields."""
     data = call.body if len(call.body) else msgspec.json.encode(dict(call.fields))
     await _set_group(call, bodies.decode(data, SubscriptionGroupConfig))
 
@@ -44,7 +53,9 @@ async def handle_update_and_create_subscriptiongroup_list(call: Call) -> None:
     wanted = bodies.decode(call.body, bodies.SubscriptionGroupList).group_config_list
     if len(wanted) > ROCKETMQ_STATE_ENTRIES_MAX:
         raise Refused(Response.INVALID_PARAMETER, f"{len(wanted)} groups at once")
-    await call.in_turn(wanted, partial(_set_group, call))
+    for each in wanted:
+        await _set_group(call, each)
+        await call.pause()
 
 
 async def _set_group(call: Call, config: SubscriptionGroupConfig) -> None:
@@ -64,7 +75,7 @@ async def handle_get_subscriptiongroup_config(call: Call) -> SubscriptionGroupCo
 
 
 async def handle_get_all_subscriptiongroup_config(call: Call) -> Answer:
-    """Of all groups that are known: configured, with members, or with offsets."""
+    """All groups with a configuration, members or offsets."""
     rows = await visible_groups(call)
     state = call.node.state
     configured = (each for each in state.groups if _may_know(call, each))
@@ -98,7 +109,7 @@ async def handle_delete_subscriptiongroup(call: Call) -> None:
 async def handle_update_and_get_group_forbidden(call: Call) -> bodies.GroupForbidden:
     group, spelt = call.text("group", "consumerGroup"), call.text("topic")
     check_group_name(group)
-    topic = require_topic(call.service.broker.image, spelt)
+    topic = require_topic(call.broker.image, spelt)
     state, place = call.node.state, (group, topic.name)
     if call.fields.get("readable"):
         call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, group)
@@ -112,11 +123,11 @@ async def handle_update_and_get_group_forbidden(call: Call) -> bodies.GroupForbi
     )
 
 
-# ---- who reads what
+# ---- subscriptions
 
 
 async def visible_groups(call: Call, topic: str = "") -> dict[str, GroupRow]:
-    """The groups that the client may know of, with what they have committed in one topic or all."""
+    """The groups that the client may describe, with their offsets in one topic or all topics."""
     rows = await call.node.describe_all_groups(topic)
     return {name: row for name, row in rows.items() if _may_know(call, name)}
 
@@ -146,8 +157,8 @@ async def handle_query_topics_by_consumer(call: Call) -> bodies.TopicList:
 
 
 def topics_of(call: Call, row: GroupRow) -> list[str]:
-    """What a group has read or reads, of topics that there are."""
-    known = call.service.broker.image.topics
+    """The existing topics that a group has offsets in or has subscribed to."""
+    known = call.broker.image.topics
     names = {*row.offsets, *map(topic_name, row.subscriptions)}
     return sorted(
         spelling(each)
@@ -164,7 +175,7 @@ async def handle_query_subscription_by_consumer(call: Call) -> bodies.GroupSubsc
 
 
 def subscription_table(listing: Listing) -> dict[str, SubscriptionData]:
-    """What the members read, by topic, as the one says who said it last."""
+    """The subscriptions of the members by topic, the one with the highest version of each."""
     table: dict[str, SubscriptionData] = {}
     for member in listing.members:
         for each in member.data.subscription_data_set:
@@ -172,3 +183,149 @@ def subscription_table(listing: Listing) -> dict[str, SubscriptionData]:
             if known is None or known.sub_version < each.sub_version:
                 table[each.topic] = each
     return table
+
+
+# ---- consumers
+
+
+async def handle_get_consumer_connection_list(call: Call) -> bodies.ConsumerConnection:
+    listing = await _members(call, call.text("consumerGroup", "group"))
+    first = listing.members[0].data
+    return bodies.ConsumerConnection(
+        connection_set=[_connection(each) for each in listing.members],
+        subscription_table=subscription_table(listing),
+        consume_type=first.consume_type,
+        message_model=first.message_model,
+        consume_from_where=first.consume_from_where,
+    )
+
+
+def _connection(client: Listed | ProducerClient) -> bodies.Connection:
+    return bodies.Connection(
+        client_id=client.client_id,
+        client_addr=client.address,
+        language=client.language,
+        version=client.version,
+    )
+
+
+async def _members(call: Call, group: str) -> Listing:
+    """The members. Raises `Refused` when there are none."""
+    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    listing = await call.node.members(group)
+    if not listing.members:
+        raise Refused(Response.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+    return listing
+
+
+async def _member(call: Call, group: str) -> Listed:
+    """The member that the request names."""
+    listing = await _members(call, group)
+    client_id = call.text("clientId")
+    for each in listing.members:
+        if each.client_id == client_id:
+            return each
+    raise _not_online(group, client_id)
+
+
+def _not_online(group: str, client_id: str) -> Refused:
+    text = f"The Consumer <{group}> <{client_id}> not online"
+    return Refused(Response.CONSUMER_NOT_ONLINE, text)
+
+
+# ---- producers
+
+
+async def handle_get_producer_connection_list(call: Call) -> bodies.ProducerConnection:
+    group = call.text("producerGroup")
+    call.authorize_cluster(Operation.DESCRIBE)
+    clients = await call.node.all_producers()
+    connections = [_connection(each) for each in clients if each.group == group]
+    if not connections:
+        raise Refused(Response.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+    return bodies.ProducerConnection(connection_set=connections)
+
+
+async def handle_get_all_producer_info(call: Call) -> bodies.ProducerTable:
+    call.authorize_cluster(Operation.DESCRIBE)
+    table: dict[str, list[bodies.ProducerInfo]] = {}
+    for each in await call.node.all_producers():
+        info = bodies.ProducerInfo(
+            client_id=each.client_id,
+            remote_ip=each.address,
+            language=each.language,
+            version=each.version,
+            last_update_timestamp=each.seen_ms,
+        )
+        table.setdefault(each.group, []).append(info)
+    return bodies.ProducerTable(data=dict(sorted(table.items())))
+
+
+# ---- requests to members
+
+
+def _answer(call: Call, answer: ClientAnswer) -> Answer:
+    """The member's response. Keys of tables by queue get the form that the caller reads."""
+    body = json.strict(answer.body) if call.is_go and answer.body else answer.body
+    return Answer(answer.code, answer.remark, answer.fields, body)
+
+
+async def handle_get_consumer_running_info(call: Call) -> Answer:
+    group = call.text("consumerGroup", "group")
+    member = await _member(call, group)
+    fields = {
+        "consumerGroup": group,
+        "clientId": member.client_id,
+        "jstackEnable": "true" if call.flag("jstackEnable") else "false",
+    }
+    code = Request.GET_CONSUMER_RUNNING_INFO
+    return _answer(call, await call.node.request_member(group, member, code, fields))
+
+
+async def handle_consume_message_directly(call: Call) -> Answer:
+    """Find the message, and send it to the member with the request."""
+    group, message_id = call.text("consumerGroup", "group"), call.text("msgId")
+    member = await _member(call, group)
+    message = await find_by_id(call, message_id, call.fields.get("topic", ""))
+    fields = call.fields | {
+        "consumerGroup": group,
+        "clientId": member.client_id,
+        "msgId": message_id,
+        "brokerName": call.node.broker_name,
+    }
+    code = Request.CONSUME_MESSAGE_DIRECTLY
+    return _answer(call, await call.node.request_member(group, member, code, fields, message))
+
+
+async def handle_invoke_broker_to_get_consumer_status(call: Call) -> Answer:
+    """The offsets of all members, or of one, in a topic. Members that do not answer are left out,
+    unless none answers.
+    """
+    group, spelt = call.text("group", "consumerGroup"), call.text("topic")
+    only = call.fields.get("clientAddr", "")
+    listing = await _members(call, group)
+    members = [each for each in listing.members if only in ("", each.client_id)]
+    if not members:
+        raise _not_online(group, only)
+    calls = [start(attempt(_status(call, group, spelt, each))) for each in members]
+    answers = await gather(calls)
+    table = {
+        each.client_id: answer
+        for each, answer in zip(members, answers, strict=True)
+        if not isinstance(answer, DragomanError)
+    }
+    if not table and isinstance(answers[0], DragomanError):
+        raise answers[0]
+    return call.queue_table(bodies.GroupOffsets(consumer_table=table))
+
+
+async def _status(call: Call, group: str, spelt: str, member: Listed) -> dict[str, int]:
+    fields = {"topic": spelt, "group": group}
+    code = Request.GET_CONSUMER_STATUS_FROM_CLIENT
+    answer = await call.node.request_member(group, member, code, fields)
+    if answer.code != Response.SUCCESS:
+        raise Refused(answer.code, answer.remark or "the client refuses")
+    if not answer.body:
+        return {}
+    offsets = bodies.decode(answer.body, bodies.ClientOffsets).message_queue_table
+    return bodies.keyed(bodies.by_queue(offsets))

@@ -1,7 +1,8 @@
-"""Halves that no producer decides about in time.
+"""Checks of transactions whose producer does not decide in time (39).
 
-Any member of the producer's group is asked for the state of the transaction. When no answer decides
-it, however often it is asked, the message is put into a topic where operators find it.
+The broker asks any member of the producer's group for the state of the transaction. When it has
+asked too often without a decision, it moves the message to `TRANS_CHECK_MAX_TIME_TOPIC`, where
+operators find it.
 """
 
 from __future__ import annotations
@@ -24,36 +25,27 @@ from dragoman.protocols.rocketmq.constants import (
     SysFlag,
 )
 from dragoman.protocols.rocketmq.handlers.core import Core
-from dragoman.protocols.rocketmq.handlers.names import (
-    physical_offset,
-    spelling,
-)
+from dragoman.protocols.rocketmq.handlers.names import physical_offset, spelling
 from dragoman.protocols.rocketmq.handlers.records import message_of, sent_again
-from dragoman.protocols.rocketmq.handlers.relayed import CheckProducer
-from dragoman.protocols.rocketmq.messages import (
-    NO_HOST,
-    encode_message,
-    offset_message_id,
-)
+from dragoman.protocols.rocketmq.handlers.rpc import CheckProducer
+from dragoman.protocols.rocketmq.messages import NO_HOST, encode_message, offset_message_id
 
-#: The label of a half that names the group of its producer.
+#: The label of a held record that has the group of the producer.
 GROUP_LABEL: Final = "rocketmq.group"
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 
 
 class Node(Protocol):
-    """What asking for the state of a transaction needs of the node."""
+    """What this module uses of the node."""
 
     broker: Core
     log: LogLimiter
 
-    async def check_producer(self, request: CheckProducer) -> None:
-        """Ask any producer of the group."""
-        ...
+    async def check_producer(self, request: CheckProducer) -> None: ...
 
 
 def watch_halves(node: Node) -> None:
-    """Have producers asked about halves that are not decided on, where those are kept."""
+    """Check the transactions of halves that this node holds."""
     node.broker.delayed.on_check.append(partial(_check, node))
     node.broker.delayed.on_given_up.append(partial(_give_up, node))
 
@@ -67,7 +59,7 @@ def _check(
     try:
         request = check_request(token, record, target, group, times)
     except EncodeError as error:
-        text = "transaction of group %s for %s is not asked for: %s"
+        text = "transaction of group %s for %s is not checked: %s"
         node.log.warning(text, group, target, error)
     else:
         start(node.check_producer(request)).then(ignore)
@@ -78,9 +70,9 @@ async def _give_up(
 ) -> None:
     group = labels.get(GROUP_LABEL)
     if group is not None:
-        text = "transaction of group %s for %s: nobody knows how it ended"
+        text = "transaction of group %s for %s was checked too often without a decision"
         node.log.warning(text, group, target)
-        await _put_aside(node.broker, record, target, group)
+        await _move_aside(node.broker, record, target, group)
 
 
 def check_request(
@@ -91,7 +83,7 @@ def check_request(
     message = message_of(record, topic, token.partition_id, target.partition, NO_HOST)
     message.queue_offset, message.physical_offset = token.offset, physical
     message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | _PREPARED
-    # Halves of earlier releases are stored without it.
+    # Halves of earlier releases are stored without this property.
     message.properties[Property.TRANSACTION_PREPARED] = "true"
     message.properties[Property.TRANSACTION_CHECK_TIMES] = str(times)
     unique = message.properties.get(Property.UNIQUE_KEY, "")
@@ -106,13 +98,13 @@ def check_request(
     return CheckProducer(group=group, fields=fields, body=encode_message(message))
 
 
-async def _put_aside(broker: Core, record: Record, target: Target, group: str) -> None:
+async def _move_aside(broker: Core, record: Record, target: Target, group: str) -> None:
     sent = sent_again(record)
     sent.properties[Property.REAL_TOPIC] = spelling(target.topic)
     sent.properties[Property.REAL_QUEUE_ID] = str(target.partition)
     sent.properties[Property.PRODUCER_GROUP] = group
     new = NewTopic(name=CHECKED_TOO_OFTEN_TOPIC, partition_count=1, config=dict(TOPIC_CONFIG))
-    error = await attempt(broker.ensure_topic(new))
+    error = await attempt(broker.topics.ensure(new))
     topic = broker.image.topics.get(CHECKED_TOO_OFTEN_TOPIC)
     if topic is None:
         raise error or UnknownTopic(f"there is no topic {CHECKED_TOO_OFTEN_TOPIC}")

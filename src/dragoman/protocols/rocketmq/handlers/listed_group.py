@@ -1,15 +1,12 @@
-"""Members of a RocketMQ group where it is coordinated: a list, and locks on queues.
+"""A RocketMQ group at its coordinator: the list of its members, and locks on queues.
 
-Members share queues out among themselves, each by the same rule over the same list; so all that the
-broker does is keep the list, and notify all members of changes. Each node announces the members
-that are connected to it, and an announcement holds for a while (`clients.py` is that side). Queues
-that are consumed in order are locked for one member at a time.
+Members assign queues to themselves, all by the same rule over the same list, so the broker only
+keeps the list and notifies members of changes. Each node announces the members that are connected
+to it (`clients.py`), and has a lease on its announcement. A queue that is consumed in order is
+locked for one member at a time.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import TypeAlias
 
 from dragoman.broker.errors import GroupMaxSizeReached, NotCoordinator
 from dragoman.broker.groups.messages import GroupDescription, MemberDescription, State
@@ -20,21 +17,21 @@ from dragoman.limits import (
     ROCKETMQ_LISTING_WAIT_S,
     ROCKETMQ_LOCK_S,
 )
-from dragoman.protocols.rocketmq.handlers.relayed import Listed, Listing
+from dragoman.outcome import Outcome, succeeded
+from dragoman.protocols.rocketmq.handlers.rpc import Listed, Listing
 from dragoman.types import GroupId, MemberId, TopicName
 from dragoman.world import Clock, Handle, Scheduler
 
 OWNER = "rocketmq"
-Answer: TypeAlias = Callable[[Listing | DragomanError], None]
 
 
 class _Announced:
-    """The members that one node has announced, and its question, if it waits for an answer."""
+    """The members that a node has announced, and the answer that it waits for, if any."""
 
     def __init__(self) -> None:
         self.members: tuple[Listed, ...] = ()
         self.lease: Handle | None = None
-        self.answer: Answer | None = None
+        self.answer: Outcome[Listing] | None = None
         self.timer: Handle | None = None
 
     def respond(self, outcome: Listing | DragomanError) -> None:
@@ -43,7 +40,7 @@ class _Announced:
             self.timer.cancel()
             self.timer = None
         if answer is not None:
-            answer(outcome)
+            answer.settle(outcome)
 
 
 class ListedGroup:
@@ -58,10 +55,10 @@ class ListedGroup:
         self._clock = clock
         self._nodes: dict[int, _Announced] = {}
         self._generation = generation
-        #: Of the list; another coordinator's has others.
+        #: The number of the list. It grows with each change, and differs between coordinators.
         self._number = clock.wall_ms() << 10
         self._since_ms = clock.wall_ms()
-        #: Holder and end, by topic and queue.
+        #: The holder of each lock and when it expires, by topic and queue.
         self._locks: dict[tuple[str, int], tuple[str, float]] = {}
 
     # ---- the list
@@ -73,8 +70,12 @@ class ListedGroup:
     def listing(self) -> Listing:
         return Listing(number=self._number, members=tuple(self.members))
 
-    def announce(self, node: int, members: tuple[Listed, ...], number: int, answer: Answer) -> None:
-        """Raises `GroupMaxSizeReached`."""
+    def announce(self, node: int, members: tuple[Listed, ...], number: int) -> Outcome[Listing]:
+        """Replace the members of a node. The answer is held while the list has this number, or for
+        `ROCKETMQ_LISTING_WAIT_S`.
+
+        Raises `GroupMaxSizeReached`.
+        """
         announced = self._nodes.get(node)
         others = len(self.members) - (len(announced.members) if announced is not None else 0)
         if others + len(members) > GROUP_MEMBERS_MAX:
@@ -89,16 +90,15 @@ class ListedGroup:
             self._changed()
         if not members:
             del self._nodes[node]
-            answer(self.listing())
-            return
+            return succeeded(self.listing())
         announced.lease = self._scheduler.call_later(ROCKETMQ_LISTING_LEASE_S, self._lapsed, node)
         if number != self._number:
-            answer(self.listing())
-            return
-        announced.answer = answer
+            return succeeded(self.listing())
+        answer = announced.answer = Outcome()
         announced.timer = self._scheduler.call_later(
             ROCKETMQ_LISTING_WAIT_S, lambda: announced.respond(self.listing())
         )
+        return answer
 
     def _lapsed(self, node: int) -> None:
         announced = self._nodes.pop(node)
@@ -117,7 +117,7 @@ class ListedGroup:
     # ---- locks
 
     def lock(self, client_id: str, queues: tuple[tuple[str, int], ...]) -> list[tuple[str, int]]:
-        """Those of the queues that the client holds now."""
+        """Lock queues for a client; returns those that it holds now."""
         now = self._clock.monotonic()
         held = []
         for queue in queues:
@@ -210,10 +210,10 @@ class ListedGroup:
         *,
         is_transactional: bool,
     ) -> None:
-        """RocketMQ's commits name no member."""
+        """Allow every commit: RocketMQ's commits name no member."""
 
     def resume(self) -> None:
-        """Members are not stored: there are none to wait for."""
+        """Do nothing: members are not stored."""
 
     def stop(self, error: BrokerError) -> None:  # noqa: ARG002
         nodes, self._nodes = self._nodes, {}

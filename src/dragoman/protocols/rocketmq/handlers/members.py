@@ -1,9 +1,9 @@
-"""What clients say as members of groups: heartbeats and goodbyes (34, 35), lists of members (38),
-subscriptions (46), locks on queues (41, 42), and queues assigned by the broker (400, 401).
+"""Members of groups: heartbeats (34), unregistration (35), lists of members (38), checks of
+subscriptions (46), locks on queues (41, 42), and assignment by the broker (400, 401).
 
-The broker assigns queues by the same rule as clients that do it themselves, over the same lists:
-both sorted, each member its share. Queues are pulled from; the other mode, in which the broker
-hands out messages, is not served.
+The broker assigns queues by the rule that clients follow when they assign them: queues and members
+are sorted, and each member gets its share. Only the mode PULL is served; in the mode POP, the
+broker would hand out messages instead.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from typing import Final
 
 import msgspec
 
-from dragoman.cluster.metadata import TopicMetadata
-from dragoman.errors import DragomanError
 from dragoman.limits import (
     MEMBER_ID_BYTES_MAX,
     ROCKETMQ_HEARTBEAT_GROUPS_MAX,
     ROCKETMQ_HEARTBEAT_SUBSCRIPTIONS_MAX,
     ROCKETMQ_LOCKS_PER_REQUEST_MAX,
 )
-from dragoman.outcome import Acknowledge
+from dragoman.outcome import gather, start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import MessageModel, MessageQueue
 from dragoman.protocols.rocketmq.constants import RETRY_PREFIX, Response
@@ -32,7 +30,7 @@ from dragoman.protocols.rocketmq.handlers.names import (
 )
 from dragoman.protocols.rocketmq.handlers.pull import parsed_filter
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.relayed import LockQueues
+from dragoman.protocols.rocketmq.handlers.rpc import LockQueues
 from dragoman.protocols.rocketmq.handlers.session import Call
 from dragoman.protocols.rocketmq.handlers.topics import make_topic, queue_of, read_queues
 from dragoman.security.authorizer import Operation, Resource
@@ -40,7 +38,7 @@ from dragoman.security.authorizer import Operation, Resource
 # ---- heartbeats
 
 
-def handle_heart_beat(call: Call) -> None:
+async def handle_heart_beat(call: Call) -> None:
     beat = bodies.decode(call.body, bodies.HeartbeatData)
     consumers, producers = beat.consumer_data_set, beat.producer_data_set
     subscriptions = sum(len(each.subscription_data_set) for each in consumers)
@@ -54,7 +52,7 @@ def handle_heart_beat(call: Call) -> None:
         raise Refused(Response.SYSTEM_ERROR, "the heartbeat has no clientID")
     if len(beat.client_id.encode()) > MEMBER_ID_BYTES_MAX:
         raise Refused(Response.SYSTEM_ERROR, f"a clientID has at most {MEMBER_ID_BYTES_MAX} bytes")
-    call.service.broker.coordination.groups.table.take_memory(len(call.body))
+    call.broker.coordination.groups.table.take_memory(len(call.body))
     for producer in producers:
         check_group_name(producer.group_name)
     for data in consumers:
@@ -63,40 +61,22 @@ def handle_heart_beat(call: Call) -> None:
     clients = call.node.clients
     for producer in producers:
         clients.add_producer(call.session, beat.client_id, producer.group_name)
-    left = len(consumers)
-    if not left:
-        call.reply()
-        return
-
-    def joined(error: DragomanError | None) -> None:
-        nonlocal left
-        left -= 1
-        if error is not None:
-            call.refuse(error)
-        elif not left:
-            call.reply()
-
-    for data in consumers:
-        _join(call, beat.client_id, data, joined)
+    joins = [start(_join(call, beat.client_id, data)) for data in consumers]
+    await gather(joins)
 
 
-def _join(call: Call, client_id: str, data: bodies.ConsumerData, joined: Acknowledge) -> None:
-    """The group's retry topic comes first: members ask for its route at once."""
+async def _join(call: Call, client_id: str, data: bodies.ConsumerData) -> None:
     name = RETRY_PREFIX + data.group_name
     queues = call.node.group_config(data.group_name).retry_queue_nums
-    is_there = visible_topic(call.service.broker.image, name) is not None
-
-    def join(_topic: TopicMetadata | None = None) -> None:
-        if not call.session.channel.is_closing:
-            call.node.clients.join(call.session, client_id, data, joined)
-
-    if is_there or queues < 1 or data.message_model == MessageModel.BROADCASTING:
-        join()
-    else:
-        call.after(make_topic(call, name, queues), join)
+    has_retries = queues > 0 and data.message_model != MessageModel.BROADCASTING
+    if has_retries and visible_topic(call.broker.image, name) is None:
+        # Members ask for the route of the retry topic as soon as they have joined.
+        await make_topic(call, name, queues)
+    if not call.session.channel.is_closing:
+        await call.node.clients.join(call.session, client_id, data)
 
 
-def handle_unregister_client(call: Call) -> None:
+async def handle_unregister_client(call: Call) -> None:
     client_id = call.text("clientID")
     clients = call.node.clients
     group = call.fields.get("consumerGroup")
@@ -105,7 +85,6 @@ def handle_unregister_client(call: Call) -> None:
     producers = call.fields.get("producerGroup")
     if producers:
         clients.drop_producer(producers, client_id, call.session)
-    call.reply()
 
 
 async def handle_get_consumer_list_by_group(call: Call) -> bodies.ConsumerIds:
@@ -119,7 +98,7 @@ async def handle_get_consumer_list_by_group(call: Call) -> bodies.ConsumerIds:
 
 
 async def handle_check_client_config(call: Call) -> None:
-    """Java's consumers ask before they start, and do not start with a condition that is no good."""
+    """Java's consumers send this before they start, and do not start with an invalid filter."""
     subscription = bodies.decode(call.body, bodies.CheckClient).subscription_data
     if subscription is not None:
         parsed_filter(subscription.expression_type, subscription.sub_string)
@@ -137,12 +116,12 @@ async def handle_unlock_batch_mq(call: Call) -> None:
 
 
 async def _lock(call: Call, *, is_release: bool) -> list[MessageQueue]:
-    """The queues that the client holds now; after a release, none."""
+    """Lock or release queues; returns those of them that the client holds now."""
     wanted = bodies.decode(call.body, bodies.LockBatch)
     call.session.authorize(Operation.READ, Resource.GROUP, wanted.consumer_group)
     if len(wanted.mq_set) > ROCKETMQ_LOCKS_PER_REQUEST_MAX:
         raise Refused(Response.SYSTEM_ERROR, f"{len(wanted.mq_set)} queues in one request")
-    image = call.service.broker.image
+    image = call.broker.image
     queues = []
     for each in wanted.mq_set:
         topic = visible_topic(image, each.topic)
@@ -163,7 +142,7 @@ async def _lock(call: Call, *, is_release: bool) -> list[MessageQueue]:
 
 async def handle_query_assignment(call: Call) -> bodies.Assignments:
     wanted = bodies.decode(call.body, bodies.QueryAssignment)
-    topic = require_topic(call.service.broker.image, wanted.topic)
+    topic = require_topic(call.broker.image, wanted.topic)
     call.session.authorize(Operation.READ, Resource.GROUP, wanted.consumer_group)
     queues: Sequence[MessageQueue]
     queues = sorted(queue_of(call, each) for each in topic.partitions[: read_queues(topic)])
@@ -189,7 +168,7 @@ async def _share(
 
 
 def _average(queues: Sequence[MessageQueue], index: int, count: int) -> Sequence[MessageQueue]:
-    """Neighbouring queues; the first members have one more when they do not come out even."""
+    """Contiguous shares; the remainder goes to the first members, one queue each."""
     size, more = divmod(len(queues), count)
     start = index * size + min(index, more)
     return queues[start : start + size + (index < more)]
@@ -205,11 +184,11 @@ _SHARES: Final[
 
 
 async def handle_set_message_request_mode(call: Call) -> None:
-    """The body has it, or, as Go's client has it, the fields."""
+    """The mode is in the body or, from Go's client, in the fields."""
     data = call.body if len(call.body) else msgspec.json.encode(dict(call.fields))
     wanted = bodies.decode(data, bodies.RequestMode)
     check_group_name(wanted.consumer_group)
-    require_topic(call.service.broker.image, wanted.topic)
+    require_topic(call.broker.image, wanted.topic)
     call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, wanted.consumer_group)
     if wanted.mode != "PULL":
         text = f"mode {wanted.mode[:20]!r}: queues are pulled from, which is PULL"

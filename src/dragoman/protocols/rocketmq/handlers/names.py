@@ -1,13 +1,13 @@
-"""What names stand for: topics as RocketMQ clients spell them, brokers, physical offsets.
+"""Names of topics, groups and brokers as RocketMQ clients spell them, and physical offsets.
 
-RocketMQ's names have no dots: `orders.eu` is shown as `orders%2Eeu`, and both spellings are taken.
-Topics that cannot be spelt otherwise are hidden, and so are the broker's own.
+RocketMQ's names have no dots: `orders.eu` is shown as `orders%2Eeu`, and both spellings are
+accepted. Internal topics are hidden, and so are topics whose names RocketMQ cannot spell.
 
-A *physical offset* names one record of the cluster: the partition's id, which is never used again,
-and the offset in it.
+A *physical offset* identifies a record of the cluster. It consists of the partition's id, which is
+never reused, and the offset in the partition:
 
     below 2**52    id (18 bits), offset (34 bits): exact in languages whose numbers are doubles
-    bit 62 set     id (20 bits), offset (42 bits): whatever does not fit there
+    bit 62 set     id (20 bits), offset (42 bits): for larger ids or offsets
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _LARGE_ID_MAX: Final = 1 << 20
 
 @lru_cache(maxsize=4096)
 def topic_name(spelt: str) -> str:
-    """The topic that a client means."""
+    """The name of the topic that a client spells like this."""
     return spelt.replace("%2E", ".").replace("%2e", ".") if "%2" in spelt else spelt
 
 
 @lru_cache(maxsize=4096)
 def spelling(name: str) -> str:
-    """The name of a topic as clients see it."""
+    """The name of a topic as clients spell it."""
     return name.replace(".", "%2E")
 
 
@@ -111,7 +111,7 @@ def physical_offset(partition_id: int, offset: int) -> int:
 
 
 def split_physical(physical: int) -> tuple[int, int]:
-    """Partition id and offset; what was never given out names a partition that there is not."""
+    """Partition id and offset. A number that is no physical offset has no existing partition."""
     if physical < 0:
         return -1, 0
     bits = _LARGE_OFFSET_BITS if physical & _LARGE else _SMALL_OFFSET_BITS

@@ -1,8 +1,8 @@
 """Administration of the name server: lists of topics, key/value configuration, write permissions.
 
-Topics are created and deleted at brokers, and the name server, which is the same process, sees it
-at once: the requests with which brokers and tools inform a name server of changes do nothing.
-Foreign brokers cannot register.
+Name server and broker are the same process. Requests that inform a name server of topics that a
+broker has created or deleted therefore change nothing, unless the topic does not exist. Brokers of
+the original cannot register.
 """
 
 from __future__ import annotations
@@ -18,12 +18,7 @@ from dragoman.protocols.rocketmq.handlers.broker_admin import (
     lines_of_request,
     shown_settings,
 )
-from dragoman.protocols.rocketmq.handlers.names import (
-    broker_name,
-    node_of,
-    spelling,
-    visible_topic,
-)
+from dragoman.protocols.rocketmq.handlers.names import broker_name, node_of, spelling, visible_topic
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import (
@@ -81,8 +76,7 @@ async def handle_get_system_topic_list_from_ns(call: Call) -> bodies.TopicList:
 
 
 async def handle_delete_topic_in_namesrv(call: Call) -> None:
-    """Deleted with the topic, by request 215; a route that still has a topic comes back by itself
-    in the original, too."""
+    """Do nothing: request 215 deletes the topic and its route."""
     call.text("topic")
 
 
@@ -92,7 +86,7 @@ async def handle_register_topic_in_namesrv(call: Call) -> None:
     queues = [max(each.read_queue_nums, each.write_queue_nums) for each in route.queue_datas]
     if not queues:
         raise Refused(Response.INVALID_PARAMETER, f"the route of {spelt!r} has no queues")
-    if visible_topic(call.service.broker.image, spelt) is None:
+    if visible_topic(call.broker.image, spelt) is None:
         await make_topic(call, spelt, max(queues))
 
 
@@ -143,13 +137,13 @@ async def handle_add_write_perm_of_broker(call: Call) -> Answer:
 
 
 async def _change_permission(call: Call, count_name: str, *, is_wiped: bool) -> Answer:
-    """Routes say whether clients may write to the broker, which still takes what comes."""
+    """Change the write permission of a broker in routes. The broker itself still takes messages."""
     name = call.text("brokerName")
     call.authorize_cluster(Operation.ALTER_CONFIGS)
-    node, broker, state = node_of(name), call.service.broker, call.node.state
+    node, broker, state = node_of(name), call.broker, call.node.state
     topics = [each for each in visible_topics(call) if serving_node(call, each) == node]
     is_known = name == broker_name(broker.node_id) or node in broker.image.nodes
-    # Nothing of an unknown broker could be wiped; the original counts zero.
+    # The permission of an unknown broker cannot be wiped; like the original, this counts 0 topics.
     if is_wiped != (name in state.wiped) and (is_known or not is_wiped):
         await state.put_wiped(name, is_wiped)
     return Answer(fields={count_name: str(len(topics))})
@@ -167,7 +161,7 @@ async def handle_update_namesrv_config(call: Call) -> None:
     await change_settings(call, lines_of_request(call))
 
 
-# ---- brokers of others
+# ---- brokers
 
 
 async def handle_get_broker_member_group(call: Call) -> bodies.BrokerMemberGroup:

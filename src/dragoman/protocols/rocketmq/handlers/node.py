@@ -1,7 +1,7 @@
-"""What all RocketMQ listeners of a node share: its clients, and what nodes do for each other's.
+"""What all RocketMQ listeners of a node share: its clients, and calls of other nodes.
 
-A node coordinates groups (`listed_group.py`), and reaches clients on whichever node they are
-connected to.
+A group is coordinated by one node (`listed_group.py`), and a client is connected to one. The public
+methods call the right node; the private ones, named like the requests, handle calls on this node.
 """
 
 from __future__ import annotations
@@ -10,56 +10,78 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TypeAlias
 
 from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import GroupNotFound, Overloaded, UnknownTopic
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_TOLD_OFFSETS_MAX
 from dragoman.log_limiter import LogLimiter
-from dragoman.outcome import attempt, called_back, gather, ignore, start
+from dragoman.outcome import Acknowledge, Outcome, attempt, gather, ignore, start
 from dragoman.protocols.rocketmq.bodies import SubscriptionGroupConfig
 from dragoman.protocols.rocketmq.constants import Request, Response
+from dragoman.protocols.rocketmq.handlers import rpc
 from dragoman.protocols.rocketmq.handlers.clients import Clients
-from dragoman.protocols.rocketmq.handlers.commits import Commits
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.half_checks import watch_halves
 from dragoman.protocols.rocketmq.handlers.listed_group import OWNER, ListedGroup
 from dragoman.protocols.rocketmq.handlers.names import broker_name
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.relayed import (
-    PROTOCOL,
-    A,
-    Announce,
-    AskClient,
-    CheckProducer,
-    ClientAnswer,
-    Count,
-    DeleteGroup,
-    DescribeGroups,
-    FindOffset,
-    ForwardReply,
-    GroupRow,
-    GroupRows,
-    Listed,
-    Listing,
-    ListProducers,
-    LockQueues,
-    LookUpMembers,
-    Number,
-    ProducerClient,
-    Producers,
-    Queues,
-    RelayedRequest,
-    Relays,
-    TellClient,
-)
+from dragoman.protocols.rocketmq.handlers.rpc import PROTOCOL, A, NodeRequest, NodeRpc
 from dragoman.protocols.rocketmq.handlers.state import State
 from dragoman.protocols.rocketmq.handlers.traffic import Traffic
-from dragoman.types import GroupId
+from dragoman.types import GroupId, Offset, Partition, TopicName
+
+#: Waiters by group, topic and queue.
+_Waiting: TypeAlias = dict[tuple[str, str, int], list[Outcome[None]]]
+
+
+class Commits:
+    """Commits of groups' offsets that came in at this node.
+
+    The original has committed when the request arrives, and its clients rely on that: they commit
+    one way, and then ask for the offset. Here a commit takes until it is durable, so a request for
+    the offset of a queue waits for the queue's last commit.
+    """
+
+    def __init__(self, broker: Core) -> None:
+        self._broker = broker
+        #: What waits for the last commit of each queue.
+        self._pending: _Waiting = {}
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int], done: Acknowledge) -> None:
+        """Commit offsets by queue; call back when they are durable."""
+        waiting: _Waiting = {(group, topic, queue): [] for queue in offsets}
+        self._pending.update(waiting)
+        commits = tuple(
+            OffsetCommit(topic=TopicName(topic), partition=Partition(queue), offset=Offset(offset))
+            for queue, offset in offsets.items()
+        )
+        request = CommitRequest(group_id=GroupId(group), offsets=commits, owner=OWNER)
+        finished = partial(self._finish, waiting, done)
+        self._broker.coordination.groups.commit_anywhere(request, finished)
+
+    def _finish(self, waiting: _Waiting, done: Acknowledge, error: DragomanError | None) -> None:
+        for queue, waiters in waiting.items():
+            if self._pending.get(queue) is waiters:
+                del self._pending[queue]
+        done(error)
+        for waiters in waiting.values():
+            for each in waiters:
+                each.succeed(None)
+
+    async def settled(self, group: str, topic: str, queue: int) -> None:
+        """Return when the commits of the queue that came before are done."""
+        waiters = self._pending.get((group, topic, queue))
+        if waiters is not None:
+            outcome: Outcome[None] = Outcome()
+            waiters.append(outcome)
+            await outcome
 
 
 def node_of(broker: Core) -> RocketmqNode:
-    """The one of this broker, made at first use."""
+    """This node's instance, made on first use."""
     found = broker.shared.get(PROTOCOL)
     if found is None:
         found = broker.shared[PROTOCOL] = RocketmqNode(broker)
@@ -70,33 +92,34 @@ def node_of(broker: Core) -> RocketmqNode:
 class RocketmqNode:
     def __init__(self, broker: Core) -> None:
         self.broker = broker
-        #: For lines that clients can cause at will.
+        #: For messages that clients can cause at will.
         self.log = LogLimiter(logging.getLogger("dragoman.rocketmq"), broker.scheduler)
         self.clients = Clients(self)
         self.commits = Commits(broker)
         self.state = State(broker.tables)
         self._turn = 0
-        #: Look-ups by key that are under way.
+        #: The number of searches in progress.
         self.searches = 0
         self.traffic = Traffic(broker.clock)
-        self.relays = Relays(broker.node_id, broker.rpc)
-        self._serve(self.relays)
-        broker.leader_queues.protocols[PROTOCOL] = self.relays.receive
+        self.rpc = NodeRpc(broker.node_id, broker.rpc)
+        self._serve()
+        broker.leader_queues.protocols[PROTOCOL] = self.rpc.receive
         broker.on_stopping.append(self.clients.stop)
         watch_halves(self)
 
-    def _serve(self, relays: Relays) -> None:
-        relays.serve(Announce, self._announce)
-        relays.serve(LookUpMembers, self._look_up_members)
-        relays.serve(LockQueues, self._lock_queues)
-        relays.serve(TellClient, self._tell_client)
-        relays.serve(AskClient, self._ask_client)
-        relays.serve(CheckProducer, self._check_producer)
-        relays.serve(ListProducers, self._list_producers)
-        relays.serve(ForwardReply, self._forward_reply)
-        relays.serve(FindOffset, self._find_offset)
-        relays.serve(DescribeGroups, self._describe_groups)
-        relays.serve(DeleteGroup, self._delete_group)
+    def _serve(self) -> None:
+        serve = self.rpc.serve
+        serve(rpc.Announce, self._announce)
+        serve(rpc.LookUpMembers, self._look_up_members)
+        serve(rpc.LockQueues, self._lock_queues)
+        serve(rpc.TellClient, self._tell_client)
+        serve(rpc.AskClient, self._ask_client)
+        serve(rpc.CheckProducer, self._check_producer)
+        serve(rpc.ListProducers, self._list_producers)
+        serve(rpc.ForwardReply, self._forward_reply)
+        serve(rpc.FindOffset, self._find_offset)
+        serve(rpc.DescribeGroups, self._describe_groups)
+        serve(rpc.DeleteGroup, self._delete_group)
 
     def group_config(self, group: str) -> SubscriptionGroupConfig:
         found = self.state.groups.get(group)
@@ -110,7 +133,7 @@ class RocketmqNode:
         return broker_name(self.broker.node_id)
 
     def unique_id(self, store_host: bytes) -> str:
-        """For a message whose client gave it none: 16 bytes like theirs."""
+        """A unique id for a message without one, in the clients' form of 16 bytes."""
         self._turn = self._turn + 1 & 0xFFFF
         now = self.broker.clock.wall_ms()
         number = self.broker.random.getrandbits(48).to_bytes(6, "big")
@@ -123,8 +146,7 @@ class RocketmqNode:
 
     # ---- groups that are coordinated here
 
-    async def _announce(self, request: Announce) -> Listing:
-        """Raises what `require_group`, `claim` and `ListedGroup.announce` raise."""
+    async def _announce(self, request: rpc.Announce) -> rpc.Listing:
         broker = self.broker
         coordination, group_id = broker.coordination, GroupId(request.group)
         coordination.groups.require(group_id)
@@ -134,9 +156,7 @@ class RocketmqNode:
             ListedGroup,
             lambda generation: ListedGroup(group_id, generation, broker.scheduler, broker.clock),
         )
-        return await called_back(
-            partial(group.announce, request.node, request.members, request.number)
-        )
+        return await group.announce(request.node, request.members, request.number)
 
     def _known_group(self, name: str) -> ListedGroup | None:
         self.broker.coordination.groups.require(GroupId(name))
@@ -144,68 +164,68 @@ class RocketmqNode:
         membership = None if group is None else group.membership
         return membership if isinstance(membership, ListedGroup) else None
 
-    async def _look_up_members(self, request: LookUpMembers) -> Listing:
+    async def _look_up_members(self, request: rpc.LookUpMembers) -> rpc.Listing:
         group = self._known_group(request.group)
-        return Listing(number=-1) if group is None else group.listing()
+        return rpc.Listing(number=-1) if group is None else group.listing()
 
-    async def _lock_queues(self, request: LockQueues) -> Queues:
+    async def _lock_queues(self, request: rpc.LockQueues) -> rpc.Queues:
         group = self._known_group(request.group)
         if group is None:
-            return Queues()
+            return rpc.Queues()
         if request.is_release:
             group.unlock(request.client_id, request.queues)
-            return Queues()
-        return Queues(tuple(group.lock(request.client_id, request.queues)))
+            return rpc.Queues()
+        return rpc.Queues(tuple(group.lock(request.client_id, request.queues)))
 
     # ---- any group, wherever it is coordinated
 
-    async def announce(self, request: Announce) -> Listing:
-        """Announce this node's members of a group to its coordinator."""
+    async def announce(self, request: rpc.Announce) -> rpc.Listing:
+        """rpc.Announce this node's members of a group to the group's coordinator."""
         return await self._call_coordinator(request.group, request)
 
-    async def members(self, group: str) -> Listing:
+    async def members(self, group: str) -> rpc.Listing:
         local = self.clients.groups.get(group)
         if local is not None and local.listing.number >= 0:
             return local.listing
-        return await self._call_coordinator(group, LookUpMembers(group=group))
+        return await self._call_coordinator(group, rpc.LookUpMembers(group=group))
 
-    async def lock_queues(self, request: LockQueues) -> Queues:
+    async def lock_queues(self, request: rpc.LockQueues) -> rpc.Queues:
         return await self._call_coordinator(request.group, request)
 
-    async def _call_coordinator(self, group: str, request: RelayedRequest[A]) -> A:
+    async def _call_coordinator(self, group: str, request: NodeRequest[A]) -> A:
         coordination = self.broker.coordination
         node = await coordination.find_coordinator(CoordinatorKind.GROUP, group)
-        return await self.relays.call(request, node)
+        return await self.rpc.call(request, node)
 
     # ---- groups of all protocols, wherever they are coordinated
 
-    async def describe_group(self, group: str, topic: str = "") -> GroupRow:
-        """A group that does not exist has an empty description."""
-        request = DescribeGroups(group=group, topic=topic)
+    async def describe_group(self, group: str, topic: str = "") -> rpc.GroupRow:
+        """The description is empty when the group does not exist."""
+        request = rpc.DescribeGroups(group=group, topic=topic)
         found = await self._call_coordinator(group, request)
-        return found.rows[0] if found.rows else GroupRow(group=group)
+        return found.rows[0] if found.rows else rpc.GroupRow(group=group)
 
-    async def describe_all_groups(self, topic: str = "") -> dict[str, GroupRow]:
-        """All groups by name, in order, of the nodes that answer. Raises `Overloaded` when a node
-        has too many offsets.
+    async def describe_all_groups(self, topic: str = "") -> dict[str, rpc.GroupRow]:
+        """All groups by name, sorted, without those of nodes that fail. Raises `Overloaded` when a
+        node has too many offsets.
         """
-        found: dict[str, GroupRow] = {}
-        for answer in await self._call_all(DescribeGroups(topic=topic)):
+        found: dict[str, rpc.GroupRow] = {}
+        for answer in await self._call_all(rpc.DescribeGroups(topic=topic)):
             if isinstance(answer, Overloaded):
                 raise answer
-            if isinstance(answer, GroupRows):
+            if isinstance(answer, rpc.GroupRows):
                 found.update((each.group, each) for each in answer.rows)
         return dict(sorted(found.items()))
 
-    async def _call_all(self, request: RelayedRequest[A]) -> list[A | DragomanError]:
-        """The answers of all nodes, in the order of their numbers."""
+    async def _call_all(self, request: NodeRequest[A]) -> list[A | DragomanError]:
+        """The answers or errors of all nodes, in the order of their ids."""
         nodes = sorted(self.broker.image.nodes)
-        return await gather([start(attempt(self.relays.call(request, each))) for each in nodes])
+        return await gather([start(attempt(self.rpc.call(request, each))) for each in nodes])
 
-    async def _describe_groups(self, request: DescribeGroups) -> GroupRows:
-        return GroupRows(tuple(self._rows(request)))
+    async def _describe_groups(self, request: rpc.DescribeGroups) -> rpc.GroupRows:
+        return rpc.GroupRows(tuple(self._rows(request)))
 
-    def _rows(self, request: DescribeGroups) -> Iterator[GroupRow]:
+    def _rows(self, request: rpc.DescribeGroups) -> Iterator[rpc.GroupRow]:
         coordination = self.broker.coordination
         if request.group:
             coordination.groups.require(request.group)
@@ -224,7 +244,7 @@ class RocketmqNode:
                 raise Overloaded(f"more than {ROCKETMQ_TOLD_OFFSETS_MAX} offsets; ask for less")
             membership = each.membership
             topics = membership.subscriptions() if membership is not None else None
-            yield GroupRow(
+            yield rpc.GroupRow(
                 group=each.group_id,
                 owner=each.owner,
                 offsets=offsets,
@@ -233,66 +253,66 @@ class RocketmqNode:
 
     async def delete_group(self, group: str) -> None:
         """Delete a group and its offsets, if it exists."""
-        await self._call_coordinator(group, DeleteGroup(group=group))
+        await self._call_coordinator(group, rpc.DeleteGroup(group=group))
 
-    async def _delete_group(self, request: DeleteGroup) -> Count:
+    async def _delete_group(self, request: rpc.DeleteGroup) -> rpc.Count:
         delete = self.broker.coordination.groups.delete
         try:
             await delete(GroupId(request.group))
         except GroupNotFound:
-            return Count(0)
-        return Count(1)
+            return rpc.Count(0)
+        return rpc.Count(1)
 
     # ---- clients, wherever they are connected
 
-    def tell_members(
+    def notify_members(
         self,
         group: str,
-        members: Sequence[Listed],
+        members: Sequence[rpc.Listed],
         code: int,
         fields: Mapping[str, str],
-        body: Callable[[Listed], bytes],
+        body: Callable[[rpc.Listed], bytes],
     ) -> None:
-        """Send a request without an answer to each of these members. One that is not reached
-        finds out by itself, later.
+        """Send a one-way request to each of these members. A request that is lost is not repeated:
+        members notice changes by themselves, later.
         """
         for each in members:
-            request = TellClient(
+            request = rpc.TellClient(
                 group=group,
                 code=code,
                 fields=dict(fields),
                 body=body(each),
                 client_id=each.client_id,
             )
-            start(self.relays.call(request, each.node)).then(ignore)
+            start(self.rpc.call(request, each.node)).then(ignore)
 
-    async def ask_member(
+    async def request_member(
         self,
         group: str,
-        member: Listed,
+        member: rpc.Listed,
         code: int,
         fields: Mapping[str, str],
         body: bytes = b"",
-    ) -> ClientAnswer:
-        request = AskClient(
+    ) -> rpc.ClientAnswer:
+        request = rpc.AskClient(
             group=group, client_id=member.client_id, code=code, fields=dict(fields), body=body
         )
-        return await self.relays.call(request, member.node)
+        return await self.rpc.call(request, member.node)
 
-    async def _tell_client(self, request: TellClient) -> Count:
+    async def _tell_client(self, request: rpc.TellClient) -> rpc.Count:
         session = self.clients.session_of(request.client_id, request.group)
         if session is None:
-            return Count(0)
-        session.tell(request.code, request.fields, request.body)
-        return Count(1)
+            return rpc.Count(0)
+        session.send_one_way(request.code, request.fields, request.body)
+        return rpc.Count(1)
 
-    async def _ask_client(self, request: AskClient) -> ClientAnswer:
+    async def _ask_client(self, request: rpc.AskClient) -> rpc.ClientAnswer:
         session = self.clients.session_of(request.client_id, request.group)
         if session is None:
             text = f"The Consumer <{request.group}> <{request.client_id}> not online"
             raise Refused(Response.CONSUMER_NOT_ONLINE, text)
-        response = await session.ask(request.code, request.fields, request.body)
-        return ClientAnswer(
+        response = await session.request(request.code, request.fields, request.body)
+        return rpc.ClientAnswer(
             code=response.code,
             remark=response.remark,
             fields=response.fields,
@@ -301,65 +321,67 @@ class RocketmqNode:
 
     # ---- producers, wherever they are connected
 
-    async def check_producer(self, request: CheckProducer) -> None:
-        """Ask any producer of the group for a transaction's state: one of this node or, when there
-        is none, of the others in turn.
+    async def check_producer(self, request: rpc.CheckProducer) -> None:
+        """Ask any producer of the group for a transaction's state: one of this node or, if there is
+        none, one of another node.
         """
         nodes = (each for each in sorted(self.broker.image.nodes) if each != self.broker.node_id)
         await self._call_until_counted(request, [self.broker.node_id, *nodes])
 
-    async def _call_until_counted(self, request: RelayedRequest[Count], nodes: list[int]) -> bool:
-        """Call the nodes one after the other until one has a client for the request. Whether one
-        has.
+    async def _call_until_counted(self, request: NodeRequest[rpc.Count], nodes: list[int]) -> bool:
+        """Call the nodes one after the other until one has sent the request to a client. False when
+        none has.
         """
         for node in nodes:
             with suppress(DragomanError):
-                if (await self.relays.call(request, node)).count:
+                if (await self.rpc.call(request, node)).count:
                     return True
         return False
 
-    async def _check_producer(self, request: CheckProducer) -> Count:
+    async def _check_producer(self, request: rpc.CheckProducer) -> rpc.Count:
         sessions = self.clients.producer_sessions(request.group)
         if not sessions:
-            return Count(0)
+            return rpc.Count(0)
         session = sessions[self.next_turn() % len(sessions)]
-        session.tell(Request.CHECK_TRANSACTION_STATE, request.fields, request.body)
-        return Count(1)
+        session.send_one_way(Request.CHECK_TRANSACTION_STATE, request.fields, request.body)
+        return rpc.Count(1)
 
-    async def all_producers(self) -> list[ProducerClient]:
-        """Those of all nodes that answer."""
-        answers = await self._call_all(ListProducers())
-        return [each for found in answers if isinstance(found, Producers) for each in found.clients]
+    async def all_producers(self) -> list[rpc.ProducerClient]:
+        """The producers of all nodes, without those of nodes that fail."""
+        answers = await self._call_all(rpc.ListProducers())
+        return [
+            each for found in answers if isinstance(found, rpc.Producers) for each in found.clients
+        ]
 
-    async def _list_producers(self, _request: ListProducers) -> Producers:
-        return Producers(tuple(self.clients.producers()))
+    async def _list_producers(self, _request: rpc.ListProducers) -> rpc.Producers:
+        return rpc.Producers(tuple(self.clients.producers()))
 
-    async def forward_reply(self, request: ForwardReply) -> bool:
-        """Send a reply to the client that waits for it, on whichever node. Whether it was found."""
+    async def forward_reply(self, request: rpc.ForwardReply) -> bool:
+        """Send a reply to the client that waits for it, on any node. False when it is not found."""
         nodes = sorted(self.broker.image.nodes)
         nodes.sort(key=lambda each: each != self.broker.node_id)
         return await self._call_until_counted(request, nodes)
 
-    async def _forward_reply(self, request: ForwardReply) -> Count:
+    async def _forward_reply(self, request: rpc.ForwardReply) -> rpc.Count:
         session = self.clients.session_of(request.client_id)
         if session is None:
-            return Count(0)
-        session.tell(Request.PUSH_REPLY_MESSAGE_TO_CLIENT, request.fields, request.body)
-        return Count(1)
+            return rpc.Count(0)
+        session.send_one_way(Request.PUSH_REPLY_MESSAGE_TO_CLIENT, request.fields, request.body)
+        return rpc.Count(1)
 
     # ---- offsets and times of partitions, wherever they are led
 
-    async def find_offset(self, request: FindOffset, leader: int) -> int:
-        return (await self.relays.call(request, leader)).value
+    async def find_offset(self, request: rpc.FindOffset, leader: int) -> int:
+        return (await self.rpc.call(request, leader)).value
 
-    async def _find_offset(self, request: FindOffset) -> Number:
+    async def _find_offset(self, request: rpc.FindOffset) -> rpc.Number:
         partition = self.broker.image.partitions.get(request.partition_id)
         if partition is None:
             raise UnknownTopic("the partition is gone")
-        log = self.broker.replica(partition).log
+        log = self.broker.partitions.replica(partition).log
         end = log.last_stable_offset
         if request.timestamp is not None:
             found = log.offset_for_time(request.timestamp, end)
-            return Number(end if found is None else found[0])
+            return rpc.Number(end if found is None else found[0])
         first = next(log.iterate(max(request.offset, log.log_start_offset), end), None)
-        return Number(-1 if first is None else first.timestamp)
+        return rpc.Number(-1 if first is None else first.timestamp)

@@ -1,14 +1,18 @@
-"""Committed offsets (14, 15), and where queues begin and end (29 to 32)."""
+"""Committed offsets (14, 15), the ends of queues, and offsets by time (29 to 32)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from dragoman.broker.errors import NotLeader
 from dragoman.broker.readers import Ends
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.limits import ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX, TOPIC_PARTITIONS_MAX
 from dragoman.protocols.rocketmq.constants import Response
 from dragoman.protocols.rocketmq.handlers.names import topic_name, visible_topic
-from dragoman.protocols.rocketmq.handlers.reads import offset_at, store_time_of
+from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
+from dragoman.protocols.rocketmq.handlers.rpc import FindOffset
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, TopicName
@@ -32,8 +36,8 @@ async def handle_query_consumer_offset(call: Call) -> Answer:
     group, queue = call.text("consumerGroup"), call.number("queueId")
     topic = topic_name(call.text("topic"))
     call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
-    await call.node.commits.settled((group, topic, queue))
-    groups = call.service.broker.coordination.groups
+    await call.node.commits.settled(group, topic, queue)
+    groups = call.broker.coordination.groups
     offsets = await groups.committed(GroupId(group), TopicName(topic))
     if queue in offsets:
         return Answer(fields={"offset": str(offsets[queue])})
@@ -44,10 +48,10 @@ async def handle_query_consumer_offset(call: Call) -> Answer:
 
 
 async def _is_young(call: Call) -> bool:
-    """Whether a group without an offset begins at the first message of the queue: what came before
-    it heard of the queue, which may take 30 seconds, is not lost.
+    """Whether a group without an offset begins at the first message of the queue. So it loses no
+    messages that came before it learned of the queue, which may take 30 seconds.
     """
-    if visible_topic(call.service.broker.image, call.text("topic")) is None:
+    if visible_topic(call.broker.image, call.text("topic")) is None:
         return False
     ends = await _ends(call)
     has_few = 0 < ends.last_stable_offset <= ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX
@@ -59,7 +63,7 @@ def handle_update_consumer_offset(call: Call) -> None:
     topic, offset = topic_name(call.text("topic")), call.number("commitOffset")
     call.session.authorize(Operation.READ, Resource.GROUP, group)
     if offset < 0:
-        # Some clients have not read anything yet, and say so.
+        # Some clients commit -1 before they have read anything.
         call.reply()
         return
     if not 0 <= queue < TOPIC_PARTITIONS_MAX:
@@ -71,7 +75,14 @@ def handle_update_consumer_offset(call: Call) -> None:
 
 
 async def _ends(call: Call) -> Ends:
-    return await call.service.broker.readers.ends(partition_of(call))
+    return await call.broker.readers.ends(partition_of(call))
+
+
+async def all_ends(
+    call: Call, partitions: Sequence[PartitionMetadata]
+) -> list[tuple[PartitionMetadata, Ends]]:
+    ends = await call.broker.readers.all_ends(partitions)
+    return list(zip(partitions, ends, strict=True))
 
 
 async def handle_get_max_offset(call: Call) -> Answer:
@@ -93,3 +104,31 @@ async def handle_search_offset_by_timestamp(call: Call) -> Answer:
 async def handle_get_earliest_msg_storetime(call: Call) -> Answer:
     timestamp = await store_time_of(call.node, partition_of(call), 0)
     return Answer(fields={"timestamp": str(timestamp)})
+
+
+# ---- offsets by time, times by offset
+
+
+async def offset_at(
+    node: RocketmqNode, partition: PartitionMetadata, timestamp: int, *, is_upper: bool = False
+) -> int:
+    """The offset of the first record stored at or after a time, or with `is_upper` after it; the
+    end of the partition when there is none.
+    """
+    wanted = timestamp + 1 if is_upper else timestamp
+    request = FindOffset(partition_id=partition.partition_id, timestamp=wanted)
+    return await _find(node, partition, request)
+
+
+async def store_time_of(node: RocketmqNode, partition: PartitionMetadata, offset: int) -> int:
+    """The timestamp of the first record at or after an offset; -1 when there is none."""
+    request = FindOffset(partition_id=partition.partition_id, offset=offset)
+    return await _find(node, partition, request)
+
+
+async def _find(node: RocketmqNode, partition: PartitionMetadata, request: FindOffset) -> int:
+    try:
+        node.broker.partitions.replica(partition)
+    except NotLeader as error:
+        return await node.find_offset(request, error.leader)
+    return await node.find_offset(request, node.broker.node_id)

@@ -1,5 +1,5 @@
-"""How far groups have read, in messages and in time (43, 45, 208, 303, 308, 317), and their offsets
-set by operators (222, 314).
+"""Progress of groups, in messages and in time (43, 45, 208, 303, 308, 317), and offsets that
+operators set (222, 314).
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from typing import NamedTuple
 
 from dragoman.broker.readers import Ends
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
-from dragoman.errors import DragomanError
-from dragoman.outcome import acknowledged, start
+from dragoman.outcome import acknowledged, ignore, start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import MessageQueue, QueueOffset
 from dragoman.protocols.rocketmq.constants import RETRY_PREFIX, Request, Response
-from dragoman.protocols.rocketmq.handlers.broker_admin import data_version
 from dragoman.protocols.rocketmq.handlers.group_admin import topics_of, visible_groups
 from dragoman.protocols.rocketmq.handlers.names import (
     check_group_name,
@@ -24,11 +22,16 @@ from dragoman.protocols.rocketmq.handlers.names import (
     topic_name,
     visible_topic,
 )
-from dragoman.protocols.rocketmq.handlers.reads import offset_at, store_time_of
+from dragoman.protocols.rocketmq.handlers.offsets import all_ends, offset_at, store_time_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.relayed import GroupRow, Listed, Listing
+from dragoman.protocols.rocketmq.handlers.rpc import GroupRow, Listed
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
-from dragoman.protocols.rocketmq.handlers.topics import broker_data, queue_of, read_queues
+from dragoman.protocols.rocketmq.handlers.topics import (
+    broker_data,
+    data_version,
+    queue_of,
+    read_queues,
+)
 from dragoman.security.authorizer import Operation, Resource
 
 _LATEST = -1
@@ -36,33 +39,30 @@ _OFFSET_MAX = (1 << 63) - 1
 
 
 class Progress(NamedTuple):
-    """How far a group has read in one queue."""
+    """The progress of a group in one queue."""
 
     partition: PartitionMetadata
     ends: Ends
     #: None when nothing is committed.
     committed: int | None
-    #: When the last message that it has read was stored; 0: none, or it is gone.
+    #: The store time of the last message that the group has read; 0 when there is none.
     read_ms: int
 
 
 async def find_progress(
     call: Call, topic: TopicMetadata, committed: dict[int, int]
 ) -> list[Progress]:
-    partitions = topic.partitions[: read_queues(topic)]
-
-    async def progress(each: tuple[PartitionMetadata, Ends]) -> Progress:
-        partition, ends = each
+    found = []
+    for partition, ends in await all_ends(call, topic.partitions[: read_queues(topic)]):
         offset = committed.get(partition.index)
         read_ms = await _time_of(call, partition, ends, (offset or 0) - 1)
-        return Progress(partition, ends, offset, read_ms)
-
-    ends = await call.service.broker.readers.all_ends(partitions)
-    return await call.in_turn(list(zip(partitions, ends, strict=True)), progress)
+        found.append(Progress(partition, ends, offset, read_ms))
+        await call.pause()
+    return found
 
 
 async def _time_of(call: Call, partition: PartitionMetadata, ends: Ends, offset: int) -> int:
-    """When the message at an offset was stored; 0 when there is none."""
+    """The store time of the message at an offset; 0 when there is none."""
     if ends.log_start_offset <= offset < ends.last_stable_offset:
         return max(0, await store_time_of(call.node, partition, offset))
     return 0
@@ -81,7 +81,7 @@ async def handle_get_consume_stats(call: Call) -> Answer:
     named = [*filter(None, call.fields.get("topicList", "").split(";"))]
     if call.fields.get("topic"):
         named = [call.text("topic")]
-    topics = [require_topic(call.service.broker.image, each) for each in named]
+    topics = [require_topic(call.broker.image, each) for each in named]
     row = await _visible_group(call, group)
     merged = bodies.ConsumeStats()
     for each in await _stats(call, row, topics or _read_topics(call, row)):
@@ -91,8 +91,8 @@ async def handle_get_consume_stats(call: Call) -> Answer:
 
 
 def _read_topics(call: Call, row: GroupRow) -> list[TopicMetadata]:
-    """What the group reads: while it has members, nothing that was committed for others."""
-    image = call.service.broker.image
+    """The topics of the group. While it has members, only those that they have subscribed to."""
+    image = call.broker.image
     names = topics_of(call, row)
     if row.subscriptions:
         wanted = {RETRY_PREFIX + row.group, *map(topic_name, row.subscriptions)}
@@ -104,15 +104,15 @@ def _read_topics(call: Call, row: GroupRow) -> list[TopicMetadata]:
 async def _stats(
     call: Call, row: GroupRow, topics: list[TopicMetadata]
 ) -> list[bodies.ConsumeStats]:
-    """One for each topic."""
-
-    async def stats(topic: TopicMetadata) -> bodies.ConsumeStats:
+    """The figures of each topic."""
+    found = []
+    for topic in topics:
         progress = await find_progress(call, topic, row.offsets.get(topic.name, {}))
         table = {queue_of(call, each.partition): _wrapper(each) for each in progress}
         tps = call.node.traffic.group_per_second(row.group, topic.name)
-        return bodies.ConsumeStats(offset_table=bodies.keyed(table), consume_tps=tps)
-
-    return await call.in_turn(topics, stats)
+        found.append(bodies.ConsumeStats(offset_table=bodies.keyed(table), consume_tps=tps))
+        await call.pause()
+    return found
 
 
 def _wrapper(progress: Progress) -> bodies.OffsetWrapper:
@@ -126,32 +126,20 @@ def _wrapper(progress: Progress) -> bodies.OffsetWrapper:
 
 
 async def handle_get_broker_consume_stats(call: Call) -> Answer:
-    """Of all groups that have committed anything, or, with `isOrder`, of those read in order."""
-    is_order, node = call.flag("isOrder"), call.node
-    groups = [
-        row
-        for name, row in (await visible_groups(call)).items()
-        if row.offsets
-        and is_expressible(name)
-        and (not is_order or node.group_config(name).consume_message_orderly)
-    ]
-
-    async def stats_of(row: GroupRow) -> dict[str, list[bodies.ConsumeStats]]:
-        return {row.group: await _stats(call, row, _read_topics(call, row))}
-
-    stats = await call.in_turn(groups, stats_of)
-    cells = [
-        cell
-        for table in stats
-        for each in table.values()
-        for one in each
-        for cell in one.offset_table.values()
-    ]
+    """All groups with committed offsets or, with `isOrder`, those that consume in order."""
+    is_order = call.flag("isOrder")
     shown = bodies.BrokerConsumeStats(
-        consume_stats_list=stats,
-        broker_addr=broker_data(call, call.service.broker.node_id).broker_addrs["0"],
-        total_diff=sum(max(0, each.broker_offset - each.consumer_offset) for each in cells),
+        broker_addr=broker_data(call, call.broker.node_id).broker_addrs["0"]
     )
+    for name, row in (await visible_groups(call)).items():
+        is_orderly = call.node.group_config(name).consume_message_orderly
+        if not row.offsets or not is_expressible(name) or (is_order and not is_orderly):
+            continue
+        stats = await _stats(call, row, _read_topics(call, row))
+        shown.consume_stats_list.append({name: stats})
+        cells = (cell for each in stats for cell in each.offset_table.values())
+        shown.total_diff += sum(max(0, each.broker_offset - each.consumer_offset) for each in cells)
+        await call.pause()
     return call.queue_table(shown)
 
 
@@ -160,25 +148,24 @@ async def handle_get_broker_consume_stats(call: Call) -> Answer:
 
 async def handle_query_consume_time_span(call: Call) -> bodies.ConsumeTimeSpan:
     topic = call.known_topic(Operation.DESCRIBE)
-    now = call.service.broker.clock.wall_ms()
-
-    async def time_span(progress: Progress) -> bodies.QueueTimeSpan:
-        partition, ends = progress.partition, progress.ends
+    now = call.broker.clock.wall_ms()
+    row = await _visible_group(call, call.text("group", "consumerGroup"))
+    spans = bodies.ConsumeTimeSpan()
+    for each in await find_progress(call, topic, row.offsets.get(topic.name, {})):
+        partition, ends = each.partition, each.ends
         first = await _time_of(call, partition, ends, ends.log_start_offset)
         last = await _time_of(call, partition, ends, ends.last_stable_offset - 1)
-        waiting = await _time_of(call, partition, ends, progress.committed or 0)
-        return bodies.QueueTimeSpan(
+        next_ms = await _time_of(call, partition, ends, each.committed or 0)
+        span = bodies.QueueTimeSpan(
             message_queue=queue_of(call, partition),
             min_time_stamp=first,
             max_time_stamp=last,
-            consume_time_stamp=progress.read_ms or first,
-            delay_time=max(0, now - waiting) if waiting else 0,
+            consume_time_stamp=each.read_ms or first,
+            delay_time=max(0, now - next_ms) if next_ms else 0,
         )
-
-    row = await _visible_group(call, call.text("group", "consumerGroup"))
-    progress = await find_progress(call, topic, row.offsets.get(topic.name, {}))
-    spans = await call.in_turn(progress, time_span)
-    return bodies.ConsumeTimeSpan(consume_time_span_set=spans)
+        spans.consume_time_span_set.append(span)
+        await call.pause()
+    return spans
 
 
 # ---- committed offsets of many
@@ -195,13 +182,13 @@ async def handle_get_all_consumer_offset(call: Call) -> bodies.ConsumerOffsets:
 
 
 async def handle_get_all_delay_offset(call: Call) -> bodies.DelayOffsets:
-    """Delayed messages are not kept in a queue for each level: there are no offsets of those."""
+    """An empty table: there are no queues by delay level."""
     return bodies.DelayOffsets(data_version=data_version(call))
 
 
 async def handle_query_correction_offset(call: Call) -> bodies.CorrectionOffsets:
-    """For each queue the lowest offset of all groups but some; where that is past the offset of the
-    group to compare with, the largest number there is.
+    """For each queue the lowest offset of all groups that are not filtered out, or the largest
+    number when that is above the offset of the group to compare with.
     """
     topic = call.known_topic(Operation.DESCRIBE)
     left_out = set(call.fields.get("filterGroups", "").split(","))
@@ -224,10 +211,10 @@ async def handle_query_correction_offset(call: Call) -> bodies.CorrectionOffsets
 
 
 async def handle_invoke_broker_to_reset_offset(call: Call) -> Answer:
-    """Committed whether the group has members or not; members are told to read on from there."""
+    """Commit offsets by time, whether the group has members or not, and notify the members."""
     spelt, group = call.text("topic"), call.text("group", "consumerGroup")
     check_group_name(group)
-    topic = require_topic(call.service.broker.image, spelt)
+    topic = require_topic(call.broker.image, spelt)
     call.session.authorize(Operation.READ, Resource.GROUP, group)
     queue = call.number("queueId", -1)
     partitions = list(topic.partitions)
@@ -240,19 +227,18 @@ async def handle_invoke_broker_to_reset_offset(call: Call) -> Answer:
     targets = {each.index: offset for each, offset in zip(partitions, offsets, strict=True)}
     table = {queue_of(call, topic.partitions[index]): each for index, each in targets.items()}
     await _commit(call, group, topic.name, targets)
-    _tell_members(call, group, topic, table)
+    start(_notify_members(call, group, topic, table)).then(ignore)
     return call.queue_table(bodies.ResetOffset(offset_table=bodies.keyed(table)))
 
 
 async def _reset_offsets(
     call: Call, partitions: list[PartitionMetadata], committed: dict[int, int]
 ) -> list[int]:
-    """Where each queue is to be read on. Unless forced, nothing is passed over."""
+    """The new offset of each queue. Without `isForce`, no queue moves forward."""
     timestamp, given = call.number("timestamp", _LATEST), call.number("offset", -1)
     is_forced = call.flag("isForce") or given >= 0
-
-    async def reset_offset(each: tuple[PartitionMetadata, Ends]) -> int:
-        partition, ends = each
+    offsets = []
+    for partition, ends in await all_ends(call, partitions):
         if given >= 0:
             offset = min(max(given, ends.log_start_offset), ends.last_stable_offset)
         elif timestamp == _LATEST:
@@ -260,17 +246,16 @@ async def _reset_offsets(
         else:
             offset = await offset_at(call.node, partition, timestamp)
         present = committed.get(partition.index)
-        return offset if is_forced or present is None else min(offset, present)
-
-    ends = await call.service.broker.readers.all_ends(partitions)
-    return await call.in_turn(list(zip(partitions, ends, strict=True)), reset_offset)
+        offsets.append(offset if is_forced or present is None else min(offset, present))
+        await call.pause()
+    return offsets
 
 
 async def _commit(call: Call, group: str, topic: str, offsets: dict[int, int]) -> None:
     await acknowledged(partial(call.node.commits.commit, group, topic, offsets))
 
 
-def _tell_members(
+async def _notify_members(
     call: Call, group: str, topic: TopicMetadata, table: dict[MessageQueue, int]
 ) -> None:
     fields = {
@@ -279,26 +264,18 @@ def _tell_members(
         "timestamp": call.fields.get("timestamp") or str(_LATEST),
         "isForce": "true" if call.flag("isForce") else "false",
     }
-
-    def tell(found: Listing | DragomanError) -> None:
-        if isinstance(found, Listing):
-            code = Request.RESET_CONSUMER_CLIENT_OFFSET
-            body = partial(_reset_body, table)
-            call.node.tell_members(group, found.members, code, fields, body)
-
-    start(call.node.members(group)).then(tell)
+    members = (await call.node.members(group)).members
+    body = partial(_reset_body, table)
+    call.node.notify_members(group, members, Request.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
 
 
 def _reset_body(table: dict[MessageQueue, int], member: Listed) -> bytes:
-    """Objects as keys, also for Go (spec, 9); C++ reads a list."""
+    """A table with objects as keys, for Go as well (spec, 9); a list for C++."""
     if member.language != "CPP":
         return bodies.encode(bodies.ResetOffset(offset_table=bodies.keyed(table)), object_keys=True)
     rows = [
         QueueOffset(
-            topic=queue.topic,
-            broker_name=queue.broker_name,
-            queue_id=queue.queue_id,
-            offset=offset,
+            topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id, offset=offset
         )
         for queue, offset in table.items()
     ]
@@ -312,11 +289,9 @@ async def handle_clone_group_offset(call: Call) -> None:
     call.session.authorize(Operation.READ, Resource.GROUP, target)
     only = call.fields.get("topic", "")
     row = await call.node.describe_group(source)
-    image = call.service.broker.image
+    image = call.broker.image
     topics = (visible_topic(image, name) for name in ([only] if only else topics_of(call, row)))
-    names = [each.name for each in topics if each is not None and row.offsets.get(each.name)]
-
-    async def clone(name: str) -> None:
-        await _commit(call, target, name, row.offsets[name])
-
-    await call.in_turn(names, clone)
+    for each in topics:
+        if each is not None and (offsets := row.offsets.get(each.name)):
+            await _commit(call, target, each.name, offsets)
+            await call.pause()

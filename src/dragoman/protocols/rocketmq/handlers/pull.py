@@ -1,8 +1,8 @@
-"""Pulls (11, 361): messages from an offset on, waited for when there are none.
+"""Pulls (11, 361): messages from an offset, with long polling.
 
-A connection keeps its place in a partition between pulls. What a group reads of a topic is in the
-pull, or in the heartbeats of its members. Messages are looked through in bounded pieces: when none
-of a piece matches, the client is sent the offset behind it.
+A connection keeps its reader of a partition between pulls. The filter is in the pull, or in the
+heartbeats of the group's members. A pull scans a bounded number of bytes: when none of these
+messages match, the answer is the offset behind them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dragoman.limits import (
     ROCKETMQ_SCAN_BYTES_MAX,
 )
 from dragoman.log.batch import Record
+from dragoman.outcome import ignore
 from dragoman.protocols.rocketmq.constants import (
     RETRY_PREFIX,
     SYSTEM_GROUPS,
@@ -29,14 +30,13 @@ from dragoman.protocols.rocketmq.constants import (
     PullFlag,
     Response,
 )
-from dragoman.protocols.rocketmq.filters import Filter, compile_filter
+from dragoman.protocols.rocketmq.filters import Filter, FilterError, compile_filter
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.names import require_topic
 from dragoman.protocols.rocketmq.handlers.records import encoded, properties_of, tags_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Call
 from dragoman.protocols.rocketmq.handlers.topics import attributes_of, read_queues
-from dragoman.protocols.rocketmq.sql92 import FilterError
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.world import Handle
 
@@ -45,13 +45,13 @@ _READ: Final = Operation.READ
 _COMMIT: Final = int(PullFlag.COMMIT_OFFSET)
 _SUSPEND: Final = int(PullFlag.SUSPEND)
 _SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
-#: What looking at a record costs, however small it is, in bytes of its value.
+#: The cost of scanning a record, in bytes, in addition to its value.
 _RECORD_BYTES: Final = 128
 
 
 def handle_pull_message(call: Call) -> None:
     spelt = call.text("topic")
-    topic = require_topic(call.service.broker.image, spelt)
+    topic = require_topic(call.broker.image, spelt)
     group = call.text("consumerGroup")
     call.session.authorize(_READ, _TOPIC, topic.name)
     call.session.authorize(_READ, Resource.GROUP, group)
@@ -71,8 +71,7 @@ def handle_pull_message(call: Call) -> None:
     _Pull(call, topic.partitions[queue], spelt, chosen, sys_flag).begin()
 
 
-def handle_lite_pull_message(call: Call) -> None:
-    handle_pull_message(call)
+handle_lite_pull_message = handle_pull_message
 
 
 def _filter(call: Call, group: str, spelt: str, sys_flag: int) -> Filter:
@@ -105,17 +104,12 @@ def _commit(call: Call, group: str, topic: str, queue: int) -> None:
     offset = call.number("commitOffset", -1)
     if offset >= 0:
         # The result is not reported; the next pull commits again.
-        call.node.commits.commit(group, topic, {queue: offset}, lambda _: None)
+        call.node.commits.commit(group, topic, {queue: offset}, ignore)
 
 
 class _Pull:
     def __init__(
-        self,
-        call: Call,
-        partition: PartitionMetadata,
-        spelt: str,
-        chosen: Filter,
-        sys_flag: int,
+        self, call: Call, partition: PartitionMetadata, spelt: str, chosen: Filter, sys_flag: int
     ) -> None:
         self._call = call
         self._partition = partition
@@ -132,17 +126,17 @@ class _Pull:
         self._reader: Reader | None = None
         self._timer: Handle | None = None
         self._ends = Ends(0, 0, 0, 0)
-        #: Whether the partition's leader has been asked where it ends.
+        #: Whether the leader has been asked for the ends of the partition.
         self._has_asked = False
-        #: Messages in the answer.
+        #: The number of messages in the answer.
         self._given = 0
 
-    # ---- where
+    # ---- the offset
 
     def begin(self) -> None:
-        broker = self._call.service.broker
+        broker = self._call.broker
         try:
-            log = broker.held(self._partition).log
+            log = broker.partitions.held(self._partition).log
         except NotLeader:
             self._has_asked = True
             self._call.after(broker.readers.ends(self._partition), self._check)
@@ -151,7 +145,7 @@ class _Pull:
             log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset
         )
         if self._offset > ends.last_stable_offset and self._partition.leader != broker.node_id:
-            # This copy may be behind.
+            # The replica of this node may be behind.
             self._has_asked = True
             self._call.after(broker.readers.ends(self._partition), self._check)
         else:
@@ -161,7 +155,7 @@ class _Pull:
         self._ends = ends
         low, high, offset = ends.log_start_offset, ends.last_stable_offset, self._offset
         if self._has_asked and low <= offset < high:
-            # The leader has it; the copy here will in a moment.
+            # The leader has the message, and the replica of this node will have it soon.
             self._hold_s = max(self._hold_s, ROCKETMQ_COPY_WAIT_S)
         if low <= offset <= high:
             self._read()
@@ -171,11 +165,11 @@ class _Pull:
             self._finish(Response.PULL_OFFSET_MOVED, b"", low if offset < low else high)
 
     def _may_be_behind(self) -> bool:
-        """Whether what is not in the copy here may be with its leader, who is asked once."""
+        """Whether the leader may have messages that this node's replica lacks. True only once."""
         is_asked, self._has_asked = self._has_asked, True
-        return not is_asked and self._partition.leader != self._call.service.broker.node_id
+        return not is_asked and self._partition.leader != self._call.broker.node_id
 
-    # ---- what
+    # ---- messages
 
     def _read(self) -> None:
         reader = self._open_reader()
@@ -185,7 +179,7 @@ class _Pull:
         elif is_behind:
             self._finish(Response.PULL_RETRY_IMMEDIATELY, b"", next_offset)
         elif self._may_be_behind():
-            ends = self._call.service.broker.readers.ends(self._partition)
+            ends = self._call.broker.readers.ends(self._partition)
             self._call.after(ends, self._check)
         elif self._hold_s > 0 and not self._call.session.channel.is_ended:
             self._hold(reader)
@@ -195,12 +189,12 @@ class _Pull:
             self._finish(Response.PULL_NOT_FOUND, b"", self._offset)
 
     def _open_reader(self) -> Reader:
-        """The connection's own place in the partition, or another while that is in use."""
+        """The connection's reader of the partition, or a new one while that is in use."""
         session = self._call.session
         reader = self._reader or session.readers.pop(self._partition.partition_id, None)
         if reader is None:
-            reader = _Place(session.service.broker, self._partition, self._offset)
-        assert isinstance(reader, _Place)
+            reader = _PullReader(session.service.broker, self._partition, self._offset)
+        assert isinstance(reader, _PullReader)
         if reader.offset != self._offset:
             reader.seek(self._offset)
         reader.on_change = self._look
@@ -208,7 +202,7 @@ class _Pull:
         return reader
 
     def _scan(self, reader: Reader) -> tuple[bytes, int, bool]:
-        """Messages that match, where to go on, and whether there is more than was looked at."""
+        """The messages that match, the next offset, and whether there are more to scan."""
         session = self._call.session
         store_host = session.store_host
         partition = self._partition
@@ -247,13 +241,13 @@ class _Pull:
         call = self._call
         if self._timer is None:
             call.parked()
-            self._timer = call.service.broker.scheduler.call_later(self._hold_s, self._expire)
+            self._timer = call.broker.scheduler.call_later(self._hold_s, self._expire)
             call.session.on_gone[self] = self._gone
             call.session.answer_now[self] = self._expire
         reader.wait()
 
     def _look(self) -> None:
-        """There may be more."""
+        """Scan again once the client takes data: there may be more messages."""
         if self._call.is_done or self._reader is None:
             return
         self._call.session.when_writable(self._look_again)
@@ -314,9 +308,9 @@ class _Pull:
         )
 
     def _current_ends(self) -> Ends:
-        broker = self._call.service.broker
+        broker = self._call.broker
         try:
-            log = broker.held(self._partition).log
+            log = broker.partitions.held(self._partition).log
         except NotLeader:
             return self._ends
         return Ends(
@@ -327,7 +321,7 @@ class _Pull:
         reader, self._reader = self._reader, None
         if reader is None:
             return
-        assert isinstance(reader, _Place)
+        assert isinstance(reader, _PullReader)
         reader.on_change = _nothing
         session = self._call.session
         other = session.readers.pop(self._partition.partition_id, None)
@@ -354,8 +348,8 @@ def _nothing() -> None:
     return None
 
 
-class _Place:
-    """A reader that one pull after the other uses."""
+class _PullReader:
+    """A reader that pulls use one after the other, each with its own callback."""
 
     def __init__(self, broker: Core, partition: PartitionMetadata, offset: int) -> None:
         self.on_change: Callable[[], None] = _nothing

@@ -1,46 +1,51 @@
-"""Messages looked up by key, by id and by place (12, 33, 321).
+"""Messages looked up by key, by id, and by queue and offset (12, 33, 321).
 
-There is no index of keys: the partitions of a topic are looked through, one after the other, in
-slices between which the node does other things, from where the time index says the given time
-begins. It ends when enough is found, when its time is up, or when the client is gone.
+There is no index of keys. A search reads the partitions of a topic one after the other, from where
+the time index places the given time, in slices between which the node does other things. It ends
+when enough is found, when its time is up, or when the client is gone.
+
+A search for certain bytes decodes only batches that contain them: in a batch that is not
+compressed, the content of records is stored as it is.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from dragoman.broker.errors import Overloaded
+from dragoman.broker.delayed import Token
+from dragoman.broker.errors import NotLeader, Overloaded
+from dragoman.broker.fetch import FetchLimits, Wanted, read_all
+from dragoman.broker.readers import ReadBatches
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DecodeError
 from dragoman.limits import (
+    EXPANDED_BATCH_BYTES_MAX,
     ROCKETMQ_FOUND_BYTES_MAX,
     ROCKETMQ_FOUND_COUNT_MAX,
+    ROCKETMQ_LOOK_UP_BYTES_MAX,
     ROCKETMQ_LOOK_UP_S_MAX,
     ROCKETMQ_LOOK_UPS_MAX,
 )
-from dragoman.log.batch import Record
-from dragoman.outcome import pause
+from dragoman.log.batch import CODEC_MASK, Record, iterate_records
+from dragoman.log.isolation import Aborted, VisibleBatches
+from dragoman.outcome import Outcome, pause
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.constants import Property, Response
-from dragoman.protocols.rocketmq.filters import Filter, compile_filter
+from dragoman.protocols.rocketmq.filters import Filter, FilterError, compile_filter
+from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.names import (
     physical_offset,
     spelling,
     split_physical,
     visible_topic,
 )
-from dragoman.protocols.rocketmq.handlers.offsets import partition_of
-from dragoman.protocols.rocketmq.handlers.reads import (
-    Slice,
-    find_record,
-    offset_at,
-    read_slice,
-)
+from dragoman.protocols.rocketmq.handlers.offsets import offset_at, partition_of
 from dragoman.protocols.rocketmq.handlers.records import PREFIX, encoded, properties_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.messages import read_message_id, tag_hash
-from dragoman.protocols.rocketmq.sql92 import FilterError
+from dragoman.replication.replica import Replica
+from dragoman.rpc import Node
 from dragoman.security.authorizer import Operation, Resource
 
 _UNIQUE_QUERY: Final = "_UNIQUE_KEY_QUERY"
@@ -86,7 +91,7 @@ def _time(call: Call, default: int, *names: str) -> int:
 
 
 def has_key(record: Record, key: bytes, *, is_unique: bool) -> bool:
-    """Is it the message's unique id or, unless only that counts, one of its keys?"""
+    """Whether this is the message's unique id or, without `is_unique`, one of its keys."""
     keys = record.key
     for name, value in record.headers:
         if name in _UNIQUE_HEADERS and value == key:
@@ -98,7 +103,7 @@ def has_key(record: Record, key: bytes, *, is_unique: bool) -> bool:
 
 class Sought(NamedTuple):
     key: bytes
-    #: Is it the id that a client gave a message? Else it may also be one of the keys.
+    #: Whether only unique ids are compared, and not keys.
     is_unique: bool
     count_max: int = 1
     begin_ms: int = 0
@@ -110,11 +115,11 @@ class Sought(NamedTuple):
 
 
 class Search:
-    """A look-up of messages in a topic. It ends early when the client goes away."""
+    """A search for messages in a topic. It ends early when the client is gone."""
 
     def __init__(self, call: Call, topic: TopicMetadata, sought: Sought) -> None:
         self._call = call
-        self._broker = call.service.broker
+        self._broker = call.broker
         self._topic = topic
         self._spelt = spelling(topic.name).encode()
         self._sought = sought
@@ -122,22 +127,22 @@ class Search:
         self._is_over = False
         self.found: list[bytes] = []
         self._bytes = 0
-        #: The newest that was found, and its place.
+        #: The newest message that was found, and its physical offset.
         self.last: Record | None = None
         self.last_physical = 0
-        #: Has all been looked at, or enough been found?
+        #: Whether enough was found, or the whole topic was read.
         self.is_complete = False
 
     async def run(self) -> None:
         """Raises `Overloaded`, and what reading raises."""
         node, on_gone = self._call.node, self._call.session.on_gone
         if node.searches >= ROCKETMQ_LOOK_UPS_MAX:
-            raise Overloaded(f"{node.searches} messages are being looked up already")
+            raise Overloaded(f"{node.searches} searches for messages are in progress")
         node.searches += 1
         self._until = self._broker.scheduler.time() + ROCKETMQ_LOOK_UP_S_MAX
         on_gone[self] = self._end
         try:
-            await self._look_through()
+            await self._read()
         finally:
             on_gone.pop(self, None)
             self._end()
@@ -147,8 +152,8 @@ class Search:
             self._is_over = True
             self._call.node.searches -= 1
 
-    async def _look_through(self) -> None:
-        """All partitions, until enough is found or the time is up."""
+    async def _read(self) -> None:
+        """Read all partitions, until enough is found or the time is up."""
         for partition in self._topic.partitions:
             offset, begin_ms = 0, self._sought.begin_ms
             if begin_ms:
@@ -158,18 +163,18 @@ class Search:
                 if self._is_over or self._broker.scheduler.time() >= self._until:
                     return
                 piece = await read_slice(self._broker, partition, offset, self._sought.key)
-                if self._look(partition, piece):
+                if self._select(partition, piece):
                     self.is_complete = True
                     return
-                # Clients set times, perhaps a little out of order: a whole slice has to be past.
+                # Clients set times, so records may be out of order: a whole slice has to be past.
                 is_past = piece.oldest_ms is not None and piece.oldest_ms > self._sought.end_ms
                 offset = piece.next_offset
                 is_read = is_past or offset >= piece.end_offset
                 await pause(self._broker.scheduler, 0)
         self.is_complete = True
 
-    def _look(self, partition: PartitionMetadata, piece: Slice) -> bool:
-        """Whether enough is found."""
+    def _select(self, partition: PartitionMetadata, piece: Slice) -> bool:
+        """Take the wanted records of a slice. True when enough is found."""
         sought = self._sought
         for record in piece.records:
             if sought.is_found_in(record):
@@ -211,8 +216,8 @@ def _place(message_id: str) -> int:
 
 
 async def find_by_place(call: Call, place: int) -> bytes:
-    """The message at a physical offset, delivered or not. Raises `DragomanError`."""
-    found = await find_record(call.service.broker, place)
+    """The message at a physical offset, delivered or held. Raises `DragomanError`."""
+    found = await find_record(call.broker, place)
     call.session.authorize(Operation.READ, Resource.TOPIC, found.topic)
     topic = spelling(found.topic).encode()
     where = (found.partition_id, found.queue)
@@ -220,8 +225,8 @@ async def find_by_place(call: Call, place: int) -> bytes:
 
 
 async def find_by_id(call: Call, message_id: str, spelt: str) -> bytes:
-    """By the place in the id or, when there is none, by the id that its client gave it."""
-    topic = visible_topic(call.service.broker.image, spelt) if spelt else None
+    """The message with this offset message id or, if it is none, with this unique id."""
+    topic = visible_topic(call.broker.image, spelt) if spelt else None
     place = None
     try:
         place = read_message_id(message_id)[1]
@@ -241,12 +246,12 @@ async def find_by_id(call: Call, message_id: str, spelt: str) -> bytes:
 
 
 def _is_here(call: Call, place: int, topic: TopicMetadata) -> bool:
-    """May the place be one of this topic? Unique ids look like places of other partitions."""
-    partition = call.service.broker.image.partitions.get(split_physical(place)[0])
+    """Whether a physical offset is one of this topic. Unique ids look like physical offsets."""
+    partition = call.broker.image.partitions.get(split_physical(place)[0])
     return partition is not None and partition.topic.name == topic.name
 
 
-# ---- by queue and number
+# ---- by queue and offset
 
 
 async def handle_query_consume_queue(call: Call) -> bodies.ConsumeQueueView:
@@ -256,7 +261,7 @@ async def handle_query_consume_queue(call: Call) -> bodies.ConsumeQueueView:
     count = min(max(0, call.number("count", _COUNT)), ROCKETMQ_FOUND_COUNT_MAX)
     data, chosen = _subscription(call)
     view = bodies.ConsumeQueueView(subscription_data=data)
-    broker, rows = call.service.broker, view.queue_data
+    broker, rows = call.broker, view.queue_data
     while True:
         piece = await read_slice(broker, partition, offset)
         view.min_queue_index = piece.log_start_offset
@@ -270,7 +275,7 @@ async def handle_query_consume_queue(call: Call) -> bodies.ConsumeQueueView:
 
 
 def _subscription(call: Call) -> tuple[bodies.SubscriptionData | None, Filter | None]:
-    """What the group that is named reads of the topic, as far as this node knows it."""
+    """The subscription of the named group to the topic, if this node knows it, and its filter."""
     group = call.fields.get("consumerGroup", "")
     local = call.node.clients.groups.get(group)
     data = None if local is None else local.subscription(call.session, call.text("topic"))
@@ -294,3 +299,134 @@ def _entry(
         tags_code=0 if tags is None else tag_hash(tags),
         eval=chosen is None or chosen.matches(properties),
     )
+
+
+# ---- records by physical offset
+
+
+class Found(NamedTuple):
+    topic: str
+    queue: int
+    record: Record
+    partition_id: int
+
+
+async def find_record(broker: Core, physical: int) -> Found:
+    """The record at a physical offset. One that is held until it is delivered is in an internal
+    topic. Raises `DragomanError`.
+    """
+    partition_id, offset = split_physical(physical)
+    partition = broker.image.partitions.get(partition_id)
+    if partition is None:
+        text = f"can not find message by the offset {physical}"
+        raise Refused(Response.SYSTEM_ERROR, text)
+    if partition.topic.is_internal:
+        token = Token(partition_id, offset)
+        content = await broker.delayed.read(token)
+        topic, queue = content.target
+        return Found(topic, queue, content.record, partition_id)
+    record = await _read_record(broker, partition, offset)
+    return Found(partition.topic.name, partition.index, record, partition_id)
+
+
+async def _read_record(broker: Core, partition: PartitionMetadata, offset: int) -> Record:
+    ends = await broker.readers.ends(partition)
+    if ends.log_start_offset <= offset < ends.last_stable_offset:
+        record = await _next_record(broker, partition, offset)
+        if record.offset == offset:
+            return record
+    where = f"{partition.topic.name}-{partition.index}"
+    raise Refused(Response.SYSTEM_ERROR, f"there is no message {offset} in {where}")
+
+
+async def _next_record(broker: Core, partition: PartitionMetadata, offset: int) -> Record:
+    """The record at an offset or, when there is none, the next one."""
+    changed: Outcome[None] = Outcome()
+    reader = broker.readers.open(partition, offset, lambda: changed.succeed(None))
+    try:
+        # Reads return nothing until the leader's data has arrived.
+        while not (records := reader.read(1, 1)):
+            changed = Outcome()
+            reader.wait()
+            await changed
+        return records[0]
+    finally:
+        reader.close()
+
+
+# ---- slices
+
+
+class Slice(NamedTuple):
+    """Committed records of a partition, in order."""
+
+    records: list[Record]
+    #: The lowest base timestamp of its batches; None when it has none.
+    oldest_ms: int | None
+    #: The offset of the next slice, and the end of the partition.
+    next_offset: int
+    end_offset: int
+    log_start_offset: int
+
+
+async def read_slice(
+    broker: Core, partition: PartitionMetadata, offset: int, having: bytes = b""
+) -> Slice:
+    """The records from an offset or, if it was deleted, from the oldest one, without batches that
+    cannot contain certain bytes. An empty slice may have records behind it.
+    """
+    try:
+        replica = broker.partitions.replica(partition)
+    except NotLeader as error:
+        leader = error.leader
+    else:
+        return _read_here(replica, offset, having)
+    request = ReadBatches(
+        topic=partition.topic.name,
+        partition=partition.index,
+        offset=offset,
+        bytes_max=ROCKETMQ_LOOK_UP_BYTES_MAX,
+        is_from_oldest=True,
+    )
+    reply = await broker.rpc.exchange(request, Node(leader))
+    batches = reply.answer
+    return _visible(
+        reply.body,
+        batches.aborted,
+        batches.offset,
+        batches.last_stable_offset,
+        batches.log_start_offset,
+        having,
+    )
+
+
+def _read_here(replica: Replica, offset: int, having: bytes) -> Slice:
+    log = replica.log
+    offset = max(offset, log.log_start_offset)
+    end = log.last_stable_offset
+    if offset >= end:
+        return Slice([], None, end, end, log.log_start_offset)
+    wanted = Wanted(replica, offset, ROCKETMQ_LOOK_UP_BYTES_MAX)
+    limits = FetchLimits(0, ROCKETMQ_LOOK_UP_BYTES_MAX, 0, True)
+    (found,), _, _ = read_all([wanted], limits)
+    if found.error is not None:
+        raise found.error
+    data = memoryview(b"".join(found.buffers))
+    return _visible(data, found.aborted or (), offset, end, log.log_start_offset, having)
+
+
+def _visible(
+    data: memoryview, aborted: Aborted, offset: int, end: int, start: int, having: bytes
+) -> Slice:
+    """Raises `DecodeError`."""
+    walk = VisibleBatches(data, aborted, offset)
+    found: list[Record] = []
+    oldest_ms: int | None = None
+    for header, batch in walk:
+        begins = header.base_timestamp
+        oldest_ms = begins if oldest_ms is None else min(begins, oldest_ms)
+        if header.attributes & CODEC_MASK or having in bytes(batch):
+            decoded = iterate_records(batch, header, EXPANDED_BATCH_BYTES_MAX)
+            found += (each for each in decoded if each.offset >= offset)
+    # Without data, compaction has left a gap up to the end.
+    return Slice(found, oldest_ms, walk.next_offset if len(data) else end, end, start)

@@ -1,20 +1,19 @@
 """RocketMQ's messages as records of the log, and back.
 
-The body is the record's value, inflated when the client had compressed it, so that clients of other
-protocols and Spark can read it; the property `KEYS` is the record's key. Every other property is a
-header of its name with a reserved prefix; what else a message has is in one header:
+The body is the record's value. A compressed body is stored inflated, so that clients of other
+protocols and Spark can read it. The property `KEYS` is the record's key; the other properties are
+headers with a prefix, and the fields of the message are one header:
 
     rocketmq            flag i32, sysFlag i32, born time i64, born host 8, reconsume times i32,
                         prepared offset i64
     rocketmq.NAME       the property NAME
 
-What a broker says about itself in every message (`MSG_REGION`, `TRACE_ON`, `CLUSTER`) is the same
-for all and is not stored: it is added when a message is encoded, in the place of what its sender
-or another protocol may have set. Consumers trace nothing without it, and other protocols do not
-see it.
+The broker's own properties (`MSG_REGION`, `TRACE_ON`, `CLUSTER`) are the same in all messages. They
+are not stored, but replace those of the sender when a message is encoded. Consumers need them for
+message traces, and other protocols do not see them.
 
-Records of other protocols are messages, too: the key is `KEYS`, and a header that could be a
-property is one, so that a Kafka producer may set `TAGS`.
+Records of other protocols are messages, too: the key is `KEYS`, and a header that can be a property
+is one, so that a Kafka producer may set `TAGS`.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from __future__ import annotations
 import zlib
 from functools import lru_cache
 from struct import Struct
-from typing import Any, Final
-
-import cramjam
+from typing import Final
 
 from dragoman.errors import DecodeError
 from dragoman.limits import ROCKETMQ_INFLATED_BYTES_MAX
+from dragoman.log import compression
 from dragoman.log.batch import Record
+from dragoman.log.compression import Codec
 from dragoman.protocols.rocketmq.constants import (
     COMPRESSION_SHIFT,
     DEFAULT_CLUSTER,
@@ -52,7 +51,6 @@ META: Final = "rocketmq"
 _FIELDS: Final = Struct(">iiq8siq")
 _KEYS: Final = Property.KEYS
 _KEYS_HEADER: Final = PREFIX + Property.KEYS
-_SEPARATORS: Final = (b"\x01", b"\x02")
 _BROKERS_OWN: Final = {
     Property.MSG_REGION: DEFAULT_REGION,
     Property.TRACE_SWITCH: "true",
@@ -62,14 +60,12 @@ _BROKERS_OWN_BYTES: Final = encode_properties(_BROKERS_OWN)
 _NO_META: Final = (0, 0, -1, NO_HOST, 0, 0)
 _COMPRESSION: Final = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_TYPE)
 _IPV6: Final = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
-_LZ4: Final = 1
-_ZSTD: Final = 2
-_USUAL_BYTES: Final = 64 << 10
-_USUAL_RATIO: Final = 8
+#: Compressions other than zlib.
+_CODECS: Final = {1: Codec.LZ4, 2: Codec.ZSTD}
 
 
 class Sent:
-    """What a client sent, beside topic and queue: enough to make a record of it."""
+    """A message of a client, without its topic and queue."""
 
     __slots__ = (
         "body",
@@ -133,43 +129,28 @@ def _header_name(name: str) -> str:
 
 
 def inflated(body: Buffer, sys_flag: int) -> tuple[bytes, int]:
-    """The body as it was before its client compressed it, and the flags without a word of that.
+    """The inflated body, and the flags without those of compression.
 
-    Raises `DecodeError` for what is not compressed as it says, or has too much in it.
+    Raises `DecodeError` when the flags are wrong or the inflated body is too large.
     """
     if not sys_flag & SysFlag.COMPRESSED:
         return bytes(body), sys_flag
     kind = (sys_flag & SysFlag.COMPRESSION_TYPE) >> COMPRESSION_SHIFT
     try:
         plain = _inflate(kind, bytes(body))
-    except (zlib.error, cramjam.DecompressionError, ValueError) as error:
+    except (zlib.error, DecodeError) as error:
         raise DecodeError(f"the body is not compressed as its flags say: {error}") from None
     return plain, sys_flag & ~_COMPRESSION
 
 
 def _inflate(kind: int, body: bytes) -> bytes:
-    if kind in (_LZ4, _ZSTD):
-        return _inflate_into(cramjam.lz4 if kind == _LZ4 else cramjam.zstd, body)
+    if kind in _CODECS:
+        return compression.decompress(_CODECS[kind], body, ROCKETMQ_INFLATED_BYTES_MAX)
     machine = zlib.decompressobj()
     plain = machine.decompress(body, ROCKETMQ_INFLATED_BYTES_MAX)
     if machine.unconsumed_tail or not machine.eof:
-        raise ValueError("it is cut off, or has too much in it")
+        raise DecodeError("it is cut off or too large")
     return plain
-
-
-def _inflate_into(codec: Any, body: bytes) -> bytes:
-    """Into as much room as bodies usually need, then into more, up to the bound."""
-    room = max(_USUAL_BYTES, len(body) * _USUAL_RATIO)
-    while True:
-        output = bytearray(min(room, ROCKETMQ_INFLATED_BYTES_MAX))
-        try:
-            size: int = codec.decompress_into(body, output)
-        except cramjam.DecompressionError:
-            if room >= ROCKETMQ_INFLATED_BYTES_MAX:
-                raise
-            room *= _USUAL_RATIO
-        else:
-            return bytes(memoryview(output)[:size])
 
 
 # ---- reading
@@ -201,7 +182,7 @@ def fields_of(record: Record) -> tuple[tuple[int, int, int, bytes, int, int], by
 
 @lru_cache(maxsize=4096)
 def _property_prefix(name: str) -> bytes | None:
-    """Of a header that may be a property."""
+    """The name of the property that a header may be, and the separator; None if it is none."""
     property_name = name.removeprefix(PREFIX)
     if "\x01" in name or "\x02" in name or property_name in _BROKERS_OWN:
         return None
@@ -210,7 +191,7 @@ def _property_prefix(name: str) -> bytes | None:
 
 
 def delivered(properties: bytes) -> bytes:
-    """Properties as consumers get them. Where there is no room left, they are as they were."""
+    """Properties with the broker's own, if there is room for those."""
     if len(properties) > PROPERTIES_BYTES_MAX - len(_BROKERS_OWN_BYTES):
         return properties
     return properties + _BROKERS_OWN_BYTES
@@ -243,7 +224,7 @@ def tags_of(record: Record) -> bytes | None:
 def encoded(
     record: Record, topic: bytes, partition_id: int, queue_id: int, store_host: bytes
 ) -> bytes:
-    """A record as consumers get it."""
+    """The encoded message of a record, as consumers get it."""
     (flag, sys_flag, born_ms, born_host, times, prepared), properties = fields_of(record)
     return encode_stored(
         topic,
@@ -266,7 +247,7 @@ def encoded(
 def message_of(
     record: Record, topic: str, partition_id: int, queue_id: int, store_host: bytes
 ) -> Message:
-    """The same as a value."""
+    """The message of a record, as consumers get it."""
     (flag, sys_flag, born_ms, born_host, times, prepared), properties = fields_of(record)
     return Message(
         topic=topic,
@@ -287,8 +268,7 @@ def message_of(
 
 
 def sent_again(record: Record) -> Sent:
-    """A record that is to be written to another topic: a retry, a dead letter, a delayed message
-    that is due."""
+    """A record as a message for another topic: a retry, a dead letter, or a half."""
     (flag, sys_flag, born_ms, born_host, times, prepared), properties = fields_of(record)
     return Sent(
         record.value or b"",

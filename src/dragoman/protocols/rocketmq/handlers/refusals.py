@@ -1,7 +1,7 @@
-"""Which of RocketMQ's response codes an exception becomes; no other place turns one into a number.
+"""The response codes of exceptions: the only place where an exception becomes a code.
 
-What the original has a code and a remark for is raised as `Refused` where it is found; what the
-broker raises keeps its own text.
+Refusals that the original has a code and a remark for are raised as `Refused`. Errors of the broker
+core keep their own text.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dragoman.protocols.rocketmq.constants import Response
 
 
 class Refused(BrokerError):  # noqa: N818
-    """A refusal in RocketMQ's own terms."""
+    """A refusal with RocketMQ's code and remark."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(text)
         self.number = number
 
 
-#: The first that fits counts; what is not named is 1 (SYSTEM_ERROR).
+#: The code of the first class that matches; other errors are 1 (SYSTEM_ERROR).
 _CODES: Final[tuple[tuple[type[DragomanError], Response], ...]] = (
     (broker.UnknownTopic, Response.TOPIC_NOT_EXIST),
     (broker.NotAuthorized, Response.NO_PERMISSION),
@@ -40,7 +40,7 @@ _CODES: Final[tuple[tuple[type[DragomanError], Response], ...]] = (
     (broker.InvalidPartitions, Response.INVALID_PARAMETER),
     (broker.InvalidConfig, Response.INVALID_PARAMETER),
     (broker.InvalidGroupId, Response.INVALID_PARAMETER),
-    # Producers try another broker on 14, and come back.
+    # Producers try another broker after code 14.
     (broker.NotLeader, Response.SERVICE_NOT_AVAILABLE),
     (broker.NotEnoughReplicas, Response.SERVICE_NOT_AVAILABLE),
     (broker.ReplicaDamaged, Response.SERVICE_NOT_AVAILABLE),

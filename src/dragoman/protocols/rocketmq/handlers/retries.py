@@ -1,31 +1,22 @@
-"""Messages that a consumer could not handle (36): tried again later, and in the end put aside.
+"""Retries and dead letters: messages that a consumer sends back because it failed on them (36).
 
-A message that is sent back goes to the group's topic `%RETRY%GROUP` when its delay is over, and
-after so many times to `%DLQ%GROUP`, where people find it. It is a copy: the record stays where it
-was, whatever protocol wrote it.
+A copy of the message goes to the group's topic `%RETRY%GROUP` when its delay is over, or after too
+many retries to `%DLQ%GROUP`, where operators find it. The record itself stays where it is, whatever
+protocol wrote it.
 """
 
 from __future__ import annotations
 
-from dragoman.protocols.rocketmq.constants import (
-    DELAY_LEVELS_S,
-    DLQ_PREFIX,
-    RETRY_PREFIX,
-    Property,
-)
-from dragoman.protocols.rocketmq.handlers.names import (
-    check_group_name,
-    physical_offset,
-    spelling,
-)
-from dragoman.protocols.rocketmq.handlers.reads import Found, find_record
+from dragoman.protocols.rocketmq.constants import DELAY_LEVELS_S, DLQ_PREFIX, RETRY_PREFIX, Property
+from dragoman.protocols.rocketmq.handlers.names import check_group_name, physical_offset, spelling
+from dragoman.protocols.rocketmq.handlers.queries import Found, find_record
 from dragoman.protocols.rocketmq.handlers.records import Sent, sent_again
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import make_topic
 from dragoman.protocols.rocketmq.messages import offset_message_id
 from dragoman.security.authorizer import Operation, Resource
 
-#: The delay of a first retry whose client leaves it to the broker is that of the level after this.
+#: The delay level of the first retry when the client leaves it to the broker.
 _FIRST_LEVEL = 3
 
 
@@ -37,12 +28,12 @@ async def handle_consumer_send_msg_back(call: Call) -> Answer | None:
     level = call.number("delayLevel", 0)
     config = call.node.group_config(group)
     if config.retry_queue_nums <= 0:
-        # So configured: what fails is forgotten.
+        # The group is configured to drop messages that fail.
         return None
     times_max = call.number("maxReconsumeTimes", -1)
     if times_max < 0:
         times_max = config.retry_max_times
-    found = await find_record(call.service.broker, physical)
+    found = await find_record(call.broker, physical)
     call.session.authorize(Operation.READ, Resource.TOPIC, found.topic)
     sent = _copy(call, found, physical)
     times, sent.reconsume_times = sent.reconsume_times, sent.reconsume_times + 1
@@ -56,15 +47,15 @@ def _copy(call: Call, found: Found, physical: int) -> Sent:
     sent = sent_again(found.record)
     origin = call.fields.get("originTopic") or spelling(found.topic)
     sent.properties.setdefault(Property.RETRY_TOPIC, origin)
-    # Not `originMsgId` of the request: clients name the unique key there, and the original keeps
-    # the id that messages are looked up by.
+    # `originMsgId` of the request is not used: clients put the unique key there, and the original
+    # keeps the offset message id, by which brokers find messages.
     message_id = offset_message_id(call.session.store_host, physical)
     sent.properties.setdefault(Property.ORIGIN_MESSAGE_ID, message_id)
     return sent
 
 
 async def _retry(call: Call, group: str, sent: Sent, level: int, queues: int) -> None:
-    broker = call.service.broker
+    broker = call.broker
     now_ms = broker.clock.wall_ms()
     due_ms = now_ms + DELAY_LEVELS_S[min(level, len(DELAY_LEVELS_S)) - 1] * 1000
     topic = await make_topic(call, RETRY_PREFIX + group, queues)
@@ -73,8 +64,8 @@ async def _retry(call: Call, group: str, sent: Sent, level: int, queues: int) ->
 
 
 async def dead_letter(call: Call, group: str, sent: Sent) -> Answer:
-    """Put a message aside; the request that says so is answered when that is durable."""
-    broker = call.service.broker
+    """Append a message to the group's dead letters, durably."""
+    broker = call.broker
     properties = sent.properties
     origin = properties.get(Property.RETRY_TOPIC)
     if origin is not None:

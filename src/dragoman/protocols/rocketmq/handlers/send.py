@@ -1,7 +1,7 @@
-"""Messages from producers (10, 310, 320, and replies of request/reply: 324, 325).
+"""Messages from producers (10, 310, 320), and replies of request/reply messaging (324, 325).
 
-A message goes to the partition of its queue, wherever that is led. One with a delay is kept aside
-until it is due, the half of a transaction until its producer has decided.
+A message is appended to the partition of its queue, by the partition's leader. Before that, a
+delayed message is held until it is due, and the half of a transaction until its producer decides.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dragoman.broker.errors import MessageTooLarge
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import ROCKETMQ_INFLATED_BYTES_MAX
+from dragoman.outcome import start
 from dragoman.protocols.rocketmq.constants import (
     BODY_BYTES_MAX,
     CLOSED_TOPICS,
@@ -40,8 +41,8 @@ from dragoman.protocols.rocketmq.handlers.names import (
 )
 from dragoman.protocols.rocketmq.handlers.records import Sent, inflated
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.relayed import ForwardReply
 from dragoman.protocols.rocketmq.handlers.retries import dead_letter
+from dragoman.protocols.rocketmq.handlers.rpc import ForwardReply
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import (
     attributes_of,
@@ -75,7 +76,7 @@ _DELAYS: Final = frozenset((Property.DELAY, *_TIMERS))
 
 
 class Names(NamedTuple):
-    """What the fields of a send are called."""
+    """The names of the fields of a send."""
 
     group: str
     topic: str
@@ -93,26 +94,16 @@ class Names(NamedTuple):
 
 
 _LONG: Final = Names(
-    "producerGroup",
-    "topic",
-    "defaultTopic",
-    "defaultTopicQueueNums",
-    "queueId",
-    "sysFlag",
-    "bornTimestamp",
-    "flag",
-    "properties",
-    "reconsumeTimes",
-    "unitMode",
-    "maxReconsumeTimes",
+    *("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag"),
+    *("bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes"),
     "batch",
 )
-#: Of 310, 320 and 325.
+#: The names in requests 310, 320 and 325.
 _SHORT: Final = Names(*"abcdefghijklm")
 
 
 class Head(NamedTuple):
-    """What a send says beside the message itself."""
+    """The fields of a send."""
 
     group: str
     topic: str
@@ -136,8 +127,7 @@ def handle_send_message_v2(call: Call) -> None:
     _send(call, _SHORT)
 
 
-def handle_send_batch_message(call: Call) -> None:
-    _send(call, _SHORT)
+handle_send_batch_message = handle_send_message_v2
 
 
 def _send(call: Call, names: Names) -> None:
@@ -146,7 +136,7 @@ def _send(call: Call, names: Names) -> None:
         text = f"the topic[{head.topic}] is conflict with system topic."
         raise Refused(Response.NO_PERMISSION, text)
     sent = _batch(call, head) if head.is_batch else [_single(call, head)]
-    topic = visible_topic(call.service.broker.image, head.topic)
+    topic = visible_topic(call.broker.image, head.topic)
     if topic is None:
         call.after(_make_topic(call, head), lambda made: _append(call, head, made, sent))
     else:
@@ -154,11 +144,11 @@ def _send(call: Call, names: Names) -> None:
 
 
 def _head(call: Call, names: Names) -> Head:
-    """Raises `Refused` for what is missing, or no number."""
+    """Raises `Refused` when a field is missing or is no number."""
     fields = call.fields
     get = fields.get
     try:
-        # As nearly all are.
+        # This is faster than `call.number`, and right for nearly all requests.
         numbers = (
             int(get(names.template_queues, _FIRST_QUEUES_MAX)),
             int(fields[names.queue]),
@@ -261,14 +251,14 @@ def _sent(
         raise Refused(Response.MESSAGE_ILLEGAL, str(error)) from None
     session = call.session
     if Property.UNIQUE_KEY not in properties:
-        # Tools look messages up by it.
+        # Tools find messages by this property.
         properties[Property.UNIQUE_KEY] = call.node.unique_id(session.store_host)
     return Sent(
         plain,
         properties,
         flag=flag,
         sys_flag=sys_flag,
-        born_ms=head.born_ms if head.born_ms >= 0 else call.service.broker.clock.wall_ms(),
+        born_ms=head.born_ms if head.born_ms >= 0 else call.broker.clock.wall_ms(),
         born_host=session.peer_host,
         reconsume_times=head.reconsume_times,
     )
@@ -278,7 +268,7 @@ def _sent(
 
 
 def _make_topic(call: Call, head: Head) -> Coroutine[object, None, TopicMetadata]:
-    broker = call.service.broker
+    broker = call.broker
     check_topic_name(head.topic)
     if head.topic.startswith(RETRY_PREFIX):
         return make_topic(call, head.topic, 1)
@@ -299,9 +289,9 @@ def _append(call: Call, head: Head, topic: TopicMetadata, sent: list[Sent]) -> N
         return
     first = sent[0]
     if first.sys_flag & TRANSACTION_MASK == SysFlag.TRANSACTION_PREPARED and not head.is_batch:
-        _keep(call, queue, first, hold_half(call, topic, queue, first))
+        start(hold_half(call, topic, queue, first)).then(partial(_held, call, queue, first))
         return
-    due_ms = due_at(first.properties, call.service.broker.clock.wall_ms())
+    due_ms = due_at(first.properties, call.broker.clock.wall_ms())
     if due_ms is not None and not head.is_batch:
         _delay(call, topic, queue, first, due_ms)
     else:
@@ -314,13 +304,12 @@ def _queue(call: Call, head: Head, topic: TopicMetadata) -> int:
         text = f"request queueId[{head.queue}] is illegal, topic {head.topic} has {count} queues"
         raise Refused(Response.INVALID_PARAMETER, text)
     if head.queue < 0:
-        # Any will do.
-        return call.service.broker.random.randrange(max(1, write_queues(topic)))
+        return call.broker.random.randrange(max(1, write_queues(topic)))
     return head.queue
 
 
 def _is_dead(call: Call, head: Head) -> bool:
-    """A message that a consumer could not send back otherwise, and has tried often enough."""
+    """Whether a message to a retry topic, sent instead of sent back, has been tried too often."""
     group = head.topic.removeprefix(RETRY_PREFIX)
     times_max = head.reconsume_times_max
     if times_max < 0:
@@ -329,12 +318,11 @@ def _is_dead(call: Call, head: Head) -> bool:
 
 
 def _place(call: Call, topic: TopicMetadata, queue: int, sent: list[Sent]) -> None:
-    """A batch is stored whole or not at all, unless it is more than the log has in one.
-
-    A message that says not to wait until it is stored well is not kept waiting for other replicas,
-    nor refused because they are too few.
+    """Append messages to a queue: a batch whole or not at all, unless it is larger than a batch of
+    the log. A message with `WAIT=false` neither waits for other replicas nor is refused when there
+    are too few.
     """
-    broker = call.service.broker
+    broker = call.broker
     partition = topic.partitions[queue]
     now_ms = broker.clock.wall_ms()
     placed = _Placed(call, partition.partition_id, queue, sent)
@@ -352,7 +340,7 @@ def _place(call: Call, topic: TopicMetadata, queue: int, sent: list[Sent]) -> No
 
 
 class _Placed:
-    """Answers when all messages of a request have their places."""
+    """Answers a send when its messages are appended."""
 
     __slots__ = ("_call", "_offsets", "_partition_id", "_queue", "_sent")
 
@@ -364,7 +352,7 @@ class _Placed:
         self._offsets: list[int] = []
 
     def __call__(self, offset: int, error: DragomanError | None) -> None:
-        """One of them."""
+        """Called back for one message."""
         if error is not None:
             self._call.refuse(error)
             return
@@ -373,7 +361,7 @@ class _Placed:
             self._answer(self._offsets)
 
     def all(self, offset: int, error: DragomanError | None) -> None:
-        """All of them, one behind the other."""
+        """Called back for all messages, with the offset of the first."""
         if error is not None:
             self._call.refuse(error)
         else:
@@ -444,19 +432,21 @@ def _whole(name: str, text: str) -> int:
 
 
 def _delay(call: Call, topic: TopicMetadata, queue: int, sent: Sent, due_ms: int) -> None:
-    """Kept aside without its delay: that is over when it is delivered."""
-    broker = call.service.broker
-    for name in (Property.DELAY, *_TIMERS):
+    """Hold a message until it is due, without the properties that delay it."""
+    broker = call.broker
+    for name in _DELAYS:
         sent.properties.pop(name, None)
     record = sent.record(broker.clock.wall_ms())
-    _keep(call, queue, sent, broker.delayed.delay(topic.name, queue, record, due_ms))
+    held = broker.delayed.delay(topic.name, queue, record, due_ms)
+    start(held).then(partial(_held, call, queue, sent))
 
 
-def _keep(call: Call, queue: int, sent: Sent, kept: Coroutine[object, None, Token]) -> None:
-    """Answer like any message when one is kept aside."""
-    call.after(
-        kept, lambda token: reply_sent(call, token.partition_id, queue, [token.offset], sent)
-    )
+def _held(call: Call, queue: int, sent: Sent, token: Token | DragomanError) -> None:
+    """Answer as for a message that is appended."""
+    if isinstance(token, DragomanError):
+        call.refuse(token)
+    else:
+        reply_sent(call, token.partition_id, queue, (token.offset,), sent)
 
 
 # ---- request and reply
@@ -471,7 +461,7 @@ async def handle_send_reply_message(call: Call) -> Answer:
 
 
 async def _send_reply(call: Call, names: Names) -> Answer:
-    """To the client that waits for it, on whichever node."""
+    """Send a reply to the client that waits for it, on any node."""
     head = _head(call, names)
     _check_sizes(len(call.body), len(head.properties.encode()))
     client_id = decode_properties(head.properties).get(Property.REPLY_TO_CLIENT)
@@ -481,7 +471,7 @@ async def _send_reply(call: Call, names: Names) -> Answer:
     fields = {
         "bornHost": host_text(call.session.peer_host),
         "storeHost": host_text(call.session.store_host),
-        "storeTimestamp": str(call.service.broker.clock.wall_ms()),
+        "storeTimestamp": str(call.broker.clock.wall_ms()),
         "producerGroup": head.group,
         "topic": head.topic,
         "defaultTopic": head.template,

@@ -1,6 +1,6 @@
-"""What all RocketMQ connections of a listener share, and the table of requests they may send.
+"""What the RocketMQ connections of a listener share, and the table of requests.
 
-Name server and broker answer on every listener: their requests have different numbers.
+Every listener serves the requests of name servers and of brokers: their codes differ.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from dragoman.protocols.rocketmq.handlers.node import node_of
 from dragoman.protocols.rocketmq.messages import host_bytes
 from dragoman.protocols.service import Address, Service
 
-#: Which module handles which requests, each in a function with the name of the request.
+#: The requests that each module handles, in functions with their names.
 _MODULES: Final = {
-    "topics": "GET_ROUTEINFO_BY_TOPIC GET_BROKER_CLUSTER_INFO",
+    "topics": (
+        "GET_ROUTEINFO_BY_TOPIC GET_BROKER_CLUSTER_INFO "
+        "UPDATE_AND_CREATE_TOPIC UPDATE_AND_CREATE_TOPIC_LIST DELETE_TOPIC_IN_BROKER "
+        "GET_ALL_TOPIC_CONFIG GET_TOPIC_CONFIG GET_SYSTEM_TOPIC_LIST_FROM_BROKER "
+        "GET_TOPIC_STATS_INFO"
+    ),
     "members": (
         "HEART_BEAT UNREGISTER_CLIENT GET_CONSUMER_LIST_BY_GROUP CHECK_CLIENT_CONFIG "
         "LOCK_BATCH_MQ UNLOCK_BATCH_MQ QUERY_ASSIGNMENT SET_MESSAGE_REQUEST_MODE"
@@ -43,18 +48,11 @@ _MODULES: Final = {
         "GET_BROKER_MEMBER_GROUP REGISTER_BROKER UNREGISTER_BROKER QUERY_DATA_VERSION "
         "BROKER_HEARTBEAT"
     ),
-    "topic_admin": (
-        "UPDATE_AND_CREATE_TOPIC UPDATE_AND_CREATE_TOPIC_LIST DELETE_TOPIC_IN_BROKER "
-        "GET_ALL_TOPIC_CONFIG GET_TOPIC_CONFIG GET_SYSTEM_TOPIC_LIST_FROM_BROKER "
-        "GET_TOPIC_STATS_INFO"
-    ),
     "group_admin": (
         "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST "
         "GET_ALL_SUBSCRIPTIONGROUP_CONFIG GET_SUBSCRIPTIONGROUP_CONFIG DELETE_SUBSCRIPTIONGROUP "
         "UPDATE_AND_GET_GROUP_FORBIDDEN QUERY_TOPIC_CONSUME_BY_WHO QUERY_TOPICS_BY_CONSUMER "
-        "QUERY_SUBSCRIPTION_BY_CONSUMER"
-    ),
-    "connections": (
+        "QUERY_SUBSCRIPTION_BY_CONSUMER "
         "GET_CONSUMER_CONNECTION_LIST GET_PRODUCER_CONNECTION_LIST GET_ALL_PRODUCER_INFO "
         "GET_CONSUMER_RUNNING_INFO CONSUME_MESSAGE_DIRECTLY INVOKE_BROKER_TO_GET_CONSUMER_STATUS"
     ),
@@ -83,19 +81,19 @@ REQUESTS: Final[dict[int, str]] = {
 
 
 class RocketmqService(Service[Core]):
-    #: On this one clients reach brokers.
-    listener = "rocketmq-broker"
+    #: The listener that routes send clients to.
+    advertised_listener = "rocketmq-broker"
 
     def __init__(
         self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]
     ) -> None:
         super().__init__(broker, budget, advertised)
         self.node = node_of(broker)
-        #: By address and port; few, because those are what this node is advertised as.
+        #: Encoded store hosts by address and port. There are as many as advertised addresses.
         self._store_hosts: dict[Address, bytes] = {}
 
     def store_host(self, channel: Channel) -> bytes:
-        """This node's address as message ids have it."""
+        """This node's address, encoded as in message ids."""
         host, port = self.advertised(channel)
         address = (self.broker.host_names.ipv4(host), port)
         found = self._store_hosts.get(address)

@@ -1,14 +1,15 @@
-"""One RocketMQ connection: requests in either direction, each answered when it can be.
+"""One RocketMQ connection: requests in both directions, answered in any order.
 
-A request that is not understood gets code 3; what is no request ends the connection, as in the
-original. Responses of the client answer what the broker has asked it (`ask`); others are dropped.
+A request with an unknown code is answered with code 3; bytes that are no frame close the
+connection, as in the original. Responses of the client settle the broker's own requests
+(`RocketmqSession.request`); responses to no request are dropped.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -26,8 +27,7 @@ from dragoman.limits import (
 from dragoman.net.channel import Channel
 from dragoman.outcome import Outcome, failed, ignore, pause, start
 from dragoman.protocols.rocketmq import bodies
-from dragoman.protocols.rocketmq.codec import Command, decode, encode_parts, frame_of
-from dragoman.protocols.rocketmq.connection import Connection
+from dragoman.protocols.rocketmq.codec import Command, Connection, decode, encode_parts, frame_of
 from dragoman.protocols.rocketmq.constants import (
     IS_ONE_WAY,
     IS_RESPONSE,
@@ -36,6 +36,7 @@ from dragoman.protocols.rocketmq.constants import (
     Response,
     Serialization,
 )
+from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.names import require_topic
 from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
 from dragoman.protocols.rocketmq.handlers.refusals import Refused, refusal
@@ -43,48 +44,37 @@ from dragoman.protocols.rocketmq.handlers.service import REQUESTS, RocketmqServi
 from dragoman.protocols.rocketmq.messages import host_bytes
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import MatchedSession
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
 from dragoman.types import Buffer
 from dragoman.world import Handle
 
 log = logging.getLogger("dragoman.rocketmq")
 T = TypeVar("T")
-Item = TypeVar("Item")
 _NO_FIELDS: dict[str, str] = {}
 _SUCCESS = Response.SUCCESS
 _INT_DIGITS_MAX = 20
-#: Requests whose body is what a producer sends.
-_WITH_MESSAGES = frozenset(
-    (
-        Request.SEND_MESSAGE,
-        Request.SEND_MESSAGE_V2,
-        Request.SEND_BATCH_MESSAGE,
-        Request.SEND_REPLY_MESSAGE,
-        Request.SEND_REPLY_MESSAGE_V2,
-    )
-)
+#: Requests whose bodies are messages, and may be large.
+_WITH_MESSAGES = frozenset(code for code in Request if code.name.startswith("SEND_"))
 _TRUE = ("true", "1", "True")
 
 
 class Answer(NamedTuple):
-    """What a request is answered with."""
-
     code: int = _SUCCESS
     remark: str | None = None
     fields: dict[str, str] = _NO_FIELDS
     body: Buffer = b""
 
 
-#: A structure is the body of an answer without fields; None is an answer without either.
+#: A structure stands for an answer with this body, None for an answer without a body.
 Result: TypeAlias = Answer | msgspec.Struct | None
-#: A coroutine of this kind answers a request with its result or, if it raises, with a refusal.
+#: A coroutine whose result answers a request; if it raises, the request is refused.
 Answering: TypeAlias = Coroutine[object, None, Result]
-#: Raises `DragomanError` to refuse. Without a coroutine the handler calls back with the answer.
+#: Raises `DragomanError` to refuse. A handler that returns no coroutine answers through the call.
 Handler: TypeAlias = "Callable[[Call], Answering | None]"
 
 
 class Call:
-    """One request and the way its answer takes. Late answers are dropped."""
+    """One request, and the one answer to it: any further answer is dropped."""
 
     __slots__ = ("_size", "body", "code", "fields", "is_done", "request", "session")
 
@@ -102,18 +92,22 @@ class Call:
         return self.session.service
 
     @property
+    def broker(self) -> Core:
+        return self.session.service.broker
+
+    @property
     def node(self) -> RocketmqNode:
         return self.session.service.node
 
     @property
     def is_go(self) -> bool:
-        """Go's administration client reads strings as keys, all others objects (spec, 9)."""
+        """Whether the client is Go's: it reads tables with strings as keys (spec, 9)."""
         return self.request.language == "GO"
 
-    # ---- what was asked
+    # ---- the request
 
     def text(self, name: str, *others: str) -> str:
-        """A field that has to be there, under this name or one of the others."""
+        """A required field, under this name or one of the others. Raises `Refused`."""
         for each in (name, *others):
             value = self.fields.get(each)
             if value is not None:
@@ -121,6 +115,7 @@ class Call:
         raise Refused(Response.SYSTEM_ERROR, f"the custom field <{name}> is null")
 
     def number(self, name: str, default: int | None = None) -> int:
+        """An integer of 64 bits; the default stands for an empty field, too. Raises `Refused`."""
         value = self.fields.get(name)
         if value is None or (not value and default is not None):
             if default is None:
@@ -143,16 +138,14 @@ class Call:
         return default if value is None else value in _TRUE
 
     def known_topic(self, operation: Operation) -> TopicMetadata:
-        """The topic that the request names. Raises `Refused` when it does not exist, and
-        `NotAuthorized` when the client may not do this with it.
-        """
-        topic = require_topic(self.service.broker.image, self.text("topic"))
+        """The topic that the request names. Raises `Refused` and `NotAuthorized`."""
+        topic = require_topic(self.broker.image, self.text("topic"))
         self.session.authorize(operation, Resource.TOPIC, topic.name)
         return topic
 
     def authorize_cluster(self, operation: Operation) -> None:
-        """Raises `NotAuthorized`. The name is the one that rules know the cluster by."""
-        self.session.authorize(operation, Resource.CLUSTER, "kafka-cluster")
+        """Raises `NotAuthorized`."""
+        self.session.authorize(operation, Resource.CLUSTER, CLUSTER_NAME)
 
     # ---- the answer
 
@@ -171,31 +164,21 @@ class Call:
             self.reply(*result)
 
     def after(self, work: Coroutine[object, None, T], use: Callable[[T], None]) -> None:
-        """For handlers that call back: use a result. What it or its use raises is answered."""
+        """For handlers that call back: pass a result on. What either raises refuses the request."""
+        start(work).then(partial(self._use, use))
 
-        def resume(result: T | DragomanError) -> None:
-            if isinstance(result, DragomanError):
-                self.refuse(result)
-            else:
-                self.guarded(partial(use, result))
+    def _use(self, use: Callable[[T], None], result: T | DragomanError) -> None:
+        if isinstance(result, DragomanError):
+            self.refuse(result)
+        else:
+            self.guarded(partial(use, result))
 
-        start(work).then(resume)
-
-    async def in_turn(
-        self, items: Sequence[Item], work: Callable[[Item], Coroutine[object, None, T]]
-    ) -> list[T]:
-        """The results of some work on each item, one after the other. The loop runs other things
-        between any two.
-        """
-        scheduler = self.service.broker.scheduler
-        found: list[T] = []
-        for each in items:
-            found.append(await work(each))
-            await pause(scheduler, 0)
-        return found
+    def pause(self) -> Outcome[None]:
+        """Awaited between the parts of long work, so that the loop serves other requests."""
+        return pause(self.broker.scheduler, 0)
 
     def queue_table(self, body: msgspec.Struct) -> Answer:
-        """A body with tables by queue, whose keys have the form that the client reads."""
+        """An answer with tables by queue, whose keys have the form that the client reads."""
         return Answer(body=bodies.encode(body, object_keys=not self.is_go))
 
     def reply(
@@ -226,7 +209,7 @@ class Call:
             )
 
     def reply_with(self, header: str) -> None:
-        """The same with a header in JSON that is written already: most answers look alike."""
+        """Reply with this header in JSON, and no body."""
         if self.is_done:
             return
         self.is_done = True
@@ -235,7 +218,7 @@ class Call:
             self.session.send(frame_of(header.encode()))
 
     def dismiss(self) -> None:
-        """Not to be answered."""
+        """Leave the request unanswered."""
         if not self.is_done:
             self.is_done = True
             self.session.finished(self._size)
@@ -245,30 +228,30 @@ class Call:
         self.reply(number, text)
 
     def done(self, error: DragomanError | None) -> None:
-        """For what has no answer but that it went well."""
+        """Reply without fields, or refuse."""
         if error is None:
             self.reply()
         else:
             self.refuse(error)
 
-    def guarded(self, go_on: Callable[[], None]) -> None:
-        """Do what remains for the answer; what it raises is answered."""
+    def guarded(self, action: Callable[[], None]) -> None:
+        """Continue to work on the answer. An error that the action raises refuses the request."""
         if self.is_done:
             return
         try:
-            go_on()
+            action()
         except DragomanError as error:
             self.refuse(error)
 
     def parked(self) -> None:
-        """It waits for others than its own peer: it holds none of the node's memory meanwhile."""
+        """Release the request's share of the memory budget while it waits for messages."""
         self.session.finished(self._size)
         self._size = 0
         self.session.begun(0)
 
 
 def _run(handler: Handler, call: Call) -> None:
-    """Raises what the handler raises at once."""
+    """Raises what the handler raises before its first await."""
     answering = handler(call)
     if answering is not None:
         call.answer_with(answering)
@@ -291,22 +274,24 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         super().__init__(channel, connection.reader, service)
         host, port = channel.peer_address
         self.peer_host = host_bytes(host, port)
-        #: As in the client's last request, which itself is not kept: it may be large.
+        #: As in the client's last request.
         self.language, self.version = "JAVA", 0
         self._serialization = Serialization.JSON
-        #: Where pulls of this connection read last, by partition id; the longest unused first.
+        #: Readers of earlier pulls by partition id, the least recently used first.
         self.readers: OrderedDict[int, Reader] = OrderedDict()
-        #: Called when the peer takes data again, and when it is gone.
+        #: Called when the peer takes data again.
         self.waiting_to_send: list[Callable[[], None]] = []
+        #: Called when the connection is closed.
         self.on_gone: dict[object, Callable[[], None]] = {}
-        #: Answer pulls that wait for messages, when the client sends no more.
+        #: Called when the client has closed its half: they answer pulls that wait for messages.
         self.answer_now: dict[object, Callable[[], None]] = {}
         self._opaque = 0
-        self._asked: dict[int, tuple[Outcome[Command], Handle]] = {}
+        #: Unanswered requests to the client, with their timers, by `opaque`.
+        self._requests: dict[int, tuple[Outcome[Command], Handle]] = {}
 
     @property
     def store_host(self) -> bytes:
-        """This node's address as message ids have it, as far as its name is resolved by now."""
+        """This node's address as message ids have it: 0.0.0.0 until its name is resolved."""
         return self.service.store_host(self.channel)
 
     # ---- requests of the client
@@ -337,7 +322,6 @@ class RocketmqSession(MatchedSession[RocketmqService]):
             else:
                 start(_run_when_loaded(handler, call)).then(ignore)
         except DragomanError as error:
-            # The frame is sound, whatever is wrong with what the request carries.
             call.refuse(error)
 
     def send_command(self, command: Command) -> None:
@@ -357,30 +341,29 @@ class RocketmqSession(MatchedSession[RocketmqService]):
 
     # ---- requests to the client
 
-    def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """A request without an answer."""
-        self.send_command(self._request(code, IS_ONE_WAY, fields, body))
+    def send_one_way(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        self.send_command(self._command(code, IS_ONE_WAY, fields, body))
 
-    def ask(
+    def request(
         self,
         code: int,
         fields: Mapping[str, str],
         body: bytes,
         timeout_s: float = ROCKETMQ_ANSWER_TIMEOUT_S,
     ) -> Outcome[Command]:
-        """Send a request and wait for the client's response."""
-        if len(self._asked) >= ROCKETMQ_ASKED_MAX or self.channel.is_closing:
+        """Send a request; the outcome is the client's response."""
+        if len(self._requests) >= ROCKETMQ_ASKED_MAX or self.channel.is_closing:
             return failed(Overloaded("the client does not answer"))
-        request = self._request(code, 0, fields, body)
+        request = self._command(code, 0, fields, body)
         timer = self.service.broker.scheduler.call_later(
             timeout_s, self._expired, request.opaque, timeout_s
         )
         response: Outcome[Command] = Outcome()
-        self._asked[request.opaque] = (response, timer)
+        self._requests[request.opaque] = (response, timer)
         self.send_command(request)
         return response
 
-    def _request(self, code: int, flag: int, fields: Mapping[str, str], body: bytes) -> Command:
+    def _command(self, code: int, flag: int, fields: Mapping[str, str], body: bytes) -> Command:
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
         return Command(
             code=code,
@@ -394,21 +377,21 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         )
 
     def _answered(self, response: Command) -> None:
-        outcome, timer = self._asked.pop(response.opaque, (None, None))
+        outcome, timer = self._requests.pop(response.opaque, (None, None))
         if outcome is not None and timer is not None:
             timer.cancel()
             response.body = bytes(response.body)
             outcome.succeed(response)
 
     def _expired(self, opaque: int, timeout_s: float) -> None:
-        outcome, _ = self._asked.pop(opaque)
+        outcome, _ = self._requests.pop(opaque)
         text = f"the client did not answer within {timeout_s:g} s"
         outcome.fail(Refused(Response.CONSUME_MSG_TIMEOUT, text))
 
     # ---- from the channel
 
     def when_writable(self, then: Callable[[], None]) -> None:
-        """Now, or when the peer takes data again; not at all when it is gone."""
+        """Call back now or when the peer takes data again; never when it is gone."""
         if self.can_send:
             then()
         elif not self.channel.is_closing:
@@ -432,8 +415,8 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         for reader in self.readers.values():
             reader.close()
         self.readers.clear()
-        asked, self._asked = self._asked, {}
-        for outcome, timer in asked.values():
+        requests, self._requests = self._requests, {}
+        for outcome, timer in requests.values():
             timer.cancel()
             outcome.fail(Refused(Response.CONSUMER_NOT_ONLINE, "the client is gone"))
         gone, self.on_gone = self.on_gone, {}

@@ -1,8 +1,8 @@
-"""What RocketMQ needs on disk beside topics and offsets, the same on all nodes.
+"""RocketMQ's durable state beside topics and offsets: a global table, the same on all nodes.
 
-Key/value configuration of the name server, configurations of groups, topics that groups may not
-read, and brokers that clients are not to write to. Keys of the internal topic are JSON arrays that
-begin with the kind.
+It has key/value configuration of the name server, configurations of groups, topics that groups may
+not read, and brokers without write permission. Keys in the internal topic are JSON arrays that
+begin with the kind of entry.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class State:
         #: By namespace and key.
         self.kv: dict[tuple[str, str], str] = {}
         self.groups: dict[str, SubscriptionGroupConfig] = {}
-        #: Groups and topics that they may not read.
+        #: Pairs of a group and a topic that it may not read.
         self.forbidden: set[tuple[str, str]] = set()
-        #: Names of brokers that are not to be written to.
+        #: Names of brokers whose write permission is wiped.
         self.wiped: set[str] = set()
 
     @property
@@ -46,7 +46,7 @@ class State:
         return self._topic.is_loaded
 
     async def loaded(self) -> None:
-        """Return when everything has been read back."""
+        """Return when the state has been loaded."""
         await self._topic.loaded()
 
     def _forget(self) -> None:
@@ -73,14 +73,14 @@ class State:
             case "wiped", [broker]:
                 _mark(self.wiped, broker, value)
             case _:
-                # Of a later release, which knows what to do with it.
+                # The entry was written by a later release.
                 return
 
     @property
     def _count(self) -> int:
         return len(self.kv) + len(self.groups) + len(self.forbidden) + len(self.wiped)
 
-    # ---- changes; each takes effect when it is durable, and `done` comes after that
+    # ---- changes, which return when they are durable and in effect
 
     async def put_kv(self, namespace: str, key: str, value: str | None) -> None:
         is_new = value is not None and (namespace, key) not in self.kv
@@ -103,7 +103,7 @@ class State:
     ) -> None:
         """Raises `Refused`, `Overloaded`."""
         if is_new and self._count >= ROCKETMQ_STATE_ENTRIES_MAX:
-            raise Overloaded(f"{self._count} entries of configuration are kept already")
+            raise Overloaded(f"there are {self._count} entries of configuration already")
         encoded = None if value is None else msgspec.json.encode(value)
         encoded_key = msgspec.json.encode(key)
         if len(encoded_key) + len(encoded or b"") > ROCKETMQ_STATE_VALUE_BYTES_MAX:

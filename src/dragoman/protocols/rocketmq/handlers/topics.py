@@ -1,33 +1,43 @@
-"""Topics as RocketMQ's clients see them, their creation on first use, and routes (105, 106).
+"""Topics as RocketMQ's clients see them: routes (105, 106), creation on first use, administration
+(17, 18, 21, 202, 215, 305, 351).
 
-What a RocketMQ topic has beside a log is kept as one entry of the topic's configuration:
+What a RocketMQ topic has beside a log is one entry of the topic's configuration:
 
     perm=6 read=4 write=4 order=true filter=MULTI_TAG sys_flag=0 attributes=+a=b,c=d
 
-To RocketMQ each node is a broker of its own, and a queue is known by its broker and its number. So
-that queues keep the numbers of their partitions, a topic is at one broker at a time: the node that
-leads most of its partitions, which relays requests for the others. Topics that RocketMQ clients
-create are led by one node as a whole. When that node dies the route names another, and since
-offsets are the group's, consumers resume there.
+To RocketMQ each node is a broker of its own, and a queue is identified by its broker and its
+number. So that queues keep the numbers of their partitions, a topic is at one broker at a time: the
+node that leads most of its partitions, which passes on requests for the others. One node leads all
+partitions of a topic that RocketMQ clients create. When that node dies the route names another, and
+since offsets belong to the group, consumers resume there.
+
+A topic has as many partitions as queues to read or to write, whichever are more. Partitions are
+never removed: when a topic is given fewer queues, the rest is hidden.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from dragoman.broker.errors import UnknownTopic
+from dragoman.broker.errors import TopicExists, UnknownTopic
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
+from dragoman.limits import TOPIC_PARTITIONS_MAX
 from dragoman.outcome import attempt
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.constants import (
+    CHECKED_TOO_OFTEN_TOPIC,
     DEFAULT_CLUSTER,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
     READ_AND_WRITE,
+    SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
     TOPIC_CONFIG,
     TRACE_TOPIC,
@@ -43,13 +53,14 @@ from dragoman.protocols.rocketmq.handlers.names import (
     topic_name,
     visible_topic,
 )
+from dragoman.protocols.rocketmq.handlers.offsets import all_ends, offset_at, store_time_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
-from dragoman.protocols.rocketmq.handlers.session import Call
+from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.security.authorizer import Operation, Resource
 
-#: Queues of the template: producers ask for no more of a topic that they create.
+#: Queues of the template: producers create topics with no more queues than it has.
 TEMPLATE_QUEUES: Final = 8
-#: Where the name server keeps how many queues of each broker a topic has that is read in order.
+#: The namespace of the name server with the queues of topics that are read in order, by broker.
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 ATTRIBUTES_KEY: Final = "dragoman.rocketmq.topic"
 
@@ -62,7 +73,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     order: str = "false"
     filter: str = "SINGLE_TAG"
     sys_flag: int = 0
-    #: `key=value` pairs with commas between them.
+    #: Pairs `key=value`, separated by commas.
     attributes: str = ""
 
     @property
@@ -80,7 +91,7 @@ def _read(text: str) -> Attributes:
     try:
         return msgspec.convert(known, Attributes, strict=False)
     except msgspec.ValidationError:
-        # Written by hand, and not as this module writes it.
+        # It was set by hand.
         return _DEFAULT
 
 
@@ -90,7 +101,7 @@ def attributes_of(topic: TopicMetadata) -> Attributes:
 
 
 def written(attributes: Attributes) -> str:
-    """As an entry of the configuration; empty when all are the defaults."""
+    """The entry of the configuration; empty when all attributes are the defaults."""
     default = msgspec.structs.asdict(_DEFAULT)
     given = msgspec.structs.asdict(attributes)
     return " ".join(f"{name}={given[name]}" for name in given if given[name] != default[name])
@@ -107,10 +118,10 @@ def write_queues(topic: TopicMetadata) -> int:
 
 
 def visible_topics(call: Call) -> list[TopicMetadata]:
-    """The topics that RocketMQ can name and the client may know of, in order."""
+    """The topics that RocketMQ can name and the client may describe, sorted."""
     return [
         topic
-        for name, topic in sorted(call.service.broker.image.topics.items())
+        for name, topic in sorted(call.broker.image.topics.items())
         if not topic.is_internal
         and is_expressible(name)
         and call.session.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
@@ -118,21 +129,21 @@ def visible_topics(call: Call) -> list[TopicMetadata]:
 
 
 def make_topic(call: Call, spelt: str, queues: int) -> Coroutine[object, None, TopicMetadata]:
-    """Create a topic unless it exists. Raises `DragomanError` at once when the client may not.
+    """Create a topic unless it exists, led by this node because its client is connected here.
 
-    This node leads the topic, because the client that needs it is connected here.
+    Raises `Refused` and `NotAuthorized` at once.
     """
     check_topic_name(spelt)
     name = topic_name(spelt)
     call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
-    return _make_topic(call.service.broker, name, queues)
+    return _make_topic(call.broker, name, queues)
 
 
 async def _make_topic(broker: Core, name: str, queues: int) -> TopicMetadata:
     new = NewTopic(
         name=name, partition_count=queues, config=dict(TOPIC_CONFIG), led_by=broker.node_id
     )
-    error = await attempt(broker.ensure_topic(new))
+    error = await attempt(broker.topics.ensure(new))
     topic = broker.image.topics.get(name)
     if topic is None:
         raise error or UnknownTopic(f"topic {name!r} is gone")
@@ -144,14 +155,14 @@ async def _make_topic(broker: Core, name: str, queues: int) -> TopicMetadata:
 
 async def handle_get_routeinfo_by_topic(call: Call) -> bodies.TopicRouteData:
     spelt = call.text("topic")
-    broker = call.service.broker
+    broker = call.broker
     if spelt == TEMPLATE_TOPIC and broker.settings.auto_create_topics_enable:
         return _template_route(call)
     topic = visible_topic(broker.image, spelt)
     if topic is not None:
         call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     elif spelt == TRACE_TOPIC and broker.settings.auto_create_topics_enable:
-        # Some clients complain every second while there is none.
+        # Some clients log an error every second while there is none.
         topic = await make_topic(call, spelt, 1)
     else:
         text = f"No topic route info in name server for the topic: {spelt}"
@@ -186,13 +197,12 @@ def route_of(call: Call, topic: TopicMetadata) -> bodies.TopicRouteData:
 
 
 def serving_node(call: Call, topic: TopicMetadata) -> int:
-    """The node at which clients find a topic."""
+    """The node that a topic's route names: of those that lead most partitions, the first."""
     leaders = Counter(each.leader for each in topic.partitions if each.leader != NO_LEADER)
-    # The first of those that lead most, in the order of the partitions.
     for node, _ in leaders.most_common():
         if call.service.address_of(call.session.channel, node) is not None:
             return node
-    return call.service.broker.node_id
+    return call.broker.node_id
 
 
 def queue_of(call: Call, partition: PartitionMetadata) -> bodies.MessageQueue:
@@ -220,7 +230,7 @@ def _template_route(call: Call) -> bodies.TopicRouteData:
 
 
 def all_brokers(call: Call) -> list[bodies.BrokerData]:
-    """Every node that RocketMQ clients can reach, and this one."""
+    """Every node that RocketMQ clients can reach."""
     service, channel = call.service, call.session.channel
     image = service.broker.image
     nodes = [
@@ -238,3 +248,229 @@ def broker_data(call: Call, node: int) -> bodies.BrokerData:
     return bodies.BrokerData(
         cluster=DEFAULT_CLUSTER, broker_name=broker_name(node), broker_addrs={"0": shown}
     )
+
+
+_FILTERS: Final = ("SINGLE_TAG", "MULTI_TAG")
+_PERM_MAX: Final = int(READ_AND_WRITE | Perm.INHERIT) | 8
+_MINUTE_S: Final = 60
+_SYSTEM_TOPICS: Final = (
+    TEMPLATE_TOPIC,
+    "SELF_TEST_TOPIC",
+    "BenchmarkTest",
+    SCHEDULE_TOPIC,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    CHECKED_TOO_OFTEN_TOPIC,
+    TRACE_TOPIC,
+    "OFFSET_MOVED_EVENT",
+    DEFAULT_CLUSTER,
+    f"{DEFAULT_CLUSTER}_REPLY_TOPIC",
+)
+
+
+def data_version(call: Call) -> bodies.DataVersion:
+    """The version of the cluster's metadata stands for that of every table."""
+    return bodies.DataVersion(counter=call.broker.changes.version)
+
+
+# ---- created and changed
+
+
+async def handle_update_and_create_topic(call: Call) -> None:
+    wanted = bodies.TopicConfig(
+        topic_name=call.text("topic"),
+        read_queue_nums=call.number("readQueueNums"),
+        write_queue_nums=call.number("writeQueueNums"),
+        perm=call.number("perm"),
+        topic_filter_type=call.fields.get("topicFilterType") or _FILTERS[0],
+        topic_sys_flag=call.number("topicSysFlag", 0),
+        order=call.flag("order"),
+    )
+    changes = call.fields.get("attributes", "")
+    await _set_topic(call, wanted, changes.split(",") if changes else [])
+
+
+async def handle_update_and_create_topic_list(call: Call) -> None:
+    wanted = bodies.decode(call.body, bodies.TopicConfigList).topic_config_list
+    if len(wanted) > TOPIC_PARTITIONS_MAX:
+        raise Refused(Response.INVALID_PARAMETER, f"{len(wanted)} topics at once")
+    queues = sum(max(each.read_queue_nums, each.write_queue_nums, 0) for each in wanted)
+    call.broker.topics.check_request(queues)
+
+    for each in wanted:
+        # Attributes may come with the sign of a change before their names.
+        changes = [
+            name if name[:1] == "-" else f"{'' if name[:1] == '+' else '+'}{name}={value}"
+            for name, value in each.attributes.items()
+        ]
+        await _set_topic(call, each, changes)
+        await call.pause()
+
+
+async def _set_topic(call: Call, wanted: bodies.TopicConfig, changes: list[str]) -> None:
+    _check(wanted)
+    _changed_attributes("", changes)
+    broker = call.broker
+    name = topic_name(wanted.topic_name)
+    queues = max(wanted.read_queue_nums, wanted.write_queue_nums)
+    topic = broker.image.topics.get(name)
+    if topic is not None and topic.is_internal:
+        raise Refused(Response.INVALID_PARAMETER, f"{name} is the broker's own")
+    if topic is None:
+        call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
+        config = dict(TOPIC_CONFIG)
+        text = _attributes(wanted, changes, Attributes(), queues)
+        if text:
+            config[ATTRIBUTES_KEY] = text
+        new = NewTopic(name=name, partition_count=queues, config=config, led_by=broker.node_id)
+        # Tools send this to every broker of the cluster, perhaps at the same time.
+        with suppress(TopicExists):
+            await broker.topics.create(new)
+        return
+    call.session.authorize(Operation.ALTER, Resource.TOPIC, name)
+    if queues > len(topic.partitions):
+        # On the same nodes as the first partition, so that clients find the topic at one broker.
+        added = (topic.partitions[0].replicas,) * (queues - len(topic.partitions))
+        await broker.topics.add_partitions(name, queues, added)
+    await _alter(call, topic, wanted, changes)
+
+
+def _check(wanted: bodies.TopicConfig) -> None:
+    check_topic_name(wanted.topic_name)
+    for count in (wanted.read_queue_nums, wanted.write_queue_nums):
+        if not 1 <= count <= TOPIC_PARTITIONS_MAX:
+            text = f"{count} queues; a topic has 1 to {TOPIC_PARTITIONS_MAX}"
+            raise Refused(Response.INVALID_PARAMETER, text)
+    if not 0 <= wanted.perm <= _PERM_MAX:
+        raise Refused(Response.INVALID_PARAMETER, f"perm {wanted.perm} is none")
+    if wanted.topic_filter_type not in _FILTERS:
+        text = f"topicFilterType {wanted.topic_filter_type!r} is none of {', '.join(_FILTERS)}"
+        raise Refused(Response.INVALID_PARAMETER, text)
+
+
+async def _alter(
+    call: Call, topic: TopicMetadata, wanted: bodies.TopicConfig, changes: list[str]
+) -> None:
+    broker = call.broker
+
+    def alter(present: Mapping[str, str]) -> dict[str, str]:
+        now = broker.image.topics.get(topic.name)
+        if now is None:
+            raise UnknownTopic(f"there is no topic {topic.name!r}")
+        config = dict(present)
+        text = _attributes(wanted, changes, attributes_of(now), len(now.partitions))
+        config.pop(ATTRIBUTES_KEY, None)
+        return config | ({ATTRIBUTES_KEY: text} if text else {})
+
+    if alter(topic.config) != topic.config:
+        await broker.topics.alter_config(topic.name, alter)
+
+
+def _attributes(
+    wanted: bodies.TopicConfig, changes: list[str], present: Attributes, partitions: int
+) -> str:
+    """The new entry of the topic's configuration. Raises `Refused`."""
+    return written(
+        Attributes(
+            perm=wanted.perm,
+            # 0 follows the number of partitions when that grows.
+            read=0 if wanted.read_queue_nums == partitions else wanted.read_queue_nums,
+            write=0 if wanted.write_queue_nums == partitions else wanted.write_queue_nums,
+            order="true" if wanted.order else "false",
+            filter=wanted.topic_filter_type,
+            sys_flag=wanted.topic_sys_flag,
+            attributes=_changed_attributes(present.attributes, changes),
+        )
+    )
+
+
+def _changed_attributes(present: str, changes: list[str]) -> str:
+    found = dict(each.partition("=")[::2] for each in present.split(",") if each)
+    for change in map(str.strip, changes):
+        name, _, value = change[1:].partition("=")
+        if change[:1] not in ("+", "-") or not name or change.split() != [change]:
+            text = f"attributes: {change[:100]!r} is neither +name=value nor -name"
+            raise Refused(Response.INVALID_PARAMETER, text)
+        if change[0] == "+":
+            found[name] = value
+        else:
+            found.pop(name, None)
+    return ",".join(f"{name}={value}" for name, value in sorted(found.items()))
+
+
+async def handle_delete_topic_in_broker(call: Call) -> None:
+    spelt = call.text("topic")
+    check_topic_name(spelt)
+    broker = call.broker
+    topic = visible_topic(broker.image, spelt)
+    call.session.authorize(Operation.DELETE, Resource.TOPIC, topic_name(spelt))
+    if topic is not None:
+        # Tools send this to every broker of the cluster, and the first has deleted the topic.
+        with suppress(UnknownTopic):
+            await broker.topics.delete(topic.name)
+
+
+# ---- described
+
+
+def topic_config(topic: TopicMetadata) -> bodies.TopicConfig:
+    attributes = attributes_of(topic)
+    pairs = (each.partition("=")[::2] for each in attributes.attributes.split(",") if each)
+    return bodies.TopicConfig(
+        topic_name=spelling(topic.name),
+        read_queue_nums=read_queues(topic),
+        write_queue_nums=write_queues(topic),
+        perm=attributes.perm,
+        topic_filter_type=attributes.filter,
+        topic_sys_flag=attributes.sys_flag,
+        order=attributes.is_ordered,
+        attributes=dict(pairs),
+    )
+
+
+async def handle_get_topic_config(call: Call) -> bodies.TopicConfig:
+    return topic_config(call.known_topic(Operation.DESCRIBE))
+
+
+async def handle_get_all_topic_config(call: Call) -> Answer:
+    """All topics, or the page that `topicSeq` and `maxTopicNum` select."""
+    topics = visible_topics(call)
+    first, count = call.number("topicSeq", 0), call.number("maxTopicNum", 0)
+    shown = topics[max(0, first) :]
+    if count > 0:
+        shown = shown[:count]
+    table = bodies.TopicConfigTable(
+        topic_config_table={spelling(each.name): topic_config(each) for each in shown},
+        data_version=data_version(call),
+    )
+    return Answer(fields={"totalTopicNum": str(len(topics))}, body=bodies.encode(table))
+
+
+async def handle_get_system_topic_list_from_broker(call: Call) -> bodies.TopicList:
+    return bodies.TopicList(topic_list=[*_SYSTEM_TOPICS, call.node.broker_name])
+
+
+# ---- statistics
+
+
+async def handle_get_topic_stats_info(call: Call) -> Answer:
+    topic = call.known_topic(Operation.DESCRIBE)
+    partitions = topic.partitions[: max(read_queues(topic), write_queues(topic))]
+    minute_ago = call.broker.clock.wall_ms() - _MINUTE_S * 1000
+
+    table = {}
+    recent = 0
+    for partition, ends in await all_ends(call, partitions):
+        end, updated = ends.last_stable_offset, 0
+        if end > ends.log_start_offset:
+            updated = await store_time_of(call.node, partition, end - 1)
+        if updated >= minute_ago:
+            recent += max(0, end - await offset_at(call.node, partition, minute_ago))
+        table[queue_of(call, partition)] = bodies.TopicOffset(
+            min_offset=ends.log_start_offset,
+            max_offset=end,
+            last_update_timestamp=max(0, updated),
+        )
+        await call.pause()
+    rate = recent / _MINUTE_S
+    return call.queue_table(bodies.TopicStats(offset_table=bodies.keyed(table), topic_put_tps=rate))

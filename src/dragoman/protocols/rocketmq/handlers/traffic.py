@@ -1,4 +1,4 @@
-"""What RocketMQ's consumers get of this node, counted: in all, and in the last ten minutes."""
+"""Statistics of pulls from this node: totals, and rates of the last ten minutes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPANS: Final = (1, 6, 60)
 
 
 class Rate:
-    """A count by slots of ten seconds; the slot that is not over counts only in the total."""
+    """A total, and counts by slots of ten seconds. Rates are of complete slots only."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -33,7 +33,7 @@ class Rate:
         self._current = max(self._current, slot)
 
     def per_second(self, now_s: float) -> tuple[float, ...]:
-        """Over the last ten seconds, minute and ten minutes that are over."""
+        """The rates of the last ten seconds, minute and ten minutes."""
         self._advance(int(now_s) // _SLOT_S)
         return tuple(
             sum(self._slots[(self._current - back) % _SLOTS] for back in range(1, span + 1))
@@ -46,20 +46,20 @@ class Traffic:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.started_ms = clock.wall_ms()
-        #: Pulls, those that found something, those that did not, and messages.
+        #: All pulls, those that found messages, those that found none, and messages.
         self.pulls = Rate()
         self.hits = Rate()
         self.misses = Rate()
         self.messages = Rate()
-        #: Messages before today and before yesterday, as far as this node was there.
+        #: The total of messages when today and when yesterday began, since the node started.
         self.before_today = 0
         self.before_yesterday = 0
         self._day = self.started_ms // _DAY_MS
-        #: Messages by group and topic; the longest unused first.
+        #: Rates of messages by group and topic, the least recently used first.
         self._by_group: dict[tuple[str, str], Rate] = {}
 
     def pulled(self, group: str, topic: str, messages: int) -> None:
-        self.look()
+        self.begin_day()
         now_s = self._clock.monotonic()
         self.pulls.add(1, now_s)
         if not messages:
@@ -74,12 +74,12 @@ class Traffic:
             del self._by_group[next(iter(self._by_group))]
 
     def group_per_second(self, group: str, topic: str) -> float:
-        """Messages that a group got of a topic, over the last minute."""
+        """The rate of messages of a topic that a group got in the last minute."""
         rate = self._by_group.get((group, topic))
         return 0.0 if rate is None else self.per_second(rate)[1]
 
-    def look(self) -> None:
-        """Has another day begun?"""
+    def begin_day(self) -> None:
+        """Take over the totals when a new day has begun."""
         day = self._clock.wall_ms() // _DAY_MS
         if day != self._day:
             is_next = day == self._day + 1

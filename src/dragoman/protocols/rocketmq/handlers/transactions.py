@@ -1,11 +1,12 @@
-"""Transactional messages: halves that no consumer sees until their producer decides (37, 39, 323).
+"""Transactional messages: halves that no consumer sees until their producer decides (37, 323).
 
-A half is held by the broker core, which delivers it once when it is released. When a producer does
-not decide for too long, its group is asked for the state of the transaction (`half_checks.py`).
+The broker core holds a half, and delivers it once when it is released. When the producer takes too
+long to decide, its group is asked for the state of the transaction (`half_checks.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Final
 
 from dragoman.broker.delayed import Token
@@ -21,31 +22,26 @@ from dragoman.protocols.rocketmq.constants import (
     SysFlag,
 )
 from dragoman.protocols.rocketmq.handlers.half_checks import GROUP_LABEL
-from dragoman.protocols.rocketmq.handlers.names import (
-    spelling,
-    split_physical,
-    visible_topic,
-)
-from dragoman.protocols.rocketmq.handlers.reads import find_record
+from dragoman.protocols.rocketmq.handlers.names import spelling, split_physical, visible_topic
+from dragoman.protocols.rocketmq.handlers.queries import find_record
 from dragoman.protocols.rocketmq.handlers.records import Sent, sent_again
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Call
-from dragoman.protocols.rocketmq.messages import (
-    encode_properties,
-    read_message_id,
-)
+from dragoman.protocols.rocketmq.messages import encode_properties, read_message_id
 from dragoman.security.authorizer import Operation
 
 _COMMIT: Final = int(SysFlag.TRANSACTION_COMMIT)
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 _DIGITS_MAX: Final = 9
-#: Of properties that are not stored, but added when the producer is asked.
+#: Room for the properties that a request to check the transaction adds.
 _ROOM_BYTES: Final = 256
 _NO_QUEUE: Final = 1 << 31
 
 
-async def hold_half(call: Call, topic: TopicMetadata, queue: int, sent: Sent) -> Token:
-    """Answered like any message; what comes back names the half when it is decided on."""
+def hold_half(
+    call: Call, topic: TopicMetadata, queue: int, sent: Sent
+) -> Coroutine[object, None, Token]:
+    """Hold a half. The token identifies it when the producer ends the transaction."""
     properties = sent.properties
     group = properties.get(Property.PRODUCER_GROUP) or call.fields.get("producerGroup", "")
     if not group:
@@ -53,22 +49,22 @@ async def hold_half(call: Call, topic: TopicMetadata, queue: int, sent: Sent) ->
     seconds = properties.get(Property.CHECK_IMMUNITY_TIME, "")
     is_number = seconds.isascii() and seconds.isdigit() and len(seconds) <= _DIGITS_MAX
     _mark(properties, topic.name, queue)
-    # As it is to be read: the bits of a half are put back for the producer that is asked about it.
+    # The flags that consumers get. A request to check the transaction has those of a half again.
     sent.sys_flag = sent.sys_flag & ~TRANSACTION_MASK | _COMMIT
-    return await _hold(call, topic, queue, sent, group, int(seconds) * 1000 if is_number else None)
+    return _hold(call, topic, queue, sent, group, int(seconds) * 1000 if is_number else None)
 
 
-async def _hold(
+def _hold(
     call: Call, topic: TopicMetadata, queue: int, sent: Sent, group: str, check_after_ms: int | None
-) -> Token:
-    broker = call.service.broker
+) -> Coroutine[object, None, Token]:
+    broker = call.broker
     record, labels = sent.record(broker.clock.wall_ms()), {GROUP_LABEL: group}
-    return await broker.delayed.hold(topic.name, queue, record, labels, check_after_ms)
+    return broker.delayed.hold(topic.name, queue, record, labels, check_after_ms)
 
 
 def _mark(properties: dict[str, str], topic: str, queue: int) -> None:
-    """Give a half the properties that its consumers and its producer are shown. Raises `Refused`
-    when there is no room for them, and for those that are added when it is asked for.
+    """Add the properties of a half. Raises `Refused` when there is no room for them and for those
+    that a request to check the transaction adds.
     """
     properties[Property.TRANSACTION_PREPARED] = "true"
     properties[Property.REAL_TOPIC] = spelling(topic)
@@ -91,13 +87,13 @@ async def handle_end_transaction(call: Call) -> None:
     partition_id, offset = split_physical(physical)
     decision = call.number("commitOrRollback", 0)
     if decision not in (_COMMIT, _ROLLBACK):
-        # Not decided yet. In the original there is no answer either.
+        # The producer does not know the state. The original does not answer, either.
         call.dismiss()
         return
     if call.number("tranStateTableOffset", offset) != offset:
         text = "the transaction state table offset wrong"
         raise Refused(Response.SYSTEM_ERROR, text)
-    delayed = call.service.broker.delayed
+    delayed = call.broker.delayed
     decide = delayed.release if decision == _COMMIT else delayed.drop
     try:
         await decide(Token(partition_id, offset), {GROUP_LABEL: group})
@@ -109,17 +105,17 @@ async def handle_end_transaction(call: Call) -> None:
 
 
 async def handle_resume_check_half_message(call: Call) -> None:
-    """The producer is asked again about a half that was given up."""
+    """Hold a half again whose transaction was checked too often, and check it again."""
     call.authorize_cluster(Operation.ALTER)
     _, physical = read_message_id(call.text("msgId"))
-    broker = call.service.broker
+    broker = call.broker
     found = await find_record(broker, physical)
     if found.topic != CHECKED_TOO_OFTEN_TOPIC:
         raise Refused(Response.SYSTEM_ERROR, "the message is no half that was given up")
     sent = sent_again(found.record)
     topic = visible_topic(broker.image, sent.properties.get(Property.REAL_TOPIC, ""))
     number = sent.properties.get(Property.REAL_QUEUE_ID, "0")
-    # Clients of other protocols may have written there.
+    # Clients of other protocols may have written the record.
     queue = int(number) if number.isdecimal() and len(number) <= _DIGITS_MAX else _NO_QUEUE
     group = sent.properties.get(Property.PRODUCER_GROUP, "")
     if topic is None or queue >= len(topic.partitions):

@@ -482,7 +482,7 @@ def test_a_new_topic_of_the_same_name_is_read_from_its_start(pipe: CursusPipe) -
 
 def test_an_offset_that_was_deleted_is_reset_when_asked(pipe: CursusPipe, world: World) -> None:
     pipe.publish(batch("a", "b", "c"))
-    world.broker.find("orders", 0).delete_below(2)
+    world.broker.partitions.find("orders", 0).delete_below(2)
     consume = "CONSUME topic=orders partition=0 offset=1 member=m"
     assert pipe.ask(consume) == "ERROR: OFFSET_OUT_OF_RANGE requested=1 earliest=2 latest=3"
     assert payloads(pipe.ask_batch(consume + " autoOffsetReset=latest")) == []
@@ -559,7 +559,7 @@ def test_what_the_layout_has_no_room_for_is_refused_and_stays(
 ) -> None:
     from dragoman.log.batch import Record
 
-    replica = world.broker.find("orders", 0)
+    replica = world.broker.partitions.find("orders", 0)
     record = Record(key=b"k" * 70_000, value=b"v", timestamp=1)
     world.broker.accumulator.add(replica, record, lambda _offset, _error: None)
     world.settle()

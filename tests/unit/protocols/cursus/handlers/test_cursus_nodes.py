@@ -160,7 +160,7 @@ def test_a_leader_that_cannot_be_reached_is_named(pair: Pair) -> None:
     pair.advance(RELAY_PATIENCE_S + 1)
     (told,) = client.frames()
     assert told.startswith(b"ERROR: NOT_LEADER")
-    assert pair.two.broker.find(TOPIC, 1).log.log_end_offset == 0
+    assert pair.two.broker.partitions.find(TOPIC, 1).log.log_end_offset == 0
 
 
 def test_a_leader_that_serves_no_cursus_says_so(pair: Pair) -> None:

@@ -104,7 +104,7 @@ def test_events_between_other_records_are_found(pipe: CursusPipe) -> None:
 def test_deleted_events_are_left_out_and_versions_go_on(pipe: CursusPipe) -> None:
     for version in (1, 2, 3):
         append(pipe, "k", version)
-    pipe.world.broker.find("es", codec.fnv1a_64(b"k") % 2).delete_below(2)
+    pipe.world.broker.partitions.find("es", codec.fnv1a_64(b"k") % 2).delete_below(2)
     assert [each.aggregate_version for each in read(pipe, "key=k")[1]] == [3]
     reopened = CursusPipe(pipe.world.reopened(kill=True))
     assert append(reopened, "k", 4).startswith("OK version=4 ")
@@ -141,7 +141,7 @@ def test_a_log_that_cannot_be_read_is_an_answer(
 ) -> None:
     append(pipe, "k", 1)
     reopened = CursusPipe(pipe.world.reopened(kill=True))
-    log = type(reopened.world.broker.find("es", 0).log)
+    log = type(reopened.world.broker.partitions.find("es", 0).log)
 
     def damaged(*_: object) -> Iterator[object]:
         raise CorruptionError("segment", 7, "broken")

@@ -136,7 +136,7 @@ def test_repeats_are_known_after_a_restart(pipe: CursusPipe, kill: bool) -> None
 def test_numbers_beyond_the_logs_are_told_apart(pipe: CursusPipe) -> None:
     world = pipe.world
     pipe.publish(batch("a"))
-    replica = world.broker.find("orders", 0)
+    replica = world.broker.partitions.find("orders", 0)
     states = replica.log.producers
     assert states is not None
     (internal_id,) = states.producers()

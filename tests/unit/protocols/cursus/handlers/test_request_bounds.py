@@ -26,7 +26,7 @@ def test_batch_of_more_messages_than_one_may_have_is_refused(
     many = batch(*["v"] * 20_001)
     reply = pipe.ask_raw(codec.encode_batch(many)).decode()
     assert "batch_decode_failed" in reply
-    assert world.broker.find("orders", 0).log.log_end_offset == 0
+    assert world.broker.partitions.find("orders", 0).log.log_end_offset == 0
 
 
 def test_command_that_is_longer_than_any_is_refused_before_it_is_taken_apart(

@@ -10,9 +10,18 @@ import struct
 import cramjam
 import pytest
 
+from dragoman.broker.errors import NotEnoughReplicas, NotLeader, Overloaded, RequestTimedOut
 from dragoman.config.settings import Settings
-from dragoman.errors import DecodeError
+from dragoman.errors import (
+    DecodeError,
+    DiskFullError,
+    DragomanError,
+    FormatError,
+    OutcomeUnknownError,
+)
 from dragoman.protocols.cursus import codec, compression
+from dragoman.protocols.cursus.client.errors import server_error
+from dragoman.protocols.cursus.handlers.session import refusal_text
 from worlds.broker import World
 from worlds.cursus import CursusPipe, batch, framed, payloads
 
@@ -179,9 +188,29 @@ def test_everything_works_on_after_the_peer_is_gone(pipe: CursusPipe, world: Wor
 def test_who_waits_for_data_goes_with_the_connection(world: World) -> None:
     pipe = CursusPipe(world)
     pipe.ask("CREATE topic=orders partitions=1")
-    replica = world.broker.find("orders", 0)
+    replica = world.broker.partitions.find("orders", 0)
     pipe.feed(framed("CONSUME topic=orders partition=0 offset=0 member=m wait_ms=60000"))
     world.settle()
     assert replica.parked
     pipe.lose()
     assert not replica.parked
+
+
+@pytest.mark.parametrize(
+    ("error", "is_retriable", "is_ambiguous"),
+    [
+        (NotLeader("elsewhere"), True, False),
+        (NotEnoughReplicas("1 in sync"), True, False),
+        (DiskFullError("full"), True, False),
+        (Overloaded("later"), True, False),
+        (RequestTimedOut("the leader changed"), True, True),
+        (OutcomeUnknownError("the leader of the metadata is away"), True, True),
+        (FormatError("a newer release?"), False, False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_clients_know_whether_to_come_again(
+    error: DragomanError, is_retriable: bool, is_ambiguous: bool
+) -> None:
+    told = server_error(refusal_text(error, lambda _node: None))
+    assert (told.retriable, told.is_ambiguous) == (is_retriable, is_ambiguous)

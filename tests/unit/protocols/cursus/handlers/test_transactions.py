@@ -155,7 +155,9 @@ def test_the_time_is_a_setting(own_ms: int, most_ms: int) -> None:
     pipe.begin()
     pipe.publish_one(1, "a")
     pipe.world.advance(16)
-    assert pipe.world.broker.find("orders", 0).log.last_stable_offset == 2, "record and marker"
+    assert pipe.world.broker.partitions.find("orders", 0).log.last_stable_offset == 2, (
+        "record and marker"
+    )
 
 
 def test_initialising_again_aborts_what_is_open(pipe: Transactional) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.protocols.kafka.client.broker import ServedVersions, newest_api_versions
 from dragoman.protocols.kafka.client.errors import UnsupportedRequestError
-from dragoman.protocols.kafka.client.versions import ServedVersions, newest_api_versions
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.messages import ApiVersionsResponse, ApiVersionsResponseApiKey
 

@@ -63,7 +63,7 @@ def test_replacing_forgets_what_is_not_named(world: World, wire: Wire, version: 
     assert (result.error_code, result.error_message) == (0, None)
     assert (result.resource_type, result.resource_name) == (TOPIC, "t")
     assert config(world) == {"retention.ms": "5"}
-    assert world.broker.find("t", 0).config.retention_ms == 5
+    assert world.broker.partitions.find("t", 0).config.retention_ms == 5
 
 
 @pytest.mark.parametrize("version", ALTER)
@@ -102,7 +102,7 @@ def test_set_and_delete_leave_other_keys(world: World, wire: Wire, version: int)
     result = increment(wire, TOPIC, "t", *changes, version=version)
     assert (result.error_code, result.error_message) == (0, None)
     assert config(world) == {"segment.ms": "2", "max.message.bytes": "50"}
-    assert world.broker.find("t", 0).config.max_message_bytes == 50
+    assert world.broker.partitions.find("t", 0).config.max_message_bytes == 50
     assert value_of(wire, TOPIC, "t", "retention.ms") == ("604800000", 5)
 
 
@@ -241,7 +241,7 @@ def test_altered_topics_stay_so_over_a_restart(world: World, wire: Wire) -> None
     increment(wire, TOPIC, "t", ("retention.ms", SET, "7"))
     wire.lose()
     again = world.reopened()
-    assert again.broker.find("t", 0).config.retention_ms == 7
+    assert again.broker.partitions.find("t", 0).config.retention_ms == 7
 
 
 # ---- the new request, brokers
@@ -345,10 +345,10 @@ def test_bad_changes_of_a_broker(
 def test_the_last_policy_may_be_taken_away(world: World, wire: Wire) -> None:
     world.create("t")
     assert not increment(wire, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")).error_code
-    assert world.broker.find("t", 0).config.cleanup_policy == ()
+    assert world.broker.partitions.find("t", 0).config.cleanup_policy == ()
     assert value_of(wire, TOPIC, "t", "cleanup.policy") == ("", 1)
     assert not increment(wire, TOPIC, "t", ("cleanup.policy", APPEND, "compact")).error_code
-    assert world.broker.find("t", 0).config.cleanup_policy == ("compact",)
+    assert world.broker.partitions.find("t", 0).config.cleanup_policy == ("compact",)
     assert not increment(wire, BROKER, "1", ("log.cleanup.policy", SET, "")).error_code
     assert world.broker.settings.log_cleanup_policy == ()
 

@@ -6,8 +6,8 @@ import pytest
 
 from dragoman.broker.topics import NewTopic
 from dragoman.config.listeners import default_addresses
+from dragoman.config.overrides import TOPIC_CONFIG
 from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings
-from dragoman.config.topics import TOPIC_CONFIG
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.broker.replica import Replica
 from dragoman.broker.topics import NewTopic
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 from worlds.broker import Wire, World, fetch_request, only
 from worlds.kafka_admin import ends, forbidden
@@ -59,8 +59,8 @@ def test_minus_one_is_everything_committed(wire: Wire, replica: Replica, version
 def test_deleted_records_stay_deleted_over_a_crash(wire: Wire, replica: Replica) -> None:
     assert delete(wire, 7) == (0, 7)
     again = wire.world.reopened(kill=True)
-    assert again.broker.find("t", 0).log.log_start_offset == 7
-    assert again.broker.find("t", 0).log.high_watermark == 10
+    assert again.broker.partitions.find("t", 0).log.log_start_offset == 7
+    assert again.broker.partitions.find("t", 0).log.high_watermark == 10
 
 
 @pytest.mark.parametrize("offset", [0, 3, 4])

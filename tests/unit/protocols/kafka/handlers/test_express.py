@@ -117,7 +117,7 @@ def test_deletion_while_requests_wait_is_told_to_those_it_hits() -> None:
     ask(wire, "other")
     wire.send(produce_request("t", batch_of(b"v")), 9)
     wire.send(produce_request("other", batch_of(b"v")), 9)
-    replica = world.broker.find("t", 0)
+    replica = world.broker.partitions.find("t", 0)
     replica.fail_waiters(produce.InvalidRecord("gone"))
     world.settle()
     assert answers(wire) == [(ErrorCode.INVALID_RECORD, -1), (0, 1)]
@@ -129,7 +129,7 @@ def test_what_had_failed_is_not_there_because_others_have_written_since(
     """A leader that follows by now has records of the new leader where its own were."""
     world.create("t")
     ask(wire)
-    replica = world.broker.find("t", 0)
+    replica = world.broker.partitions.find("t", 0)
     session = wire.channel._session
     route = next(iter(session._express._routes.values()))
     run = express.Run(session, [(route, 7, 1)], 0)

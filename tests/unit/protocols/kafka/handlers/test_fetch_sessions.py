@@ -12,6 +12,8 @@ from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers import fetch_sessions
+from dragoman.protocols.kafka.handlers.session import KafkaSession
+from dragoman.security.authorizer import Operation, Principal, Resource
 from worlds.broker import Wire, World, fetch_request, only, values_in
 
 
@@ -204,3 +206,29 @@ def test_new_offsets_of_partitions_in_a_session_take_no_more_room(
     for epoch in range(1, 4):
         again = incremental(session_id, epoch, topics=full(10).topics)
         assert wire.ask(again, 12, m.FetchResponse).error_code == 0
+
+
+class Reader:
+    """Lets one principal read, and everyone do everything else."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def is_allowed(
+        self, principal: Principal, operation: Operation, resource: Resource, name: str
+    ) -> bool:
+        return operation is not Operation.READ or principal.name == self.name
+
+
+def test_session_does_not_read_for_another_principal_what_its_own_may() -> None:
+    world = World(authorizer=Reader("ANONYMOUS"))
+    (replica,) = world.create("t")
+    session_id = opened(world, Wire(world))
+    world.write(replica, b"a")
+    other = Wire(world)
+    session = other.channel._session
+    assert isinstance(session, KafkaSession)
+    session.principal = Principal("User", "other")
+    part = only(other.ask(incremental(session_id, 1), 12, m.FetchResponse))
+    assert part.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert not part.records

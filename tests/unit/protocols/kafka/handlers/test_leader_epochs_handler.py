@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.broker.replica import Replica
 from dragoman.cluster.events import LeaderChanged
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 from worlds.broker import Outcome, Wire, World
 from worlds.kafka_admin import ends, forbidden

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.broker.replica import Replica
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
+from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Principal, Resource
 from worlds.broker import Wire, World, batch_of
 

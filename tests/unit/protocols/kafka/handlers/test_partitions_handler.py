@@ -47,11 +47,11 @@ def count(world: World, name: str = "t") -> int:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_topic_grows_and_the_new_partitions_work(world: World, wire: Wire, version: int) -> None:
     world.create("t", 2)
-    world.write(world.broker.find("t", 1), b"before")
+    world.write(world.broker.partitions.find("t", 1), b"before")
     assert grow(wire, ("t", 4, None), version=version) == [("t", 0)]
     assert count(world) == 4
-    world.write(world.broker.find("t", 3), b"new")
-    assert world.broker.find("t", 1).log.high_watermark == 1
+    world.write(world.broker.partitions.find("t", 3), b"new")
+    assert world.broker.partitions.find("t", 1).log.high_watermark == 1
     wire.lose()
     assert count(world.reopened()) == 4
 

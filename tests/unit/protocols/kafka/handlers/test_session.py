@@ -102,7 +102,7 @@ def test_acks_0_takes_no_place_in_the_line_of_replies(world: World, wire: Wire) 
     world.settle()
     (reply,) = wire.replies()
     assert reply.api_key == ApiKey.API_VERSIONS
-    assert world.broker.find("t", 0).log.log_end_offset == 1
+    assert world.broker.partitions.find("t", 0).log.log_end_offset == 1
 
 
 # ---- bytes
@@ -115,7 +115,7 @@ def test_sender_of_one_byte_at_a_time_is_served(world: World, wire: Wire) -> Non
         wire.feed(bytes([byte]))
     world.settle()
     assert not wire.is_closed
-    assert world.broker.find("t", 0).log.log_end_offset == 1
+    assert world.broker.partitions.find("t", 0).log.log_end_offset == 1
 
 
 def test_sender_of_odd_pieces_is_served(world: World, wire: Wire) -> None:
@@ -128,7 +128,7 @@ def test_sender_of_odd_pieces_is_served(world: World, wire: Wire) -> None:
         wire.feed(data[:count])
         world.settle()
         data = data[count:]
-    log = world.broker.find("t", 0).log
+    log = world.broker.partitions.find("t", 0).log
     assert [record.value for record in log.iterate(0, log.high_watermark)] == values
 
 
@@ -161,7 +161,7 @@ def test_half_a_request_and_then_nothing_leaves_nothing(world: World, wire: Wire
     assert world.budget.used > 0
     wire.lose()
     assert world.budget.used == 0
-    assert world.broker.find("t", 0).log.log_end_offset == 0
+    assert world.broker.partitions.find("t", 0).log.log_end_offset == 0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -229,7 +229,7 @@ def test_requests_behind_the_one_that_closed_have_no_effect(world: World, wire: 
     wire.feed(raw(3, 9, b"\xff") + frame(produce_request("t", batch_of(b"v")), 9))
     world.settle()
     assert wire.is_closed
-    assert world.broker.find("t", 0).log.log_end_offset == 0
+    assert world.broker.partitions.find("t", 0).log.log_end_offset == 0
 
 
 def test_unknown_tags_are_skipped(world: World, wire: Wire) -> None:
@@ -254,7 +254,7 @@ def test_pipelining_is_bounded(world: World, wire: Wire) -> None:
     assert wire.transport.is_reading
     wire.send(API_VERSIONS, 0)
     assert not wire.transport.is_reading
-    world.write(world.broker.find("t", 0), b"v")
+    world.write(world.broker.partitions.find("t", 0), b"v")
     assert wire.transport.is_reading
     assert len(wire.replies()) == READ_AHEAD_REQUESTS_MAX + 1
 
@@ -317,7 +317,7 @@ def test_replies_held_behind_a_parked_fetch_are_in_the_budget(world: World, wire
         wire.send(fetch_request("t", partition_max_bytes=5 << 20), 11)
     held = world.budget.used - before
     assert 3 * (4 << 20) < held < 3 * (6 << 20)
-    world.write(world.broker.find("t", 1), b"go")
+    world.write(world.broker.partitions.find("t", 1), b"go")
     assert len(wire.replies()) == 4
     assert world.budget.used == 0
 

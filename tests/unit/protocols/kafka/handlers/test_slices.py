@@ -14,7 +14,7 @@ from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX, WORK_ITEMS_PER_TURN
 from dragoman.protocols.kafka import codec, notation
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.protocols.kafka.handlers import list_offsets, metadata, offsets
+from dragoman.protocols.kafka.handlers import log_offsets, metadata, offsets
 from dragoman.protocols.kafka.handlers.session import HANDLERS
 from worlds.broker import Wire, World
 
@@ -113,7 +113,7 @@ def test_offsets_by_time_are_looked_up_over_turns(
     world: World, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.create("t")
-    turn = Turn(world, monkeypatch, list_offsets, "_look_up")
+    turn = Turn(world, monkeypatch, log_offsets, "_listed")
     asked = [m.ListOffsetsRequestPartition(partition_index=0, timestamp=1)] * 1000
     topics = [m.ListOffsetsRequestTopic(name="t", partitions=asked)]
     wire.send(m.ListOffsetsRequest(replica_id=-1, topics=topics), 7)

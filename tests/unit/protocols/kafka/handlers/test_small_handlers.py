@@ -169,6 +169,6 @@ def test_every_place_of_a_handler_has_one(key: ApiKey, place: str) -> None:
 def test_handler_is_loaded_once(wire: Wire) -> None:
     wire.ask(m.FindCoordinatorRequest(key="g"), 1, m.FindCoordinatorResponse)
     loaded = HANDLERS[ApiKey.FIND_COORDINATOR]
-    assert loaded.__module__ == "dragoman.protocols.kafka.handlers.coordinators"
+    assert loaded.__module__ == "dragoman.protocols.kafka.handlers.cluster"
     wire.ask(m.FindCoordinatorRequest(key="g"), 1, m.FindCoordinatorResponse)
     assert HANDLERS[ApiKey.FIND_COORDINATOR] is loaded

@@ -43,7 +43,7 @@ def write(world: World, producer_id: int, epoch: int = 0, sequence: int = 0) -> 
         producer_epoch=epoch,
         base_sequence=sequence,
     )
-    world.append(world.broker.find("t", 0), batch)
+    world.append(world.broker.partitions.find("t", 0), batch)
 
 
 # ---- producers of a partition
@@ -279,7 +279,7 @@ def test_hanging_transaction_is_aborted(
 ) -> None:
     world.create("t")
     write(world, 7)
-    log = world.broker.find("t", 0).log
+    log = world.broker.partitions.find("t", 0).log
     assert log.last_stable_offset == 0
     code = mark(wire, 7, 0, coordinator_epoch=coordinator_epoch, version=version)
     assert code == 0
@@ -303,7 +303,7 @@ def test_markers_of_the_past_are_refused(world: World, wire: Wire) -> None:
     assert mark(wire, 7, 3, coordinator_epoch=5) == 0
     write(world, 7, epoch=3, sequence=1)
     assert mark(wire, 7, 3, coordinator_epoch=4) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    assert world.broker.find("t", 0).log.last_stable_offset == 2
+    assert world.broker.partitions.find("t", 0).log.last_stable_offset == 2
     # Who does not know the coordinator's epoch does not have to.
     assert mark(wire, 7, 3, coordinator_epoch=-1) == 0
 

@@ -12,15 +12,15 @@ import pytest
 from dragoman.errors import ConfigError, DecodeError
 from dragoman.limits import ROCKETMQ_CLIENT_INFLATED_BYTES_MAX
 from dragoman.protocols.rocketmq.client.consumption import Later, listened
-from dragoman.protocols.rocketmq.client.identity import (
+from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, deflate, inflate, received
+from dragoman.protocols.rocketmq.client.pull import SQL92, Filter
+from dragoman.protocols.rocketmq.client.remoting import (
     Identity,
     signature,
     signed,
     since_month,
     unique_id,
 )
-from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, deflate, inflate, received
-from dragoman.protocols.rocketmq.client.pull import SQL92, Filter
 from dragoman.protocols.rocketmq.client.settings import (
     ClientSettings,
     parse_addresses,

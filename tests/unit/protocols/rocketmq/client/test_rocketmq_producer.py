@@ -20,15 +20,15 @@ from dragoman.protocols.rocketmq.client.errors import (
     RocketmqError,
     TopicNotFoundError,
 )
-from dragoman.protocols.rocketmq.client.identity import SIGNATURE, signature
 from dragoman.protocols.rocketmq.client.messages import (
     Message,
     ReceivedMessage,
     SendStatus,
     received,
 )
+from dragoman.protocols.rocketmq.client.producer import TransactionState
+from dragoman.protocols.rocketmq.client.remoting import SIGNATURE, signature
 from dragoman.protocols.rocketmq.client.settings import ClientSettings
-from dragoman.protocols.rocketmq.client.transactions import TransactionState
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Property, Request, Response, Serialization
 from dragoman.protocols.rocketmq.messages import Message as StoredMessage
@@ -413,7 +413,7 @@ async def test_a_named_queue_is_found_again_after_a_failure() -> None:
 
 async def test_the_time_for_a_message_includes_finding_its_queue() -> None:
     async with RocketmqClient("127.0.0.1:1", settings=QUICK) as client:
-        with pytest.raises(RequestTimeoutError, match="where topic T is was not found out"):
+        with pytest.raises(RequestTimeoutError, match="no route of topic T in time"):
             await client.producer("g").send(Message(topic="T"), timeout_s=0.05)
 
 

@@ -37,9 +37,9 @@ async def test_replies_are_matched_in_any_order() -> None:
         server.answers[1] = lambda asked: held.append(asked)
         server.answers[2] = lambda _: ok(name="second")
         remoting = client.remoting
-        first = asyncio.create_task(remoting.ask(server.address, 1))
+        first = asyncio.create_task(remoting.request(server.address, 1))
         await server.until_asked(1)
-        assert (await remoting.ask(server.address, 2)).fields == {"name": "second"}
+        assert (await remoting.request(server.address, 2)).fields == {"name": "second"}
         server.served[0].reply(held[0], ok(name="first"))
         assert (await first).fields == {"name": "first"}
         assert len(server.served) == 1
@@ -51,7 +51,7 @@ async def test_a_late_reply_is_one_request_s_trouble() -> None:
         server.answers[1] = lambda asked: held.append(asked)
         server.answers[2] = lambda _: ok()
         with pytest.raises(RequestTimeoutError):
-            await client.remoting.ask(server.address, 1, timeout_s=0.001)
+            await client.remoting.request(server.address, 1, timeout_s=0.001)
         server.served[0].reply(held[0], ok())
         # What has come too late is nobody's.
         await client.remoting.call(server.address, 2)
@@ -62,13 +62,13 @@ async def test_a_connection_on_which_nothing_comes_is_made_anew() -> None:
     async with ScriptedRocketmq() as server, RocketmqClient(server.address) as client:
         server.answers[1] = lambda _: None
         server.answers[2] = lambda _: ok()
-        waiting = asyncio.create_task(client.remoting.ask(server.address, 1))
+        waiting = asyncio.create_task(client.remoting.request(server.address, 1))
         await server.until_asked(1)
         first = server.served[0]
         for _ in range(3):
             with pytest.raises(RequestTimeoutError):
-                await client.remoting.ask(server.address, 1, timeout_s=0.001)
-        with pytest.raises(ConnectionLostError, match="nothing comes from there"):
+                await client.remoting.request(server.address, 1, timeout_s=0.001)
+        with pytest.raises(ConnectionLostError, match="the server does not respond"):
             await waiting
         await client.remoting.call(server.address, 2)
         assert first not in server.served
@@ -78,13 +78,13 @@ async def test_who_waits_when_the_client_is_closed_is_told() -> None:
     async with ScriptedRocketmq() as server:
         client = RocketmqClient(server.address)
         server.answers[1] = lambda _: None
-        waiting = asyncio.create_task(client.remoting.ask(server.address, 1))
+        waiting = asyncio.create_task(client.remoting.request(server.address, 1))
         await server.until_asked(1)
         await client.close()
         with pytest.raises(ClientClosedError):
             await waiting
         with pytest.raises(ClientClosedError):
-            await client.remoting.ask(server.address, 1)
+            await client.remoting.request(server.address, 1)
         with pytest.raises(ClientClosedError):
             await client.producer("g").start()
 
@@ -93,7 +93,7 @@ async def test_what_the_wire_cannot_express_is_not_sent() -> None:
     async with ScriptedRocketmq() as server, RocketmqClient(server.address) as client:
         server.answers[2] = lambda _: ok()
         with pytest.raises(EncodeError):
-            await client.remoting.ask(server.address, 1, body=bytes(FRAME_BYTES_MAX))
+            await client.remoting.request(server.address, 1, body=bytes(FRAME_BYTES_MAX))
         await client.remoting.call(server.address, 2)
         assert server.asked(1) == []
 
@@ -178,7 +178,7 @@ async def test_rubbish_ends_the_connection_and_nothing_else() -> None:
         port = server.sockets[0].getsockname()[1]
         async with RocketmqClient(f"127.0.0.1:{port}", settings=QUICK) as client:
             try:
-                answer = await client.remoting.ask(f"127.0.0.1:{port}", 105, {"topic": "T"})
+                answer = await client.remoting.request(f"127.0.0.1:{port}", 105, {"topic": "T"})
             except ConnectionLostError:
                 pass
             else:

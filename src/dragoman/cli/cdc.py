@@ -1,0 +1,449 @@
+"""`dragoman cdc`: captures of databases, on a running node.
+
+The options of a capture on the command line become its definition.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Annotated, Literal, TypeAlias
+from urllib.parse import quote, urlencode
+
+import msgspec
+from cyclopts import App, Parameter
+
+from dragoman.api.values import (
+    CaptureCheck,
+    CaptureCommand,
+    CaptureDescription,
+    CapturePage,
+    Findings,
+    Told,
+)
+from dragoman.captures.addresses import capture_environment, hide_secrets
+from dragoman.captures.control import Finding, decode_finding
+from dragoman.captures.definition import Definition, EnvelopeName, MaskWay
+from dragoman.cli.cdc_display import (
+    print_findings,
+    print_list,
+    print_state,
+    print_states,
+    wait_until_it_runs,
+    watch,
+)
+from dragoman.cli.output import Output, print_json
+from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
+from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
+from dragoman.limits import CAPTURE_CHECK_TIMEOUT_S, CLI_PAGES_MAX
+
+_WAYS = ("hash", "null", "stars")
+#: A definition with the default of each option.
+_USUAL = Definition(name="usual", dsn="-", tables=("-",))
+_Many: TypeAlias = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CaptureOptions:
+    """Options of `add` and `doctor`. Values of lists are separated by commas, or repeated.
+
+    Parameters
+    ----------
+    dsn
+        Address of the database, as for libpq, or - to read it from stdin. Other users can see an
+        address on the command line; use stdin or the environment for one with a password.
+    tables
+        Tables to capture, as schema.table with * and ?; the schema is public by default.
+    channels
+        Channels to LISTEN to, for payloads of NOTIFY.
+    outbox
+        Outbox table: each inserted row is a message with its own topic, key and payload.
+    envelope
+        Envelope of the events.
+    topic
+        Topic of the tables of a pattern, as TABLE=TOPIC with {database}, {schema} and {table}. The
+        first pattern that matches counts.
+    partitions
+        Number of partitions of topics that are created.
+    key
+        Key columns of the tables of a pattern, as TABLE=COLUMN,COLUMN; the replica identity by
+        default.
+    include
+        Columns to capture, as schema.table.column with * and ?; all by default.
+    exclude
+        Columns to leave out.
+    mask
+        Mask of a column's values, as COLUMN=hash, COLUMN=null or COLUMN=stars.
+    tombstones
+        Send a record without a value after each delete.
+    transactions
+        Send events about transactions, to pgcdc._txn.
+    schema_changes
+        Send events about changed tables, to pgcdc._schema.
+    snapshot
+        When to send the existing rows: initial, before the changes, or never.
+    snapshot_rows
+        Largest number of rows in a chunk of a snapshot.
+    publication
+        Publication to use; dragoman_NAME by default.
+    slot
+        Replication slot to use; dragoman_NAME by default.
+    create
+        Create the publication and the slot if they do not exist.
+    streaming
+        Receive large transactions while they are in progress.
+    two_phase
+        Send prepared transactions when they are prepared, not when they are committed.
+    heartbeat
+        Seconds between heartbeats, which release WAL while captured tables do not change; 0 for
+        none.
+    wal_warn
+        Bytes of retained WAL above which to warn; 0 for never.
+    wal_limit
+        Bytes of retained WAL above which to apply the policy; 0 for never.
+    wal_policy
+        Policy above the limit: stop the capture, or drop the slot.
+    keep_wal
+        Bytes of captured WAL to retain, so that `rewind` can go back.
+    """
+
+    dsn: Annotated[
+        str, Parameter(env_var="DRAGOMAN_CDC_DSN", show_default=False, allow_leading_hyphen=True)
+    ] = field(default="", repr=False)
+    tables: _Many = ()
+    channels: _Many = ()
+    outbox: str = _USUAL.outbox
+    envelope: EnvelopeName = _USUAL.envelope
+    topic: _Many = ()
+    partitions: int = _USUAL.partitions
+    key: _Many = ()
+    include: _Many = ()
+    exclude: _Many = ()
+    mask: _Many = ()
+    tombstones: bool = _USUAL.tombstones
+    transactions: bool = _USUAL.transactions
+    schema_changes: bool = _USUAL.schema_changes
+    snapshot: Literal["initial", "never"] = _USUAL.snapshot
+    snapshot_rows: int = _USUAL.snapshot_rows
+    publication: str = _USUAL.publication
+    slot: str = _USUAL.slot
+    create: bool = _USUAL.create
+    streaming: bool = _USUAL.streaming
+    two_phase: bool = _USUAL.two_phase
+    heartbeat: float = _USUAL.heartbeat_s
+    wal_warn: int = _USUAL.wal_warn_bytes
+    wal_limit: int = _USUAL.wal_limit_bytes
+    wal_policy: Literal["stop", "drop"] = _USUAL.wal_policy
+    keep_wal: int = _USUAL.keep_wal_bytes
+
+    def definition(self, name: str) -> Definition:
+        """Raises `CommandError` and `ConfigError` for options that are not valid."""
+        return Definition(
+            name=name,
+            dsn=self._dsn(),
+            tables=_listed(self.tables),
+            channels=_listed(self.channels),
+            outbox=self.outbox,
+            envelope=self.envelope,
+            topics=_pairs("--topic", self.topic),
+            partitions=self.partitions,
+            keys={table: _listed((text,)) for table, text in _pairs("--key", self.key).items()},
+            include=_listed(self.include),
+            exclude=_listed(self.exclude),
+            mask={column: _way(way) for column, way in _pairs("--mask", self.mask).items()},
+            tombstones=self.tombstones,
+            transactions=self.transactions,
+            schema_changes=self.schema_changes,
+            snapshot=self.snapshot,
+            snapshot_rows=self.snapshot_rows,
+            publication=self.publication,
+            slot=self.slot,
+            create=self.create,
+            streaming=self.streaming,
+            two_phase=self.two_phase,
+            heartbeat_s=self.heartbeat,
+            wal_warn_bytes=self.wal_warn,
+            wal_limit_bytes=self.wal_limit,
+            wal_policy=self.wal_policy,
+            keep_wal_bytes=self.keep_wal,
+        )
+
+    def _dsn(self) -> str:
+        dsn = sys.stdin.readline().strip() if self.dsn == "-" else self.dsn
+        if not dsn:
+            raise CommandError(
+                "the address of the database is missing: give --dsn "
+                "postgresql://USER:PASSWORD@HOST/DATABASE, or --dsn - and the address on stdin, or "
+                "set DRAGOMAN_CDC_DSN",
+                USAGE,
+            )
+        return dsn
+
+
+def _listed(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+def _pairs(option: str, values: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for value in values:
+        name, equals, rest = value.partition("=")
+        if not (name.strip() and equals and rest.strip()):
+            raise CommandError(f"{option}: expected NAME=VALUE, got {value!r}", USAGE)
+        found[name.strip()] = rest.strip()
+    return found
+
+
+def _way(text: str) -> MaskWay:
+    for way in _WAYS:
+        if way == text:
+            return way  # type: ignore[return-value]
+    raise CommandError(f"--mask: expected one of {', '.join(_WAYS)}, got {text!r}", USAGE)
+
+
+# ---- commands
+
+
+app = App(name="cdc", help="Capture databases: row changes become records.")
+
+_PATH = "/api/v1/captures"
+_CHECKS = "/api/v1/capture-checks"
+_NO_OPTIONS = CaptureOptions()
+Name = Annotated[str, Parameter(help="Name of the capture.")]
+
+
+@app.command
+def add(
+    name: Name,
+    /,
+    *,
+    options: CaptureOptions = _NO_OPTIONS,
+    check: bool = True,
+    detach: Annotated[bool, Parameter(negative="")] = False,
+    server: Server = DEFAULT_SERVER,
+    output: Output = "table",
+) -> None:
+    """Capture a database: row changes become records of topics.
+
+    The database is checked first. If there is a problem, the command prints its remedy and adds
+    nothing. A capture first sends a snapshot of the tables, and then their changes.
+
+    Parameters
+    ----------
+    check
+        Check the database first.
+    detach
+        Do not wait for the snapshot.
+    """
+    definition = options.definition(name)
+    remote = Remote(server)
+    if check:
+        findings = remote.post(_CHECKS, CaptureCheck(definition=definition), Findings).items
+        print_findings(each for each in findings if each.level != "ok")
+        problems = sum(each.level == "problem" for each in findings)
+        if problems:
+            raise CommandError(f"nothing was added; see above for problems: {problems}")
+    capture = remote.post(_PATH, definition, CaptureDescription)
+    say(f"added capture {name}")
+    if not detach:
+        capture = wait_until_it_runs(lambda: _described(remote, name))
+        say(f"capture {name} is {capture.status.state}")
+    if output == "json":
+        print_json(capture)
+
+
+@app.command(name="list")
+def list_captures(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+    """List captures with their tables and channels."""
+    captures = _all(Remote(server))
+    if output == "json":
+        print_json(captures)
+    else:
+        print_list(captures)
+
+
+@app.command
+def status(
+    name: Annotated[str | None, Parameter(help="Capture to show; all by default.")] = None,
+    /,
+    *,
+    watch_: Annotated[bool, Parameter(name=["--watch", "-w"], negative="")] = False,
+    server: Server = DEFAULT_SERVER,
+    output: Output = "table",
+) -> None:
+    """Show the state of captures: lag, rows, retained WAL, progress of snapshots.
+
+    Parameters
+    ----------
+    watch_
+        Repeat every second.
+    """
+    remote = Remote(server)
+
+    def show() -> None:
+        captures = _all(remote) if name is None else [_described(remote, name)]
+        if output == "json":
+            print_json(captures if name is None else captures[0])
+        elif name is None:
+            print_states(captures)
+        else:
+            print_state(captures[0])
+
+    if watch_:
+        watch(show)
+    else:
+        show()
+
+
+@app.command
+def pause(name: Name, /, *, server: Server = DEFAULT_SERVER) -> None:
+    """Pause a capture until `resume`. The database retains its WAL until then."""
+    _command(server, name, CaptureCommand(command="pause"))
+
+
+@app.command
+def resume(name: Name, /, *, server: Server = DEFAULT_SERVER) -> None:
+    """Resume a capture after `pause`, or retry it at once after a failure."""
+    _command(server, name, CaptureCommand(command="resume"))
+
+
+@app.command
+def rewind(name: Name, /, *, to: str, server: Server = DEFAULT_SERVER) -> None:
+    """Capture the changes after a position again. Their records are then in the topics twice.
+
+    Parameters
+    ----------
+    to
+        LSN in the WAL of the database, such as 0/16B3748, which the slot must still retain.
+    """
+    _command(server, name, CaptureCommand(command="rewind", lsn=to))
+
+
+@app.command
+def snapshot(
+    name: Name,
+    /,
+    *,
+    tables: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    server: Server = DEFAULT_SERVER,
+) -> None:
+    """Send a snapshot of tables again, beside their changes.
+
+    Parameters
+    ----------
+    tables
+        Tables to read, separated by commas; all captured tables by default.
+    """
+    listed = tuple(part for each in tables for part in each.split(",") if part)
+    _command(server, name, CaptureCommand(command="snapshot", tables=listed))
+
+
+@app.command
+def remove(
+    name: Name,
+    /,
+    *,
+    keep_slot: Annotated[bool, Parameter(negative="")] = False,
+    server: Server = DEFAULT_SERVER,
+) -> None:
+    """Remove a capture. Its topics are not deleted.
+
+    Parameters
+    ----------
+    keep_slot
+        Keep slot and publication in the database, which retains WAL for the slot.
+    """
+    query = "?keep_slot=true" if keep_slot else ""
+    say(Remote(server).remove(_path(name) + query, Told).detail)
+
+
+@app.command
+def doctor(
+    name: Annotated[str | None, Parameter(help="Name of an existing or a new capture.")] = None,
+    /,
+    *,
+    options: CaptureOptions = _NO_OPTIONS,
+    local: Annotated[bool, Parameter(negative="")] = False,
+    server: Server = DEFAULT_SERVER,
+    output: Output = "table",
+) -> int:
+    """Check whether a database can be captured. The exit status is 1 if it cannot.
+
+    Give the name of a capture, or the options of `add`.
+
+    Parameters
+    ----------
+    local
+        Check from this machine instead of the node.
+    """
+    # The address alone does not decide: it may come from the environment.
+    is_new = options.tables or options.channels or options.outbox
+    if options.dsn and (local or name is None or is_new):
+        definition = options.definition(name or "doctor")
+        check = CaptureCheck(definition=definition)
+        findings = _examine(definition) if local else Remote(server).post(_CHECKS, check, Findings)
+    elif name is None or local:
+        what = "--local needs" if local else "expected the name of a capture, or"
+        raise CommandError(f"{what} --dsn DSN and --tables TABLES", USAGE)
+    else:
+        findings = Remote(server).post(_CHECKS, CaptureCheck(name=name), Findings)
+    if output == "json":
+        print_json(findings)
+    else:
+        print_findings(findings.items)
+    return FAILED if any(each.level == "problem" for each in findings.items) else OK
+
+
+def _examine(definition: Definition) -> Findings:
+    """Run the doctor in a process, as a node does. The address is not among its arguments."""
+    if find_spec("psycopg") is None:
+        raise CommandError("--local needs a driver for PostgreSQL: pip install 'dragoman[cdc]'")
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", "dragoman.cdc.doctor"],
+            input=msgspec.json.encode(definition),
+            capture_output=True,
+            timeout=CAPTURE_CHECK_TIMEOUT_S,
+            check=False,
+            env=capture_environment(os.environ),
+        )
+        found: list[Finding] = [decode_finding(line) for line in ended.stdout.splitlines()]
+    except subprocess.TimeoutExpired:
+        raise CommandError(
+            f"the database did not respond within {CAPTURE_CHECK_TIMEOUT_S} s"
+        ) from None
+    except msgspec.DecodeError:
+        found = []
+    if not found:
+        lines = ended.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
+        why = hide_secrets(lines[-1], definition.dsn)
+        raise CommandError(f"the database could not be checked: {why}")
+    return Findings(items=tuple(found))
+
+
+def _path(name: str) -> str:
+    return f"{_PATH}/{quote(name, safe='')}"
+
+
+def _described(remote: Remote, name: str) -> CaptureDescription:
+    return remote.get(_path(name), CaptureDescription)
+
+
+def _all(remote: Remote) -> list[CaptureDescription]:
+    found: list[CaptureDescription] = []
+    after: str | None = ""
+    for _ in range(CLI_PAGES_MAX):
+        page = remote.get(f"{_PATH}?{urlencode({'after': after})}", CapturePage)
+        found += page.items
+        after = page.next
+        if after is None:
+            return found
+    raise CommandError(f"the node lists more than {CLI_PAGES_MAX} pages of captures")
+
+
+def _command(server: str, name: str, wanted: CaptureCommand) -> None:
+    say(Remote(server).post(f"{_path(name)}/commands", wanted, Told).detail)

@@ -1,0 +1,352 @@
+"""Drives the Raft core with a node's ports, and completes proposals and reads.
+
+After every call into the core the driver sends its messages and carries out its effects, in order.
+One timer is set for the core's next deadline. It is reset only when it has fired or the deadline
+has come nearer, because the deadline of a follower recedes with every heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol, TypeAlias, TypeVar, assert_never
+
+from dragoman.errors import (
+    ClusterError,
+    DiskFullError,
+    DragomanError,
+    LogError,
+    LogStoppedError,
+    NotControllerError,
+    OutcomeUnknownError,
+)
+from dragoman.limits import (
+    METADATA_PROPOSALS_MAX,
+    RAFT_PROPOSAL_BYTES_MAX,
+    RAFT_SNAPSHOT_BYTES_MAX,
+)
+from dragoman.outcome import Outcome
+from dragoman.raft.core import Raft
+from dragoman.raft.membership import Membership
+from dragoman.raft.messages import Message
+from dragoman.raft.ports import (
+    Committed,
+    Effect,
+    ReadAnswered,
+    Role,
+    RoleChanged,
+    SnapshotInstalled,
+    SnapshotWanted,
+)
+from dragoman.raft.snapshots import Snapshot
+from dragoman.world import Handle, Scheduler
+
+Done: TypeAlias = Callable[[DragomanError | None], None]
+#: Told up to where the state has to be applied for the answer to be right, or why not.
+ReadDone: TypeAlias = Callable[[int, DragomanError | None], None]
+Result = TypeVar("Result")
+#: A timer may fire a little early, by rounding.
+_EARLY_S = 0.0001
+
+
+class Peers(Protocol):
+    def send(self, node: int, message: Message, /) -> None:
+        """Try to deliver; nobody is told when that fails."""
+        ...
+
+
+class StateMachine(Protocol):
+    """What the agreed entries are for."""
+
+    def apply(self, end: int) -> None:
+        """Apply every entry below `end`, in order. May be called for what is applied already."""
+        ...
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Become the snapshot's state."""
+        ...
+
+    def save(self) -> tuple[int, bytes]:
+        """The state, and the end of what has been applied to it."""
+        ...
+
+    def role_changed(self, changed: RoleChanged) -> None: ...
+
+
+class RaftDriver:
+    def __init__(
+        self, raft: Raft, scheduler: Scheduler, peers: Peers, machine: StateMachine
+    ) -> None:
+        self.raft = raft
+        self._scheduler = scheduler
+        self._peers = peers
+        self._machine = machine
+        self._timer: Handle | None = None
+        self._timer_at = 0.0
+        self._is_draining = False
+        self._is_inside = False
+        self._is_stable_due = False
+        self.is_stopped = False
+        #: Proposals of this leadership: end of the entry, who waits. Ascending.
+        self._proposals: deque[tuple[int, Done]] = deque()
+        self._proposals_term = 0
+        self._reads: dict[int, ReadDone] = {}
+        self._next_token = 0
+        #: By node: settled when the learner has caught up and votes.
+        self._promotions: dict[int, Outcome[None]] = {}
+
+    # ---- what happens
+
+    def start(self) -> None:
+        self._tell(self.raft.start)
+
+    def receive(self, message: Message) -> None:
+        self._tell(lambda now: self.raft.receive(message, now))
+
+    def stable(self) -> None:
+        """Storage made something durable, perhaps in the middle of what the core asked of it."""
+        if self._is_inside:
+            self._is_stable_due = True
+        else:
+            self._tell(self.raft.stable)
+
+    def peer_lost(self, node: int) -> None:
+        """The connection to a node broke or could not be made."""
+        self._tell(lambda now: self.raft.peer_lost(node, now))
+
+    def log_refused(self) -> None:
+        """The log took staged appends back: the disk is full."""
+        if self.raft.is_alone:
+            kept = self.raft.storage.end
+            lost = [done for end, done in self._proposals if end > kept]
+            self._proposals = deque(each for each in self._proposals if each[0] <= kept)
+            for done in lost:
+                done(DiskFullError("the disk is full"))
+        self._tell(self.raft.log_refused)
+
+    def _tell(self, call: Callable[[float], None]) -> None:
+        if not self.is_stopped:
+            now = self._scheduler.time()
+            self._enter(lambda: call(now))
+            self._drain()
+
+    def _enter(self, call: Callable[[], Result]) -> Result:
+        """Call into the core, which must not be called again before it has returned."""
+        assert not self._is_inside
+        self._is_inside = True
+        try:
+            return call()
+        finally:
+            self._is_inside = False
+
+    def stop(self, error: DragomanError) -> None:
+        """Nothing is sent or answered any more; those who wait are told `error`."""
+        self.is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fail_all(error)
+
+    # ---- what is asked
+
+    def propose(self, batch: bytearray, done: Done) -> None:
+        """Agree on an entry; `done` comes after it is applied.
+
+        With an error it was not accepted and never will be, unless it is an `OutcomeUnknownError`.
+        """
+        if len(self._proposals) >= METADATA_PROPOSALS_MAX:
+            done(ClusterError("too many metadata changes are waiting"))
+        elif len(batch) > RAFT_PROPOSAL_BYTES_MAX:
+            done(ClusterError(f"a metadata change of {len(batch)} bytes is too large"))
+        else:
+            self._attempt(lambda: self.raft.leading().append(batch), done)
+
+    def read(self, done: ReadDone) -> None:
+        """Find out up to where state has to be applied to have all that was agreed on by now."""
+        if self.is_stopped:
+            done(-1, _stopped())
+            return
+        try:
+            leadership = self.raft.leading()
+        except NotControllerError as error:
+            done(-1, error)
+            return
+        self._next_token += 1
+        self._reads[self._next_token] = done
+        self._in_time(lambda: leadership.read(self._next_token))
+        self._drain()
+
+    async def add(self, node: int) -> Outcome[None]:
+        """Make a node a learner. The outcome is settled when it has caught up and votes."""
+        is_learner = node in self.raft.membership.learners and self.raft.leadership is not None
+        if not is_learner:
+            await self._change(partial(Membership.with_learner, node=node))
+        promoted = self._promotions[node] = Outcome()
+        self._promote()
+        return promoted
+
+    def record_membership(self) -> Outcome[None]:
+        """From now on the log says who votes, whatever nodes are started with."""
+        return self._change(lambda membership: membership)
+
+    def remove(self, node: int) -> Outcome[None]:
+        """Take a node, perhaps the leader, out of the quorum."""
+        return self._change(partial(Membership.without, node=node))
+
+    def transfer(self, node: int) -> None:
+        """Begin to hand over the leadership; `RoleChanged` reports when another node leads.
+
+        Raises `ClusterError` when this node does not lead or the other one does not vote.
+        """
+        if self.is_stopped:
+            raise _stopped()
+        leadership = self.raft.leading()
+        self._in_time(lambda: leadership.transfer(node))
+        self._drain()
+
+    def _change(self, changed: Callable[[Membership], Membership]) -> Outcome[None]:
+        outcome: Outcome[None] = Outcome()
+
+        def change() -> int:
+            return self.raft.leading().change_membership(changed(self.raft.membership))
+
+        self._attempt(change, outcome.acknowledge)
+        return outcome
+
+    def _attempt(self, append: Callable[[], int], done: Done) -> None:
+        """Append an entry, if that is possible, and answer when it is agreed on."""
+        if self.is_stopped:
+            # Perhaps in the middle of a call into the core, whose log has failed.
+            done(_stopped())
+            return
+        term = self.raft.term
+        try:
+            end = self._in_time(append)
+        except LogError as error:
+            done(error)
+            if not self.raft.is_alone:
+                # A leader that cannot write is none: somebody else may have room.
+                self._in_time(self.raft.step_down)
+                self._drain()
+            return
+        except ClusterError as error:
+            done(error)
+            return
+        # Before effects are looked at: a quorum of one may have agreed already.
+        self._proposals.append((end, done))
+        self._proposals_term = term
+        self._drain()
+
+    def _in_time(self, call: Callable[[], Result]) -> Result:
+        self.raft.now = self._scheduler.time()
+        return self._enter(call)
+
+    def _promote(self) -> None:
+        """Learners that have caught up become voters, one at a time."""
+        leadership = self.raft.leadership
+        if leadership is None or not leadership.may_change_membership():
+            return
+        for node in list(self._promotions):
+            if node not in self.raft.membership.learners:
+                self._promotions.pop(node).fail(ClusterError(f"node {node} was removed meanwhile"))
+            elif leadership.has_caught_up(node):
+                promoted = self._promotions.pop(node)
+                self._change(partial(Membership.with_voter, learner=node)).then(promoted.settle)
+                return
+
+    # ---- effects
+
+    def _drain(self) -> None:
+        if self._is_draining:
+            return
+        self._is_draining = True
+        try:
+            while not self.is_stopped:
+                if self._is_stable_due:
+                    self._is_stable_due = False
+                    self._enter(lambda: self.raft.stable(self._scheduler.time()))
+                effects = self.raft.take_effects()
+                for effect in effects:
+                    self._carry_out(effect)
+                if self._promotions:
+                    self._promote()
+                messages = self.raft.take_messages()
+                for node, message in messages:
+                    self._peers.send(node, message)
+                if not effects and not messages and not self._is_stable_due:
+                    break
+        finally:
+            self._is_draining = False
+        self._arm()
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Committed():
+                self._committed(effect.end)
+            case RoleChanged():
+                self._role_changed(effect)
+            case ReadAnswered():
+                done = self._reads.pop(effect.token)
+                error = OutcomeUnknownError("nobody leads the quorum") if effect.end < 0 else None
+                done(effect.end, error)
+            case SnapshotInstalled():
+                self._machine.install(effect.snapshot)
+            case SnapshotWanted():
+                self._snapshot()
+            case _:
+                assert_never(effect)
+
+    def _snapshot(self) -> None:
+        end, state = self._machine.save()
+        if len(state) > RAFT_SNAPSHOT_BYTES_MAX:
+            return
+        # Without room there will be one later.
+        with suppress(LogError):
+            self._enter(lambda: self.raft.compact(end, state, self._scheduler.time()))
+
+    def _committed(self, end: int) -> None:
+        while self._proposals and self._proposals[0][0] <= end:
+            reached, done = self._proposals.popleft()
+            self._machine.apply(reached)
+            done(None)
+        self._machine.apply(end)
+
+    def _role_changed(self, changed: RoleChanged) -> None:
+        if changed.role is not Role.LEADER or changed.term != self._proposals_term:
+            text = "the leader changed before the metadata change was agreed on; it may still be"
+            self._fail_all(OutcomeUnknownError(text))
+        self._machine.role_changed(changed)
+
+    def _fail_all(self, error: DragomanError) -> None:
+        waiting = [done for _, done in self._proposals]
+        waiting += [promoted.acknowledge for promoted in self._promotions.values()]
+        self._proposals.clear()
+        self._promotions.clear()
+        for done in waiting:
+            done(error)
+
+    # ---- time
+
+    def _arm(self) -> None:
+        if self.is_stopped:
+            return
+        deadline = self.raft.deadline
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        delay = max(0.0, deadline - self._scheduler.time())
+        self._timer = self._scheduler.call_later(delay, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        now, deadline = self._scheduler.time(), self.raft.deadline
+        if now >= deadline - _EARLY_S:
+            self._enter(lambda: self.raft.tick(max(now, deadline)))
+        self._drain()
+
+
+def _stopped() -> LogStoppedError:
+    return LogStoppedError("this node has stopped")

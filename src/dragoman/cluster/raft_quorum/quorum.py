@@ -1,0 +1,224 @@
+"""`RaftQuorum`: the metadata quorum behind its port; events agreed on become the image.
+
+The version counts the events applied, as every node does. A proposal may say which version it was
+made for; the leader refuses it when an event came in between, also one that is not agreed on yet:
+if that one is never agreed on, neither could the proposal be that follows it in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from dragoman.cluster.codec import encode_image, event_batch, events_in, restore_image
+from dragoman.cluster.events import Event, TermBegan, TopicDeleted
+from dragoman.cluster.metadata import MetadataImage, TopicMetadata
+from dragoman.cluster.quorum import Done
+from dragoman.cluster.raft_quorum.driver import Peers, RaftDriver
+from dragoman.errors import (
+    ClusterError,
+    DragomanError,
+    FormatError,
+    OutcomeUnknownError,
+    VersionConflictError,
+)
+from dragoman.log.batch import batches
+from dragoman.raft.core import Raft
+from dragoman.raft.membership import Membership
+from dragoman.raft.ports import RoleChanged
+from dragoman.raft.snapshots import Snapshot
+from dragoman.world import Clock, Scheduler
+
+_READ_BYTES = 1 << 20
+
+
+class RaftQuorum:
+    def __init__(
+        self, raft: Raft, image: MetadataImage, clock: Clock, scheduler: Scheduler, peers: Peers
+    ) -> None:
+        self._raft = raft
+        self._image = image
+        self._clock = clock
+        self.driver = RaftDriver(raft, scheduler, peers, self)
+        self.version = 0
+        #: Every entry below is in the image.
+        self.applied = 0
+        #: A place in the log and the version there, for proposals with an expected version.
+        self._tail = (0, 0)
+        #: Called for every event right after it is applied, with the topic that it removed.
+        self.on_applied: Callable[[Event, TopicMetadata | None], None] = _nothing
+        #: Called when a snapshot has replaced the image: anything may be different.
+        self.on_restored: Callable[[], None] = _no_change
+        #: Called when others have agreed on something that this release does not know.
+        self.on_unreadable: Callable[[FormatError], None] = _raise
+        #: Called when this node's role, the term or the leader is another.
+        self.on_role: Callable[[RoleChanged], None] = _no_role
+
+    @property
+    def leader(self) -> int:
+        return self._raft.leader
+
+    @property
+    def is_leading(self) -> bool:
+        return self._raft.leadership is not None
+
+    @property
+    def has_agreed(self) -> bool:
+        """This node leads, and everything that was agreed on before it did is in the image."""
+        leadership = self._raft.leadership
+        return leadership is not None and leadership.has_agreed
+
+    @property
+    def membership(self) -> Membership:
+        return self._raft.membership
+
+    @property
+    def term(self) -> int:
+        return self._raft.term
+
+    def ends(self) -> dict[int, int]:
+        """How far the logs of the nodes are, as far as this one knows."""
+        known = {self._raft.node_id: self._raft.storage.end}
+        if self._raft.leadership is not None:
+            known |= self._raft.leadership.ends()
+        return known
+
+    def local_image(self) -> MetadataImage:
+        """All that this node has been told, agreed on or not: what its own files may be about.
+
+        Nothing is deleted: the deletion may never be agreed on.
+        """
+        image = MetadataImage()
+        snapshot = self._raft.storage.snapshot
+        start = self._raft.storage.start
+        if snapshot is not None:
+            restore_image(image, snapshot.state)
+            start = snapshot.end
+        for _, events in self._entries(start, self._raft.storage.end):
+            for event in events:
+                if not isinstance(event, TopicDeleted):
+                    image.apply(event)
+        return image
+
+    # ---- start and stop
+
+    def replay(self) -> None:
+        """Bring back what is known to be agreed on, before anything is written.
+
+        That is the snapshot; and for the only voter the whole log, which nobody else can object to.
+        """
+        snapshot = self._raft.storage.snapshot
+        if snapshot is not None:
+            self.install(snapshot)
+        if self._raft.membership.voters == (self._raft.node_id,):
+            self.apply(self._raft.storage.end)
+
+    def start(self) -> None:
+        """Take part, once the log may be written."""
+        self.driver.start()
+
+    def fail(self) -> None:
+        """The node stops, or its log did: what was proposed may still be agreed on."""
+        self.driver.stop(OutcomeUnknownError("the node stopped; the outcome is unknown"))
+
+    # ---- the port
+
+    def check_level(self, events: list[Event]) -> None:
+        """Raises `ClusterError` for events that not every node could read."""
+        self._image.check_level(events)
+
+    def propose(self, events: list[Event], done: Done, expected_version: int | None = None) -> None:
+        if expected_version is not None and self._raft.leadership is not None:
+            version = self.version_at_end()
+            if version != expected_version:
+                text = f"the metadata has version {version}, not {expected_version}"
+                done(VersionConflictError(text))
+                return
+        try:
+            self.check_level(events)
+        except ClusterError as error:
+            done(error)
+            return
+        self.driver.propose(event_batch(events, self._clock.wall_ms()), done)
+
+    def read(self, done: Done) -> None:
+        """`done` comes when the image has everything that was agreed on before this call.
+
+        On the leader only; others are told where it is.
+        """
+
+        def answered(end: int, error: DragomanError | None) -> None:
+            assert error is not None or end <= self.applied
+            done(error)
+
+        self.driver.read(answered)
+
+    def version_at_end(self) -> int:
+        end, version = self._tail
+        if end < self.applied:
+            end, version = self.applied, self.version
+        for next_offset, events in self._entries(end, self._raft.storage.end):
+            end, version = next_offset, version + sum(map(_counts, events))
+        self._tail = (end, version)
+        return version
+
+    def _entries(self, start: int, end: int) -> Iterator[tuple[int, list[Event]]]:
+        offset = start
+        while offset < end:
+            for header, batch in batches(memoryview(self._raft.storage.read(offset, _READ_BYTES))):
+                if header.base_offset >= end:
+                    return
+                if header.base_offset >= offset:
+                    yield header.last_offset + 1, events_in(batch)
+                offset = header.last_offset + 1
+
+    # ---- the state machine
+
+    def apply(self, end: int) -> None:
+        try:
+            self._apply(end)
+        except FormatError as error:
+            self.on_unreadable(error)
+
+    def _apply(self, end: int) -> None:
+        for next_offset, events in self._entries(self.applied, end):
+            self.applied = next_offset
+            for event in events:
+                removed = self._image.apply(event)
+                self.version += _counts(event)
+                self.on_applied(event, removed)
+
+    def install(self, snapshot: Snapshot) -> None:
+        try:
+            self.version = restore_image(self._image, snapshot.state)
+            self.applied = snapshot.end
+            self.on_restored()
+        except FormatError as error:
+            self.on_unreadable(error)
+
+    def save(self) -> tuple[int, bytes]:
+        return self.applied, encode_image(self._image, self.version)
+
+    def role_changed(self, changed: RoleChanged) -> None:
+        # What lies behind the agreed end may have been replaced.
+        self._tail = (0, 0)
+        self.on_role(changed)
+
+
+def _counts(event: Event) -> int:
+    return 0 if isinstance(event, TermBegan) else 1
+
+
+def _nothing(_event: Event, _removed: TopicMetadata | None) -> None:
+    return None
+
+
+def _raise(error: FormatError) -> None:
+    raise error
+
+
+def _no_change() -> None:
+    return None
+
+
+def _no_role(_changed: RoleChanged) -> None:
+    return None

@@ -1,0 +1,443 @@
+"""The listeners of a node: they are opened, served, and closed here.
+
+A connection belongs to one listener from the moment it is accepted (`Channel.listener`). What all
+connections of one protocol share is a `Service`; there is one for each listener and protocol, which
+are two names on `any` only, because replies name the addresses of the listener that the client came
+in on. Protocols are loaded with their first listener, or with the first client of `any` that speaks
+them.
+
+Connections of clients and of nodes have budgets of their own for memory and descriptors, so that
+replication continues when clients have used up theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from dragoman.config.listeners import Address, Listener
+from dragoman.config.settings import Settings, connections_by_address
+from dragoman.errors import ConfigError
+from dragoman.limits import (
+    CONNECTION_CLOSE_GRACE_S,
+    DESCRIPTORS_LEFT_BY_CLIENTS,
+    DESCRIPTORS_LEFT_BY_HTTP,
+    DESCRIPTORS_LEFT_BY_NODES,
+    HTTP_CLOSE_GRACE_S,
+    IDLE_SWEEP_INTERVAL_S,
+    LISTEN_BACKLOG,
+)
+from dragoman.log_limiter import LogLimiter
+from dragoman.net.admission import ConnectionCaps, ConnectionCount, MemoryBudget
+from dragoman.net.channel import Channel, Channels, Session
+from dragoman.net.detection import DetectionSession
+from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
+from dragoman.net.peer_connections import PeerConnections
+from dragoman.net.stalled import StalledPeers
+from dragoman.protocols import service
+from dragoman.protocols.service import Service
+from dragoman.world import Clock, Handle, HostNames, open_files_max
+
+if TYPE_CHECKING:
+    from dragoman.api.listener import HttpListener
+    from dragoman.api.operations import NodeView
+
+log = logging.getLogger("dragoman.server")
+
+
+class _Served(NamedTuple):
+    """Where the parts of a protocol are, as `module:name`."""
+
+    service: str
+    session: str
+    #: A predicate of topics' names: whether clients can use the topic. Empty: they can use any.
+    is_visible: str
+
+
+_PROTOCOLS = {
+    "kafka": _Served(
+        "dragoman.protocols.kafka.handlers.service:KafkaService",
+        "dragoman.protocols.kafka.handlers.session:KafkaSession",
+        "dragoman.protocols.kafka.handlers.resources:is_visible",
+    ),
+    "cursus": _Served(
+        "dragoman.protocols.cursus.handlers.service:CursusService",
+        "dragoman.protocols.cursus.handlers.session:CursusSession",
+        "dragoman.protocols.cursus.handlers.policy:is_expressible",
+    ),
+    "minibroker": _Served(
+        "dragoman.protocols.minibroker.handlers.service:MinibrokerService",
+        "dragoman.protocols.minibroker.handlers.session:MinibrokerSession",
+        "",
+    ),
+    "mlog": _Served(
+        "dragoman.protocols.mlog.handlers.service:MlogService",
+        "dragoman.protocols.mlog.handlers.session:MlogSession",
+        "dragoman.protocols.mlog.handlers.topics:is_expressible",
+    ),
+    "rocketmq": _Served(
+        "dragoman.protocols.rocketmq.handlers.service:RocketmqService",
+        "dragoman.protocols.rocketmq.handlers.session:RocketmqSession",
+        "dragoman.protocols.rocketmq.handlers.names:is_expressible",
+    ),
+}
+#: Listeners whose clients may listen for ever without sending anything. Cursus closes those that
+#: have no stream by itself.
+_NEVER_IDLE = ("any", "cursus", "minibroker", "peer")
+#: Listeners whose replies name the addresses of another listener, if that one is open.
+_ADVERTISES = {"rocketmq": "rocketmq-broker"}
+#: RocketMQ clients before 4.5.1 connect to this many ports below the broker's, to what they call
+#: the VIP channel.
+_VIP_DISTANCE = 2
+_VIP = "rocketmq-vip"
+#: Listeners whose clients get message ids with this node's address in them.
+_HAVE_ADDRESSES_IN_IDS = frozenset({"rocketmq", "rocketmq-broker", "any"})
+
+
+class Core(service.Core, Protocol):
+    """What listeners need of the broker, beside what the services need."""
+
+    host_names: HostNames
+
+    @property
+    def settings(self) -> Settings:
+        """The settings with the changes that were made at run time."""
+        ...
+
+
+class Listeners:
+    """Opened one after the other; `serve` then accepts connections on all of them."""
+
+    def __init__(
+        self,
+        broker: Core,
+        settings: Settings,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        peers: PeerConnections,
+        peer_budget: MemoryBudget,
+        *,
+        unopened_files: Callable[[], int],
+        http_view: Callable[[], NodeView],
+    ) -> None:
+        """`unopened_files` counts the files that the log may still open, each a descriptor.
+        `http_view` is the node as the HTTP API sees it.
+        """
+        self._broker = broker
+        self._settings = settings
+        self._loop = loop
+        self._clock = clock
+        self._peers = peers
+        self._unopened_files = unopened_files
+        self._http_view = http_view
+        self._http: HttpListener | None = None
+        self.budget = MemoryBudget(settings.memory_budget_bytes)
+        self._peer_budget = peer_budget
+        self._connections = ConnectionCount(self._connection_caps)
+        self._connection_log = LogLimiter(logging.getLogger("dragoman.net"), loop)
+        self.opened: list[OpenListener] = []
+        #: Open connections by the listener that accepted them.
+        self.channels: dict[str, Channels] = {}
+        #: By the listener whose addresses replies name, and protocol.
+        self.services: dict[tuple[str, str], Service[Core]] = {}
+        #: Whether RocketMQ clients before 4.5.1 are served (`_VIP_DISTANCE`).
+        self.serves_vip = True
+        self._sessions_on_any = {name: partial(self._session_on_any, name) for name in _PROTOCOLS}
+        self._accepts_clients = True
+        self._stalled = StalledPeers(self.budget, self.channels, loop)
+        self._sweeper: Handle | None = None
+
+    # ---- opening
+
+    async def open(self, listener: Listener) -> None:
+        """Bind the listener's address. Raises `ConfigError`, unless the address is a default."""
+        factory = self._factory(listener)
+        try:
+            opened = await open_listener(listener, self._loop, factory, LISTEN_BACKLOG)
+        except ConfigError as error:
+            if listener.explicit:
+                raise
+            log.warning("%s; not opened (use --listen %s=off to silence)", error, listener.name)
+            return
+        self.opened.append(opened)
+        if opened.advertised is not None and listener.name in _HAVE_ADDRESSES_IN_IDS:
+            # The look-up is finished by the time the first client needs it.
+            self._broker.host_names.ipv4(opened.advertised.host)
+
+    async def serve(self) -> None:
+        """Accept connections on every open listener, and watch them from now on."""
+        for opened in self.opened:
+            await opened.serve()
+        await self._open_vip()
+        self.sweep()
+        self._stalled.watch()
+
+    async def _open_vip(self) -> None:
+        """Opened last, so that it takes no port that another listener is configured with. A port
+        that the system has chosen has no VIP port: the system may give the port below to another
+        process.
+        """
+        broker = self.find("rocketmq-broker")
+        if broker is None or not self.serves_vip or broker.listener.bind.port <= _VIP_DISTANCE:
+            return
+        address = Address(broker.bound.host, broker.bound.port - _VIP_DISTANCE)
+        vip = Listener(name=_VIP, bind=address)
+        factory = self._factory(broker.listener)
+        opened = None
+        try:
+            opened = await open_listener(vip, self._loop, factory, LISTEN_BACKLOG)
+            await opened.serve()
+        except (ConfigError, OSError) as error:
+            if opened is not None:
+                opened.close()
+            text = (
+                "%s; RocketMQ clients of before 4.5.1, which connect to %s, do not find this node"
+            )
+            log.warning(text, error, address)
+        else:
+            self.opened.append(opened)
+
+    def find(self, name: str) -> OpenListener | None:
+        return next((each for each in self.opened if each.name == name), None)
+
+    # ---- the sessions of a listener's connections
+
+    def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
+        match listener.name:
+            case "http":
+                return self._http_factory()
+            case "peer":
+                return self._channel_factory("peer", self._peers.session)
+            case "any":
+                return self._channel_factory("any", self._detection_session)
+            case name if listener.protocol in _PROTOCOLS:
+                return self._channel_factory(name, self._sessions(name, listener.protocol))
+            case name:
+                raise ConfigError(f"listener {name!r} has no server in this release")
+
+    def _http_factory(self) -> Callable[[], asyncio.BaseProtocol]:
+        # Cheap: what serves HTTP is imported with the first connection.
+        from dragoman.api.listener import HttpListener
+
+        self._http = HttpListener(
+            self._http_view(),
+            self._clock,
+            self._loop,
+            descriptor_max=self._descriptor_max(DESCRIPTORS_LEFT_BY_HTTP),
+            give_way=self._peers.give_way,
+        )
+        return self._http.protocol
+
+    def _sessions(self, listener: str, protocol: str) -> Callable[[Channel], Session]:
+        """What makes the sessions of connections that speak a protocol on a listener."""
+        advertised = _ADVERTISES.get(listener, listener)
+        if all(each.name != advertised for each in self._settings.listeners):
+            advertised = listener
+        known = self.services.get((advertised, protocol))
+        if known is None:
+            make_service = _load(_PROTOCOLS[protocol].service)
+            known = make_service(self._broker, self.budget, self._advertised(advertised))
+            known.advertised_listener = advertised
+            self.services[advertised, protocol] = known
+        make_session: Callable[..., Session] = _load(_PROTOCOLS[protocol].session)
+        return partial(make_session, service=known)
+
+    def _detection_session(self, channel: Channel) -> Session:
+        """The session of a connection on `any`, whose protocol is not known yet."""
+        timeout_s = self._broker.settings.any_detection_timeout_ms / 1000
+        return DetectionSession(channel, self._sessions_on_any, self._loop, timeout_s)
+
+    def _session_on_any(self, protocol: str, channel: Channel) -> Session:
+        return self._sessions("any", protocol)(channel)
+
+    def _advertised(self, name: str) -> Callable[[Channel], tuple[str, int]]:
+        """Host and port that replies give a client for this node: those of the named listener."""
+
+        def advertised(channel: Channel) -> tuple[str, int]:
+            opened = self.find(name)
+            if opened is None:
+                # Its port was taken; the client found the node under this address.
+                return channel.local_address
+            return opened.address_for(channel.local_address)
+
+        return advertised
+
+    def _channel_factory(
+        self, name: str, make_session: Callable[[Channel], Session]
+    ) -> Callable[[], asyncio.BaseProtocol]:
+        is_for_clients = name != "peer"
+        if name not in self.channels:
+            self.channels[name] = Channels(
+                self.budget if is_for_clients else self._peer_budget,
+                self._loop,
+                listener=name,
+                closes_idle=name not in _NEVER_IDLE,
+                connections=self._connections if is_for_clients else None,
+                descriptor_max=self._descriptor_max(
+                    DESCRIPTORS_LEFT_BY_CLIENTS if is_for_clients else DESCRIPTORS_LEFT_BY_NODES
+                ),
+                give_way=None if is_for_clients else self._peers.give_way,
+                limiter=self._connection_log,
+            )
+        channels = self.channels[name]
+
+        def protocol() -> asyncio.BaseProtocol:
+            if is_for_clients and not self._accepts_clients:
+                return Closed()
+            return Channel(channels, make_session, self._loop)
+
+        return protocol
+
+    # ---- bounds
+
+    def _descriptor_max(self, left: int) -> Callable[[], int]:
+        """The highest descriptor that a connection may have: `left` of them are kept for others,
+        beside those of the files that the log may still open.
+        """
+        most = open_files_max()
+        if left == DESCRIPTORS_LEFT_BY_CLIENTS:
+            left = max(left, most // 8)
+        # However few there are, some connections are accepted.
+        kept = max(most - left, most // 2)
+        return lambda: kept - min(self._unopened_files(), most // 4)
+
+    def _connection_caps(self) -> ConnectionCaps:
+        settings = self._broker.settings
+        return ConnectionCaps(
+            settings.max_connections,
+            settings.max_connections_per_ip,
+            connections_by_address(settings),
+        )
+
+    def accept_clients(self, accepts: bool) -> None:
+        """A node whose disk is full cannot apply metadata: it does not know who leads the
+        partitions that it has led. Its clients are disconnected and ask other nodes.
+        """
+        self._accepts_clients = accepts
+        if not accepts:
+            for name, channels in self.channels.items():
+                if name != "peer":
+                    channels.abort_all()
+
+    def sweep(self) -> None:
+        """Close connections that were idle for too long, now and from time to time."""
+        settings = self._broker.settings
+        own_idle_ms = {"mlog": settings.mlog_connections_max_idle_ms}
+        for name, channels in self.channels.items():
+            idle_ms = own_idle_ms.get(name, settings.connections_max_idle_ms)
+            if idle_ms >= 0:
+                channels.close_idle(self._loop.time() - idle_ms / 1000)
+        self._sweeper = self._loop.call_later(IDLE_SWEEP_INTERVAL_S, self.sweep)
+
+    def send_replies(self) -> None:
+        """What a commit has acknowledged leaves at once, not with the next loop turn."""
+        for channels in self.channels.values():
+            channels.send_all()
+
+    # ---- addresses and names
+
+    def addresses(self) -> dict[str, str]:
+        """Where other nodes and their clients reach each listener. A listener on all addresses is
+        reached at the host under which the other nodes reach this one.
+        """
+        own = self._settings.cluster_nodes.get(self._settings.node_id)
+        if own is None:
+            own = next((each.advertised for each in self.opened if each.name == "peer"), None)
+        found: dict[str, str] = {}
+        for opened in self.opened:
+            address = opened.advertised
+            if address is None and own is not None:
+                address = Address(own.host, opened.bound.port)
+            if address is not None:
+                found[opened.name] = str(address)
+        return found
+
+    def local_kafka_address(self) -> str:
+        """Where a process on this machine reaches Kafka's protocol; empty when it is not served."""
+        opened = self.find("kafka") or self.find("any")
+        if opened is None:
+            return ""
+        if opened.bound.is_wildcard:
+            return str(
+                Address("::1" if ":" in opened.bound.host else "127.0.0.1", opened.bound.port)
+            )
+        return str(opened.bound)
+
+    def hidden_from(self, topic: str) -> tuple[str, ...]:
+        """Protocols that this node serves and whose clients cannot name the topic."""
+        served = {each.protocol for each in self._settings.listeners}
+        return tuple(
+            protocol
+            for protocol, parts in _PROTOCOLS.items()
+            if parts.is_visible
+            and (protocol in served or "any" in served)
+            and not _load(parts.is_visible)(topic)
+        )
+
+    def describe(self) -> list[str]:
+        """A line for each listener, as `serve` prints them."""
+        lines = []
+        for opened in self.opened:
+            # Replies never name the VIP port: its clients derive it from the broker's.
+            if opened.name != _VIP:
+                advertised = opened.advertised or "the address each client came in on"
+                lines.append(f"{opened.name} on {opened.bound}, advertised as {advertised}")
+        return lines
+
+    # ---- closing
+
+    def stop_watching(self) -> None:
+        """Leave idle and stalled connections alone from now on."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._stalled.stop()
+
+    async def stop_accepting(self) -> None:
+        """Give every port up. Connections that were accepted before stay, and are served."""
+        for stop_accepting in (OpenListener.pause, OpenListener.close):
+            for listener in self.opened:
+                stop_accepting(listener)
+            for _ in range(ACCEPT_TURNS):
+                await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Give every port up at once."""
+        for listener in self.opened:
+            listener.close()
+
+    async def close_connections(self) -> None:
+        """Peers get a moment to take their last replies; then their connections are aborted."""
+        for channels in self.channels.values():
+            channels.close_all()
+        if self._http is not None:
+            await self._http.close(HTTP_CLOSE_GRACE_S)
+        await self._connections_gone()
+
+    async def abort_connections(self) -> None:
+        for channels in self.channels.values():
+            channels.abort_all()
+        await self._connections_gone()
+
+    async def _connections_gone(self) -> None:
+        for channels in self.channels.values():
+            emptied = asyncio.Event()
+            channels.on_empty = emptied.set
+            if not channels.open:
+                continue
+            try:
+                async with asyncio.timeout(CONNECTION_CLOSE_GRACE_S):
+                    await emptied.wait()
+            except TimeoutError:
+                log.warning("%d connections did not take their last replies", len(channels.open))
+                channels.abort_all()
+                await emptied.wait()
+
+
+def _load(path: str) -> Any:
+    """What `module:name` stands for; imported when it is first needed."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

@@ -1,0 +1,560 @@
+"""Connections between the nodes of a cluster: messages, and requests with replies in any order.
+
+Each node dials every other one and sends over that connection; replies come back on it. What a node
+is asked arrives on the connections that others dialled, on the listener `peer`. A connection that
+is lost is dialled again for as long as the node is wanted, after pauses that grow.
+
+A connection begins with a HELLO that says who calls; one of another cluster, of a version that is
+not understood or of this node itself is refused with a log line. Strangers, which have not said it
+yet, are few and get little time and memory: however many there are, a node that calls finds a
+place. Everything is bounded: past the bound messages are dropped, which their senders must expect
+anyway, and requests fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol, TypeAlias, cast
+
+import msgspec
+
+from dragoman.errors import (
+    ClusterError,
+    DecodeError,
+    DragomanError,
+    NotSentError,
+    RemoteProtocolError,
+)
+from dragoman.framing import FrameReader, Scratch
+from dragoman.limits import (
+    PEER_CONNECTIONS_MAX,
+    PEER_FRAME_BYTES_MAX,
+    PEER_HELLO_BYTES_MAX,
+    PEER_HELLO_TIMEOUT_S,
+    PEER_REQUESTS_MAX,
+    PEER_RETRY_MAX_S,
+    PEER_RETRY_MIN_S,
+    PEER_STRANGERS_MAX,
+    PEER_UNACKNOWLEDGED_S,
+    PEER_UNSENT_BYTES_MAX,
+)
+from dragoman.net.admission import MemoryBudget
+from dragoman.net.channel import Channel, keep_alive
+from dragoman.net.peer_frames import Arrived, Hello, Kind, frame, read_hello, take_apart
+from dragoman.types import Buffer
+from dragoman.world import Handle, Random
+
+log = logging.getLogger("dragoman.peers")
+#: The number of the answer to a HELLO, which there is only when it is turned away.
+_WELCOME = 0
+#: Linux only. Elsewhere the system decides how long it waits.
+_TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
+
+
+class PeerAnswer(msgspec.Struct, frozen=True):
+    header: memoryview
+    body: memoryview
+
+
+#: Told the answer, or why there is none: the outcome is unknown then, unless the error says that
+#: the request was not sent.
+Answered: TypeAlias = Callable[[PeerAnswer | ClusterError], None]
+#: A reply's header and the pieces of its body; or a refusal in words.
+Reply: TypeAlias = Callable[[bytes | DragomanError, Sequence[Buffer]], None]
+
+
+class PeerService(Protocol):
+    """What answers other nodes. Raises `DragomanError` to refuse."""
+
+    def message(self, node: int, header: memoryview) -> None: ...
+
+    def request(self, node: int, header: memoryview, body: memoryview, reply: Reply) -> None: ...
+
+
+class PeerConnections:
+    """This node among the others."""
+
+    def __init__(
+        self,
+        hello: Callable[[], Hello],
+        loop: asyncio.AbstractEventLoop,
+        random: Random,
+        budget: MemoryBudget,
+        *,
+        connect_timeout_s: float = 1.0,
+    ) -> None:
+        """`hello` says who this node is, as it is known at the moment."""
+        self.hello = hello
+        self.budget = budget
+        #: All connections receive into it, one at a time.
+        self.scratch = Scratch()
+        self._loop = loop
+        self._random = random
+        self._connect_timeout_s = connect_timeout_s
+        self._services: dict[int, PeerService] = {}
+        self._lines: dict[int, _Line] = {}
+        self._sessions: dict[PeerSession, None] = {}
+        #: Those of them that have not said who they are, the oldest first.
+        self._strangers: dict[PeerSession, None] = {}
+        #: Told when another node can be sent to, and when it cannot any more.
+        self.on_connected: list[Callable[[int], None]] = []
+        self.on_lost: list[Callable[[int], None]] = []
+        #: Told when nobody listens where another node should be.
+        self.on_refused: list[Callable[[int], None]] = []
+        #: Told when the last connection that another node dialled is gone.
+        self.on_caller_lost: list[Callable[[int], None]] = []
+
+    def serve(self, service: int, server: PeerService) -> None:
+        assert service not in self._services
+        self._services[service] = server
+
+    def session(self, channel: Channel) -> PeerSession:
+        """For a connection that was accepted on the listener `peer`."""
+        if len(self._strangers) >= PEER_STRANGERS_MAX:
+            # Nodes say who they are at once. Refusing the newest instead would keep them out for as
+            # long as the others like.
+            self._least_wanted().give_up(f"{PEER_STRANGERS_MAX} others have not, either")
+        session = PeerSession(self, channel)
+        self._sessions[session] = None
+        self._strangers[session] = None
+        return session
+
+    def give_way(self) -> bool:
+        """Close one connection whose peer has not said who it is; False: there is none."""
+        if not self._strangers:
+            return False
+        self._least_wanted().give_up("its descriptor is needed")
+        return True
+
+    def _least_wanted(self) -> PeerSession:
+        """The oldest stranger of the address that has most of them: a flood from one address leaves
+        nodes at others alone, which may be heard only after it.
+        """
+        held = Counter(each.peer_host for each in self._strangers)
+        return max(self._strangers, key=lambda each: held[each.peer_host])
+
+    def set_peers(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """Keep connections to these nodes, and to no others."""
+        for node in [each for each in self._lines if each not in addresses]:
+            self._lines.pop(node).close()
+        for node, address in addresses.items():
+            line = self._lines.get(node)
+            if line is None:
+                self._lines[node] = _Line(self, node, address)
+            else:
+                line.address = address
+
+    def is_connected(self, node: int) -> bool:
+        line = self._lines.get(node)
+        return line is not None and line.link is not None
+
+    def is_calling(self, node: int) -> bool:
+        """Whether that node has a connection to this one."""
+        return any(each.node == node for each in self._sessions)
+
+    def directory_of(self, node: int) -> str:
+        """What the newest connection of that node says of its data directory."""
+        found = [each.directory for each in self._sessions if each.node == node]
+        return found[-1] if found else ""
+
+    def send(self, node: int, service: int, header: bytes) -> None:
+        """May be lost, like anything that is sent."""
+        line = self._lines.get(node)
+        if line is not None and line.link is not None:
+            line.link.send(frame(Kind.MESSAGE, service, 0, header))
+
+    def request(
+        self,
+        node: int,
+        service: int,
+        header: bytes,
+        answered: Answered,
+        *,
+        timeout_s: float,
+        body: Sequence[Buffer] = (),
+    ) -> None:
+        line = self._lines.get(node)
+        if line is None or line.link is None:
+            answered(NotSentError(f"node {node} is not connected"))
+        else:
+            line.link.request(service, header, body, answered, timeout_s)
+
+    def close(self) -> None:
+        for line in self._lines.values():
+            line.close()
+        self._lines.clear()
+
+    # ---- from lines and sessions
+
+    def dial(self, line: _Line) -> None:
+        task = self._loop.create_task(self._dial(line))
+        line.dialling = task
+
+    async def _dial(self, line: _Line) -> None:
+        link = _Link(self, line, self._loop)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                await self._loop.create_connection(lambda: link, *line.address)
+        except (OSError, TimeoutError) as error:
+            link.abort()
+            line.not_connected(error)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Handle:
+        return self._loop.call_later(seconds, callback)
+
+    def time(self) -> float:
+        return self._loop.time()
+
+    def jitter(self, seconds: float) -> float:
+        return seconds * self._random.uniform(0.5, 1.0)
+
+    def connected(self, node: int) -> None:
+        for told in self.on_connected:
+            told(node)
+
+    def lost(self, node: int) -> None:
+        for told in self.on_lost:
+            told(node)
+
+    def refused(self, node: int) -> None:
+        for told in self.on_refused:
+            told(node)
+
+    def service(self, number: int) -> PeerService:
+        found = self._services.get(number)
+        if found is None:
+            raise ClusterError(f"there is no service {number} here; a node of another release?")
+        return found
+
+    def welcome(self, session: PeerSession) -> None:
+        """The session has said who calls. Raises `RemoteProtocolError` when there are too many."""
+        if len(self._sessions) - len(self._strangers) >= PEER_CONNECTIONS_MAX:
+            raise RemoteProtocolError(f"there are {PEER_CONNECTIONS_MAX} connections already")
+        self._strangers.pop(session, None)
+
+    def session_closed(self, session: PeerSession) -> None:
+        self._sessions.pop(session, None)
+        self._strangers.pop(session, None)
+        node = session.node
+        if node is not None and not self.is_calling(node):
+            for told in self.on_caller_lost:
+                told(node)
+
+
+class _Line:
+    """The wish to be connected to a node."""
+
+    def __init__(self, connections: PeerConnections, node: int, address: tuple[str, int]) -> None:
+        self.node = node
+        self.address = address
+        #: The connection, while there is one.
+        self.link: _Link | None = None
+        self.dialling: asyncio.Task[None] | None = None
+        self._connections = connections
+        self._pause_s = PEER_RETRY_MIN_S
+        self._connected_at = 0.0
+        self._refusal = ""
+        self._timer: Handle | None = None
+        self._is_closed = False
+        self._is_reported = False
+        connections.dial(self)
+
+    def connected(self, link: _Link) -> None:
+        if self._is_closed:
+            link.abort()
+            return
+        self.link = link
+        self._connected_at = self._connections.time()
+        self._is_reported = False
+        self._connections.connected(self.node)
+
+    def not_connected(self, error: Exception) -> None:
+        if not self._is_reported:
+            self._is_reported = True
+            log.info("node %d at %s:%d: %s", self.node, *self.address, error or "timed out")
+        if isinstance(error, ConnectionRefusedError):
+            self._connections.refused(self.node)
+        self._dial_later()
+
+    def turned_away(self, why: str) -> None:
+        if why != self._refusal:
+            self._refusal = why
+            log.error("node %d does not take calls from this one: %s", self.node, why)
+
+    def lost(self) -> None:
+        self.link = None
+        self._connections.lost(self.node)
+        if self._connections.time() - self._connected_at < PEER_RETRY_MAX_S:
+            # Turned away, perhaps: it would be again.
+            self._dial_later()
+        elif not self._is_closed:
+            # At once: whether its process is gone is worth knowing.
+            self._pause_s = PEER_RETRY_MIN_S
+            self._timer = self._connections.call_later(0, lambda: self._connections.dial(self))
+
+    def _dial_later(self) -> None:
+        if self._is_closed:
+            return
+        self._timer = self._connections.call_later(
+            self._connections.jitter(self._pause_s), lambda: self._connections.dial(self)
+        )
+        self._pause_s = min(2 * self._pause_s, PEER_RETRY_MAX_S)
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.dialling is not None:
+            self.dialling.cancel()
+        if self.link is not None:
+            self.link.abort()
+
+
+class _Link(asyncio.BufferedProtocol):
+    """A connection that this node dialled: what it asks goes out, replies come in."""
+
+    def __init__(
+        self, connections: PeerConnections, line: _Line, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._connections = connections
+        self._line = line
+        self._loop = loop
+        self._reader = FrameReader(PEER_FRAME_BYTES_MAX, connections.scratch)
+        #: Of the budget, for a reply that is arriving.
+        self._receiving = 0
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, tuple[Answered, Handle]] = {}
+        self._asked = 0
+        self._is_lost = False
+
+    def send(self, pieces: list[Buffer]) -> bool:
+        """False: it is not taken, because too much is on its way already."""
+        transport = self._transport
+        if transport is None or transport.get_write_buffer_size() > PEER_UNSENT_BYTES_MAX:
+            return False
+        transport.writelines(pieces)
+        return True
+
+    def request(
+        self,
+        service: int,
+        header: bytes,
+        body: Sequence[Buffer],
+        answered: Answered,
+        timeout_s: float,
+    ) -> None:
+        node = self._line.node
+        if len(self._waiting) >= PEER_REQUESTS_MAX:
+            answered(NotSentError(f"node {node} has too many requests to answer"))
+            return
+        self._asked = self._asked % 0xFFFFFFFF + 1
+        number = self._asked
+        try:
+            pieces = frame(Kind.REQUEST, service, number, header, body)
+        except ClusterError as error:
+            answered(NotSentError(str(error)))
+            return
+        if not self.send(pieces):
+            answered(NotSentError(f"node {node} does not take what is sent"))
+            return
+        timer = self._loop.call_later(timeout_s, self._expire, number, timeout_s)
+        self._waiting[number] = (answered, timer)
+
+    def _expire(self, number: int, timeout_s: float) -> None:
+        answered, _ = self._waiting.pop(number)
+        answered(ClusterError(f"node {self._line.node} did not answer within {timeout_s:g} s"))
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ---- from the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        _notice_silence(self._transport.get_extra_info("socket"))
+        hello = msgspec.msgpack.encode(self._connections.hello())
+        self._transport.writelines(frame(Kind.HELLO, 0, 0, hello))
+        self._line.connected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        buffer = self._reader.get_buffer()
+        self._charge()
+        return buffer
+
+    def _charge(self) -> None:
+        pending = self._reader.pending_bytes
+        if pending != self._receiving:
+            change, self._receiving = pending - self._receiving, pending
+            self._connections.budget.change(change)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for data in self._reader.buffer_updated(nbytes):
+                self._deliver(take_apart(data))
+        except RemoteProtocolError as error:
+            log.warning("closing the connection to node %d: %s", self._line.node, error)
+            self.abort()
+        self._charge()
+
+    def _deliver(self, arrived: Arrived) -> None:
+        if arrived.kind is Kind.REFUSAL and arrived.number == _WELCOME:
+            self._line.turned_away(str(arrived.header, "utf-8", "replace"))
+        waiting = self._waiting.pop(arrived.number, None)
+        if waiting is None:
+            # Its time was up.
+            return
+        answered, timer = waiting
+        timer.cancel()
+        if arrived.kind is Kind.REPLY:
+            answered(PeerAnswer(arrived.header, arrived.body))
+        elif arrived.kind is Kind.REFUSAL:
+            answered(ClusterError(str(arrived.header, "utf-8", "replace")))
+        else:
+            raise DecodeError(f"{arrived.kind.name} in place of a reply")
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        if self._is_lost:
+            return
+        self._is_lost = True
+        self._reader.forget()
+        self._charge()
+        node = self._line.node
+        waiting, self._waiting = self._waiting, {}
+        if self._line.link is self:
+            self._line.lost()
+        for answered, timer in waiting.values():
+            timer.cancel()
+            answered(ClusterError(f"connection to node {node} was lost; the outcome is unknown"))
+
+
+def _notice_silence(connected: socket.socket | None) -> None:
+    """A machine that lost its power or its address does not say so."""
+    if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    # Not on a connection that is lost already, which is told in a moment.
+    with suppress(OSError):
+        keep_alive(connected)
+        if _TCP_USER_TIMEOUT is not None:
+            patience_ms = round(PEER_UNACKNOWLEDGED_S * 1000)
+            connected.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, patience_ms)
+
+
+class PeerSession:
+    """A connection that another node dialled: it asks, this node answers."""
+
+    def __init__(self, connections: PeerConnections, channel: Channel) -> None:
+        self._connections = connections
+        self._channel = channel
+        self._reader = FrameReader(PEER_FRAME_BYTES_MAX, connections.scratch)
+        #: Who calls, once that is known.
+        self.node: int | None = None
+        self.directory = ""
+        self._timer = connections.call_later(PEER_HELLO_TIMEOUT_S, self._expire)
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        return self._reader.get_buffer(size_hint)
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._reader.pending_bytes
+
+    @property
+    def waiting_bytes(self) -> int:
+        return 0
+
+    def buffer_updated(self, count: int) -> None:
+        for data in self._reader.buffer_updated(count):
+            self._received(take_apart(data))
+        announced = self._reader.announced_bytes
+        if self.node is None and announced > PEER_HELLO_BYTES_MAX:
+            raise DecodeError(f"{announced} bytes from a node that has not said who it is")
+
+    def writable(self) -> None: ...
+
+    def ended(self) -> None: ...
+
+    @property
+    def is_due(self) -> bool:
+        # A node that closes its half is gone.
+        return False
+
+    def closed(self) -> None:
+        self._timer.cancel()
+        self._reader.forget()
+        self._connections.session_closed(self)
+
+    @property
+    def peer_host(self) -> str:
+        return self._channel.peer_address[0]
+
+    def give_up(self, why: str) -> None:
+        """Close a connection whose peer has not said who it is."""
+        self._channel.complain(f"a node that has not said who it is: {why}")
+        self._channel.abort()
+        # Transports report their end later, and more may come until then.
+        self._connections.session_closed(self)
+
+    def _expire(self) -> None:
+        self.give_up(f"not within {PEER_HELLO_TIMEOUT_S:g} s")
+
+    def _received(self, arrived: Arrived) -> None:
+        if self.node is None:
+            try:
+                self._welcome(arrived)
+            except RemoteProtocolError as error:
+                # For the log of the node that calls: its operator looks there.
+                text = str(error).encode("utf-8", "replace")
+                self._channel.send(frame(Kind.REFUSAL, 0, _WELCOME, text))
+                raise
+            return
+        match arrived.kind:
+            case Kind.MESSAGE:
+                self._connections.service(arrived.service).message(self.node, arrived.header)
+            case Kind.REQUEST:
+                self._asked(self.node, arrived)
+            case _:
+                raise DecodeError(f"{arrived.kind.name} from a node that has been told nothing")
+
+    def _asked(self, node: int, arrived: Arrived) -> None:
+        def reply(header: bytes | DragomanError, body: Sequence[Buffer] = ()) -> None:
+            if not isinstance(header, DragomanError):
+                try:
+                    pieces = frame(Kind.REPLY, arrived.service, arrived.number, header, body)
+                except ClusterError as error:
+                    # Too large; whoever replies, perhaps in the middle of a commit, must go on.
+                    header = error
+            if isinstance(header, DragomanError):
+                text = str(header).encode("utf-8", "replace")
+                pieces = frame(Kind.REFUSAL, arrived.service, arrived.number, text)
+            self._channel.send(pieces)
+
+        try:
+            service = self._connections.service(arrived.service)
+            service.request(node, arrived.header, arrived.body, reply)
+        except RemoteProtocolError:
+            raise
+        except DragomanError as error:
+            reply(error)
+
+    def _welcome(self, arrived: Arrived) -> None:
+        theirs = read_hello(arrived)
+        ours = self._connections.hello()
+        if theirs.node_id == ours.node_id:
+            raise RemoteProtocolError(f"a peer says that it is node {ours.node_id}, which is here")
+        if theirs.cluster_id and ours.cluster_id and theirs.cluster_id != ours.cluster_id:
+            raise RemoteProtocolError(
+                f"node {theirs.node_id} belongs to cluster {theirs.cluster_id}, "
+                f"this one to {ours.cluster_id}"
+            )
+        self._connections.welcome(self)
+        # What a node sends may have no replies at all: messages have none.
+        self._channel.is_working = True
+        self._timer.cancel()
+        self.node = theirs.node_id
+        self.directory = theirs.directory

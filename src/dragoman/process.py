@@ -1,0 +1,173 @@
+"""The process of a node: `dragoman serve`, and work on a data directory that no node uses.
+
+A signal stops the node cleanly; a second one ends the process at once, and the next start recovers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from dragoman.config.settings import Settings
+from dragoman.errors import ConfigError, CorruptionError
+from dragoman.limits import OPEN_SEGMENTS_MAX, SPARE_FILES
+from dragoman.log.node import NODE_FILE
+from dragoman.server import Node
+from dragoman.world import RealDisk, SystemClock, allow_open_files, open_files_max, system_random
+
+log = logging.getLogger("dragoman.server")
+
+
+def run(settings: Settings, announce: Callable[[str], None]) -> int:
+    """Run a node until a signal; returns the exit status. Raises what prevents its start.
+
+    0 after a clean stop, 1 when the log or the metadata failed, 130 when a second signal forced
+    the end.
+    """
+    import uvloop
+
+    loop = uvloop.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(_serve(settings, loop, announce))
+    finally:
+        loop.close()
+
+
+async def _serve(
+    settings: Settings, loop: asyncio.AbstractEventLoop, announce: Callable[[str], None]
+) -> int:
+    stopping = asyncio.Event()
+
+    def stop_requested() -> None:
+        if stopping.is_set():
+            log.warning("forced to stop; the next start will recover")
+            os._exit(130)
+        stopping.set()
+
+    allow_open_files()
+    try:
+        # Where the process may open few files, most of them are for connections.
+        node = _node(settings, loop, min(OPEN_SEGMENTS_MAX, open_files_max() // 4))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop_requested)
+        if not await _started(node, stopping):
+            return _exit_status(node)
+    except (OSError, CorruptionError) as error:
+        cure = _cure(settings, error) if isinstance(error, CorruptionError) else ""
+        raise ConfigError(f"data directory {settings.data}: {error}{cure}") from error
+    _calm_garbage_collector()
+    for line in node.listeners.describe():
+        announce(line)
+    announce("ready")
+    await _first_of(stopping, node.failed)
+    await node.stop()
+    return _exit_status(node)
+
+
+def _node(settings: Settings, loop: asyncio.AbstractEventLoop, open_segments_max: int) -> Node:
+    from dragoman.log.flusher import Flusher
+
+    disk = open_data_directory(settings.data)
+    return Node(
+        # Clients on this machine, such as Spark, open the files: they need the absolute path.
+        msgspec.structs.replace(settings, data=disk.root),
+        loop,
+        disk=disk,
+        background=Flusher(disk.root, loop),
+        clock=SystemClock(),
+        random=system_random(),
+        open_segments_max=open_segments_max,
+    )
+
+
+async def _started(node: Node, stopping: asyncio.Event) -> bool:
+    """False when a signal arrived, or the log failed, while the node waited for its cluster."""
+    starting = asyncio.ensure_future(node.start())
+    ended = asyncio.ensure_future(_first_of(stopping, node.failed))
+    await asyncio.wait((starting, ended), return_when=asyncio.FIRST_COMPLETED)
+    is_started = starting.done()
+    for each in (starting, ended):
+        each.cancel()
+    await asyncio.wait((starting, ended))
+    if is_started:
+        starting.result()
+    return is_started
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waiting = [asyncio.ensure_future(each.wait()) for each in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+        await asyncio.wait(waiting)
+
+
+def _exit_status(node: Node) -> int:
+    if node.failure is not None:
+        log.critical("stopped: %s", node.failure)
+        return 1
+    return 0
+
+
+def _cure(settings: Settings, error: CorruptionError) -> str:
+    """The commands that repair a directory whose damage prevents the start. In a cluster the other
+    nodes have all that it had.
+    """
+    if len(settings.cluster) < 2:
+        data = settings.data
+        if error.path == NODE_FILE:
+            return (
+                f"; put it back from a backup, or run `dragoman log adopt {data}`, which makes "
+                "another from what is there"
+            )
+        return (
+            f"; `dragoman log verify {data}` lists all damage, `dragoman log repair {data}` mends"
+        )
+    number = settings.node_id
+    return (
+        f"; the other nodes have it: `dragoman cluster remove {number} --keep-replicas`, start "
+        f"with an empty directory, `dragoman cluster add {number}@{settings.cluster_nodes[number]}`"
+    )
+
+
+def _calm_garbage_collector() -> None:
+    """What was made at start stays; a busy loop makes few cycles and many short-lived values."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+@asynccontextmanager
+async def offline_node(settings: Settings) -> AsyncIterator[Node]:
+    """A node without listeners on a data directory that no other node uses; stopped afterwards.
+
+    Raises `ConfigError`, `DirectoryInUseError`, `FormatError`.
+    """
+    settings = msgspec.structs.replace(settings, listeners=())
+    node = _node(settings, asyncio.get_running_loop(), OPEN_SEGMENTS_MAX)
+    await node.start()
+    try:
+        yield node
+    finally:
+        await node.stop()
+
+
+def open_data_directory(path: str) -> RealDisk:
+    """Raises `ConfigError` when the directory cannot be made or written."""
+    try:
+        disk = RealDisk(path, min(SPARE_FILES, open_files_max() // 8))
+    except OSError as error:
+        raise ConfigError(f"data directory {path}: {error.strerror or error}") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigError(f"data directory {path} is not writable")
+    return disk

@@ -1,0 +1,147 @@
+"""A partition that this node follows: what it asks for, and what it does with the answer.
+
+A follower's log becomes a beginning of its leader's. It is cut back only where the histories of
+epochs part (KIP-101, KIP-279), never because of a watermark. What it cannot trust, or what the
+leader no longer has the beginning of, it copies anew from the leader's start; before it does that
+it is out of the in-sync set, and not eligible.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable
+
+from dragoman.cluster.events import Member
+from dragoman.errors import CorruptionError
+from dragoman.replication.messages import NONE, Fetched, Position, Status
+from dragoman.replication.replica import Replica
+
+log = logging.getLogger("dragoman.replication")
+
+
+class FollowedPartition:
+    """The follower's side of one partition, for one leader epoch."""
+
+    epoch_start = 0
+
+    def __init__(self, replica: Replica, member: Member) -> None:
+        self.replica = replica
+        #: What this node is known as.
+        self.member = member
+        self.leader = replica.metadata.leader
+        self.leader_epoch = replica.metadata.leader_epoch
+        #: The stable end that the leader was told last.
+        self.told_stable_end = NONE
+        #: How many answers in a row were of no use.
+        self.failures = 0
+        #: What the leader said of its watermark since this log is known to be a part of its own.
+        self._leader_watermark = NONE
+
+    def committed_end(self) -> int:
+        """The leader says so, as far as this node has it."""
+        log = self.replica.log
+        return max(log.high_watermark, min(self._leader_watermark, log.stable_end))
+
+    def is_sure(self, _refused: Hashable) -> bool:
+        return False
+
+    def position(self) -> Position:
+        partition = self.replica.log
+        metadata = self.replica.metadata
+        where = (metadata.partition_id, self.leader_epoch)
+        if partition.is_damaged:
+            return Position(*where, NONE, NONE, NONE, metadata.partition_epoch)
+        self.told_stable_end = stable_end = partition.stable_end
+        return Position(*where, *self._end(), stable_end, metadata.partition_epoch)
+
+    def _end(self) -> tuple[int, int]:
+        """What to ask for next, and the epoch of the record before it."""
+        partition = self.replica.log
+        end = partition.log_end_offset
+        has_records = end > partition.log_start_offset
+        return end, partition.epochs.epoch_at(end - 1) if has_records else NONE
+
+    def take(self, fetched: Fetched, body: memoryview) -> bool:
+        """Obey the leader's answer. False when it was of no use, and to be asked for again later.
+
+        Raises `DragomanError` for a log that cannot be written.
+        """
+        if fetched.leader_epoch != self.leader_epoch:
+            return False
+        partition = self.replica.log
+        asked = (fetched.offset, fetched.last_epoch)
+        is_stale = asked != self._end() and not partition.is_damaged
+        match fetched.status:
+            case Status.OK if not is_stale:
+                if body and not self._append(body):
+                    return False
+                self._follow_marks(fetched)
+                return True
+            case Status.OK if self._leader_watermark != NONE:
+                self._follow_marks(fetched)
+                return True
+            case Status.DIVERGING if not is_stale:
+                return self._cut(fetched)
+            case Status.OUT_OF_RANGE if not is_stale:
+                return self._start_anew(fetched.epoch_end)
+            case _:
+                return False
+
+    def _append(self, body: memoryview) -> bool:
+        partition = self.replica.log
+        base_offset = int.from_bytes(body[:8], "big")
+        if base_offset < partition.log_end_offset == partition.log_start_offset:
+            # Empty, and the log starts in the middle of a batch of the leader's.
+            return self._start_anew(base_offset)
+        if partition.epochs.latest_start >= partition.log_end_offset:
+            # This node led an epoch without writing anything; what comes may be older than that.
+            partition.truncate(partition.log_end_offset)
+        # Checks every batch before it takes any.
+        partition.append_as_is(body)
+        return True
+
+    def _follow_marks(self, fetched: Fetched) -> None:
+        partition = self.replica.log
+        self._leader_watermark = max(self._leader_watermark, fetched.high_watermark)
+        self.replica.advance()
+        start = min(fetched.log_start_offset, partition.high_watermark)
+        if start > partition.log_start_offset:
+            partition.move_log_start(start)
+
+    def _cut(self, fetched: Fetched) -> bool:
+        """Back to where both histories agree, as far as this answer can tell."""
+        partition = self.replica.log
+        start = partition.log_start_offset
+        if fetched.epoch_end < start:
+            return self._start_anew(fetched.log_start_offset)
+        own = partition.epochs.end_offset(fetched.epoch, partition.log_end_offset)
+        if own is None:
+            # All of ours is newer than the epoch; or the leader knows no epoch as old as ours.
+            end = fetched.epoch_end if fetched.epoch == NONE else start
+        else:
+            end = min(own[1], fetched.epoch_end) if own[0] == fetched.epoch else own[1]
+        if max(end, start) < partition.log_end_offset:
+            log.info(
+                "%s: cut from %d to %d, where the log of node %d parts from it",
+                *(partition.describe(), partition.log_end_offset, end, self.leader),
+            )
+            self.truncate(max(end, start))
+        return True
+
+    def truncate(self, end: int) -> None:
+        try:
+            self.replica.log.truncate(end)
+        except CorruptionError as error:
+            self.replica.log.report(str(error))
+
+    def _start_anew(self, offset: int) -> bool:
+        """Copy all of it again. Not before everybody knows that this copy does not count."""
+        partition, metadata = self.replica.log, self.replica.metadata
+        if self.member in metadata.members or self.member.node_id in metadata.eligible:
+            return False
+        log.warning(
+            "%s: is copied anew from node %d, from offset %d on",
+            *(partition.describe(), self.leader, offset),
+        )
+        partition.restart_at(offset)
+        return True

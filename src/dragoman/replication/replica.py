@@ -1,0 +1,252 @@
+"""One partition as the broker sees it: its log, who waits for it, and its marks.
+
+A replica is made when a partition is first used. Producers wait here until their records are
+stable (`acks=1`) or below the high watermark (`acks=all`); parked fetches wait here for new data.
+Both are woken by `advance`, which the broker calls after each group commit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Protocol, TypeAlias
+
+from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.config.overrides import TopicConfig
+from dragoman.errors import CorruptionError, DragomanError, OffsetOutOfRangeError
+from dragoman.limits import ACKS_WAITING_MAX, FETCHES_PARKED_MAX
+from dragoman.log.partition import PartitionLog
+from dragoman.replication.errors import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotLeader,
+    Overloaded,
+    RecordsNotDeletable,
+    UnknownLeaderEpoch,
+)
+
+#: Told when records are as safe as asked for, or why they are not.
+Acknowledge: TypeAlias = Callable[[DragomanError | None], None]
+#: In place of an offset: up to the high watermark.
+ALL_COMMITTED = -1
+
+
+def not_leader(partition: PartitionMetadata) -> NotLeader:
+    where = f"{partition.topic.name}-{partition.index}"
+    if partition.leader < 0:
+        return NotLeader(f"no node leads {where} at the moment")
+    return NotLeader(f"node {partition.leader} leads {where}", partition.leader)
+
+
+class ParkedFetch(Protocol):
+    """A fetch that waits for data on one or more partitions."""
+
+    def data_arrived(self, replica: Replica) -> None: ...
+
+    def log_start_moved(self, replica: Replica) -> None: ...
+
+
+class Role(Protocol):
+    """What this node is to a partition that others hold, too."""
+
+    #: Where the log ended when this node began to lead it; 0: it does not.
+    epoch_start: int
+
+    def committed_end(self) -> int:
+        """Everything below is committed; never above the log's stable end."""
+        ...
+
+    def is_sure(self, refused: Hashable) -> bool:
+        """Whether this log is known to have all that clients were told was written."""
+        ...
+
+
+class Replica:
+    __slots__ = (
+        "_acks",
+        "_stable_acks",
+        "config",
+        "is_led",
+        "is_moved",
+        "log",
+        "metadata",
+        "on_unreadable",
+        "parked",
+        "role",
+    )
+
+    def __init__(self, metadata: PartitionMetadata, log: PartitionLog, config: TopicConfig) -> None:
+        self.metadata = metadata
+        self.log = log
+        self.config = config
+        self._acks: deque[tuple[int, Acknowledge]] | None = None
+        #: Those who wait for this node's own disk only.
+        self._stable_acks: deque[tuple[int, Acknowledge]] | None = None
+        self.parked: dict[ParkedFetch, None] | None = None
+        #: None: this node alone is the in-sync set.
+        self.role: Role | None = None
+        #: Whether clients may use it here.
+        self.is_led = False
+        #: This node has no copy any more; what is in the log is on its way out.
+        self.is_moved = False
+        #: Told when a reader met damage: where others hold the partition, one of them can lead.
+        #: Returns whether there are such.
+        self.on_unreadable: Callable[[Replica, CorruptionError], bool] | None = None
+        log.owner = self
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.metadata.leader_epoch
+
+    @property
+    def is_catching_up(self) -> bool:
+        """A new leader does not know at once how much of what it has is committed: until then it
+        must not say where readers have to stop, for that was further on already (KIP-207).
+        """
+        role = self.role
+        return role is not None and role.epoch_start > self.log.high_watermark
+
+    def is_elsewhere(self, error: CorruptionError) -> bool:
+        """A reader met damage. Whether another node has the records, so that it may come again."""
+        return self.on_unreadable is not None and self.on_unreadable(self, error)
+
+    def check_epoch(self, client_epoch: int) -> None:
+        """Refuse clients of another leadership; -1 means that the client does not say."""
+        if client_epoch < 0 or client_epoch == self.metadata.leader_epoch:
+            return
+        if client_epoch < self.metadata.leader_epoch:
+            raise FencedLeaderEpoch(
+                f"{self.log.describe()}: leader epoch is {self.metadata.leader_epoch}, "
+                f"got {client_epoch}"
+            )
+        raise UnknownLeaderEpoch(
+            f"{self.log.describe()}: leader epoch is {self.metadata.leader_epoch}, "
+            f"got {client_epoch}"
+        )
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """(largest known leadership not after `epoch`, offset after its last record).
+
+        None for a leadership that is yet to come, or older than all that is known.
+        """
+        if epoch < 0 or epoch > self.metadata.leader_epoch:
+            return None
+        if epoch == self.metadata.leader_epoch:
+            return epoch, self.log.log_end_offset
+        return self.log.epochs.end_offset(epoch, self.log.log_end_offset)
+
+    def check_in_sync(self) -> None:
+        """Refuse writes that ask for all in-sync replicas while these are too few."""
+        found = len(self.metadata.in_sync)
+        wanted = max(self.metadata.min_insync, self.config.min_insync_replicas)
+        if found < wanted:
+            raise NotEnoughReplicas(
+                f"{self.log.describe()}: {found} replicas in sync, min.insync.replicas is {wanted}"
+            )
+
+    # ---- producers
+
+    def when_committed(self, next_offset: int, acknowledge: Acknowledge) -> None:
+        """Call back once everything below `next_offset` is under the high watermark."""
+        if next_offset <= self.log.high_watermark:
+            acknowledge(None)
+            return
+        if self._acks is None:
+            self._acks = deque()
+        elif len(self._acks) >= ACKS_WAITING_MAX:
+            acknowledge(Overloaded(f"{self.log.describe()}: too many producers are waiting"))
+            return
+        self._acks.append((next_offset, acknowledge))
+
+    def when_stable(self, next_offset: int, acknowledge: Acknowledge) -> None:
+        """Call back once everything below `next_offset` is on this node's stable storage."""
+        if self.role is None:
+            self.when_committed(next_offset, acknowledge)
+        elif next_offset <= self.log.stable_end:
+            acknowledge(None)
+        elif self._stable_acks is None:
+            self._stable_acks = deque([(next_offset, acknowledge)])
+        elif len(self._stable_acks) >= ACKS_WAITING_MAX:
+            acknowledge(Overloaded(f"{self.log.describe()}: too many producers are waiting"))
+        else:
+            self._stable_acks.append((next_offset, acknowledge))
+
+    # ---- progress
+
+    def advance(self) -> None:
+        """The stable end moved, here or elsewhere. Alone, this node decides the watermark."""
+        log = self.log
+        role = self.role
+        log.advance_high_watermark(log.stable_end if role is None else role.committed_end())
+        acks = self._acks
+        if acks:
+            committed = log.high_watermark
+            while acks and acks[0][0] <= committed:
+                acks.popleft()[1](None)
+        if self._stable_acks:
+            waiting, stable = self._stable_acks, log.stable_end
+            while waiting and waiting[0][0] <= stable:
+                waiting.popleft()[1](None)
+        self.wake()
+
+    def wake(self) -> None:
+        """Readers may find something new: data, a moved mark, or that the partition is gone."""
+        if self.parked:
+            parked, self.parked = self.parked, None
+            for fetch in parked:
+                fetch.data_arrived(self)
+
+    def park(self, fetch: ParkedFetch) -> bool:
+        """Have `fetch` told at the next change; False when too many wait already."""
+        if self.parked is None:
+            self.parked = {}
+        elif len(self.parked) >= FETCHES_PARKED_MAX:
+            return False
+        self.parked[fetch] = None
+        return True
+
+    def unpark(self, fetch: ParkedFetch) -> None:
+        if self.parked is not None:
+            self.parked.pop(fetch, None)
+
+    def delete_below(self, offset: int) -> int:
+        """Delete records below `offset`, or all committed ones for -1; returns the log's new start.
+
+        Raises `OffsetOutOfRangeError` for records that are not committed. Those deleted before are
+        no error. Durable when it returns.
+        """
+        log = self.log
+        if not self.config.is_retained_by_age_or_size:
+            raise RecordsNotDeletable(f"{log.describe()}: cleanup.policy is not delete")
+        wanted = log.high_watermark if offset == ALL_COMMITTED else offset
+        if not 0 <= wanted <= log.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"{log.describe()}: offset {offset} is not in 0 .. {log.high_watermark}"
+            )
+        log.move_log_start(wanted)
+        parked, self.parked = self.parked, None
+        for fetch in parked or ():
+            fetch.log_start_moved(self)
+        return log.log_start_offset
+
+    def expire_waiters(self, end: int, error: DragomanError) -> None:
+        """Those who wait for records below `end` have waited long enough."""
+        acks = self._acks
+        while acks and acks[0][0] <= end:
+            acks.popleft()[1](error)
+
+    def fail_waiters(self, error: DragomanError, *, above: int = 0) -> None:
+        """Nobody shall wait for what will not come: stop, deletion, appends that were taken back.
+
+        `above`: who waits for an offset up to this one goes on; those records are in the log.
+        """
+        acks, self._acks = self._acks, None
+        stable_acks, self._stable_acks = self._stable_acks, None
+        failed = [*(acks or ()), *(stable_acks or ())]
+        if above:
+            self._acks = deque(each for each in acks or () if each[0] <= above)
+            self._stable_acks = deque(each for each in stable_acks or () if each[0] <= above)
+            failed = [each for each in failed if each[0] > above]
+        for _, acknowledge in failed:
+            acknowledge(error)
+        self.wake()
