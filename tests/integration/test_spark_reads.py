@@ -458,7 +458,7 @@ def test_manifest_that_is_damaged_leaves_its_partition_to_the_broker(
     (manifest,) = Path(copy).glob("partitions/*-orders-1/manifest.json")
     manifest.write_bytes(manifest.read_bytes()[:-9] + b"00000000\n")
     assert sorted(numbers_in(read(options_for(node, path=copy)))) == list(range(600))
-    assert "orders-1 is read from the broker alone" in caplog.text
+    assert "orders-1 is read from the broker only" in caplog.text
     with pytest.raises(CorruptionError, match="manifest fails its checksum"):
         read(options_for(path=copy))
 
