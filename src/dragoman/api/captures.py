@@ -117,10 +117,10 @@ class CaptureService:
                     raise ApiError(
                         400, "invalid_request", "rewind: lsn is missing, such as 0/16B3748"
                     )
-                await future_of(captures.tell(name, Rewind(id="", lsn=wanted.lsn)))
+                await future_of(captures.command(name, Rewind(id="", lsn=wanted.lsn)))
                 return Told(detail=f"capture {name} resumes from {wanted.lsn}")
             case "snapshot":
-                await future_of(captures.tell(name, Snapshot(id="", tables=wanted.tables)))
+                await future_of(captures.command(name, Snapshot(id="", tables=wanted.tables)))
                 what = ", ".join(wanted.tables) or "all its tables"
                 return Told(detail=f"capture {name} snapshots {what} again")
 
