@@ -157,7 +157,7 @@ def test_search_ends_when_its_time_is_up(
     large_topic(pipe, 3)
     code, remark = pipe.refused(QUERY, query("T", "k"))
     assert code == Response.QUERY_NOT_FOUND
-    assert "within 0 s; a narrower time takes less" in remark
+    assert "within 0 s; a shorter period takes less time" in remark
     assert node_of(pipe.world.broker).searches == 0
 
 

@@ -241,7 +241,7 @@ class RocketmqNode:
                     offsets.setdefault(topic, {})[partition] = committed.offset
                     room -= 1
             if room < 0:
-                raise Overloaded(f"more than {ROCKETMQ_TOLD_OFFSETS_MAX} offsets; ask for less")
+                raise Overloaded(f"more than {ROCKETMQ_TOLD_OFFSETS_MAX} offsets of groups")
             membership = each.membership
             topics = membership.subscriptions() if membership is not None else None
             yield rpc.GroupRow(

@@ -126,7 +126,7 @@ class Call:
                 raise ValueError
             number = int(value)
         except ValueError:
-            text = f"the custom field <{name}> is no number: {value[:40]!r}"
+            text = f"the custom field <{name}> is not a number: {value[:40]!r}"
             raise Refused(Response.SYSTEM_ERROR, text) from None
         if not -(1 << 63) <= number < 1 << 63:
             text = f"the custom field <{name}> has more than 64 bits"
@@ -418,7 +418,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         requests, self._requests = self._requests, {}
         for outcome, timer in requests.values():
             timer.cancel()
-            outcome.fail(Refused(Response.CONSUMER_NOT_ONLINE, "the client is gone"))
+            outcome.fail(Refused(Response.CONSUMER_NOT_ONLINE, "the client has disconnected"))
         gone, self.on_gone = self.on_gone, {}
         for each in gone.values():
             each()
