@@ -202,15 +202,15 @@ class OrderedChannel(Channel[bytearray]):
         self._reader = reader
         self._is_push = is_push
         self._on_push = on_push
-        self._asked = 0
+        self._sent = 0
 
     async def request(self, frame: Buffer, timeout_s: float) -> bytearray:
         """The reply's frame. Raises `ConnectionLostError` or `RequestTimeoutError`."""
 
         def send() -> int:
             self.send(frame)
-            self._asked += 1
-            return self._asked
+            self._sent += 1
+            return self._sent
 
         reply = await self.ask(send, timeout_s)
         assert reply is not None

@@ -33,14 +33,14 @@ from dragoman.types import Partition, TopicName
 
 
 async def stage_message(service: CursusService, request: StagedMessage, replica: Replica) -> bytes:
-    """On the leader of the partition: the message is hidden until the transaction ends."""
+    """Append a message on the leader of its partition, hidden until the transaction ends."""
     identity = ProducerIdentity(request.producer_id, request.epoch)
     states = replica.log.producers
     if states is None or not states.has_open_transaction(identity.producer_id, identity.epoch):
         place = (TopicName(request.topic), Partition(request.partition))
         enrol = service.broker.coordination.transactions.participants.enrol
         await enrol(request.transactional_id, identity, place, is_check=True)
-    # What was published by text before, in this turn, comes first.
+    # Messages published by text earlier in this turn come first.
     service.broker.accumulator.flush(replica)
     next_offset = _append(service.broker, replica, request.message, identity)
     await acknowledged(partial(replica.when_committed, next_offset))
@@ -48,7 +48,7 @@ async def stage_message(service: CursusService, request: StagedMessage, replica:
 
 
 def _append(broker: Core, replica: Replica, message: Message, identity: ProducerIdentity) -> int:
-    """Append a message; returns the offset after it."""
+    """Append a message and return the offset after it."""
     states = replica.log.producers
     known = None if states is None else states.producers().get(identity.producer_id)
     sequence = 0
@@ -70,14 +70,14 @@ def _append(broker: Core, replica: Replica, message: Message, identity: Producer
 
 
 class _RelayedArguments(Arguments):
-    """A command of a client of another node, which has checked what that client may do."""
+    """A command of a client of another node, which has authorized that client."""
 
     def is_allowed(self, _operation: Operation, _resource: Resource, _name: str) -> bool:
         return True
 
 
 async def stage_offsets(service: CursusService, command: Command) -> bytes:
-    """On the coordinator of the group."""
+    """Stage offsets on the coordinator of their group."""
     relayed = _RelayedArguments(service, command)
     transactional_id, identity, _ = named_producer(relayed)
     group = open_group(relayed)

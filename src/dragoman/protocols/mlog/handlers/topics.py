@@ -153,13 +153,12 @@ def _exists(name: str) -> Refused:
 async def handle_list(session: MlogSession, _request: ListTopics, place: Place) -> None:
     """Any node answers. Only leaders know the log ends of the replicas, so they are queried."""
     broker = session.service.broker
-    allowed = broker.authorizer.is_allowed
     partitions = [
         topic.partitions[0]
         for name, topic in sorted(broker.image.topics.items())
         if not topic.is_internal
         and is_expressible(name)
-        and allowed(session.principal, Operation.DESCRIBE, Resource.TOPIC, name)
+        and session.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
     ]
 
     # Leaders that do not answer are left out; nothing fails.
