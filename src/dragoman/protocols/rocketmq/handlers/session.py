@@ -21,8 +21,8 @@ from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, EncodeError
 from dragoman.limits import (
     ROCKETMQ_ANSWER_TIMEOUT_S,
-    ROCKETMQ_ASKED_MAX,
     ROCKETMQ_PLAIN_BODY_BYTES_MAX,
+    ROCKETMQ_UNANSWERED_REQUESTS_MAX,
 )
 from dragoman.net.channel import Channel
 from dragoman.outcome import Outcome, failed, ignore, pause, start
@@ -352,7 +352,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         timeout_s: float = ROCKETMQ_ANSWER_TIMEOUT_S,
     ) -> Outcome[Command]:
         """Send a request; the outcome is the client's response."""
-        if len(self._requests) >= ROCKETMQ_ASKED_MAX or self.channel.is_closing:
+        if len(self._requests) >= ROCKETMQ_UNANSWERED_REQUESTS_MAX or self.channel.is_closing:
             return failed(Overloaded("the client does not answer"))
         request = self._command(code, 0, fields, body)
         timer = self.service.broker.scheduler.call_later(

@@ -351,7 +351,7 @@ async def test_pulls_go_on_after_lost_connections_and_refusals() -> None:
         seen = Seen()
         async with client.push_consumer("g", {"T": "*"}, seen, start=FIRST):
             assert await seen.until(1) == [b"a"]
-        # The broker had forgotten the group, and was told again.
+        # The broker had lost the group, and the consumer registered again.
         assert len(server.asked(Request.HEART_BEAT)) >= 2
 
 
@@ -371,7 +371,7 @@ async def test_queues_are_shared_anew_when_members_change() -> None:
             while len(consumer.assigned) != 2:
                 await asyncio.sleep(0)
             assert consumer.assigned == (queue(0), queue(1))
-            # What the other member goes on from.
+            # Where the other member resumes.
             while ("T", 3) not in server.offsets:
                 await asyncio.sleep(0)
             assert (server.offsets["T", 2], server.offsets["T", 3]) == (1, 1)
@@ -432,7 +432,7 @@ async def test_a_queue_is_begun_only_under_its_lock() -> None:
         ) as consumer:
             assert consumer.assigned == (queue(0),)
             server.locked.clear()
-            # It tries again soon, without being told.
+            # It retries soon, without a request of the broker.
             while consumer.assigned != (queue(0), queue(1)):
                 await asyncio.sleep(0)
 

@@ -67,7 +67,7 @@ async def test_a_late_reply_is_one_request_s_trouble() -> None:
         with pytest.raises(RequestTimeoutError):
             await client.remoting.request(server.address, 1, timeout_s=0.001)
         server.served[0].reply(held[0], ok())
-        # What has come too late is nobody's.
+        # A late response is dropped.
         await client.remoting.call(server.address, 2)
         assert len(server.served) == 1
 
