@@ -803,13 +803,13 @@ ROCKETMQ_COPY_WAIT_S = 2.0
 #: Positions that a connection keeps open between its pulls. The least recently used is closed.
 ROCKETMQ_READERS_MAX = 256
 #: Requests to one client that it has not answered. More: refused.
-ROCKETMQ_ASKED_MAX = 64
+ROCKETMQ_UNANSWERED_REQUESTS_MAX = 64
 #: Seconds that a client has to answer a request of the node.
 ROCKETMQ_ANSWER_TIMEOUT_S = 10.0
 #: Seconds without a heartbeat after which a client is removed.
 ROCKETMQ_CLIENT_TIMEOUT_S = 120.0
 #: Seconds between searches for clients without a heartbeat.
-ROCKETMQ_CLIENT_LOOK_INTERVAL_S = 10.0
+ROCKETMQ_CLIENT_CHECK_INTERVAL_S = 10.0
 #: Groups that one heartbeat may name, as consumer or producer. More: refused.
 ROCKETMQ_HEARTBEAT_GROUPS_MAX = 1000
 #: Subscriptions in one heartbeat. More: refused.
@@ -830,7 +830,7 @@ ROCKETMQ_STATE_ENTRIES_MAX = 100_000
 #: Size of one such configuration entry with its name. Larger: refused.
 ROCKETMQ_STATE_VALUE_BYTES_MAX = 64 << 10
 #: Offsets of groups that one node sends another in one response. More: the request is refused.
-ROCKETMQ_TOLD_OFFSETS_MAX = 200_000
+ROCKETMQ_DESCRIBED_OFFSETS_MAX = 200_000
 #: Bytes that a look-up by key reads of a partition before other work has its turn.
 ROCKETMQ_LOOK_UP_BYTES_MAX = 256 << 10
 #: Look-ups by key in progress on a node. More: refused.

@@ -625,12 +625,14 @@ _PLAIN: dict[str, Any] = {
     "neighbour-request ReadDeferred default": delayed_store.ReadDelayed(partition_id=0, offset=0),
     "neighbour-request DeliverDeferred full": delayed_targets.DeliverDelayed(partition_id=1),
     "neighbour-request DeliverDeferred default": delayed_targets.DeliverDelayed(partition_id=0),
-    "neighbour-request AskCaptures full": capture_service.AskCaptures(names=("text 1", "text 2")),
-    "neighbour-request AskCaptures default": capture_service.AskCaptures(names=()),
-    "neighbour-request TellCapture full": capture_service.TellCapture(
+    "neighbour-request AskCaptures full": capture_service.DescribeCaptures(
+        names=("text 1", "text 2")
+    ),
+    "neighbour-request AskCaptures default": capture_service.DescribeCaptures(names=()),
+    "neighbour-request TellCapture full": capture_service.CommandCapture(
         name="text 1", command=control.Resume()
     ),
-    "neighbour-request TellCapture default": capture_service.TellCapture(
+    "neighbour-request TellCapture default": capture_service.CommandCapture(
         name="", command=control.Resume()
     ),
     "neighbour-request RemoveCapture full": capture_service.RemoveCapture(

@@ -95,7 +95,7 @@ async def test_no_password_is_given_away(home: Path, tmp_path: Path, method: int
     assert OWN.encode() not in fake.received
     assert b"md5" not in fake.received
     assert finding.level == "problem"
-    assert "in a way that gives it away" in finding.what
+    assert "in a way that reveals it" in finding.what
     assert "scram-sha-256" in finding.remedy
     assert OWN not in finding.what + finding.remedy
 

@@ -154,7 +154,7 @@ def test_a_capture_is_added_told_things_and_removed(
     assert rewound.err == "dragoman: 0/1 is gone from ******** (capture_refused)\n"
     again = added(cdc)
     assert again.status == 1
-    assert "there is a capture shop already" in again.err
+    assert "the capture shop exists already" in again.err
     assert (
         "capture shop uses the slot dragoman_shop"
         in cdc(*("add", "other", "--dsn", DSN, "--tables", "users", "--slot", "dragoman_shop")).err
@@ -194,7 +194,7 @@ def test_a_capture_whose_database_is_away_is_not_removed_without_a_word(
     cdc("add", "shop", "--dsn", DSN, "--tables", "problem", "--no-check")
     refused = cdc("remove", "shop")
     assert refused.status == 1
-    assert "capture shop is not removed: wal_level; with --keep-slot it is" in refused.err
+    assert "capture shop was not removed: wal_level; remove it with --keep-slot" in refused.err
     assert cdc("remove", "shop", "--keep-slot").status == 0
 
 
@@ -202,7 +202,7 @@ def test_without_kafka_captures_are_refused(cdc: Callable[..., Ran]) -> None:
     with EphemeralBroker(listeners=("http",)) as alone:
         ran = added(cdc, url=alone.http_url)
     assert ran.status == 1
-    assert "captures write through Kafka's protocol: open the listener kafka, or any" in ran.err
+    assert "captures write over Kafka's protocol: open the listener kafka or any" in ran.err
 
 
 def test_a_capture_through_any_listener_has_its_address(cdc: Callable[..., Ran]) -> None:

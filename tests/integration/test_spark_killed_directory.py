@@ -81,7 +81,7 @@ def test_killed_under_load_gives_what_was_sent_and_names_what_is_missing(
             assert "was not stopped cleanly" in caplog.text
             assert rows
             _judge(rows, _stated_ends(caplog.text), ledger)
-            with pytest.raises(IncompleteError, match=f"left out are {TOPIC}-"):
+            with pytest.raises(IncompleteError, match=f"the read leaves out {TOPIC}-"):
                 read({**directory, "onIncomplete": "fail"})
             node = serve(tmp_path, "--durability", durability)
             _compare_with_broker(node, rows)

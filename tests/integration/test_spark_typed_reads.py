@@ -132,9 +132,9 @@ def test_large_schemas_are_pinned_too(node: EphemeralBroker) -> None:
             "",
             "needs descriptorFile and messageName: .* none is pinned in topic 'orders'",
         ),
-        ("avro", "n int", "pinned in topic 'orders' is not of decode=avro; give avroSchema"),
-        ("protobuf", '{"avro": "int"}', "is not of decode=protobuf; give descriptorFile"),
-        ("json", '{"avro": "int"}', "is not of decode=json; give valueSchema"),
+        ("avro", "n int", "pinned in topic 'orders' is not for decode=avro; give avroSchema"),
+        ("protobuf", '{"avro": "int"}', "is not for decode=protobuf; give descriptorFile"),
+        ("json", '{"avro": "int"}', "is not for decode=json; give valueSchema"),
     ],
 )
 def test_without_a_schema_the_options_are_named(
@@ -170,7 +170,7 @@ def test_a_schema_from_the_user_leaves_fields_out_and_changes_no_type(
     _write(node, _avro(1, "a"))
     given = options_for(node, decode="avro", avroSchema=AVRO)
     assert _read(given, _value_schema(StructField("s", StringType()))) == [{"s": "a"}]
-    with pytest.raises(ConfigError, match=r"value\.n is int, the schema says bigint"):
+    with pytest.raises(ConfigError, match=r"value\.n is int, the schema has bigint"):
         _read(given, _value_schema(StructField("n", LongType())))
 
 
@@ -209,7 +209,7 @@ def test_a_null_in_a_column_that_is_not_null_is_a_wrong_value(node: EphemeralBro
     _write(node, b'{"n": 1}', b'{"n": null}', b"{}", None, b'{"n": 4}')
     given = options_for(node, decode="json", valueSchema="n int not null")
     strict = StructField("n", IntegerType(), nullable=False)
-    with pytest.raises(DecodeError, match=r"offset 1 .*value\.n is null, the schema says NOT NULL"):
+    with pytest.raises(DecodeError, match=r"offset 1 .*value\.n is null, the schema has NOT NULL"):
         _read(given, _value_schema(strict))
     letters = {"onDecodeError": "deadletter", "deadLetterTopic": "bad"}
     assert _read(given | letters, _value_schema(strict)) == [{"n": 1}, None, {"n": 4}]
@@ -234,6 +234,6 @@ def test_keys_and_bytes_may_be_null(node: EphemeralBroker) -> None:
     assert isinstance(schema, StructType)
     strict = StructType([StructField(each.name, each.dataType, False) for each in schema.fields])
     for name in ("key", "value"):
-        with pytest.raises(ConfigError, match=f"column {name} may be null, the schema says NOT"):
+        with pytest.raises(ConfigError, match=f"column {name} may be null, the schema has NOT"):
             BatchReader(parse(options_for(node), "batch"), StructType([strict[name]]))
     assert BatchReader(parse(options_for(node), "batch"), StructType(strict.fields[2:]))

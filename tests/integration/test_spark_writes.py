@@ -211,7 +211,7 @@ def test_without_that_rule_the_topic_is_missed_in_words():
 
 
 def test_errors_of_rows_reach_the_user(broker: EphemeralBroker, client: BlockingKafkaClient):
-    with pytest.raises(EncodeError, match="has 3 partitions, a row asks for 3"):
+    with pytest.raises(EncodeError, match="has 3 partitions, a row names partition 3"):
         Query(broker, "q").stage(rows(b"a", partition=3))
 
 

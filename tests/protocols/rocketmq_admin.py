@@ -2,9 +2,9 @@
 
     python tests/protocols/rocketmq_admin.py        writes docs/reference/rocketmq-admin.md
 
-A node with a topic of twenty messages, a consumer that has read them, a transaction that nobody has
-decided on for too long, and a dead letter. The operations run one after the other, in the order of
-the table; those that take things away come last.
+A node has a topic of twenty messages, a consumer that has read them, a transaction that was checked
+too often, and a dead letter. The operations run one after the other, in the order of the table;
+those that delete something come last.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dragoman.testing import EphemeralBroker
 
 PAGE = Path(__file__).parents[2] / "docs/reference/rocketmq-admin.md"
 COUNT = 20
-#: Tables of settings and figures, which grow.
+#: Tables with more entries are settings and figures, whose number grows.
 _MANY = 30
 _HEAD = """# RocketMQ administration, operation by operation
 
@@ -59,7 +59,7 @@ rules yet: lists are empty, changes are refused.
 
 
 class Stage:
-    """What there is to be administered."""
+    """The client, and the messages that the operations are run on."""
 
     def __init__(self, client: RocketmqClient, broker: str) -> None:
         self.client = client

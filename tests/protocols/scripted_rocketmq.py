@@ -115,7 +115,7 @@ class ScriptedRocketmq:
         self.members: list[str] = []
         #: Committed, by topic and queue.
         self.offsets: dict[tuple[str, int], int] = {}
-        #: Queues that somebody else has locked.
+        #: Queues that another member has locked.
         self.locked: set[int] = set()
         self.parked: list[tuple[_Served, Command]] = []
         #: Queues by topic.

@@ -34,7 +34,7 @@ class RocketmqPipe(Pipe):
         self.serialization = serialization
         self.connection = Connection()
         self._opaque = 0
-        #: Requests of the broker, which nobody has asked for yet.
+        #: Requests of the broker that the test has not read yet.
         self.pushed: list[Command] = []
 
     def send(

@@ -1,8 +1,7 @@
-"""How many requests a node begins in one turn of its loop, and how many operations it works on at
-once.
+"""Admission: how many requests a node begins per loop turn, and how many operations run at once.
 
-Health, metrics and the OpenAPI document are no operations: they answer whatever the operations wait
-for.
+Health, metrics and the OpenAPI document are not operations: they are served however many operations
+wait.
 """
 
 from __future__ import annotations
@@ -15,21 +14,24 @@ from contextlib import asynccontextmanager, contextmanager
 from dragoman import limits
 from dragoman.api.operations import ApiError
 
-#: Set in the state of a request's scope once an operation works on it.
+#: Key in the state of a request's scope, set once its operation has begun.
 BEGUN = "begun"
 
 
 class Admission:
     def __init__(self) -> None:
         self._working = 0
-        #: Times left to operations whose body is still to come, the oldest first.
+        #: Time-outs of the operations that are reading a body, the oldest first.
         self._reading: dict[asyncio.Timeout, None] = {}
 
     @contextmanager
     def operation(self) -> Iterator[None]:
-        """Raises `ApiError` when there are too many and none of them waits for its client."""
+        """Count an operation while it runs.
+
+        Raises `ApiError` when there are too many and none of them waits for its client.
+        """
         if self._working >= limits.HTTP_OPERATIONS_MAX and not self._make_room():
-            raise ApiError(503, "overloaded", "the node works on other requests; try again")
+            raise ApiError(503, "overloaded", "the node is busy with other requests; try again")
         self._working += 1
         try:
             yield
@@ -38,8 +40,10 @@ class Admission:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """While a body is read. Raises `TimeoutError` when it takes too long, or longest of all
-        while others want to be served.
+        """Bound the time in which a body is read.
+
+        Raises `TimeoutError` when the body takes too long; at the bound on operations, the body
+        that has taken longest gives way to the next operation.
         """
         async with asyncio.timeout(limits.HTTP_REQUEST_SECONDS) as timeout:
             self._reading[timeout] = None
@@ -58,9 +62,10 @@ class Admission:
 
 
 class Pace:
-    """Requests beyond a few begin in later turns of the loop, so that clients of the other
-    listeners are served in between. A connection has one request at a time: no more wait than there
-    are connections.
+    """Spreads requests over loop turns, so that clients of the other listeners are served between.
+
+    A connection has one request at a time, so at most as many requests wait as there are
+    connections.
     """
 
     def __init__(self) -> None:
@@ -69,7 +74,7 @@ class Pace:
         self._is_counting = False
 
     async def turn(self, *, is_urgent: bool) -> None:
-        """Until the request may begin; an urgent one goes before all that wait."""
+        """Wait until the request may begin; an urgent one overtakes those that wait."""
         loop = asyncio.get_running_loop()
         if not self._is_counting:
             self._is_counting = True

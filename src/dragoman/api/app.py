@@ -39,8 +39,8 @@ _encoder = msgspec.json.Encoder()
 async def respond(operation: Operation, node: NodeView, request: Request) -> Response:
     """Run an operation. Raises `DragomanError` for a refusal."""
     arguments: dict[str, object] = {}
-    # Of several mistakes in a request, the one that is read first is reported: callers may rely on
-    # the order body, query, path.
+    # Of several mistakes in a request only one is reported. Callers may rely on the order: body,
+    # query, path.
     if operation.body is not None:
         arguments[operation.body.name] = await _read_body(request, operation.body.type)
     for parameter in reversed(operation.parameters):
@@ -67,7 +67,7 @@ def admission_of(request: Request) -> Admission:
 
 def _read_parameter(request: Request, parameter: Parameter) -> object:
     if parameter.place == "path":
-        # Decoded here and not before: a name may hold an escaped slash.
+        # Decoded here and not earlier: a name may contain an escaped slash.
         try:
             text = unquote(request.path_params[parameter.name], errors="strict")
         except UnicodeDecodeError:
@@ -88,8 +88,8 @@ async def _read_body(request: Request, kind: type[msgspec.Struct]) -> msgspec.St
 async def _json_body(request: Request) -> bytes:
     """The whole body, bounded in size and time.
 
-    The media type is required because a web page may send any other body across origins without
-    asking.
+    The media type is required because browsers send bodies of some other types across origins
+    without a preflight request.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
@@ -118,7 +118,7 @@ async def _bounded_body(request: Request) -> bytes:
     return bytes(body)
 
 
-#: These are answered to any client, at once, and say nothing about the node's data.
+#: Served at once, to any client; they reveal nothing about the node's data.
 HEALTH_PATHS = frozenset(("/livez", "/readyz"))
 
 
@@ -147,7 +147,7 @@ def create_app(node: NodeView) -> ASGIApp:
 
 
 class _Paced:
-    """Begins requests at a pace that other clients of the node do not notice."""
+    """Begins requests at a pace that leaves time for the node's other clients."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -159,10 +159,10 @@ class _Paced:
 
 
 class _RawPath:
-    """Routes on the path as it was sent.
+    """Routes on the undecoded path.
 
     Servers hand over a decoded path, in which the slash of a name such as `a%2Fb` looks like a
-    separator. The parts are decoded one by one where they are used.
+    separator. Each part is decoded where it is used.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -205,7 +205,7 @@ class _Health:
         self._node = node
 
     async def live(self, _request: Request) -> Response:
-        """That this answers is the news: the loop turns."""
+        """Any answer shows that the event loop runs."""
         return PlainTextResponse("ok\n")
 
     async def ready(self, _request: Request) -> Response:
@@ -214,7 +214,7 @@ class _Health:
             return PlainTextResponse(f"not ready: {objection}\n", 503)
         degradation = self._node.degradation()
         if degradation:
-            # Still of use: what is sound is served.
+            # The node still serves what is not damaged.
             return PlainTextResponse(f"ready, degraded: {degradation}\n")
         return PlainTextResponse("ready\n")
 

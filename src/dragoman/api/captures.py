@@ -1,4 +1,4 @@
-"""Captures of databases in the HTTP API: every node answers for captures of all nodes."""
+"""Captures of databases in the HTTP API. Any node serves the captures of all nodes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CaptureService:
             raise UnknownCapture(f"there is no capture {name!r}")
         found = await self._describe([name])
         if not found:
-            raise UnknownCapture(f"capture {name} was removed meanwhile")
+            raise UnknownCapture(f"capture {name} has just been removed")
         (described,) = found
         warnings = (*described.status.warnings, *self._captures.overlaps(name))
         status = msgspec.structs.replace(described.status, warnings=warnings)
@@ -54,7 +54,7 @@ class CaptureService:
 
     async def _describe(self, names: Sequence[str]) -> list[CaptureDescription]:
         states = await future_of(self._captures.states(names))
-        # Some may have been removed meanwhile.
+        # Some may have been removed in the meantime.
         present = [name for name in names if name in self._context.image.captures]
         return [self._described(states[name]) for name in present]
 
@@ -100,8 +100,8 @@ class CaptureService:
 
     async def remove_capture(self, name: str, keep_slot: bool) -> Told:
         await future_of(self._captures.remove(name, keeps_slot=keep_slot))
-        kept = "; its slot is still in the database, which keeps its log for it" * keep_slot
-        return Told(detail=f"capture {name} is removed{kept}; its topics stay")
+        kept = "; its slot stays in the database, which retains WAL for it" * keep_slot
+        return Told(detail=f"capture {name} is removed{kept}; its topics remain")
 
     async def command_capture(self, name: str, wanted: CaptureCommand) -> Told:
         captures = self._captures
@@ -111,18 +111,18 @@ class CaptureService:
                 return Told(detail=f"capture {name} is paused")
             case "resume":
                 await future_of(captures.resume(name))
-                return Told(detail=f"capture {name} goes on")
+                return Told(detail=f"capture {name} is resumed")
             case "rewind":
                 if not wanted.lsn:
                     raise ApiError(
                         400, "invalid_request", "rewind: lsn is missing, such as 0/16B3748"
                     )
-                await future_of(captures.tell(name, Rewind(id="", lsn=wanted.lsn)))
-                return Told(detail=f"capture {name} goes on from {wanted.lsn}")
+                await future_of(captures.command(name, Rewind(id="", lsn=wanted.lsn)))
+                return Told(detail=f"capture {name} resumes from {wanted.lsn}")
             case "snapshot":
-                await future_of(captures.tell(name, Snapshot(id="", tables=wanted.tables)))
+                await future_of(captures.command(name, Snapshot(id="", tables=wanted.tables)))
                 what = ", ".join(wanted.tables) or "all its tables"
-                return Told(detail=f"capture {name} reads {what} again")
+                return Told(detail=f"capture {name} snapshots {what} again")
 
     async def check_capture(self, wanted: CaptureCheck) -> Findings:
         if wanted.definition is not None and wanted.name is None:

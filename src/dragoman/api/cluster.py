@@ -1,7 +1,7 @@
-"""The cluster: its state as one node sees it, and what operators ask of it.
+"""The cluster: its state as one node sees it, and the requests of operators.
 
-Requests of operators go to the node that leads the metadata, whichever that is; every refusal says
-what to do instead.
+Requests of operators are forwarded to the node that leads the metadata. Every refusal says what to
+do instead.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Quorum(Protocol):
 class Room(Protocol):
     @property
     def has_room(self) -> bool:
-        """Whether the node's disk has room for what it replicates."""
+        """Whether the node's disk has room for replicated records."""
         ...
 
 
@@ -162,7 +162,7 @@ class ClusterNode(Protocol):
     def listeners(self) -> OpenListeners: ...
 
     def mlog_events(self) -> Sequence[bytes]:
-        """The metadata as mlog's metadata events, each as its nodes write it down."""
+        """The metadata as mlog's metadata events, each in the original's JSON."""
         ...
 
 
@@ -183,7 +183,7 @@ class ClusterService:
         broker, image = self._broker, self._image
         leader = broker.quorum.leader
         partitions = list(image.partitions.values())
-        # Operators wait for moves, so these come first, however much else there is.
+        # Moves come first, because operators wait for them and the list is bounded.
         moving = (each for each in partitions if each.target)
         others = (each for each in partitions if not each.target and _wants_attention(each))
         damage = damaged_ranges(broker.store)
@@ -242,7 +242,7 @@ class ClusterService:
         return "learner" if node_id in membership.learners else "none"
 
     def _listeners(self, node_id: int, addresses: Mapping[str, str]) -> tuple[ListenerStatus, ...]:
-        """Of another node, what it has registered."""
+        """The listeners of another node are those that it has registered."""
         if node_id != self._broker.node_id:
             return tuple(
                 ListenerStatus(name=name, bound=address, advertised=address)
@@ -252,7 +252,7 @@ class ClusterService:
         for each in self._node.listeners.opened:
             advertised = str(each.advertised) if each.advertised else None
             if each.name == "peer":
-                # Where other nodes reach this one, also if it listens on all addresses.
+                # The address at which other nodes reach this one, even if it binds all addresses.
                 advertised = advertised or addresses.get("peer")
             found.append(
                 ListenerStatus(name=each.name, bound=str(each.bound), advertised=advertised)
@@ -260,7 +260,7 @@ class ClusterService:
         return tuple(found)
 
     def _copies(self) -> int:
-        """Replicas that a new topic gets by default, as far as live nodes can hold them."""
+        """Replicas that a new topic gets by default, at most one per live node."""
         live = len(self._image.nodes.keys() - self._image.fenced)
         return min(live, self._broker.topics.default_factor(live))
 
@@ -288,16 +288,16 @@ class ClusterService:
     # ---- leaders
 
     async def transfer(self, wanted: Transfer) -> Told:
-        told = []
+        done = []
         if wanted.relieve is not None:
             await self._ask(Relieve(node_id=wanted.relieve))
-            told.append(f"others lead what node {wanted.relieve} led, as far as they are in sync")
+            done.append(f"in-sync replicas elsewhere lead the partitions of node {wanted.relieve}")
         if wanted.metadata_to is not None:
             await self._ask(TransferMetadata(node_id=wanted.metadata_to))
-            told.append("the lead of the metadata is being handed over")
-        if not told:
-            raise ApiError(400, "invalid_request", "nothing is asked for: metadata_to or relieve")
-        return Told(detail="; ".join(told))
+            done.append("leadership of the metadata is being transferred")
+        if not done:
+            raise ApiError(400, "invalid_request", "expected metadata_to or relieve")
+        return Told(detail="; ".join(done))
 
     async def elect(self, wanted: Election) -> Elected:
         partitions = self._partitions(wanted.topic, wanted.partition)
@@ -305,7 +305,8 @@ class ClusterService:
         node_id = wanted.unclean_node
         if node_id is not None:
             if wanted.topic is None or wanted.partition is None:
-                raise ApiError(400, "invalid_request", "name one partition for an unclean election")
+                text = "an unclean election needs a topic and a partition"
+                raise ApiError(400, "invalid_request", text)
             chosen = partitions[0]
             await future_of(leadership.elect_unclean(chosen, node_id))
             detail = f"node {node_id} leads {_name(chosen)}; what it lacked is lost"
@@ -314,7 +315,7 @@ class ClusterService:
         able = [each for each in due if each.replicas[0] in each.in_sync]
         outcomes = await _begun(able, leadership.elect_preferred)
         elected = sum(each is None for each in outcomes)
-        # They may have changed since they were looked at.
+        # The partitions may have changed since the elections were planned.
         late = sum(isinstance(each, PreferredLeaderNotAvailable) for each in outcomes)
         over = sum(isinstance(each, ElectionNotNeeded) for each in outcomes)
         expected = (ElectionNotNeeded, PreferredLeaderNotAvailable)
@@ -366,14 +367,15 @@ class ClusterService:
     def _spread(self, wanted: NewMoves, partitions: list[PartitionMetadata]) -> reassignment.Plan:
         if wanted.partition is None:
             return reassignment.spread(self._image, partitions, wanted.nodes, wanted.factor)
-        # Said for one partition, the order counts as well: the first one is to lead.
+        # For one partition the order counts as well: the first node is the preferred leader.
         if wanted.factor not in (None, len(wanted.nodes)):
-            raise ApiError(400, "invalid_request", "one partition is held by all nodes named")
+            text = "one partition is placed on all nodes that are named"
+            raise ApiError(400, "invalid_request", text)
         return [(partitions[0], wanted.nodes)]
 
     async def _cancel(self, partitions: list[PartitionMetadata]) -> Moves:
         outcomes = await _begun(partitions, self._broker.leadership.cancel_move)
-        # One that has ended meanwhile needs not be taken back.
+        # A move that has ended in the meantime need not be cancelled.
         ended = [
             each if not isinstance(each, NoReassignmentInProgress) else None for each in outcomes
         ]
@@ -384,7 +386,7 @@ class ClusterService:
     def _partitions(self, topic: str | None, index: int | None) -> list[PartitionMetadata]:
         if topic is None:
             if index is not None:
-                raise ApiError(400, "invalid_request", "a partition is named without its topic")
+                raise ApiError(400, "invalid_request", "a partition needs its topic")
             return list(self._image.partitions.values())
         found = self._image.topics.get(topic)
         if found is None:
@@ -407,7 +409,7 @@ class ClusterService:
 
 
 def damaged_ranges(store: LogStore) -> list[DamagedRange]:
-    """What the node cannot read of its open partitions."""
+    """The offsets of open partitions that the node cannot read."""
     return [
         DamagedRange(
             topic=partition.identity.topic,
@@ -424,7 +426,7 @@ def damaged_ranges(store: LogStore) -> list[DamagedRange]:
 
 
 def _shown(items: Iterator[Item]) -> Iterator[Item]:
-    """The first ones, as many as a response may list."""
+    """The first items, up to the bound of a response."""
     return islice(items, limits.HTTP_PAGE_ITEMS_MAX)
 
 
@@ -456,8 +458,9 @@ def _status(partition: PartitionMetadata) -> PartitionStatus:
 async def _begun(
     items: Sequence[Item], begin: Callable[[Item], Coroutine[object, None, None]]
 ) -> list[DragomanError | None]:
-    """Begin items in turn, some at a time, for as long as a request may take; what became of those
-    that there was time for. After one that was refused nothing more is begun.
+    """Begin the items in order, some at a time, for as long as a request may take.
+
+    Gives the results of those that there was time for. After a refusal nothing more is begun.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + limits.HTTP_CHANGES_SECONDS
@@ -476,7 +479,7 @@ async def _begun(
 def _moves(
     partitions: Sequence[PartitionMetadata], outcomes: Sequence[DragomanError | None], done: str
 ) -> Moves:
-    """The answer. Raises an error that says how far it came."""
+    """The response. Raises an error that says how many items were done."""
     answered = list(zip(partitions, outcomes, strict=False))
     begun = [partition for partition, outcome in answered if outcome is None]
     _check(answered, f"{len(begun)} of {len(partitions)} moves were {done}" if begun else "")
@@ -484,8 +487,8 @@ def _moves(
 
 
 def _check(answered: Sequence[tuple[PartitionMetadata, DragomanError | None]], so_far: str) -> None:
-    """Raises the first error that is one. What may or may not have happened, after other things
-    did, is none: it is asked for again, and nothing happens twice.
+    """Raises the first error. An unknown outcome after other items succeeded is not one: the caller
+    repeats the request, and nothing happens twice.
     """
     for partition, outcome in answered:
         if outcome is not None and not (so_far and isinstance(outcome, OutcomeUnknownError)):
@@ -493,7 +496,7 @@ def _check(answered: Sequence[tuple[PartitionMetadata, DragomanError | None]], s
 
 
 def _interrupted(error: DragomanError, partition: PartitionMetadata, so_far: str) -> DragomanError:
-    """The error, which says how far the request has come if it has."""
+    """The error, with what the request has done before it."""
     if not so_far:
         return error
     return ApiError(409, "refused", f"{so_far}; {_name(partition)}: {error}")

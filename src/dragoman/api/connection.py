@@ -1,9 +1,9 @@
 """One HTTP connection: uvicorn's h11 protocol on a transport of ours, with the time-outs it lacks.
 
-uvicorn closes a connection that is idle between requests, but waits for ever for the first byte,
-for the rest of a request's head, for the rest of a body that nobody reads, and for a client that
-does not take its answer. Here a timer runs in each of these states. The body of a request that is
-being served is timed by the operation that reads it.
+uvicorn closes a connection that is idle between requests, but waits without limit for the first
+byte, for the rest of a request's head, for the rest of a body that no operation reads, and for a
+client that does not read its response. Here a timer runs in each of these states. The body of a
+request that is being served is timed by the operation that reads it.
 
 Imports uvicorn and h11: only `listener.py` imports this, when the first connection comes.
 """
@@ -31,8 +31,8 @@ from dragoman.world import Clock
 
 
 def least_needed(connections: Iterable[HttpConnection]) -> HttpConnection | None:
-    """Of the address that has most connections without work, the one that is so for longest; None
-    when operations work for all.
+    """The connection to close when there are too many: of the host with most idle connections, the
+    one that has been idle for longest. None when operations run for all connections.
     """
     still_open = [each for each in connections if not each.is_leaving]
     found = [each for each in still_open if each.is_quiet]
@@ -73,15 +73,15 @@ class Engine:
             yield each
 
     def make_room(self) -> bool:
-        """Cut one connection that no work is done for; False: there is none."""
+        """Cut a connection that no operation runs for; False when there is none."""
         given_up = least_needed(self.connections())
         if given_up is not None:
             given_up.cut()
         return given_up is not None
 
     def relieve(self) -> None:
-        """Cut connections whose clients do not take their answers, until what is left of them fits
-        its bound.
+        """Cut connections whose clients do not read their responses, until the unsent bytes of the
+        others are within bounds.
         """
         still_open = (each for each in self.connections() if not each.is_leaving)
         blocked = [each for each in still_open if each.flow.write_paused]
@@ -94,13 +94,13 @@ class Engine:
             given_up.cut()
 
     def limited(self, logger: logging.Logger, loop: asyncio.AbstractEventLoop) -> logging.Logger:
-        """uvicorn's logger, for lines that clients can cause at will."""
+        """uvicorn's logger, limited, because clients can cause its lines at will."""
         if self._limiter is None:
             self._limiter = LogLimiter(logger, loop)
         return cast(logging.Logger, LimitedLogger(logger, self._limiter))
 
     def stamp(self) -> None:
-        """Keep the Date header that every answer carries at the current second."""
+        """Set the Date header of responses to the current second."""
         second = self._clock.wall_ms() // 1000
         if second != self._second:
             self._second = second
@@ -108,7 +108,7 @@ class Engine:
 
 
 class LimitedLogger(logging.LoggerAdapter[logging.Logger]):
-    """What uvicorn logs of a request: it says so of each that is not HTTP."""
+    """Limits uvicorn's log: it writes a line for each request that is not HTTP."""
 
     def __init__(self, logger: logging.Logger, limiter: LogLimiter) -> None:
         super().__init__(logger)
@@ -129,29 +129,29 @@ class HttpConnection(H11Protocol):
         self._engine = engine
         self.logger = engine.limited(self.logger, loop)
         self._deadline: asyncio.TimerHandle | None = None
-        #: Runs when the client sends no more, and waits for what it asked for.
+        #: Runs when the client has closed its half and a response is still due.
         self._ending: asyncio.TimerHandle | None = None
-        #: Runs while the client has an answer to take.
+        #: Runs while the client has a response to read.
         self._delivery: asyncio.TimerHandle | None = None
         self._is_cut = False
-        #: Lower for a connection that was made, or whose last request was answered, earlier.
+        #: Lower for connections that were made, or last answered, earlier.
         self.quiet_rank = next(engine.ranks)
 
     @property
     def host(self) -> str:
-        """Where the client is."""
+        """The client's address."""
         return self.client[0] if self.client else ""
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the node waits for the client, and not the client for the node."""
+        """Whether the node waits for the client, rather than the client for the node."""
         owes_body = self.conn.their_state is h11.SEND_BODY
         return not self._is_answering() or owes_body or self.flow.write_paused
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it is about to go. One that is closed stays until its client has taken the last
-        answer.
+        """Whether the connection is about to end. A closed one stays until its client has read the
+        last response.
         """
         is_closing = self.transport.is_closing()
         return is_closing and (self._is_cut or not self.transport.get_write_buffer_size())
@@ -162,7 +162,7 @@ class HttpConnection(H11Protocol):
 
     @property
     def is_queued(self) -> bool:
-        """Whether its request is not begun."""
+        """Whether its request has not begun."""
         assert self.cycle is not None
         return not self.cycle.scope["state"].get(BEGUN)
 
@@ -176,7 +176,7 @@ class HttpConnection(H11Protocol):
         self._watch()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """uvicorn would close; a client that has sent all it wanted may still want its answer."""
+        """Unlike in uvicorn, a client that has closed its half still gets its response."""
         if not self._is_answering():
             return False
         if self._ending is None:
@@ -202,7 +202,7 @@ class HttpConnection(H11Protocol):
         self._await_delivery()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """The request is served as if it had not asked; that is nothing to tell an operator."""
+        """Log nothing: the request is served as if it had not asked for an upgrade."""
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
@@ -211,7 +211,7 @@ class HttpConnection(H11Protocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._await_delivery()
-        # Not within the write that has filled the buffer.
+        # Not within the write that has filled the buffer, which the transport is still in.
         self.loop.call_soon(self._engine.relieve)
 
     def resume_writing(self) -> None:
@@ -227,7 +227,7 @@ class HttpConnection(H11Protocol):
         super().connection_lost(exc)
 
     def _await_delivery(self) -> None:
-        """A transport that is closed waits for ever for the client to take what is left."""
+        """Bound the time for which a closed transport waits for its client to read the rest."""
         if self._delivery is None:
             self._delivery = self.loop.call_later(limits.HTTP_DELIVERY_SECONDS, self._expire)
 
@@ -237,7 +237,7 @@ class HttpConnection(H11Protocol):
             self._delivery = None
 
     def _watch(self) -> None:
-        """Run the timer exactly while the client owes bytes that no operation waits for."""
+        """Run the timer while the client owes bytes that no operation waits for."""
         owes_head = self.conn.their_state is h11.IDLE
         owes_rest = self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE
         if not owes_head and not owes_rest:

@@ -1,4 +1,4 @@
-"""Groups that the answering node coordinates: their members, committed offsets and lag."""
+"""Groups that this node coordinates: their members, committed offsets and lag."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Which requests a web page of another site could have sent, and that they are refused.
+"""Requests that a web page of another site may have sent are refused.
 
-A browser that shows a foreign page reaches what its user reaches, also a node on the user's own
-machine. Two headers, which pages cannot forge, tell such requests from others:
+A browser that shows a foreign page can reach every server that its user can reach, including a node
+on the user's own machine. Two headers, which pages cannot forge, identify such requests:
 
     Host      the name that the page was loaded from, when its DNS leads here (DNS rebinding): only
               names of this node are served
     Origin    the site that sends a request to another one: only this one's own pages may
 
-An address in place of a name is always served: no DNS was asked, so nothing was rebound. A request
-without `Host` is not a browser's. Health answers whatever the headers, as probes of orchestrators
-and balancers send any.
+A request whose `Host` is an address is always served: no DNS was involved, so nothing was rebound.
+A request without `Host` is not from a browser. Health is exempt, because probes of orchestrators
+and load balancers send any headers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOOPBACK_NAME = "localhost"
 _AUTHORITY = re.compile(r"(?:\[([0-9a-f:.%a-z]+)\]|([^\[\]:/@\s]+))(?::(\d{0,5}))?\Z")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _SAFE = frozenset(("GET", "HEAD"))
-#: What a browser says about requests that no foreign page has sent.
+#: Values of Sec-Fetch-Site for requests that no foreign page has sent.
 _OWN_SITES = frozenset(("same-origin", "none"))
 _REMEDY = "name it in the node's setting http.allowed.hosts"
 
@@ -37,8 +37,8 @@ _REMEDY = "name it in the node's setting http.allowed.hosts"
 class OwnHosts:
     """Answers 421 for a foreign `Host` and 403 for a foreign `Origin`, else calls the application.
 
-    `names` are what the node itself knows to be called, asked anew each time; `allowed` is what its
-    operator has added.
+    `names` gives the node's own host names, which may change; `allowed` are those that its operator
+    has added.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class OwnHosts:
         await self._app(scope, receive, send)
 
     def _foreign_host(self, request: Request) -> str:
-        """Why the host is not served; empty: it is."""
+        """Why the host is not served; empty when it is."""
         for text in request.headers.getlist("host"):
             found = _AUTHORITY.match(text.lower())
             if found is None:
@@ -87,15 +87,15 @@ class OwnHosts:
         }
 
     def _foreign_origin(self, request: Request) -> str:
-        """Why the site that sends the request may not; empty: it may."""
+        """Why the site may not send this request; empty when it may."""
         origins = request.headers.getlist("origin")
         for origin in origins:
             if not self._is_own_origin(origin.lower(), request.headers.get("host", "").lower()):
                 return f"pages of {origin[:200]!r} may not use this node: {_REMEDY}"
         if origins:
             return ""
-        # Requests without Origin that browsers of today mark all the same: what a page embeds. That
-        # a user follows a link to here is harmless.
+        # Browsers mark requests for embedded resources, which have no Origin. A link that the user
+        # follows to this node is harmless.
         site = request.headers.get("sec-fetch-site", "none")
         is_link = (
             request.method in _SAFE and request.headers.get("sec-fetch-mode", "") == "navigate"
@@ -107,7 +107,7 @@ class OwnHosts:
     def _is_own_origin(self, origin: str, host: str) -> bool:
         scheme, separator, authority = origin.partition("://")
         found, own = _AUTHORITY.match(authority), _AUTHORITY.match(host)
-        # Also `null`, which stands for files and for pages that hide where they are from.
+        # `null` is also refused: it stands for files and for pages that hide their origin.
         if not separator or found is None or scheme not in _DEFAULT_PORTS:
             return False
         name = found[1] or found[2]
@@ -115,8 +115,8 @@ class OwnHosts:
             return True
         if own is None:
             return False
-        # In front of the node there may be a proxy that speaks TLS: then its port is the default of
-        # the origin's scheme, and not of the node's.
+        # A proxy in front of the node may speak TLS: then the default port is that of the origin's
+        # scheme, not that of the node's.
         default = _DEFAULT_PORTS[scheme]
         return (name, found[3] or default) == (own[1] or own[2], own[3] or default)
 

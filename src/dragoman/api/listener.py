@@ -1,21 +1,21 @@
-"""Takes HTTP connections inside the broker's loop, and loads what serves them with the first one.
+"""Accepts HTTP connections on the broker's loop, and loads the HTTP server with the first one.
 
     listener = HttpListener(node, clock, loop)
     server = await loop.create_server(listener.protocol, host, port)
     ...
     server.close(); await listener.close(grace_seconds)
 
-Importing starlette and uvicorn takes a fifth of a second. A broker that nobody scrapes never pays
-it, and one that is scraped pays it in a thread while its other clients are served:
+Importing starlette and uvicorn takes a fifth of a second. A broker without HTTP clients never pays
+it; any other pays it in a thread, while the clients of its other listeners are served:
 
     connection made ── engine loaded? ── yes ──> handed to HttpConnection
                             │ no
                        reading paused ── import in a thread ── done ──> handed over, reading resumed
 
-At the bound on connections, and when descriptors run short, a new one takes the place of one that
-the node does no work for: one that sends its request slowly, does not take its answer, or rests
-between requests; failing that, of one whose request is not begun. Operations are far fewer than
-connections may be, so a client that holds connections open never keeps a health probe out.
+At the bound on connections, and when descriptors run short, a new connection replaces one that no
+operation runs for: one that sends its request slowly, does not read its response, or is idle
+between requests; failing that, one whose request has not begun. Far fewer operations than
+connections are admitted, so a client that holds connections open cannot keep a health probe out.
 
 Nothing here imports uvicorn or starlette at module level.
 """
@@ -50,8 +50,8 @@ class HttpListener:
         descriptor_max: Callable[[], int] = all_descriptors,
         give_way: Callable[[], bool] | None = None,
     ) -> None:
-        """A connection with a descriptor above `descriptor_max` takes the place of another one, or
-        of one that `give_way` closes on another listener. If there is none, it is closed at once.
+        """A connection with a descriptor above `descriptor_max` replaces another one, or one that
+        `give_way` closes on another listener. If there is none, it is closed at once.
         """
         self._descriptor_max = descriptor_max
         self._give_way = give_way
@@ -60,7 +60,7 @@ class HttpListener:
         self._loop = loop
         self._engine: Engine | None = None
         self._loading: asyncio.Future[Engine] | None = None
-        #: Connections that came before the engine was loaded, the oldest first.
+        #: Connections that were accepted before the engine was loaded, the oldest first.
         self._waiting: dict[Arrival, None] = {}
         self._closed = False
 
@@ -73,7 +73,7 @@ class HttpListener:
         return len(self._waiting) + (len(self._engine.state.connections) if self._engine else 0)
 
     async def close(self, grace_seconds: float) -> None:
-        """Let requests in progress finish for so long, then cut every connection."""
+        """Let requests in progress finish for up to `grace_seconds`, then cut every connection."""
         self._closed = True
         if self._loading is not None:
             await asyncio.wait([self._loading])
@@ -103,7 +103,7 @@ class HttpListener:
             self._start_loading()
 
     def _has_room(self, arrival: Arrival) -> bool:
-        """Whether a connection may stay, perhaps in the place of another one."""
+        """Whether the connection may stay, possibly by closing another one."""
         if self.connection_count >= limits.HTTP_CONNECTIONS_MAX:
             return self._make_room()
         if has_descriptor_left(arrival.transport, self._descriptor_max()) or self._make_room():
@@ -111,7 +111,7 @@ class HttpListener:
         return self._give_way is not None and self._give_way()
 
     def _make_room(self) -> bool:
-        """Cut one connection that no work is done for; False: there is none."""
+        """Cut a connection that no operation runs for; False when there is none."""
         if self._waiting:
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
@@ -139,7 +139,7 @@ class HttpListener:
         waiting, self._waiting = self._waiting, {}
         error = loading.exception()
         if error is not None:
-            # The next connection tries again.
+            # The next connection retries.
             logger.error("the HTTP server could not be loaded", exc_info=error)
             for arrival in waiting:
                 arrival.transport.abort()
@@ -161,9 +161,9 @@ class HttpListener:
 
 
 class Arrival(asyncio.Protocol):
-    """A connection from its accept until it is handed over.
+    """A connection between accept and hand-over.
 
-    Reading stops with the first bytes and not before: uvloop starts to read only after
+    Reading is paused at the first bytes and not earlier: uvloop starts to read only after
     `connection_made`, so a pause there would have no effect.
     """
 
@@ -171,7 +171,7 @@ class Arrival(asyncio.Protocol):
 
     def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
-        #: What was read before the pause: one receive buffer at most.
+        #: Bytes read before the pause, at most one receive buffer.
         self.early = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -38,7 +38,7 @@ _ALIVE = frozenset(("starting", "running", "stopping"))
 class PipelineReports:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: When each report came, and the report; the newest last.
+        #: The last report of each pipeline and when it arrived; the newest last.
         self._reports: dict[str, tuple[float, PipelineStatus]] = {}
 
     def report_pipeline(self, status: PipelineStatus) -> None:
@@ -55,14 +55,14 @@ class PipelineReports:
                 del self._reports[name]
                 continue
             if status.state in _ALIVE and now - at > limits.PIPELINE_SILENCE_S:
-                problem = f"nothing was heard of it for {now - at:.0f} s"
+                problem = f"no report for {now - at:.0f} s"
                 status = msgspec.structs.replace(status, state="died", problem=problem)
             found.append(status)
         return PipelineList(items=tuple(found))
 
 
 class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, Protocol):
-    """What the services, health and metrics use of the broker."""
+    """The part of the broker that the services, health and metrics use."""
 
     @property
     def context(self) -> NodeContext: ...
@@ -90,7 +90,7 @@ class NodeListeners(OpenListeners, Protocol):
 
 
 class RunningNode(ClusterNode, Protocol):
-    """What the view uses of the node. The composition root provides it."""
+    """The part of the node that the view uses. The composition root provides it."""
 
     @property
     def broker(self) -> NodeBroker: ...

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the declared operations and the types of their values."""
+"""The OpenAPI 3.1 document, generated from the operations and the types of their values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dragoman.api.operations import OPERATIONS, Operation, Parameter
 from dragoman.api.problems import MEDIA_TYPE
 from dragoman.api.values import Problem
 
-#: Refusals that any operation may answer: bad parameters, a fault, a node that is not ready.
+#: Error statuses of every operation: bad parameters, a fault, a node that is not ready.
 _COMMON_REFUSALS = (400, 500, 503)
 
 

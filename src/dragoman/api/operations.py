@@ -5,7 +5,7 @@ path, a summary and the refusals; its name is the operation's; its signature dec
 
     a parameter named in the path     part of the path
     a parameter that is a struct      the JSON body of the request
-    any other parameter               query parameter, which may be left out
+    any other parameter               optional query parameter
     the return type                   the JSON body of the response; None: 204 without a body
 
 The routes (`app.py`), the OpenAPI document (`openapi.py`) and the table in `docs/reference/http.md`
@@ -56,7 +56,7 @@ from dragoman.types import NodeId
 
 
 class ApiError(DragomanError):
-    """A request the API itself refuses, before the node sees it."""
+    """A request that the API itself refuses, before any service of the node runs."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -66,7 +66,7 @@ class ApiError(DragomanError):
 
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 Function = TypeVar("Function", bound=Callable[..., object])
-#: The largest number of items of one page.
+#: Maximum number of items of one page.
 PageLimit = NewType("PageLimit", int)
 
 # ---- types of parameters
@@ -75,9 +75,9 @@ PageLimit = NewType("PageLimit", int)
 class ParameterType(msgspec.Struct, frozen=True):
     #: JSON schema of the parameter in the OpenAPI document.
     schema: dict[str, object]
-    #: Gives the value of a parameter, from its name and its text. Raises `ApiError`.
+    #: Parses the value of a parameter, given its name and its text. Raises `ApiError`.
     parse: Callable[[str, str], object]
-    #: The value of a query parameter that is left out.
+    #: The value of a query parameter that is absent.
     default: object = None
 
 
@@ -142,28 +142,28 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     method: Method
     path: str
-    #: Attribute of `NodeView` that has the service.
+    #: Attribute of `NodeView` that holds the service.
     service: str
     #: Method of the service, and the operation's id in the OpenAPI document.
     name: str
     summary: str
-    #: Status of a response that is no refusal.
+    #: Status of a successful response.
     status: int
     parameters: tuple[Parameter, ...]
     body: Body | None
-    #: Type of the response's body; None: it has none.
+    #: Type of the response's body, or None without one.
     answer: type | None
-    #: Statuses of refusals that are this operation's own.
+    #: Error statuses of this operation, beside those of every operation.
     refusals: tuple[int, ...]
 
     @property
     def creates(self) -> bool:
-        """Whether the response carries the path of a new resource, named by its `name`."""
+        """Whether the response carries the path of a new resource, after its `name`."""
         return self.status == 201
 
 
 _declared: list[Operation] = []
-#: Refusals of operations with a body that are about the body, and those of operators' requests.
+#: Error statuses of operations with a body, and of operators' requests.
 _BODY: Final = (400, 408, 413, 415)
 _REQUEST: Final = (*_BODY, 404, 409)
 
@@ -261,13 +261,13 @@ class Cluster(Protocol):
     @operation("GET", "/api/v1/cluster/mlog-events", "The metadata as mlog's metadata events")
     def mlog_events(self) -> MlogEvents: ...
 
-    @operation("POST", "/api/v1/cluster/nodes", "Let a node join the cluster", refuses=_REQUEST)
+    @operation("POST", "/api/v1/cluster/nodes", "Add a node to the cluster", refuses=_REQUEST)
     async def add_node(self, node: NewNode) -> Told: ...
 
     @operation(
         "DELETE",
         "/api/v1/cluster/nodes/{name}",
-        "Take a node out of the cluster",
+        "Remove a node from the cluster",
         refuses=(404, 409),
     )
     async def remove_node(self, name: NodeId) -> Told: ...
@@ -275,20 +275,20 @@ class Cluster(Protocol):
     @operation(
         "POST",
         "/api/v1/cluster/transfers",
-        "Let other nodes lead the metadata or a node's partitions",
+        "Transfer leadership of the metadata or of a node's partitions",
         refuses=_REQUEST,
     )
     async def transfer(self, wanted: Transfer) -> Told: ...
 
     @operation("POST", "/api/v1/cluster/moves", "Move replicas to other nodes", refuses=_REQUEST)
     async def move_replicas(self, wanted: NewMoves) -> Moves:
-        """Returns the moves that have begun, and how many there was no time for."""
+        """Returns the moves that have begun, and how many were left for lack of time."""
         ...
 
     @operation(
         "POST",
         "/api/v1/cluster/elections",
-        "Elect preferred leaders, or one that may lack committed records",
+        "Elect preferred leaders, or a leader that may lack committed records",
         refuses=_REQUEST,
     )
     async def elect(self, wanted: Election) -> Elected: ...
@@ -304,16 +304,16 @@ class Captures(Protocol):
         "POST", "/api/v1/captures", "Capture a database", creates=True, refuses=(*_BODY, 409)
     )
     async def add_capture(self, definition: Definition) -> CaptureDescription:
-        """Returns when the cluster has agreed on the capture, which starts soon."""
+        """Returns when the capture is in the metadata; it starts soon afterwards."""
         ...
 
-    @operation("GET", "/api/v1/captures/{name}", "A capture with how it is", refuses=(404,))
+    @operation("GET", "/api/v1/captures/{name}", "A capture and its status", refuses=(404,))
     async def describe_capture(self, name: str) -> CaptureDescription: ...
 
     @operation(
         "DELETE",
         "/api/v1/captures/{name}",
-        "End a capture; `keep_slot=true` leaves what it made in the database",
+        "Remove a capture; `keep_slot=true` keeps its slot and publication in the database",
         refuses=(404, 409),
     )
     async def remove_capture(self, name: str, keep_slot: bool) -> Told: ...
@@ -321,7 +321,7 @@ class Captures(Protocol):
     @operation(
         "POST",
         "/api/v1/captures/{name}/commands",
-        "Pause or resume a capture, rewind it, or have it read tables again",
+        "Pause, resume or rewind a capture, or snapshot tables again",
         refuses=_REQUEST,
     )
     async def command_capture(self, name: str, wanted: CaptureCommand) -> Told: ...
@@ -329,7 +329,7 @@ class Captures(Protocol):
     @operation(
         "POST",
         "/api/v1/capture-checks",
-        "Look whether a database is fit to be captured",
+        "Check whether a database can be captured",
         refuses=_REQUEST,
     )
     async def check_capture(self, wanted: CaptureCheck) -> Findings: ...
@@ -341,7 +341,9 @@ class Pipelines(Protocol):
     )
     def list_pipelines(self) -> PipelineList: ...
 
-    @operation("POST", "/api/v1/pipelines", "Tell this node how a pipeline is", refuses=_BODY)
+    @operation(
+        "POST", "/api/v1/pipelines", "Report the status of a pipeline to this node", refuses=_BODY
+    )
     def report_pipeline(self, status: PipelineStatus) -> None: ...
 
 
@@ -370,26 +372,26 @@ class NodeView(Protocol):
     def pipelines(self) -> Pipelines: ...
 
     def is_serving(self) -> bool:
-        """Whether the node has started and is not stopping. If not, only health and metrics are
+        """Whether the node has started and is not stopping. Otherwise only health and metrics are
         served.
         """
         ...
 
     def objection(self) -> str:
-        """Why clients should use other nodes; empty when they need not."""
+        """Why clients should use other nodes; empty when this one is ready."""
         ...
 
     def degradation(self) -> str:
-        """What a node that serves clients lacks all the same; empty when it lacks nothing."""
+        """What is wrong with a node that serves clients all the same; empty when nothing is."""
         ...
 
     def own_names(self) -> Iterable[str]:
-        """The host names under which this node knows it can be reached."""
+        """The host names at which this node can be reached, as far as it knows."""
         ...
 
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
-        """Further host names that the node's operator has allowed (`config/hosts.py`)."""
+        """Additional host names that the operator has allowed (`config/hosts.py`)."""
         ...
 
     def stats(self) -> Stats:

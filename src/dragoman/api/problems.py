@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents: which exception becomes which status and code."""
+"""Errors as RFC 9457 problem documents: the status and code of each exception."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dragoman.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 
-#: Codes whose status says more than that of their class.
+#: Codes with a status of their own, rather than that of their class.
 STATUS_BY_CODE: Mapping[str, int] = {
     "unknown_topic": 404,
     "unknown_group": 404,
@@ -46,7 +46,7 @@ _STATUS_BY_CLASS: tuple[tuple[type[DragomanError], int], ...] = (
     (LogError, 503),
 )
 
-#: Codes of what the HTTP layer itself refuses.
+#: Codes of errors that the HTTP layer itself raises.
 _CODE_BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -81,5 +81,5 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_fault(_request: Request, _error: Exception) -> Response:
-    """A fault of the node: the log gets the traceback, the caller only that it happened."""
+    """A fault of the node. Its log has the traceback; the caller learns only that it happened."""
     return problem(500, "internal", "the node failed to answer; its log says why")

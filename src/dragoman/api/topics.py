@@ -1,4 +1,4 @@
-"""Topics of the node that answers, and the changes that its clients ask for."""
+"""Topics as this node sees them, and their creation and deletion."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TopicService:
     async def delete_topic(self, name: str) -> None:
         topic = self._broker.image.topics.get(name)
         if topic is not None and topic.is_internal:
-            raise NotAuthorized(f"topic {name!r} is the broker's own")
+            raise NotAuthorized(f"topic {name!r} is internal to the broker")
         await future_of(self._broker.topics.delete(name))
 
 
@@ -120,6 +120,6 @@ def _summary(topic: TopicMetadata) -> TopicSummary:
 
 
 def page_of(names: Iterable[str], after: str, limit: int) -> tuple[list[str], str | None]:
-    """Names of one page in order, and what to list the next page after; None: it is the last."""
+    """The names of one page in order, and the `after` of the next page; None on the last page."""
     found = sorted(name for name in names if name > after)
     return found[:limit], found[limit - 1] if len(found) > limit else None

@@ -1,7 +1,6 @@
-"""Values of the JSON API, version 1. Field names are the JSON names; both sides of the wire use
-them.
+"""Values of the JSON API, version 1. Field names are the JSON names, for servers and clients.
 
-Adding a field with a default keeps the version; renaming or removing one needs the next.
+A new field with a default keeps the version; renaming or removing a field needs a new version.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
-    #: Node id, or null while there is none.
+    #: Node id; null while there is no leader.
     leader: int | None
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
-    #: These four are of the copy on the node that answers; null when it has none.
+    #: These four describe the replica of the node that answers; null when it has none.
     log_start_offset: int | None
     high_watermark: int | None
     log_end_offset: int | None
@@ -41,7 +40,7 @@ class ConfigValue(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: str
     source: Literal["topic", "group", "dynamic_node", "dynamic_cluster", "node", "default"]
-    #: False: accepted for the sake of clients, obeyed by nothing.
+    #: False for a key that is accepted for compatibility and has no effect.
     effective: bool
 
 
@@ -51,12 +50,12 @@ class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
     internal: bool
     partitions: tuple[PartitionDescription, ...]
     config: tuple[ConfigValue, ...]
-    #: Protocols of this node whose clients cannot name the topic, and so do not see it.
+    #: Protocols of this node whose clients cannot name the topic, and therefore do not see it.
     hidden_from: tuple[str, ...] = ()
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A topic to create. What is left out or null has the node's default."""
+    """A topic to create. Fields that are absent or null take the node's defaults."""
 
     name: Annotated[str, Meta(min_length=1, max_length=limits.TOPIC_NAME_BYTES_MAX)]
     partitions: Annotated[int, Meta(ge=1, le=limits.TOPIC_PARTITIONS_MAX)] | None = None
@@ -66,7 +65,7 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[TopicSummary, ...]
-    #: Give it as `after` to get the next page; null on the last one.
+    #: The `after` of the next page; null on the last page.
     next: str | None
 
 
@@ -79,7 +78,7 @@ class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[GroupSummary, ...]
-    #: Give it as `after` to get the next page; null on the last one.
+    #: The `after` of the next page; null on the last page.
     next: str | None
 
 
@@ -100,7 +99,7 @@ class GroupOffset(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     #: Next offset to read.
     committed_offset: int
-    #: Null when the partition is gone or has no leader.
+    #: Null when the partition does not exist any more or this node does not lead it.
     log_end_offset: int | None
     lag_records: int | None
 
@@ -118,68 +117,69 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
 class ListenerStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     bound: str
-    #: Null: clients are told the address their connection came in on.
+    #: Null when clients are sent the address at which their connection was accepted.
     advertised: str | None
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     node_id: int
-    #: Whether the node that leads the metadata hears of it.
+    #: Whether its heartbeats reach the node that leads the metadata.
     alive: bool
     listeners: tuple[ListenerStatus, ...]
     rack: str = ""
-    #: Its part in the metadata quorum; `none`: it was removed and replicas still wait for it;
-    #: `etcd`: nodes have no part in it.
+    #: Role in the metadata quorum. `none`: removed, but still holding replicas; `etcd`: the
+    #: metadata is kept in etcd, where nodes have no role.
     role: Literal["voter", "learner", "none", "etcd"] = "voter"
     replicas: int = 0
     leads: int = 0
-    #: The highest feature level that it knows; null: it has never been there.
+    #: The highest feature level that it supports; null when it has never registered.
     feature_level: int | None = None
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition that wants attention."""
+    """A partition that needs attention, or is being moved."""
 
     topic: str
     partition: int
-    #: Null: nobody leads it.
+    #: Null when there is no leader.
     leader: int | None
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
-    #: Replicas after the move that is under way; empty: none is.
+    #: Replicas after the current move; empty when there is none.
     target: tuple[int, ...] = ()
-    #: The newest leadership that may have begun without committed records; null: none ever did.
+    #: Leader epoch of the last unclean election, which may have lost committed records; null when
+    #: there was none.
     unclean_epoch: int | None = None
 
 
 class FewCopies(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic with fewer replicas than one would get that is made now."""
+    """A topic with fewer replicas than a new topic would get by default."""
 
     topic: str
     copies: int
 
 
 class DamagedRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Offsets that the answering node cannot read: bytes on its disk are not what they were."""
+    """Offsets that the answering node cannot read, because bytes on its disk are damaged."""
 
     topic: str
     partition: int
     first_offset: int
-    #: Where a reader may go on.
+    #: The offset at which a reader can continue.
     next_offset: int
-    #: Within the data directory.
+    #: Path within the data directory.
     path: str
     position: int
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
-    #: Node that answered.
+    #: The node that answered.
     node_id: int
-    #: Node that leads the metadata, or null while there is none.
+    #: The node that leads the metadata; null while there is none.
     controller: int | None
     version: str
-    #: What the cluster uses: the highest that all its nodes have known at some time.
+    #: The feature level in use: the highest that all nodes have supported at some time.
     feature_level: int
     ready: bool
     durability: Literal["fsync", "os"]
@@ -188,118 +188,120 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     groups: int
     nodes: tuple[NodeStatus, ...]
-    #: Partitions without a leader, with too few replicas in sync, being moved, or led without all
-    #: committed records at some time: how many of each, and the first of them all.
+    #: Numbers of partitions without a leader, with replicas out of sync, being moved, and with an
+    #: unclean election in their past; then the first of all these partitions.
     leaderless: int = 0
     under_replicated: int = 0
     moving: int = 0
     unclean: int = 0
     attention: tuple[PartitionStatus, ...] = ()
-    #: Replicas that a topic gets when it is made without a number, and the first of the topics that
-    #: have fewer.
+    #: Replicas that a topic gets by default, and the first of the topics that have fewer.
     copies: int = 0
     few_copies: tuple[FewCopies, ...] = ()
-    #: Damage on the disk of the node that answered: how many ranges of offsets, the first of them,
-    #: and what was lost of its journal.
+    #: Damage on the disk of the node that answered: the number of ranges of offsets, the first of
+    #: them, and what was lost of its journal.
     damaged_ranges: int = 0
     damage: tuple[DamagedRange, ...] = ()
     journal_damage: tuple[str, ...] = ()
 
 
 class MlogEvents(msgspec.Struct, frozen=True, kw_only=True):
-    """The metadata as mlog's metadata events, each as its nodes write it down."""
+    """The metadata as mlog's metadata events, each in the original's JSON."""
 
     items: tuple[msgspec.Raw, ...]
 
 
 class NewNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A node that shall join."""
+    """A node that may join the cluster."""
 
     node_id: Annotated[int, Meta(ge=0, le=999_999_999)]
-    #: Where the other nodes reach it, as host and port.
+    #: Host and port at which the other nodes reach it.
     address: str
 
 
 class Transfer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who shall lead."""
+    """A transfer of leadership."""
 
-    #: This node shall lead the metadata; -1: any other than the one that does; null: as it is.
+    #: The node that is to lead the metadata; -1 for any other than the current one; null for no
+    #: change.
     metadata_to: int | None = None
-    #: Others shall lead the partitions that this node leads; null: as it is.
+    #: The node whose partitions other nodes are to lead; null for no change.
     relieve: int | None = None
 
 
 class NewMoves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where replicas shall be. Either `nodes`, or the node to `drain`, or `cancel`."""
+    """Where replicas are to be placed. Either `nodes`, or the node to `drain`, or `cancel`."""
 
-    #: Null: all topics.
+    #: Null for all topics.
     topic: str | None = None
-    #: Null: all partitions.
+    #: Null for all partitions.
     partition: Annotated[int, Meta(ge=0)] | None = None
     nodes: tuple[int, ...] = ()
-    #: Replicas of each partition; null: all nodes for one partition, else as many as it has.
+    #: Replicas of each partition; null for all `nodes` for one partition, and otherwise for as many
+    #: as the partition has.
     factor: Annotated[int, Meta(ge=1)] | None = None
     drain: int | None = None
-    #: The node to drain is gone for good: where no other node can take a replica there is one less.
+    #: The node to drain will not return: where no other node can take its replica, there is one
+    #: replica less.
     shrink: bool = False
     cancel: bool = False
-    #: Bytes per second that each node sends to replicas that are being added, from now on; 0: no
-    #: limit; null: as it is.
+    #: Bytes per second that each node sends to replicas that are being added, from now on; 0 for no
+    #: limit; null for no change.
     throttle: Annotated[int, Meta(ge=0)] | None = None
 
 
 class Moves(msgspec.Struct, frozen=True, kw_only=True):
-    #: Those that this request has begun, or taken back.
+    #: The moves that this request has begun or cancelled.
     items: tuple[PartitionStatus, ...]
-    #: Partitions that it asks for and that there was no time for: repeat it for them.
+    #: Partitions of the request that were left for lack of time: repeat the request for them.
     remaining: int = 0
 
 
 class Election(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Partitions that shall have another leader."""
+    """Partitions that are to have another leader."""
 
-    #: Null: all topics.
+    #: Null for all topics.
     topic: str | None = None
-    #: Null: all partitions.
+    #: Null for all partitions.
     partition: Annotated[int, Meta(ge=0)] | None = None
-    #: Null: the preferred leaders. A node: it leads that one partition although it may lack
-    #: committed records, which are lost then.
+    #: Null elects the preferred leaders. A node becomes leader of that one partition although it
+    #: may lack committed records, which are then lost.
     unclean_node: int | None = None
 
 
 class CaptureDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A capture of a database, with how it is."""
+    """A capture of a database, and its status."""
 
     name: str
-    #: What it is told, with secrets hidden; null: a newer release has defined it.
+    #: The definition, with secrets hidden; null when it was written by a newer release.
     definition: Definition | None
     paused: bool
-    #: Node that runs it; null: none does at the moment.
+    #: The node that runs it; null when none does at the moment.
     node: int | None
     status: Status
-    #: Processes that ended and were replaced, and rows captured, since the node runs it.
+    #: Processes that ended and were replaced, and rows captured, since this node has run it.
     restarts: int
     rows: int
 
 
 class CapturePage(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[CaptureDescription, ...]
-    #: Give it as `after` to get the next page; null on the last one.
+    #: The `after` of the next page; null on the last page.
     next: str | None
 
 
 class CaptureCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a capture shall do."""
+    """A command for a capture."""
 
     command: Literal["pause", "resume", "rewind", "snapshot"]
-    #: For `rewind`: what came after this position is captured again.
+    #: For `rewind`: changes after this position are captured again.
     lsn: Annotated[str, Meta(pattern=r"^([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})?$")] = ""
-    #: For `snapshot`: tables to read again; none: all.
+    #: For `snapshot`: the tables to read again; empty for all.
     tables: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
 
 
 class CaptureCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A database to look at: of a capture that there is, or of one that there could be."""
+    """A database to check, given by the name of a capture or by a definition."""
 
     name: str | None = None
     definition: Definition | None = None
@@ -313,22 +315,22 @@ _Words = Annotated[str, Meta(max_length=limits.PIPELINE_WORDS_MAX)]
 
 
 class PipelinePart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A sink or job of a pipeline. Figures are of the last batch unless they say otherwise."""
+    """A sink or job of a pipeline. Figures describe the last batch unless stated otherwise."""
 
     part: _Words
     state: Literal["starting", "running", "done", "failed", "stopped"] = "running"
-    #: Since the start.
+    #: Totals since the start.
     batches: int = 0
     rows: int = 0
     rows_per_s: float = 0.0
-    #: Records that are there and not read yet; -1: not known.
+    #: Records not read yet; -1 when unknown.
     lag_records: int = -1
     batch_id: int = -1
     batch_ms: int = 0
-    #: What aggregates, joins and de-duplication remember.
+    #: State kept by aggregates, joins and de-duplication.
     state_rows: int = 0
     state_bytes: int = 0
-    #: What else there is to say, in a few words.
+    #: Further information, in a few words.
     note: _Words = ""
     problem: _Words = ""
     #: Milliseconds since 1970.
@@ -336,11 +338,11 @@ class PipelinePart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a pipeline is, as the process that runs it says."""
+    """The status of a pipeline, as reported by the process that runs it."""
 
     name: _Words
     file: _Words
-    #: died: it was not heard of any more.
+    #: `died`: its reports have stopped.
     state: Literal["starting", "running", "stopping", "stopped", "done", "failed", "died"] = (
         "starting"
     )
@@ -358,21 +360,22 @@ class PipelineList(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[PipelineStatus, ...]
 
 
+# The name is in the OpenAPI document.
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done, for people."""
+    """What was done, in words for people."""
 
     detail: str
-    #: Replicas that still wait for a node that was taken out of the quorum.
+    #: Replicas still held by a node that was removed from the quorum.
     waiting_replicas: int = 0
 
 
 class Elected(Told, frozen=True, kw_only=True):
-    """What has become of elections."""
+    """The result of elections."""
 
     elected: int = 0
     #: Partitions whose preferred leader is not in sync.
     unable: int = 0
-    #: Partitions that the request asks for and that there was no time for: repeat it for them.
+    #: Partitions of the request that were left for lack of time: repeat the request for them.
     remaining: int = 0
 
 

@@ -1,11 +1,11 @@
-"""Addresses of databases as libpq takes them, `postgresql://…` or `host=… password=…`: their
-secrets, the server that they name, and the policy for those that clients give to a node.
+"""Addresses of databases in the forms of libpq, `postgresql://…` or `host=… password=…`: their
+secrets, their server, and the policy for addresses that clients send to a node.
 
 An address that cannot be parsed with certainty is hidden as a whole.
 
 A node has secrets of its own: password files, service files, certificates, an environment. libpq
-would take from them whatever an address leaves out, and send a password in clear text to any server
-that asks. A secured address
+would complete an address from them, and send a password in clear text to any server that requests
+it. A secured address
 
     uses nothing of the node that it does not name,
     leads to the host that it names,
@@ -40,16 +40,16 @@ _PAIR = re.compile(
     # As in libpq, only ASCII spaces separate the pairs.
     re.DOTALL | re.ASCII,
 )
-#: An address, or a part of one, in the place of a value: libpq takes the rest of `user=
-#: password=…`, where the user is missing, for the user.
+#: An address, or a part of one, as a value. In `user= password=…`, where the user is missing, libpq
+#: parses the rest as the user.
 _NESTED = re.compile(rf"(?:^|[\s'\"?&])(?:{'|'.join(sorted(_SECRETS))})\s*=|://\S*@")
-#: Shorter words occur in any text.
+#: Shorter secrets are not hidden, because they occur in any text.
 _WORD_MIN = 3
 _PORT = "5432"
 
 
 def without_secrets(dsn: str) -> str:
-    """The address with secrets hidden."""
+    """The address with its secrets hidden."""
     found = parameters(dsn)
     if found is None:
         return _HIDDEN
@@ -61,7 +61,7 @@ def without_secrets(dsn: str) -> str:
 
 
 def misplaced(found: Mapping[str, str]) -> str | None:
-    """The first keyword whose value contains the secret of another keyword; None: there is none."""
+    """The first keyword whose value contains the secret of another keyword, or None."""
     return next((key for key in found if key not in _SECRETS and has_nested(found[key])), None)
 
 
@@ -93,7 +93,7 @@ def hide_secrets(text: str, dsn: str) -> str:
 
 
 def server_of(dsn: str) -> tuple[str, str] | None:
-    """Host and port, or lists of them; None if they are not known."""
+    """Host and port, or lists of them; None if the address does not determine them."""
     found = parameters(dsn)
     if found is None or "service" in found:
         return None
@@ -130,7 +130,7 @@ def _of_uri(rest: str) -> dict[str, str] | None:
             found["password"] = unquote(password)
         rest = rest[user.end() :]
     if "@" in rest.partition("?")[0]:
-        # Possibly of a password with characters that should have been escaped.
+        # The @ may belong to a password with characters that should have been escaped.
         return None
     where, _, query = rest.partition("?")
     netloc, slash, database = where.partition("/")
@@ -181,27 +181,26 @@ _TAKEN = frozenset(
     )
 )
 _REFUSED = {
-    "hostaddr": "it leads elsewhere than the host says; write the address as host",
-    "service": "it stands in files of the node; write out what it stands for",
-    "servicefile": "it names a file of the node; write out what it stands for",
+    "hostaddr": "it overrides the host; give the address as host",
+    "service": "it refers to a file of the node; give the parameters of the service instead",
+    "servicefile": "it names a file of the node; give the parameters of the service instead",
     "sslkeylogfile": "it makes the node write its TLS keys to a file",
-    "gssdelegation": "it hands the node's own credentials on",
+    "gssdelegation": "it delegates the node's own credentials",
     "replication": "captures set it themselves",
 }
 _TLS_MODES = frozenset(("require", "verify-ca", "verify-full"))
-#: Methods that reveal nothing to the server; `none` is a server that asks for nothing, such as one
-#: that trusts the client or checks a certificate.
+#: Methods that reveal no secret to the server. With `none` the server requests no password, because
+#: it trusts the client or checks a certificate.
 _SECRET_METHODS = ("scram-sha-256", "none")
 _OPEN_METHODS = ("password", "md5")
-#: These use tickets of the node, and so only an address that names them gets them.
+#: Methods that use tickets of the node, so an address has to name them.
 _TICKET_METHODS = ("gss", "sspi")
 _METHODS = (*_OPEN_METHODS, *_SECRET_METHODS, *_TICKET_METHODS)
 
 
 def capture_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of a process that captures: without the variables of libpq, such as
-    PGPASSWORD and PGHOSTADDR, and without the address for the command line, which may be in the
-    shell that started the node.
+    PGPASSWORD and PGHOSTADDR, and without DRAGOMAN_CDC_DSN, the address for the command line.
     """
     return {
         name: text
@@ -211,7 +210,7 @@ def capture_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def secured(dsn: str, may_reach: Callable[[str], bool] | None = None) -> str:
-    """The address as it is to be used, `keyword=value …`. Securing it again does not change it.
+    """The address to connect with, as `keyword=value …`. Securing it again does not change it.
 
     `may_reach` says whether a host, or the directory of a socket, is allowed. Raises `ConfigError`
     with a text without secrets.
@@ -219,20 +218,20 @@ def secured(dsn: str, may_reach: Callable[[str], bool] | None = None) -> str:
     given = parameters(dsn)
     if given is None:
         raise ConfigError(
-            "the DSN cannot be read for sure: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE,"
-            " with special characters of the password percent-encoded"
+            "the DSN is ambiguous: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with"
+            " special characters of the password percent-encoded"
         )
     if any("\0" in each for pair in given.items() for each in pair):
-        # libpq would stop there and miss what is added here.
+        # libpq would stop at the zero byte and ignore the parameters that are added here.
         raise ConfigError("the DSN has a zero byte")
     for keyword in given:
         if keyword not in _TAKEN:
-            why = _REFUSED.get(keyword, "it is no parameter that captures take")
+            why = _REFUSED.get(keyword, "captures do not support this parameter")
             raise ConfigError(f"the DSN has {keyword!r}: {why}")
     wrong = misplaced(given)
     if wrong is not None:
         raise ConfigError(
-            f"the DSN's {wrong} holds what looks like a password: is a value missing before it?"
+            f"the DSN's {wrong} seems to contain a password: is a value missing before it?"
         )
     hosts = given.get("host", "").split(",")
     _check_hosts(hosts, may_reach)
@@ -253,11 +252,13 @@ def _check_hosts(hosts: list[str], may_reach: Callable[[str], bool] | None) -> N
         return
     for host in hosts:
         if not host:
-            raise ConfigError("the DSN names no host, and only some may be captured from here")
+            raise ConfigError(
+                "the DSN names no host: give one of capture.allowed.hosts of the node"
+            )
         if not may_reach(host):
             raise ConfigError(
-                f"databases at {host} may not be captured from here: capture.allowed.hosts of the"
-                " node names those that may"
+                f"databases at {host} may not be captured: capture.allowed.hosts of the node does"
+                " not include it"
             )
 
 
@@ -267,7 +268,7 @@ def _check_files(given: dict[str, str]) -> None:
         is_system = keyword == "sslrootcert" and named == "system"
         # A relative path depends on the working directory, and `engine:key` loads a library.
         if named is not None and not is_system and not named.startswith("/"):
-            raise ConfigError(f"the DSN's {keyword} has to be the whole path of a file")
+            raise ConfigError(f"the DSN's {keyword} has to be the absolute path of a file")
     if ("sslcert" in given) != ("sslkey" in given):
         raise ConfigError("the DSN has to name both sslcert and sslkey, or neither")
     if "sslcert" not in given and given.get("sslcertmode") == "require":
@@ -281,28 +282,27 @@ def _usual(*, is_sealed: bool) -> tuple[str, ...]:
 def _methods(given: dict[str, str], *, is_local: bool) -> str:
     """The value of `require_auth` for libpq."""
     is_sealed = given.get("sslmode") in _TLS_MODES or is_local
-    # No server, not even one with a certificate, gets a password of the node's file in clear text.
+    # A password from a file of the node is never sent in clear text, not even over TLS.
     is_own = given.get("passfile", NO_FILE) == NO_FILE
     usual = _usual(is_sealed=is_sealed and is_own)
     if not given.get("require_auth"):
         return ",".join(usual)
-    asked = [each.strip() for each in given["require_auth"].split(",")]
-    if any(each.startswith("!") for each in asked):
-        asked = [each for each in _METHODS if f"!{each}" not in asked]
-    refused = [each for each in asked if each not in (*usual, *_TICKET_METHODS)]
+    wanted = [each.strip() for each in given["require_auth"].split(",")]
+    if any(each.startswith("!") for each in wanted):
+        wanted = [each for each in _METHODS if f"!{each}" not in wanted]
+    refused = [each for each in wanted if each not in (*usual, *_TICKET_METHODS)]
     if refused:
         named = ", ".join(each if each in _METHODS else "an unknown method" for each in refused)
         raise ConfigError(
-            f"the DSN's require_auth has {named}: passwords are given away"
-            " by scram-sha-256, or over TLS (sslmode=verify-full) with a password that the DSN has"
-            " itself"
+            f"the DSN's require_auth has {named}: use scram-sha-256, or TLS (sslmode=verify-full)"
+            " with a password in the DSN"
         )
-    return ",".join(asked)
+    return ",".join(wanted)
 
 
 def with_methods(dsn: str, environment: Mapping[str, str]) -> str:
-    """An address of an operator, which may use the files and variables of libpq. Only
-    `require_auth` is added, unless the address has it.
+    """An operator's address, which may use the files and variables of libpq, with `require_auth`
+    added unless it is set.
     """
     given = parameters(dsn)
     keeps = given is None or "require_auth" in given or "PGREQUIREAUTH" in environment

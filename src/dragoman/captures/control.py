@@ -14,11 +14,11 @@ from dragoman.captures.definition import Definition
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="is", omit_defaults=True):
-    """Base of the lines. Their tags are fixed: a class may be renamed, its tag may not."""
+    """The base class of lines. Tags are fixed: a class may be renamed, its tag may not."""
 
 
 class Start(_Line, frozen=True, kw_only=True, tag="start"):
-    """The first line, and the only one with a password in it."""
+    """The first line, and the only one that contains a password."""
 
     definition: Definition
     #: The address at which the broker serves Kafka's protocol.
@@ -26,13 +26,13 @@ class Start(_Line, frozen=True, kw_only=True, tag="start"):
     #: The directory for transactions that are too large for memory. It is emptied at the start.
     spool: str
     is_paused: bool = False
-    #: Differs each time a capture is added, so that the position of an earlier capture of the same
+    #: Unique to each addition of a capture, so that the position of an earlier capture of the same
     #: name is ignored.
     incarnation: str = ""
 
 
 class Pause(_Line, frozen=True, kw_only=True, tag="pause"):
-    """Capture nothing more until `Resume`; the slot stays."""
+    """Capture nothing until `Resume`. The slot is kept."""
 
 
 class Resume(_Line, frozen=True, kw_only=True, tag="resume"):
@@ -40,21 +40,21 @@ class Resume(_Line, frozen=True, kw_only=True, tag="resume"):
 
 
 class Rewind(_Line, frozen=True, kw_only=True, tag="rewind"):
-    """Capture again from a position on, which the database must still have."""
+    """Capture again from an earlier LSN on, which the slot must still retain."""
 
     id: str
     lsn: str
 
 
 class Snapshot(_Line, frozen=True, kw_only=True, tag="snapshot"):
-    """Read these tables again, or all if none is named, beside the stream of changes."""
+    """Read tables again beside the stream of changes; all if none is named."""
 
     id: str
     tables: tuple[str, ...] = ()
 
 
 class Stop(_Line, frozen=True, kw_only=True, tag="stop"):
-    """Finish the transaction in progress and end."""
+    """Finish the transaction in progress and exit."""
 
 
 Command: TypeAlias = Start | Pause | Resume | Rewind | Snapshot | Stop
@@ -65,12 +65,12 @@ State: TypeAlias = Literal[
 
 
 class TableProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far the snapshot of a table is."""
+    """The progress of the snapshot of a table."""
 
     table: str
     rows: int = 0
     bytes: int = 0
-    #: From the statistics of PostgreSQL; -1: not known.
+    #: An estimate from the statistics of PostgreSQL; -1: not known.
     rows_expected: int = -1
     is_done: bool = False
     #: Estimated from the pace so far; -1: not known.
@@ -78,12 +78,12 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Status(_Line, frozen=True, kw_only=True, tag="status"):
-    """How things are, about once a second and whenever the state changes."""
+    """The state of the capture, about once a second and at each change of the state."""
 
     state: State
     #: The reason why the capture waits or has failed, with the remedy.
     problem: str = ""
-    #: Everything that was committed before this LSN is in the log.
+    #: All changes that were committed before this LSN are in the topics.
     lsn: str = ""
     #: Bytes of WAL that are not captured yet, and the age of the last captured change.
     lag_bytes: int = -1
@@ -101,7 +101,7 @@ class Status(_Line, frozen=True, kw_only=True, tag="status"):
 
 
 class Done(_Line, frozen=True, kw_only=True, tag="done"):
-    """A command with an id was carried out, or was refused if there is a problem."""
+    """A command with an id was executed, or was refused if there is a problem."""
 
     id: str
     problem: str = ""
@@ -111,14 +111,13 @@ Report: TypeAlias = Status | Done
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was found when a database was looked at. Whoever looks (`python -m dragoman.cdc.doctor`)
-    or takes away what was made there (`python -m dragoman.cdc.doctor`) gets the definition on
-    standard input, and prints one to a line.
+    """A result of the doctor (`python -m dragoman.cdc.doctor`), which reads the definition from
+    standard input and prints one finding to a line.
     """
 
     level: Literal["ok", "warning", "problem"]
     what: str
-    #: The remedy, ready to be executed.
+    #: The remedy, in a form that can be executed.
     remedy: str = ""
 
 

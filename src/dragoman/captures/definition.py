@@ -1,7 +1,7 @@
 """The definition of a capture: which rows of which database become which records.
 
-The same values travel from the command line over HTTP into the metadata log, and from there to the
-process that captures. Only that process gets the address with its password; everything else gets
+The command line sends a definition over HTTP. It is stored in the metadata log and passed to the
+process that captures. Only that process gets the address with its password; listings and logs get
 `shown`.
 
 Patterns select tables and columns: `schema.table` and `schema.table.column`, with `*` and `?`.
@@ -22,14 +22,14 @@ from dragoman.errors import ConfigError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
 
 EnvelopeName: TypeAlias = Literal["pgcdc", "debezium", "flat"]
-#: What replaces the values of a masked column.
+#: The replacement for the values of a masked column.
 MaskWay: TypeAlias = Literal["hash", "null", "stars"]
 #: The internal topic of positions. Key: the name of a capture; value: JSON, written in one
 #: transaction with the captured rows. The transactional ids of captures have this prefix.
 POSITIONS_TOPIC = "__capture_positions"
 TRANSACTIONAL_PREFIX = "__capture."
 _SLOT = re.compile(r"[a-z0-9_]{1,63}\Z")
-#: The least and the most of numbers.
+#: Bounds of numeric fields.
 _BOUNDS = (
     ("partitions", 1, TOPIC_PARTITIONS_MAX),
     ("snapshot_rows", 1, 1_000_000),
@@ -45,7 +45,7 @@ _NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{NAME_MAX - 1}}}\Z")
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
-    #: The address of the database, as libpq takes it, with the password.
+    #: The address of the database in a form that libpq accepts, with the password.
     dsn: str
 
     #: `schema.table`, with `*` and `?`; without a schema, `public`.
@@ -56,63 +56,70 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     outbox: str = ""
 
     envelope: EnvelopeName = "pgcdc"
-    #: By pattern of tables, a topic with `{database}`, `{schema}` and `{table}`. The first match
-    #: counts; without a match, the topic is `pgcdc.{table}`, or outside `public`
-    #: `pgcdc.{schema}.{table}`.
+    #: By pattern of tables, a topic with `{database}`, `{schema}` and `{table}`. The first pattern
+    #: that matches counts. By default the topic is `pgcdc.{table}`, or `pgcdc.{schema}.{table}`
+    #: outside of `public`.
     topics: dict[str, str] = {}
     partitions: int = 8
     #: By pattern of tables, the key columns instead of those of the replica identity.
     keys: dict[str, tuple[str, ...]] = {}
-    #: Patterns of `schema.table.column`. With `include`, other columns are left out.
+    #: Patterns of `schema.table.column`. Tables in `include` have only the columns that it names.
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     mask: dict[str, MaskWay] = {}
     #: Whether a record without a value follows each delete, so that compaction removes the key.
     tombstones: bool = True
-    #: Whether there are events about transactions (`pgcdc._txn`) and changed tables
+    #: Whether to send events about transactions (`pgcdc._txn`) and changed tables
     #: (`pgcdc._schema`).
     transactions: bool = False
     schema_changes: bool = False
 
     #: Whether existing rows are sent first.
     snapshot: Literal["initial", "never"] = "initial"
-    #: The most rows in a chunk of a snapshot.
+    #: The largest number of rows in a chunk of a snapshot.
     snapshot_rows: int = 20_000
 
     #: Names in the database; `dragoman_NAME` when empty.
     publication: str = ""
     slot: str = ""
-    #: Whether publication and slot are created if they are missing.
+    #: Whether publication and slot are created if they do not exist.
     create: bool = True
     #: Whether large transactions are sent while they are in progress (PostgreSQL 14 and later).
     streaming: bool = True
     #: Whether prepared transactions are sent when they are prepared, and not when committed.
     two_phase: bool = False
 
-    #: Seconds between heart-beats, which release WAL while captured tables do not change; 0: none.
+    #: Seconds between heartbeats, which release WAL while captured tables do not change; 0: none.
     heartbeat_s: float = 10.0
     #: Retained WAL: the bytes at which to warn and at which to act (0: never), and the action.
     wal_warn_bytes: int = 1 << 30
     wal_limit_bytes: int = 0
     wal_policy: Literal["stop", "drop"] = "stop"
-    #: Bytes of WAL to retain although they were captured, so that `rewind` can go back.
+    #: Bytes of captured WAL to retain, so that `rewind` can go back.
     keep_wal_bytes: int = 0
 
     def __post_init__(self) -> None:
         if _NAME.match(self.name) is None:
             raise ConfigError(
-                f"{self.name!r} cannot name a capture: use a-z, 0-9, - and _, at most {NAME_MAX}"
+                f"{self.name!r} cannot name a capture: use at most {NAME_MAX} of a-z, 0-9, - and _,"
+                " beginning with a letter or digit"
             )
         if not (self.tables or self.channels or self.outbox):
-            raise ConfigError(f"capture {self.name} captures nothing: name tables or channels")
+            raise ConfigError(
+                f"capture {self.name} captures nothing: name tables, channels or an outbox"
+            )
         if not self.dsn or "\0" in self.dsn:
-            raise ConfigError(f"capture {self.name} has no address of a database")
+            raise ConfigError(f"capture {self.name} has no valid address of a database")
         for slot in (self.slot, self.publication):
             if slot and _SLOT.match(slot) is None:
-                raise ConfigError(f"{slot!r}: slots and publications are named with a-z, 0-9 and _")
+                raise ConfigError(
+                    f"{slot!r} cannot name a slot or a publication: use at most 63 of a-z, 0-9 and"
+                    " _"
+                )
         for field, least, most in _BOUNDS:
-            if not least <= getattr(self, field) <= most:
-                raise ConfigError(f"{field} must be from {least} to {most}")
+            value = getattr(self, field)
+            if not least <= value <= most:
+                raise ConfigError(f"{field}: expected {least} to {most}, got {value}")
 
     @property
     def publication_name(self) -> str:
@@ -131,23 +138,24 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return TRANSACTIONAL_PREFIX + self.name
 
     def __repr__(self) -> str:
-        # No more may appear in an error or a log.
+        # The address must not appear in an error or a log.
         return f"Definition(name={self.name!r})"
 
     def shown(self) -> dict[str, object]:
-        """The fields without secrets, for listings, logs and answers."""
+        """The fields without secrets, for listings, logs and responses."""
         built = msgspec.to_builtins(self)
         assert isinstance(built, dict)
         return built | {"dsn": without_secrets(self.dsn)}
 
 
 def read_definition(data: bytes) -> Definition:
-    """Decode a definition of the metadata. Raises `ConfigError` for one of a newer release."""
+    """Decode a definition from the metadata. Raises `ConfigError` for one of a newer release."""
     try:
         return msgspec.json.decode(data, type=Definition)
     except msgspec.DecodeError as error:
         raise ConfigError(
-            f"the definition cannot be read: {error}; was it made by a newer release? Run that one"
+            f"the definition cannot be decoded: {error}; if a newer release has written it, upgrade"
+            " this node"
         ) from None
 
 
@@ -165,8 +173,8 @@ def secured_definition(definition: Definition, allowed_hosts: tuple[str, ...]) -
 
 @lru_cache(1024)
 def _expression(pattern: str) -> re.Pattern[str]:
-    """Between two stars the first match is as good as any, and no other is tried: the time is
-    bounded by the length of the pattern times that of the name.
+    """Compile a pattern. Of the text between two stars only the first match is tried, because it is
+    as good as any other. So the time is bounded by the product of both lengths.
     """
     first, *rest = [
         "".join("." if letter == "?" else re.escape(letter) for letter in piece)
@@ -189,7 +197,7 @@ def is_pattern(text: str) -> bool:
 
 
 def table_matches(pattern: str, schema: str, table: str) -> bool:
-    """Names are compared as in the catalogue, where they are lower case unless quoted."""
+    """Names are compared as they are in the catalogue: lower case unless they were quoted."""
     wanted_schema, wanted_table = schema_and_name(pattern)
     return (
         _expression(wanted_schema).fullmatch(schema) is not None

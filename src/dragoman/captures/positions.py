@@ -1,4 +1,4 @@
-"""The internal topic of positions: a record for each capture says how far the capture is.
+"""The internal topic of positions, with a record of the progress of each capture.
 
 The name of a capture maps to a partition, and the leader of the partition runs the capture. The
 process that captures writes the records, in one transaction with the rows; the broker only removes
@@ -19,9 +19,9 @@ from dragoman.log.batch import Record, build_batch, read_header
 from dragoman.outcome import acknowledged
 
 _PARTITIONS: Final = 8
-#: Only the last record of each capture is of use, and the active segment is never compacted, so
-#: segments are small. Transaction markers, one for each transaction, are not kept for a day: a
-#: process that looks for its position reads the last records at once.
+#: Only the last record of each capture matters, and the active segment is never compacted, so
+#: segments are small. Transaction markers, one for each transaction, are removed after a minute
+#: instead of a day, because a process reads its position right at its start.
 _CONFIG: Final = {
     "cleanup.policy": "compact",
     "segment.bytes": str(4 << 20),
@@ -80,7 +80,7 @@ class Positions:
     def leader_of(self, name: str) -> int:
         """The node that leads the partition of a capture, or `NO_NODE`.
 
-        A node that leads partitions of a topic that does not exist is alone.
+        Before the topic exists, only a single node leads its partitions.
         """
         topic = self._context.image.topics.get(POSITIONS_TOPIC)
         if topic is not None:
@@ -90,7 +90,7 @@ class Positions:
     # ---- records
 
     async def forget(self, name: str) -> None:
-        """Remove the position of a capture, so that a later capture of this name begins anew."""
+        """Remove the position of a capture, so that a new capture of this name starts over."""
         if POSITIONS_TOPIC not in self._context.image.topics:
             return
         now_ms = self._context.clock.wall_ms()

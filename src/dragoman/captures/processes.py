@@ -1,9 +1,9 @@
 """Captures as processes of their own: `CaptureRunner` on a real node.
 
-The driver of the database, and whatever a database may send, stay out of the node's process. Node
-and process exchange lines over pipes (`captures/control.py`); a process whose node is gone reads
-the end of its input and stops. Its reports and its log may quote the address of the database, so
-secrets are removed from them here.
+The driver of the database and the data that it receives stay out of the node's process. Node and
+process exchange lines over pipes (`captures/control.py`). When the node dies, the process reads the
+end of its input and stops. Reports and log lines may quote the address of the database, so secrets
+are removed from them here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from dragoman.limits import (
 from dragoman.outcome import Outcome, failed
 
 log = logging.getLogger("dragoman.captures")
-#: The beginning of a line of Python's logging: level and name.
+#: The beginning of a line of Python's logging, with level and name.
 _LEVELED = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) \S+: ")
 #: -P: nothing is imported from the node's working directory.
 _PYTHON = (sys.executable, "-P", "-m")
@@ -70,7 +70,7 @@ class CaptureProcesses:
         if find_spec("psycopg") is None:
             return "captures need a driver for PostgreSQL: pip install 'dragoman[cdc]'"
         if not self._bootstrap():
-            return "captures write through Kafka's protocol: open the listener kafka, or any"
+            return "captures write over Kafka's protocol: open the listener kafka or any"
         return ""
 
     def run(self, assignment: Assignment, report: TakeReport, ended: TakeEnd, /) -> CaptureProcess:
@@ -93,7 +93,7 @@ class CaptureProcesses:
 
     def _examine(self, definition: Definition, *arguments: str) -> Outcome[Findings]:
         if self._checks >= CAPTURE_CHECKS_MAX:
-            return failed(Overloaded(f"{self._checks} databases are being looked at; try again"))
+            return failed(Overloaded(f"{self._checks} databases are being checked; try again"))
         self._checks += 1
         command = (*_PYTHON, f"{self.module}.doctor", *arguments)
         outcome: Outcome[Findings] = Outcome()
@@ -174,7 +174,7 @@ class _Process:
         finally:
             if self._process is not None:
                 await _dispose(self._process)
-            # A process that was killed has left its files.
+            # A killed process does not remove its files.
             shutil.rmtree(self._start.spool, ignore_errors=True)
             self._ended(problem)
 
@@ -191,12 +191,12 @@ class _Process:
                     return
                 report = decode_report(line)
             except (ValueError, msgspec.DecodeError) as error:
-                # The line is too long, or not a report.
-                self._last_line = f"it sent a line that is no report ({type(error).__name__})"
+                # The line is too long, or no report.
+                self._last_line = f"it sent an invalid report ({type(error).__name__})"
                 log.error("capture %s: %s", self._start.definition.name, self._last_line)
                 self.kill()
                 return
-            # What the process logged before a report is not the reason of its end.
+            # A line that was logged before a report is not the reason for the end.
             self._last_line = ""
             self._report(self._without_secrets(report))
 
@@ -220,7 +220,7 @@ class _Process:
             try:
                 line = await process.stderr.readline()
             except ValueError:
-                line = b"a longer line is left out\n"
+                line = b"(a line that is too long was left out)\n"
             if not line:
                 return
             text = hide_secrets(line.decode(errors="replace").rstrip(), self._dsn)
@@ -228,7 +228,7 @@ class _Process:
                 self._log(text)
 
     def _log(self, text: str) -> None:
-        """Log a line of the process at the level that it has there."""
+        """Log a line of the process at its own level."""
         level = logging.INFO
         if leveled := _LEVELED.match(text):
             level, text = getattr(logging, leveled[1]), text[leveled.end() :]
@@ -239,22 +239,22 @@ class _Process:
 
 
 def _kill(process: Process) -> None:
-    # The process id of a process that has ended may belong to another process by now.
+    # The operating system may have reused the id of a process that has ended.
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
 
 
 async def _dispose(process: Process) -> None:
-    """Leave no process behind, whatever happened: it would capture unseen."""
+    """Make sure that the process has ended: an orphan would continue to capture."""
     _kill(process)
     await process.wait()
-    # A pipe that was not read to its end would stay open; there is no other way to close it.
+    # asyncio has no other way to close a pipe that was not read to its end.
     process._transport.close()  # type: ignore[attr-defined]
 
 
 async def _read_bounded(pipe: asyncio.StreamReader | None) -> bytes:
-    """What a pipe has up to its end, or its first bytes if there are too many."""
+    """All bytes of a pipe up to its end, or the first ones if there are too many."""
     assert pipe is not None
     found = b""
     while len(found) < CAPTURE_LINE_BYTES_MAX:
@@ -289,12 +289,14 @@ async def _findings(definition: Definition, command: tuple[str, ...]) -> Finding
             assert process.stdin is not None
             process.stdin.write(encode_line(definition) + b"\n")
             process.stdin.close()
-            out, words = await asyncio.gather(
+            out, logged = await asyncio.gather(
                 _read_bounded(process.stdout), _read_bounded(process.stderr)
             )
             await process.wait()
     except TimeoutError:
-        raise CaptureRefused("the database did not answer in time") from None
+        raise CaptureRefused(
+            f"the database did not respond within {CAPTURE_CHECK_TIMEOUT_S} s"
+        ) from None
     finally:
         await _dispose(process)
     try:
@@ -302,9 +304,9 @@ async def _findings(definition: Definition, command: tuple[str, ...]) -> Finding
     except msgspec.DecodeError:
         found = []
     if not found:
-        last = (words.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        last = (logged.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
         why = hide_secrets(last, definition.dsn)
-        raise CaptureRefused(f"the database could not be looked at: {why}")
+        raise CaptureRefused(f"the database could not be checked: {why}")
     return tuple(
         msgspec.structs.replace(
             each,

@@ -1,4 +1,4 @@
-"""Captures as clients see them: every node answers for every capture, wherever it runs.
+"""Captures as clients see them: every node serves requests for every capture.
 
 The definition of a capture is metadata, committed like a topic. Commands to a capture, and its
 removal, are requests to the node that runs the capture.
@@ -66,14 +66,14 @@ class CaptureStates(Answer, frozen=True, kw_only=True, tag="CaptureStates"):
     states: tuple[CaptureState, ...] = ()
 
 
-class AskCaptures(Request[CaptureStates], frozen=True, kw_only=True, tag="AskCaptures"):
-    """The state of those of the captures that the node runs."""
+class DescribeCaptures(Request[CaptureStates], frozen=True, kw_only=True, tag="AskCaptures"):
+    """Returns the state of those named captures that the node runs."""
 
     names: tuple[str, ...]
 
 
-class TellCapture(Request[Done], frozen=True, kw_only=True, tag="TellCapture"):
-    """Answered when the capture has carried out the command, or has begun to."""
+class CommandCapture(Request[Done], frozen=True, kw_only=True, tag="TellCapture"):
+    """Returns when the capture has executed the command, or has started to."""
 
     retry: ClassVar[Retry | None] = _RETRY
     name: str
@@ -81,7 +81,7 @@ class TellCapture(Request[Done], frozen=True, kw_only=True, tag="TellCapture"):
 
 
 class RemoveCapture(Request[Done], frozen=True, kw_only=True, tag="RemoveCapture"):
-    """Stop the capture for good. Answered when its removal is committed."""
+    """Stops the capture for good, and returns when its removal is committed."""
 
     retry: ClassVar[Retry | None] = _RETRY
     name: str
@@ -123,12 +123,12 @@ class Captures:
         self._rpc = rpc
         self._positions = Positions(context, partitions, topics)
         self._supervisor = Supervisor(context, self._positions)
-        #: Definitions change one after the other: names and slots are checked against the others.
+        #: Serializes changes, because names and slots are checked against other definitions.
         self._lock = KeyedLock()
 
     @property
     def runner(self) -> CaptureRunner:
-        """Starts the processes. The composition root sets it on a node that can start any."""
+        """Starts the processes. The composition root sets it on a node that runs captures."""
         return self._supervisor.runner
 
     @runner.setter
@@ -141,8 +141,8 @@ class Captures:
     name: ClassVar[str] = POSITIONS_TOPIC
 
     def serve(self, registry: Registry) -> None:
-        registry.serve(AskCaptures, self._answer_states)
-        registry.serve(TellCapture, self._command)
+        registry.serve(DescribeCaptures, self._describe)
+        registry.serve(CommandCapture, self._command)
         registry.serve(RemoveCapture, self._remove)
 
     def topics(self) -> dict[str, int]:
@@ -184,11 +184,11 @@ class Captures:
         self._supervisor.changed()
 
     def states_here(self) -> tuple[CaptureState, ...]:
-        """Of the captures that this node runs."""
+        """The states of the captures that this node runs."""
         return self._supervisor.all_states()
 
     async def stop_all(self) -> None:
-        """End the processes while the node can still take their last transactions."""
+        """End the processes while the node can still commit their last transactions."""
         await self._supervisor.stop_all()
 
     def kill_all(self) -> None:
@@ -198,7 +198,7 @@ class Captures:
     # ---- definitions
 
     async def add(self, definition: Definition) -> None:
-        """Returns when the definition is committed; a node starts the capture soon."""
+        """Returns when the definition is committed. A node then starts the capture."""
         self._check_runnable()
         encoded = msgspec.json.encode(definition)
         _check_size(encoded)
@@ -209,7 +209,7 @@ class Captures:
             self._check_new(definition)
             return [event]
 
-        # Checked here as well, so that no topic is created for a definition that is refused.
+        # Checked before the topic is created, too, in case the definition is refused.
         self._secured(definition)
         self._context.image.check_level([event])
         self._check_new(definition)
@@ -224,9 +224,9 @@ class Captures:
     def _check_new(self, new: Definition) -> None:
         captures = self._context.image.captures
         if new.name in captures:
-            raise CaptureExists(f"there is a capture {new.name} already")
+            raise CaptureExists(f"the capture {new.name} exists already")
         if len(captures) >= CAPTURES_MAX:
-            raise Overloaded(f"there are {len(captures)} captures, as many as there may be")
+            raise Overloaded(f"a cluster has at most {CAPTURES_MAX} captures; remove one first")
         for name, event in captures.items():
             try:
                 other = read_definition(event.definition)
@@ -235,8 +235,8 @@ class Captures:
             is_same_server = server_of(other.dsn) == server_of(new.dsn)
             if other.slot_name == new.slot_name and is_same_server:
                 raise CaptureExists(
-                    f"capture {name} uses the slot {new.slot_name} of that server: a slot is for "
-                    "one capture; choose another with --slot"
+                    f"capture {name} uses the slot {new.slot_name} of that server: a slot serves "
+                    "one capture; name another with --slot"
                 )
         for name, shared in self._overlaps(new):
             if shared.is_certain:
@@ -263,7 +263,7 @@ class Captures:
         return tuple(shared.text(other) for other, shared in self._overlaps(definition))
 
     async def set_paused(self, name: str, is_paused: bool) -> None:
-        """Returns when the change is committed; the process receives it soon."""
+        """Returns when the change is committed. The process receives it later."""
 
         def decide() -> list[Event]:
             event = self._existing(name)
@@ -274,9 +274,9 @@ class Captures:
         await self._change(decide)
 
     async def resume(self, name: str) -> None:
-        """A capture that was not paused but has failed is tried again at once."""
+        """Resume a paused capture, or retry a failed one at once."""
         await self.set_paused(name, False)
-        await self.tell(name, Resume())
+        await self.command(name, Resume())
 
     def definition(self, name: str) -> Definition:
         """Raises `UnknownCapture`, and `ConfigError` for a definition of a newer release."""
@@ -306,13 +306,13 @@ class Captures:
         return {state.name: state for states in found for state in states}
 
     async def _states_of(self, node: int, names: list[str]) -> list[CaptureState]:
-        """One state for each name, also when the node does not know it or does not answer."""
+        """One state for each name, even if the node does not know it or does not respond."""
         known: dict[str, CaptureState] = {}
         if node == NO_NODE:
-            why = "no node runs it at the moment: its partition of the positions has no leader"
+            why = "no node runs it: its partition of the positions has no leader"
         else:
-            why = "its node has just begun"
-            request = AskCaptures(names=tuple(names))
+            why = "its node is starting it"
+            request = DescribeCaptures(names=tuple(names))
             answer = await attempt(
                 deadline(
                     start(self._rpc.call(request, Node(node))),
@@ -322,7 +322,7 @@ class Captures:
                 )
             )
             if isinstance(answer, DragomanError):
-                why = f"node {node}, which runs it, does not answer: {answer}"
+                why = f"node {node}, which runs it, does not respond: {answer}"
             else:
                 known = {each.name: each for each in answer.states}
         unknown = Status(state="waiting", problem=why)
@@ -330,23 +330,23 @@ class Captures:
             known.get(name) or CaptureState(name=name, node=node, status=unknown) for name in names
         ]
 
-    async def _answer_states(self, call: Call[AskCaptures]) -> CaptureStates:
+    async def _describe(self, call: Call[DescribeCaptures]) -> CaptureStates:
         return CaptureStates(states=self._supervisor.states(call.request.names))
 
     # ---- commands
 
-    async def tell(self, name: str, command: Resume | Rewind | Snapshot) -> None:
-        """Returns when the capture has carried out the command, or has begun to."""
-        await self._call(TellCapture(name=name, command=command), name)
+    async def command(self, name: str, command: Resume | Rewind | Snapshot) -> None:
+        """Returns when the capture has executed the command, or has started to."""
+        await self._call(CommandCapture(name=name, command=command), name)
 
-    async def _command(self, call: Call[TellCapture]) -> Done:
+    async def _command(self, call: Call[CommandCapture]) -> Done:
         name = call.request.name
         self._require_here(name)
         await self._supervisor.command(name, call.request.command)
         return Done()
 
     async def _call(self, request: Request[A], name: str) -> A:
-        """Have a request served by the node that runs a capture."""
+        """Send a request to the node that runs a capture."""
         try:
             return await self._rpc.call(request, Coordinator(POSITIONS_TOPIC, name))
         except NotSentError as error:
@@ -362,13 +362,13 @@ class Captures:
 
     async def remove(self, name: str, *, keeps_slot: bool = False) -> None:
         """Returns when the process has ended and the removal is committed. Slot and publication are
-        dropped unless they are to be kept.
+        dropped unless `keeps_slot`.
         """
         await self._call(RemoveCapture(name=name, keeps_slot=keeps_slot), name)
 
     async def _remove(self, call: Call[RemoveCapture]) -> Done:
-        """Drop what the capture made in the database first: if the database does not allow it,
-        nothing is removed and the capture continues.
+        """Slot and publication are dropped first. If that fails, nothing is removed and the capture
+        continues.
         """
         name = call.request.name
         self._require_here(name)
@@ -391,8 +391,8 @@ class Captures:
             return self._secured(self.definition(name))
         except ConfigError as error:
             raise CaptureRefused(
-                f"the slot of capture {name} cannot be dropped from here: {error}; --keep-slot"
-                " removes the capture and leaves the slot in the database"
+                f"the slot of capture {name} cannot be dropped: {error}; --keep-slot removes the"
+                " capture and keeps the slot in the database"
             ) from None
 
     async def _clean_up(self, definition: Definition) -> None:
@@ -404,16 +404,16 @@ class Captures:
             problem = "; ".join(each.what for each in findings if each.level == "problem")
         if problem:
             raise CaptureRefused(
-                f"capture {definition.name} is not removed: {problem}; with --keep-slot it is, and "
-                f"then `SELECT pg_drop_replication_slot('{definition.slot_name}')` and"
-                f" `DROP PUBLICATION {definition.publication_name}` "
-                "are to be run by hand: until then the database keeps its log"
+                f"capture {definition.name} was not removed: {problem}; remove it with --keep-slot,"
+                f" then run `SELECT pg_drop_replication_slot('{definition.slot_name}')` and"
+                f" `DROP PUBLICATION {definition.publication_name}` in the database, which retains"
+                " its WAL until then"
             )
 
     async def _abort_transaction(self, name: str) -> None:
-        """A process that was killed has left a transaction open, and readers wait for its end.
+        """Abort the open transaction of a killed process, because readers wait for its end.
 
-        A transaction that another node coordinates ends by its timeout.
+        A transaction that another node coordinates is aborted at its timeout.
         """
         transactional_id = TRANSACTIONAL_PREFIX + name
         try:
@@ -443,9 +443,12 @@ class Captures:
 
 
 def _no_answer() -> DragomanError:
-    return ClusterError(f"nothing came within {CAPTURE_ASK_TIMEOUT_S:.0f} s")
+    return ClusterError(f"no response within {CAPTURE_ASK_TIMEOUT_S:.0f} s")
 
 
 def _check_size(encoded: bytes) -> None:
     if len(encoded) > CAPTURE_DEFINITION_BYTES_MAX:
-        raise CaptureRefused(f"a definition may have {CAPTURE_DEFINITION_BYTES_MAX} bytes")
+        raise CaptureRefused(
+            f"the definition has {len(encoded)} bytes; at most {CAPTURE_DEFINITION_BYTES_MAX} are"
+            " allowed"
+        )

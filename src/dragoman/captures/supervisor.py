@@ -1,14 +1,13 @@
-"""The captures that this node runs: their processes are started, watched, replaced and stopped.
+"""The supervisor starts, watches, restarts and stops the processes of this node's captures.
 
-Which captures a node runs follows from the metadata and from the partitions of the topic of
-positions that it leads. Whenever one of them changes, processes are started and stopped until they
-match. The process of a capture is kept alive:
+A node runs the captures in the metadata whose partition of the topic of positions it leads. At each
+change of either, processes are started and stopped until they match. A process that ends is
+restarted:
 
-    starting ── reports ──> what the process reports ── ends ──> waiting ── later ──> starting …
+    starting ── reports ──> the reported state ── ends ──> waiting ── after a delay ──> starting …
 
-A process that ends is started again after a delay that doubles unless the process made progress.
-To stop it, the supervisor sends `Stop`, so that it finishes its transaction, and kills it when that
-takes too long.
+The delay doubles unless the process made progress. To stop a process, the supervisor sends `Stop`,
+so that it finishes its transaction, and kills it if that takes too long.
 
 Processes are behind a port, `CaptureRunner`, which `captures/processes.py` implements on a real
 node.
@@ -58,13 +57,13 @@ from dragoman.outcome import Outcome, failed, gather, ignore, pause, start, succ
 from dragoman.world import Handle, Scheduler
 
 TakeReport: TypeAlias = Callable[[Report], None]
-#: Receives the reason why a process has ended, for operators to read.
+#: Receives the reason for the end of a process, as a text for operators.
 TakeEnd: TypeAlias = Callable[[str], None]
 Findings: TypeAlias = tuple[Finding, ...]
 
 
 class Assignment(NamedTuple):
-    """A capture as a node is to run it."""
+    """A capture that a node has to run."""
 
     definition: Definition
     is_paused: bool
@@ -83,7 +82,7 @@ class CaptureProcess(Protocol):
 
 class CaptureRunner(Protocol):
     def objection(self) -> str:
-        """Why captures cannot run on this node, with the remedy; empty when they can."""
+        """The reason why this node cannot run captures, with the remedy, or an empty text."""
         ...
 
     def run(self, assignment: Assignment, report: TakeReport, ended: TakeEnd, /) -> CaptureProcess:
@@ -91,16 +90,16 @@ class CaptureRunner(Protocol):
         ...
 
     def check(self, definition: Definition, /) -> Outcome[Findings]:
-        """Examine whether the database can be captured."""
+        """Check whether the database can be captured."""
         ...
 
     def clean_up(self, definition: Definition, /) -> Outcome[Findings]:
-        """Drop what a capture has created in the database. What cannot be dropped is a problem."""
+        """Drop slot and publication of a capture. A failure is a finding, a problem."""
         ...
 
 
 class NoRunner:
-    """For a node that runs no processes."""
+    """The runner of a node that starts no processes."""
 
     def objection(self) -> str:
         return "this node cannot run captures"
@@ -121,13 +120,13 @@ _DOUBLED_MAX = 16
 
 
 class CaptureState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The state of a capture, as the node knows it that runs the capture."""
+    """The state of a capture on the node that runs it."""
 
     name: str
     #: -1: no node runs the capture.
     node: int
     status: Status
-    #: Processes that ended and were replaced, and rows captured, since the node runs the capture.
+    #: Restarts of the process and captured rows, since the node runs the capture.
     restarts: int = 0
     rows: int = 0
 
@@ -140,7 +139,7 @@ class Supervisor:
         #: The composition root replaces it on a node that can start processes.
         self.runner: CaptureRunner = NoRunner()
         self._running: dict[str, SupervisedCapture] = {}
-        #: Captures that this node should run and cannot, with the reason.
+        #: The captures that this node should run and cannot, with the reason.
         self._unreadable: dict[str, str] = {}
         #: Captures that are being removed.
         self._withheld: set[str] = set()
@@ -150,7 +149,7 @@ class Supervisor:
     # ---- which captures run
 
     def changed(self) -> None:
-        """Captures were defined, changed or removed, or leaders have changed."""
+        """Notifies of changed captures or leaders. Processes are started and stopped later."""
         if not self._is_due and not self._is_closed:
             self._is_due = True
             self._scheduler.call_soon(self._reconcile)
@@ -214,14 +213,14 @@ class Supervisor:
             await self._stop(running)
 
     def release(self, name: str) -> None:
-        """Start a capture again that was withheld, if it still exists."""
+        """Start a withheld capture again, if it still exists."""
         self._withheld.discard(name)
         self.changed()
 
     # ---- the end of the node
 
     async def stop_all(self) -> None:
-        """End the processes while the node can still take their last transactions."""
+        """End the processes while the node can still commit their last transactions."""
         self._is_closed = True
         await gather([each.stop() for each in list(self._running.values())])
 
@@ -234,7 +233,7 @@ class Supervisor:
     # ---- state and commands
 
     def states(self, names: Iterable[str]) -> tuple[CaptureState, ...]:
-        """Of the captures that this node runs, or should run."""
+        """The states of those named captures that this node runs, or should run."""
         node = self._context.node_id
         found = []
         for name in names:
@@ -250,12 +249,12 @@ class Supervisor:
         return self.states(self._running)
 
     async def command(self, name: str, command: Resume | Rewind | Snapshot) -> None:
-        """Returns when the capture has carried out the command, or has begun to."""
+        """Returns when the capture has executed the command, or has started to."""
         running = self._running.get(name)
         if running is None:
             if name in self._unreadable:
                 raise CaptureRefused(self._unreadable[name])
-            raise CoordinatorLoading(f"capture {name} is about to start")
+            raise CoordinatorLoading(f"capture {name} is starting")
         if isinstance(command, Resume):
             running.set_paused(False)
         else:
@@ -263,7 +262,7 @@ class Supervisor:
 
 
 class SupervisedCapture:
-    """One capture for as long as this node runs it, with one process after the other."""
+    """A capture that this node runs, in one process after the other."""
 
     def __init__(
         self, name: str, scheduler: Scheduler, runner: CaptureRunner, assignment: Assignment
@@ -273,8 +272,8 @@ class SupervisedCapture:
         self._runner = runner
         self.assignment = assignment
         self._status = Status(state="starting")
-        #: Since this node runs the capture.
         self._restarts = 0
+        #: The rows of earlier processes on this node.
         self._rows_before = 0
         #: Consecutive processes that ended early without a captured row.
         self._failures = 0
@@ -320,7 +319,7 @@ class SupervisedCapture:
                 self._restart_watchdog()
                 if report.state != self._status.state:
                     log.info("capture %s: %s", self.name, report.state)
-                # Without a connection the process does not know its position, which still holds.
+                # Without a connection the process reports no position: the last one is still valid.
                 lsn = report.lsn or self._status.lsn
                 self._status = msgspec.structs.replace(report, lsn=lsn)
             case Done():
@@ -334,7 +333,7 @@ class SupervisedCapture:
 
     def _silent(self) -> None:
         log.error(
-            "capture %s: its process has said nothing for %.0f s and is ended",
+            "capture %s: its process has reported nothing for %.0f s and is killed",
             self.name,
             CAPTURE_SILENCE_S,
         )
@@ -346,7 +345,7 @@ class SupervisedCapture:
             self._watchdog.cancel()
             self._watchdog = None
         for number in list(self._pending):
-            self._answer(number, CaptureNotRunning(f"the capture ended meanwhile: {problem}"))
+            self._answer(number, CaptureNotRunning(f"the process of the capture ended: {problem}"))
         self._cancel_timer()
         if self._stops:
             stops, self._stops = self._stops, []
@@ -360,12 +359,12 @@ class SupervisedCapture:
         delay_s = min(delay_s, CAPTURE_RESTART_S_MAX)
         self._restarts += 1
         self._rows_before += self._status.rows
-        # The problem that the process reported says more than its end does.
+        # The problem that the process reported is more specific than its exit status.
         problem = self._status.problem or problem
         self._status = msgspec.structs.replace(
             self._status, state="waiting", problem=problem, rows=0, rows_per_s=0.0
         )
-        log.warning("capture %s: %s; tried again in %.0f s", self.name, problem, delay_s)
+        log.warning("capture %s: %s; restarted in %.0f s", self.name, problem, delay_s)
         self._timer = self._scheduler.call_later(delay_s, self._restart)
 
     def _restart(self) -> None:
@@ -373,7 +372,7 @@ class SupervisedCapture:
         self.start()
 
     def stop(self) -> Outcome[None]:
-        """Settled when there is no process any more."""
+        """Settled when the process has ended."""
         if self._process is None:
             self._cancel_timer()
             return succeeded(None)
@@ -388,7 +387,7 @@ class SupervisedCapture:
         return stopped
 
     def abandon(self) -> None:
-        """Kill the process and start no other."""
+        """Kill the process, and do not restart it."""
         self._cancel_timer()
         self._stops.append(Outcome())
         self._kill()
@@ -409,7 +408,7 @@ class SupervisedCapture:
         if self._process is not None:
             self._process.send(Pause() if is_paused else Resume())
         elif self._timer is not None and not is_paused:
-            # An operator who resumes a capture has done something about its problem.
+            # An operator who resumes a capture has probably solved its problem.
             self._failures = 0
             self._cancel_timer()
             self._restart()
@@ -417,10 +416,10 @@ class SupervisedCapture:
     async def command(self, command: Rewind | Snapshot) -> None:
         """Returns when the process has answered."""
         if self._process is None or self.is_stopping:
-            why = self._status.problem or "its process starts or stops"
-            raise CaptureNotRunning(f"capture {self.name} does not run now: {why}")
+            why = self._status.problem or "its process is starting or stopping"
+            raise CaptureNotRunning(f"capture {self.name} is not running: {why}")
         if len(self._pending) >= CAPTURE_COMMANDS_MAX:
-            raise Overloaded(f"{len(self._pending)} commands are waiting")
+            raise Overloaded(f"{len(self._pending)} commands are pending; try again later")
         self._commands += 1
         number = str(self._commands)
         answered: Outcome[None] = Outcome()
@@ -436,8 +435,8 @@ class SupervisedCapture:
         self._answer(
             number,
             CaptureNotRunning(
-                f"capture {self.name} has not done it yet: {why}; it will when it can, so do not "
-                "ask again"
+                f"capture {self.name} has not executed the command yet: {why}; it will do so later,"
+                " so do not repeat the command"
             ),
         )
 

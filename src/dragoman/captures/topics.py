@@ -1,13 +1,13 @@
 """The topics of tables and channels.
 
-A name that Kafka's clients cannot use is made valid: invalid characters become `_`, and a hash of
-the original name keeps two such names apart. A hash also separates tables with dots in their names
-from tables that would get the same topic, such as `public."dot.ted"` and `dot.ted`.
+A name that is not valid as a topic is made valid: invalid characters become `_`, and a hash of the
+original name keeps two of these names distinct. A hash also separates tables with dots in their
+names from tables that would get the same topic, such as `public."dot.ted"` and `dot.ted`.
 
 In a topic that two captures share, rows of one replace rows of the other with the same key. So
-overlaps are detected, as far as definitions determine topics. A definition stands for names, and
-for names with `*` in the place of a pattern of tables or of a part of a template that only the rows
-determine. If both definitions name the topic literally, the overlap is intended.
+overlaps are detected, as far as definitions determine topics. A definition results in names of
+topics, and in patterns of names, with `*` for a pattern of tables or a part of a template that only
+rows determine. If both definitions name the topic literally, the overlap is intended.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from dragoman.captures.definition import Definition, is_pattern, schema_and_name
 from dragoman.errors import ConfigError
 from dragoman.limits import CAPTURE_OVERLAP_STEPS_MAX, TOPIC_NAME_BYTES_MAX
 
-_OTHERS: Final = re.compile(r"[^A-Za-z0-9._-]")
-_PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_INVALID: Final = re.compile(r"[^A-Za-z0-9._-]")
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _HASH_DIGITS: Final = 8
-#: The places that a template may have, for a table and for a row of an outbox.
+#: The placeholders that a template may have, for a table and for a row of an outbox.
 TABLE_PLACES: Final = ("database", "schema", "table")
 OUTBOX_PLACES: Final = (*TABLE_PLACES, "aggregatetype", "type")
 
 
 def topic_name(text: str) -> str:
     """A valid name of a topic: the text itself if Kafka allows it."""
-    usable = _OTHERS.sub("_", text)
+    usable = _INVALID.sub("_", text)
     if usable == text and len(text) <= TOPIC_NAME_BYTES_MAX and text not in ("", ".", ".."):
         return text
     digest = sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
@@ -57,8 +57,8 @@ def table_topic(definition: Definition, database: str, schema: str, table: str) 
 
 
 def is_dotted(definition: Definition, schema: str, table: str) -> bool:
-    """Whether a table can share a topic only because of dots in its name, and not because the
-    definition puts several tables into one topic.
+    """Whether a table can share its topic only because of dots in names, and not because the
+    definition maps several tables to one topic.
     """
     template = template_for(definition.topics, schema, table)
     names_both = template is None or ("{schema}" in template and "{table}" in template)
@@ -66,7 +66,7 @@ def is_dotted(definition: Definition, schema: str, table: str) -> bool:
 
 
 def topic_apart(topic: str, schema: str, table: str) -> str:
-    """Another topic for a table whose own topic belongs to another table."""
+    """A distinct topic for a table whose topic another table already has."""
     digest = sha256(f"{schema}\0{table}".encode()).hexdigest()[:_HASH_DIGITS]
     return f"{topic[: TOPIC_NAME_BYTES_MAX - _HASH_DIGITS - 1]}-{digest}"
 
@@ -85,21 +85,21 @@ def template_for(topics: Mapping[str, str], schema: str, table: str) -> str | No
 
 
 def checked_template(template: str, places: tuple[str, ...]) -> str:
-    """Raises `ConfigError` for an unknown place, and for the name of an internal topic."""
-    for place in _PLACE.findall(template):
+    """Raises `ConfigError` for an unknown placeholder, and for the name of an internal topic."""
+    for place in _PLACEHOLDER.findall(template):
         if place not in places:
             known = ", ".join(f"{{{each}}}" for each in places)
-            raise ConfigError(f"topic {template!r} names {{{place}}}; it may name {known}")
+            raise ConfigError(f"topic {template!r}: expected one of {known}, got {{{place}}}")
     if template.startswith("__") or not template:
         raise ConfigError(
-            f"topic {template!r} is not one to capture to: names with __ are internal"
+            f"topic {template!r}: expected the name of a topic; names with __ are internal"
         )
     return template
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
     fill: Callable[[re.Match[str]], str] = lambda found: values[found[1]]  # noqa: E731
-    name = topic_name(_PLACE.sub(fill, template))
+    name = topic_name(_PLACEHOLDER.sub(fill, template))
     # A row must not be able to name an internal topic.
     return topic_name(f"_.{name}") if name.startswith("__") else name
 
@@ -114,17 +114,17 @@ _OUTBOX = "outbox.event.{aggregatetype}"
 class Overlap(msgspec.Struct, frozen=True):
     #: The topic, or a pattern of the names of shared topics.
     topic: str
-    #: Whether the topic is shared whichever tables exist.
+    #: Whether the topic is shared regardless of which tables exist.
     is_certain: bool
 
     def text(self, capture: str) -> str:
         """The consequence of the overlap with that capture, and the remedy."""
         may = "writes" if self.is_certain else "may write"
         return (
-            f"capture {capture} {may} to the topic {self.topic}, too: rows of one would take the"
-            " place of the other's with the same key; give each its own, as with --topic"
-            " '*.*={database}.{schema}.{table}', or name the topic in both captures if that is"
-            " what you want"
+            f"capture {capture} {may} to the topic {self.topic}, too: rows of one would replace"
+            " rows of the other with the same key. Give each its own topic, such as with --topic"
+            " '*.*={database}.{schema}.{table}', or name the topic in both captures if you want to"
+            " share it"
         )
 
 
@@ -169,7 +169,7 @@ def _topics_of(
     derived = {channel_topic(each) for each in channels}
     named: set[str] = set()
     forms: dict[str, None] = {}
-    # Only the first templates and patterns of very many.
+    # The comparison is bounded, so only the first of very many templates and patterns count.
     templates = templates[:CAPTURE_OVERLAP_STEPS_MAX]
     patterns_max = CAPTURE_OVERLAP_STEPS_MAX**2 // (len(templates) + 1)
     for pattern in (*tables, *((outbox,) if outbox else ()))[:patterns_max]:
@@ -199,7 +199,7 @@ def _topics(definition: Definition) -> _Topics:
 def _texts(
     pattern: str, templates: tuple[tuple[str, str], ...], *, is_outbox: bool
 ) -> Iterator[tuple[str | None, str]]:
-    """Templates that tables of a pattern may get, each with the pattern filled in."""
+    """The templates that tables of a pattern may get, each with the pattern filled in."""
     schema, table = schema_and_name(pattern)
     for template in _templates(pattern, templates):
         if template is None and not is_outbox:
@@ -208,13 +208,13 @@ def _texts(
                 yield None, default_topic("public", table)
             continue
         text = template or _OUTBOX
-        for place, stands in (
+        for place, value in (
             ("{schema}", schema),
             ("{table}", table),
             ("{aggregatetype}", _ANY),
             ("{type}", _ANY),
         ):
-            text = text.replace(place, stands)
+            text = text.replace(place, value)
         yield template, text
 
 

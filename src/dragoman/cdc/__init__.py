@@ -10,9 +10,9 @@ producer of the broker. A node starts it as `python -m dragoman.cdc` (the packag
 - The stream turns messages of pgoutput into events in commit order. Large transactions that are
   still in progress are spooled to files.
 - The writer commits whole source transactions, together with the position.
-- The doctor explains why a database cannot be captured, with the remedy. Removal drops what a
-  capture created. Both are processes of their own, too.
+- The doctor explains why a database cannot be captured, with the remedy, and drops what a capture
+  has created. It is a process of its own, too.
 
-Two packages, because a node must not load the driver of a database: `captures` stands between the
-broker and the HTTP API, and this one above the clients.
+A node must not load the driver of a database, so there are two packages: `captures`, which the node
+loads, and this one, which uses the clients.
 """

@@ -1,7 +1,7 @@
 """The process that captures: `python -m dragoman.cdc`, started by a node.
 
-Commands come on standard input, reports go to standard output (`captures/control.py`). The first
-command says what to capture; the end of the input is the order to stop.
+It reads commands from standard input and writes reports to standard output (`captures/control.py`).
+The first command is `Start`; the end of the input is a command to stop.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ async def _main() -> int:
     try:
         start = decode_command(await reader.readline())
     except (msgspec.MsgspecError, ValueError) as error:
-        # Its text may quote what it could not read, and with it the password.
-        _log.error("the first line is no order to start (%s)", type(error).__name__)
+        # The text of the error may quote the line, and with it the password.
+        _log.error("the first line is no start command (%s)", type(error).__name__)
         return 2
     if not isinstance(start, Start):
-        _log.error("the first line is no order to start")
+        _log.error("the first line is no start command")
         return 2
     capture = Capture(start, _report, SnapshotTaker)
     listening = asyncio.create_task(_listen(reader, capture))
@@ -57,11 +57,11 @@ async def _listen(reader: asyncio.StreamReader, capture: Capture) -> None:
             try:
                 capture.take(decode_command(line))
             except msgspec.MsgspecError:
-                _log.error("a line is no command of this release")
+                _log.error("ignored a line that is no command of this release")
     except ValueError:
         _log.error("a line is longer than %d bytes", CAPTURE_LINE_BYTES_MAX)
     capture.take(Stop())
-    # The node is gone, and its broker with it: the transaction in progress can hardly be finished,
+    # The node is dead, and so is its broker: the transaction in progress can hardly be finished,
     # and the next process of this capture needs the slot.
     asyncio.get_running_loop().call_later(CAPTURE_ORPHAN_S, os._exit, 1)
 

@@ -4,8 +4,8 @@
         │                                └► failed  ─► starting …     an error for an operator
         └──────────► paused ─────► starting                           on command
 
-A failed capture is retried now and then, because its remedy is applied at the database. Nothing is
-lost meanwhile: the slot retains the WAL that was not captured.
+A failed capture is also retried, at long intervals, because its remedy is applied in the database.
+No changes are lost: the slot retains the WAL that was not captured.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ from dragoman.protocols.kafka.client.values import ClientSettings
 from dragoman.protocols.postgres.replication import format_lsn, parse_lsn
 
 _log = logging.getLogger(__name__)
-#: The most that brokers allow by default, because a transaction of the database may be large.
+#: The longest timeout that brokers allow by default: a transaction of the database may be large.
 _TRANSACTION_TIMEOUT_MS = 900_000
-#: Tables, and warnings, in one report. The node kills a process whose line is too long.
+#: The most tables, and the most warnings, in a report. The node kills a process that sends too long
+#: a line.
 _SHOWN_MAX = 1000
 _CLIENT = ClientSettings(client_id="dragoman-cdc", operation_timeout_s=20.0)
 
@@ -76,9 +77,9 @@ class Capture:
         self._is_stopping = False
         self._rewinds: list[Rewind] = []
         self._snapshots: list[Snapshot] = []
-        #: Tables of snapshots that were acknowledged, and that no session has recorded yet.
+        #: Tables of acknowledged snapshot commands that no session has recorded yet.
         self._promised: tuple[str, ...] = ()
-        #: Set by every command, for the coroutine that waits.
+        #: Set by every command, to end a pause.
         self._woken = asyncio.Event()
         self._state: State = "starting"
         self._problem = ""
@@ -104,15 +105,15 @@ class Capture:
                     self._request_snapshots(self._session)
                     return
             case Start():
-                _log.error("told to start a second time")
+                _log.error("ignored a second start command")
                 return
         self._woken.set()
         if self._session is not None and not isinstance(command, Resume | Snapshot):
             self._session.end()
 
     def _request_snapshots(self, session: Session) -> None:
-        asked, self._snapshots = self._snapshots, []
-        for each in asked:
+        commands, self._snapshots = self._snapshots, []
+        for each in commands:
             try:
                 _requested(session, each.tables)
             except DragomanError as error:
@@ -182,7 +183,7 @@ class Capture:
         except psycopg.Error as error:
             raise refusal(error, self._definition.dsn) from None
         except OSError as error:
-            raise CdcError(f"files of transactions that are under way: {error}") from error
+            raise CdcError(f"files of transactions in progress: {error}") from error
         finally:
             self._session = None
             if session.snapshots is not None:
@@ -200,13 +201,13 @@ class Capture:
         self._request_snapshots(session)
 
     def _guarded(self, error: SourceError) -> None:
-        """The database retains too much WAL."""
+        """Called when the database retains too much WAL."""
         if self._session is not None:
             self._session.fail(error)
 
     async def _rewind(self, session: Session) -> None:
-        asked, self._rewinds = self._rewinds, []
-        for each in asked:
+        commands, self._rewinds = self._rewinds, []
+        for each in commands:
             try:
                 await session.rewind(parse_lsn(each.lsn))
             except DragomanError as error:
@@ -217,10 +218,10 @@ class Capture:
                 self._report(Done(id=each.id))
 
     async def _recover(self, error: DragomanError) -> None:
-        """Report the error and wait, longer each time, or until a command comes."""
+        """Report the error, and wait until the next attempt or a command."""
         self._failures += 1
         pause_s = CAPTURE_RETRY_MAX_S
-        if _may_go_away(error):
+        if _is_transient(error):
             self._become("waiting", _explained(error))
             grown = CAPTURE_RETRY_MIN_S * 2.0 ** min(self._failures - 1, 20)
             pause_s = min(CAPTURE_RETRY_MAX_S, grown) * random.uniform(0.8, 1.0)
@@ -277,7 +278,7 @@ class Capture:
             transactions=counts.transactions,
             bytes=counts.bytes,
             rows_per_s=rate,
-            # Those that are being read come first.
+            # Tables that are being read come first.
             tables=tuple(sorted(tables, key=lambda each: each.is_done)[:_SHOWN_MAX]),
             warnings=(*self._guard.warnings, *session.warnings)[:_SHOWN_MAX],
         )
@@ -302,18 +303,18 @@ class _Rate:
 
 def _requested(session: Session, tables: tuple[str, ...]) -> None:
     if session.snapshots is None:
-        raise CdcError("a capture without tables has nothing to take a snapshot of")
+        raise CdcError("a capture without tables cannot take a snapshot")
     session.snapshots.request(tables)
 
 
-def _may_go_away(error: DragomanError) -> bool:
+def _is_transient(error: DragomanError) -> bool:
     """Whether a retry may succeed without an operator."""
     if isinstance(error, SourceError):
         return error.is_transient
     if isinstance(error, SpoolFullError | BatchTooLargeError):
         return True
-    # The broker may accept later what it refuses now, for example after a change of a topic's
-    # configuration; and each attempt begins by settling the last one.
+    # The broker may accept the records later, for example after a change of a topic's
+    # configuration. Each attempt first settles the transaction of the last one.
     return isinstance(error, ClientError)
 
 

@@ -40,7 +40,7 @@ class SourceCatalog:
         encoder: Encoder,
         batch_bytes: dict[str, int],
     ) -> None:
-        """`batch_bytes` receives the largest batch that an existing topic accepts, by topic."""
+        """`batch_bytes` is filled with the largest batch that each existing topic accepts."""
         self._batch_bytes = batch_bytes
         self._client = client
         self._connection = connection
@@ -48,11 +48,11 @@ class SourceCatalog:
         self._encoder = encoder
 
     async def need(self, topic: TopicNeeded) -> None:
-        """Create a topic unless it exists, and give the encoder the number of its partitions."""
+        """Create a topic unless it exists, and set the number of its partitions in the encoder."""
         try:
             found = await self._client.topic(topic.topic)
         except UnknownTopicError:
-            # A row may be large, and is never split.
+            # A row may be large, and a record is never split.
             wanted = NewTopic(
                 name=topic.topic,
                 partitions=topic.partitions,
@@ -69,8 +69,8 @@ class SourceCatalog:
         self._encoder.partitions[topic.topic] = len(found.partitions)
 
     async def describe(self, relation: Relation) -> tuple[str, ...]:
-        """The columns of the table's primary key, if they matter. Types that the encoder does not
-        know are looked up for it.
+        """The columns of the table's primary key, if the replica identity is FULL. Types that the
+        encoder does not know are looked up.
         """
         try:
             if self._encoder.unknown_types(relation):

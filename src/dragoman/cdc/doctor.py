@@ -112,7 +112,7 @@ async def examine(definition: Definition) -> AsyncIterator[Finding]:
             for finding in check_server(server, definition):
                 yield finding
             if server.version // 10_000 < RELEASE_MIN:
-                return  # its catalogue lacks what is queried next
+                return  # the next queries need a later catalogue
             async for finding in _check_tables(connection, definition, server):
                 yield finding
             if definition.tables or definition.outbox:
@@ -141,7 +141,7 @@ def check_server(server: Server, definition: Definition) -> Iterator[Finding]:
         return
     yield Finding("ok", f"PostgreSQL {release}")
     if not (definition.tables or definition.outbox):
-        return  # LISTEN needs nothing of the following
+        return  # LISTEN does not need logical replication
     if definition.two_phase and release < 15:
         yield Finding(
             "problem",
@@ -160,7 +160,7 @@ def check_server(server: Server, definition: Definition) -> Iterator[Finding]:
         is_possible = definition.snapshot == "never" and release >= _STANDBY_RELEASE
         yield Finding(
             "warning" if is_possible else "problem",
-            "this server is a standby: neither publications nor snapshots can be made here",
+            "this server is a standby: it allows neither publications nor snapshots",
             "name the primary in the DSN, or all servers with target_session_attrs=read-write",
         )
 
@@ -169,7 +169,7 @@ def _check_replication(server: Server) -> Iterator[Finding]:
     if server.wal_level != "logical":
         yield Finding(
             "problem",
-            f"wal_level is {server.wal_level}, which lacks what logical replication needs",
+            f"wal_level is {server.wal_level}; logical replication needs logical",
             WAL_LEVEL_REMEDY,
         )
     else:
@@ -251,7 +251,7 @@ async def _added_columns(
     for oid, names in found[:_LISTED_MAX]:
         yield Finding(
             "warning",
-            f"{labels[oid]} has got {names} with a default: records from before do not have it,"
+            f"{names} was added to {labels[oid]} with a default: earlier records do not contain it,"
             " unless a snapshot was taken since",
             f"dragoman cdc snapshot {definition.name} --tables {labels[oid]}",
         )
@@ -266,8 +266,8 @@ def check_tables(definition: Definition, everything: list[SourceTable]) -> Itera
             yield Finding(
                 "warning" if is_pattern(pattern) else "problem",
                 f"no table is called {schema}.{name}",
-                f"check the name; `\\dt {schema}.*` in psql lists what is there"
-                + (" (tables that come later are captured)" if is_pattern(pattern) else ""),
+                f"check the name; `\\dt {schema}.*` in psql lists the tables"
+                + (" (tables that are created later are captured)" if is_pattern(pattern) else ""),
             )
         is_exact = not is_pattern(pattern)
         for table in named[:_LISTED_MAX]:
@@ -281,7 +281,7 @@ def _check_table(table: SourceTable, *, is_exact: bool) -> Iterator[Finding]:
     if table.is_unlogged:
         yield Finding(
             bad,
-            f"{table.label} is unlogged, so its changes are nowhere to be captured from",
+            f"{table.label} is unlogged, so its changes are not in the WAL",
             f"ALTER TABLE {table.quoted} SET LOGGED;",
         )
         return
@@ -297,7 +297,7 @@ def _check_table(table: SourceTable, *, is_exact: bool) -> Iterator[Finding]:
     if not table.is_readable:
         yield Finding(
             bad,
-            f"{table.label} may not be read, which its snapshot has to",
+            f"{table.label} may not be read, so it has no snapshot",
             f'GRANT USAGE ON SCHEMA "{table.schema}" TO current_role; GRANT SELECT ON'
             f" {table.quoted} TO current_role; (as its owner, with this role's name)",
         )
@@ -310,12 +310,12 @@ def _check_table(table: SourceTable, *, is_exact: bool) -> Iterator[Finding]:
     if not table.key:
         yield Finding(
             "warning",
-            f"{table.label} has no key: its snapshot is read in one go while the stream waits, and"
-            " records about one row may go to different partitions",
+            f"{table.label} has no key: its snapshot is read at once while the stream waits, and"
+            " records of one row may go to different partitions",
             f"ALTER TABLE {table.quoted} ADD PRIMARY KEY (…);",
         )
     else:
-        parts = " (partitioned: its parts count as this table)" if table.is_partitioned else ""
+        parts = " (its partitions are captured as this table)" if table.is_partitioned else ""
         yield Finding("ok", f"{table.label} has the key {', '.join(table.key)}{parts}")
 
 
@@ -381,17 +381,17 @@ async def _check_slot(
     if slot is None:
         if not definition.create:
             remedy = f"SELECT pg_create_logical_replication_slot('{name}', '{PLUGIN}');"
-            yield Finding("problem", f"there is no slot {name}", remedy)
+            yield Finding("problem", f"the slot {name} does not exist", remedy)
             return
         if server.slots < server.slots_max:
-            yield Finding("ok", f"the slot {name} is made when the capture starts")
+            yield Finding("ok", f"the slot {name} is created when the capture starts")
         else:
             yield Finding(
                 "problem",
                 f"no slot is left for {name}: all {server.slots_max} max_replication_slots are in"
                 " use",
                 f"ALTER SYSTEM SET max_replication_slots = {server.slots_max + 5}; then restart"
-                " PostgreSQL, or drop one that nobody uses (SELECT * FROM pg_replication_slots)",
+                " PostgreSQL, or drop an unused slot (SELECT * FROM pg_replication_slots)",
             )
         async for finding in _old_transactions(connection):
             yield finding
@@ -399,38 +399,38 @@ async def _check_slot(
     if slot.plugin != PLUGIN or slot.database != server.database:
         yield Finding(
             "problem",
-            f"the slot {name} is of plugin {slot.plugin or 'none'} and database"
+            f"the slot {name} has the plugin {slot.plugin or 'none'} and the database"
             f" {slot.database or 'none'}",
-            "give the capture another one with --slot",
+            "name another slot with --slot",
         )
     elif slot.wal_status == "lost":
         yield Finding(
             "problem",
-            f"the slot {name} is lost: the database has thrown away log that it had kept",
-            f"SELECT pg_drop_replication_slot('{name}'); then a new capture with a new snapshot;"
-            " raise max_slot_wal_keep_size",
+            f"the slot {name} is lost: the database has removed WAL that it had retained",
+            f"SELECT pg_drop_replication_slot('{name}'); then add the capture again, with a new"
+            " snapshot, and raise max_slot_wal_keep_size",
         )
     elif slot.active_pid:
         yield Finding(
             "warning",
-            f"the slot {name} is in use by the session {slot.active_pid}: by this capture, or by"
-            " somebody else",
+            f"the slot {name} is in use by the session {slot.active_pid}, of this capture or"
+            " another client",
             f"SELECT * FROM pg_stat_replication WHERE pid = {slot.active_pid}; one slot serves one"
             " capture",
         )
     else:
-        yield Finding("ok", f"the slot {name} is there and free")
+        yield Finding("ok", f"the slot {name} exists and is free")
     if slot.retained_bytes > definition.wal_warn_bytes > 0:
         yield Finding(
             "warning",
-            f"the database keeps {size_text(slot.retained_bytes)} of log for the slot {name}",
-            "let the capture run, or drop the slot if nobody needs it",
+            f"the database retains {size_text(slot.retained_bytes)} of WAL for the slot {name}",
+            "let the capture run, or drop the slot if it is not needed",
         )
 
 
 async def _old_transactions(connection: Connection) -> AsyncIterator[Finding]:
-    """Warn about old transactions: a slot begins when all that were open at its creation have
-    ended.
+    """Warn about old transactions, because the creation of a slot waits until all open transactions
+    have ended.
     """
     old = await rows(
         connection,
@@ -443,15 +443,15 @@ async def _old_transactions(connection: Connection) -> AsyncIterator[Finding]:
         yield Finding(
             "warning",
             f"the session {pid} has been in a transaction for {seconds} s ({state}): the slot is"
-            " made only after its end",
+            " created only after its end",
             f"end it, or: SELECT pg_terminate_backend({pid});",
         )
     prepared = await rows(connection, "SELECT gid FROM pg_prepared_xacts ORDER BY prepared LIMIT 5")
     for (gid,) in prepared:
         yield Finding(
             "warning",
-            f"the prepared transaction {gid} is neither committed nor rolled back: the slot is made"
-            " only after its end",
+            f"the prepared transaction {gid} is neither committed nor rolled back: the slot is"
+            " created only after its end",
             f"COMMIT PREPARED '{gid}'; or ROLLBACK PREPARED '{gid}';",
         )
 
@@ -465,21 +465,21 @@ async def _check_log(
     if server.slot_keep_bytes < 0 and not definition.wal_limit_bytes:
         yield Finding(
             "warning",
-            "nothing bounds the log that the database keeps while the capture is away: its disk"
-            " could fill up",
-            "--wal-limit of the capture, or ALTER SYSTEM SET max_slot_wal_keep_size = '50GB';"
+            "the WAL that the database retains while the capture does not run has no limit: its"
+            " disk could fill up",
+            "set --wal-limit of the capture, or ALTER SYSTEM SET max_slot_wal_keep_size = '50GB';"
             " SELECT pg_reload_conf();",
         )
     elif 0 <= server.slot_keep_bytes <= definition.wal_warn_bytes:
         yield Finding(
             "warning",
-            f"the database throws log away beyond {size_text(server.slot_keep_bytes)} and loses the"
-            f" slot with it, before the warning at {size_text(definition.wal_warn_bytes)}",
+            f"the database removes WAL beyond {size_text(server.slot_keep_bytes)}, which loses the"
+            f" slot, before the warning at {size_text(definition.wal_warn_bytes)}",
             f"ALTER SYSTEM SET max_slot_wal_keep_size = '{definition.wal_warn_bytes * 4 >> 20}MB';"
             " SELECT pg_reload_conf();",
         )
     else:
-        yield Finding("ok", "the log that is kept for the capture is bounded")
+        yield Finding("ok", "the WAL that is retained for the capture is bounded")
     room = await _room(connection, definition)
     if room is None:
         return
@@ -487,14 +487,14 @@ async def _check_log(
         yield Finding(
             "warning",
             f"the database's disk has only {size_text(room)} left",
-            "make room for its log",
+            "free some space for its WAL",
         )
     else:
         yield Finding("ok", f"the database's disk has {size_text(room)} left")
 
 
 async def _room(connection: Connection, definition: Definition) -> int | None:
-    """Free bytes. Known only for a database on this machine, to a role that may see its path."""
+    """Free bytes. None unless the database is on this machine and the role may see its path."""
     host = str(conninfo_to_dict(definition.dsn).get("host") or "")
     if host not in {"", "localhost", "127.0.0.1", "::1"} and not host.startswith("/"):
         return None
@@ -518,10 +518,10 @@ async def drop_all(definition: Definition) -> Finding:
         return Finding(
             "problem",
             f"slot and publication of {definition.name} are still in the database: {error.what}",
-            f"there: SELECT pg_drop_replication_slot('{definition.slot_name}');"
+            f"in the database: SELECT pg_drop_replication_slot('{definition.slot_name}');"
             f" DROP PUBLICATION {definition.publication_name};",
         )
-    return Finding("ok", f"slot and publication of {definition.name} are gone")
+    return Finding("ok", f"slot and publication of {definition.name} are dropped")
 
 
 async def _main(*arguments: str) -> int:

@@ -2,9 +2,9 @@
 rows.
 
 The last committed record under the capture's name counts. It is found by reading backwards in
-windows that grow. Readers of committed records see only the records before every open transaction,
-and another capture that was killed may have a transaction open in the same partition. So the
-records behind it are read, too; such a record counts if the commit marker of its transaction
+windows that grow. Readers of committed records see only the records before the first open
+transaction, and another capture that was killed may have a transaction open in the same partition.
+So the records after it are read, too; one of them counts if the commit marker of its transaction
 follows. This is exact because this capture's own transactions are settled before
 (`TransactionalProducer`).
 
@@ -38,14 +38,14 @@ from dragoman.protocols.kafka.client.values import (
 )
 from dragoman.protocols.postgres.replication import format_lsn
 
-#: The progress of the snapshots, as `cdc/snapshot/state.py` writes it.
+#: The progress of the snapshots, encoded by `cdc/snapshot/state.py`.
 Progress: TypeAlias = dict[str, object]
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Older releases ignore fields that they do not know, so no field may change its meaning."""
 
-    #: Everything that was committed before this LSN of the database is in the log. An integer,
+    #: Everything that was committed before this LSN of the database is in the topics. An integer,
     #: because it is compared.
     lsn: int
     #: The incarnation of the capture, the identifier of the database system, and the slot.
@@ -68,7 +68,7 @@ def encode_position(position: Position) -> bytes:
 
 
 async def positions_partition(client: KafkaClient, name: str) -> TopicPartition:
-    """The partition that holds the position of a capture. The topic is created if need be."""
+    """The partition with the position of a capture. The topic is created if it does not exist."""
     topic = await client.topic(POSITIONS_TOPIC, auto_create=True)
     return TopicPartition(POSITIONS_TOPIC, coordinator_partition(name, len(topic.partitions)))
 
@@ -92,8 +92,8 @@ async def last_position(client: KafkaClient, where: TopicPartition, name: str) -
         return _decode(found)
     except msgspec.MsgspecError as error:
         raise CdcError(
-            f"the position of capture {name} in {where} was written by a release that this one does"
-            f" not understand: start a newer one ({error})"
+            f"the position of capture {name} in {where} cannot be decoded; if a newer release has"
+            f" written it, upgrade ({error})"
         ) from None
 
 
@@ -118,7 +118,9 @@ async def _last_stable(
 async def _last_undecided(
     client: KafkaClient, where: TopicPartition, key: bytes, start: int, end: int
 ) -> bytes | None:
-    """The same behind the last stable offset, where markers tell which records are committed."""
+    """The value of the last committed record with this key after the last stable offset, where
+    transaction markers determine which records are committed.
+    """
     committed: bytes | None = None
     #: By producer, the value that its open transaction would commit.
     open_values: dict[int, bytes] = {}
@@ -160,28 +162,28 @@ def check_system(definition: Definition, position: Position, system: System) -> 
     """Check the identifier of the database system and the end of its WAL. Raises `SourceError`."""
     if position.system and position.system != system.identifier:
         raise SourceError(
-            f"the database is another one: its system identifier is {system.identifier}, the"
-            f" capture began with {position.system}",
-            f"correct the DSN; or {_again(definition)}, with a new snapshot",
+            f"this is another database: its system identifier is {system.identifier}, the capture"
+            f" began with {position.system}",
+            f"correct the DSN; or {_add_again(definition)}, with a new snapshot",
         )
     if position.lsn > system.lsn:
         raise SourceError(
-            f"the log of the database ends at {format_lsn(system.lsn)}, before what was captured"
-            f" ({format_lsn(position.lsn)}): it was restored from a backup, or a standby has taken"
-            " over that lacks changes",
-            f"{_again(definition)}: a new snapshot puts the topics right",
+            f"the WAL of the database ends at {format_lsn(system.lsn)}, before the captured"
+            f" position {format_lsn(position.lsn)}: it was restored from a backup, or a standby"
+            " that lacks changes was promoted",
+            f"{_add_again(definition)}: a new snapshot corrects the topics",
         )
 
 
 def check_timeline(definition: Definition, position: Position, end: int | None) -> None:
-    """Check that a server that has taken over has everything that was captured before. It left the
+    """Check that a promoted standby has everything that was captured before. Its WAL left the
     timeline of the position at `end`, if that is known. Raises `SourceError`.
     """
     if end is not None and position.lsn > end:
         raise SourceError(
-            f"a standby has taken over that lacks changes which were captured already: it has those"
-            f" up to {format_lsn(end)}, the capture those up to {format_lsn(position.lsn)}",
-            f"{_again(definition)}: a new snapshot puts the topics right",
+            f"a standby was promoted that lacks captured changes: it has those up to"
+            f" {format_lsn(end)}, the capture those up to {format_lsn(position.lsn)}",
+            f"{_add_again(definition)}: a new snapshot corrects the topics",
         )
 
 
@@ -190,16 +192,16 @@ def check_slot(definition: Definition, position: Position, confirmed: int) -> No
     if position.slot and position.slot != definition.slot_name:
         raise SourceError(
             f"the capture began with the slot {position.slot}, not with {definition.slot_name}",
-            f"{_again(definition)}, with a new snapshot",
+            f"{_add_again(definition)}, with a new snapshot",
         )
     if confirmed > position.lsn:
         raise SourceError(
-            f"the slot {definition.slot_name} begins at {format_lsn(confirmed)}, behind what was"
-            f" captured ({format_lsn(position.lsn)}): somebody has made it anew or moved it, and"
-            " changes in between are gone",
-            f"{_again(definition)}: a new snapshot makes up for what is missing",
+            f"the slot {definition.slot_name} begins at {format_lsn(confirmed)}, after the captured"
+            f" position {format_lsn(position.lsn)}: it was created again or advanced, and the"
+            " changes in between are lost",
+            f"{_add_again(definition)}: a new snapshot replaces the lost changes",
         )
 
 
-def _again(definition: Definition) -> str:
+def _add_again(definition: Definition) -> str:
     return f"`dragoman cdc remove {definition.name}` and add it again"

@@ -1,9 +1,8 @@
 """One session of a capture: from its position to the first error, or until it is asked to end.
 
 `open` settles the transaction that a predecessor has left open, finds the position, and checks the
-database against it. `run` then reads, writes and confirms. Any failure ends the session; the next
-one begins at the position, which is always correct. All lasting state is therefore in the log and
-in the database.
+database against it. `run` then reads, writes and confirms. Any failure ends the session, and the
+next one begins at the committed position. So all durable state is in the topics and the database.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ from dragoman.protocols.postgres.replication import encode_status, format_lsn, p
 from dragoman.types import Lsn
 
 HEARTBEAT: Final = "heartbeat"
-#: The answers to a heart-beat of a read-only database, and of one that does not permit it.
+#: The errors of a heartbeat in a read-only database, and in one that does not permit it.
 _NO_HEARTBEAT: Final = (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.InsufficientPrivilege)
 #: PostgreSQL truncates longer names.
 _SESSION_NAME_MAX: Final = 63
 
 
 class TakenOverError(CdcError):
-    """The log belongs to a later process of the same capture."""
+    """A later process of the same capture has fenced this one."""
 
 
 class CaptureContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +69,7 @@ class CaptureContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session:
-    """`open`, then `run` or `rewind`, then `close`, each once and whatever happens."""
+    """Call `open`, then `run` or `rewind`, and `close` in any case, each once."""
 
     def __init__(self, context: CaptureContext) -> None:
         self._context = context
@@ -85,9 +84,9 @@ class Session:
         self._encoder: Encoder | None = None
         self.snapshots: Snapshots | None = None
         self.prepared: Prepared | None = None
-        #: The last position that is committed in the log.
+        #: The last committed position.
         self.position = Position(lsn=0)
-        #: Whether something was captured since the session was opened.
+        #: Whether the position has moved since the session was opened.
         self.has_moved = False
         self._reported_lsn = 0
         self._is_ending = False
@@ -103,7 +102,7 @@ class Session:
         try:
             await context.producer.initialise()
         except ProducerFencedError:
-            raise TakenOverError("another process has taken the capture over") from None
+            raise TakenOverError("another process has taken over the capture") from None
         self._where = await positions_partition(context.client, definition.name)
         found = await last_position(context.client, self._where, definition.name)
         if found is not None and found.incarnation != context.incarnation:
@@ -114,7 +113,7 @@ class Session:
         is_known = found is not None and bool(found.slot)
         system = None
         if found is not None and is_known:
-            # Before anything is created: this may be the wrong database.
+            # Checked before anything is created, because this may be the wrong database.
             system = await self._identify()
             check_system(definition, found, system)
         self.prepared = await prepare(self._connection, definition, is_known=is_known)
@@ -134,7 +133,7 @@ class Session:
                 slot=definition.slot_name,
                 timeline=system.timeline,
             )
-            # From now on the slot is on record, and its loss is detected.
+            # From now on the position names the slot, and the loss of the slot is detected.
             await self._new_writer(lambda _position: None).write_alone(found)
         check_slot(definition, found, confirmed)
         self.position = msgspec.structs.replace(found, timeline=system.timeline)
@@ -145,7 +144,7 @@ class Session:
 
     @property
     def _session_name(self) -> str:
-        """Unique to this capture: a capture of the same name and slot may belong to another
+        """A name unique to this capture. A capture of the same name and slot may belong to another
         cluster.
         """
         return f"dragoman {self._context.incarnation} {self._definition.name}"[:_SESSION_NAME_MAX]
@@ -155,17 +154,17 @@ class Session:
         return await self._replication.identify()
 
     async def rewind(self, lsn: int) -> None:
-        """Move the position back. Raises `CdcError` when the slot does not reach so far."""
+        """Move the position back. Raises `CdcError` if the slot does not retain the WAL."""
         assert self.prepared is not None
         assert self._where is not None
         if self.prepared.slot is None:
-            raise CdcError("a capture without tables has no position to go back to")
+            raise CdcError("a capture without tables has no position and cannot be rewound")
         confirmed = parse_lsn(self.prepared.slot.confirmed_lsn)
         if not confirmed <= lsn <= self.position.lsn:
             raise CdcError(
-                f"{format_lsn(lsn)} is out of reach: the database can send again from"
-                f" {format_lsn(confirmed)} to {format_lsn(self.position.lsn)} (`keep_wal_bytes` of"
-                " the capture says how much it keeps)"
+                f"{format_lsn(lsn)} is out of reach: expected {format_lsn(confirmed)} to"
+                f" {format_lsn(self.position.lsn)}, which the database retains (see"
+                " `keep_wal_bytes` of the capture)"
             )
         position = msgspec.structs.replace(self.position, lsn=lsn)
         writer = self._new_writer(lambda _position: None)
@@ -194,7 +193,7 @@ class Session:
     # ---- running
 
     async def run(self, begun: Callable[[], None]) -> None:
-        """Returns after `end`. `begun` is called once changes may arrive."""
+        """Returns after `end`. `begun` is called as soon as changes may arrive."""
         assert self._connection is not None
         self._writer = self._new_writer(self._confirmed)
         definition = self._definition
@@ -205,7 +204,7 @@ class Session:
         catalog = SourceCatalog(
             self._context.client, self._connection, definition, encoder, self._writer.batch_bytes
         )
-        # In advance: a consumer that asks for a topic first would have it created differently.
+        # Created in advance: a consumer that requests a topic first would create it with defaults.
         captured = () if self.prepared is None else self.prepared.tables
         for topic in encoder.topics_to_be((each.schema, each.name) for each in captured):
             await catalog.need(topic)
@@ -230,7 +229,7 @@ class Session:
             await asyncio.gather(reading, *tasks, return_exceptions=True)
 
     async def _duty(self, duty: Callable[[], Awaitable[None]]) -> None:
-        """A duty that returns because it has nothing to do does not end the session."""
+        """Run a duty. The session continues when it returns because it has nothing to do."""
         await duty()
         await self._loop.create_future()
 
@@ -287,7 +286,7 @@ class Session:
                 self._send_status()
 
     def end(self) -> None:
-        """Finish the transaction in progress; then `run` returns."""
+        """Make `run` return after the transaction in progress."""
         self._is_ending = True
         self._ended.set()
         if self._replication is not None:
@@ -299,7 +298,7 @@ class Session:
             self._failed.set_result(error)
 
     async def _finish(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Write and confirm what was read. Reading has ended."""
+        """Write and confirm what was read, after reading has ended."""
         assert self._writer is not None
         idle = asyncio.create_task(self._writer.idle())
         try:

@@ -1,13 +1,12 @@
-"""Transactions that the database sends while they are in progress: one file each, until their end.
+"""Files of transactions that the database sends while they are in progress, one for each.
 
     file   | length u32 | message of pgoutput, without the xid | …
 
-A subtransaction that is rolled back is always the end of the transaction so far: everything since a
-savepoint belongs to it, or to a savepoint within it. So the file is truncated to where the
-subtransaction began. Messages that describe tables are kept beside the file, because the server
-does not repeat them after a rollback.
+A rollback to a savepoint undoes everything since the savepoint, including savepoints within it. So
+the file is truncated to the offset at which the subtransaction began. Messages that describe tables
+are kept in memory, because the server does not repeat them after a rollback.
 
-Nothing here has to survive: after a restart the database sends all of it again.
+The files need not be durable: after a restart the database sends these transactions again.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ class _Spooled:
         self.xid = self._highest = xid
         self.path = path
         self.size = 0
-        #: Subtransactions, and where the first message of each begins.
+        #: Subtransactions, and the offset of the first message of each.
         self.xids = array("I")
         self.offsets = array("Q")
         #: Messages that describe tables, each with the offset in the file that it precedes.
         self.descriptions: list[tuple[int, bytes]] = []
 
     def note(self, xid: int) -> None:
-        """Note where a subtransaction begins. It may continue after another one within it."""
+        """Note the offset of a subtransaction, which may continue after another one within it."""
         # Numbers rise, so only a lower one can be known already; they wrap around after 2^32.
         is_new = 0 < (xid - self._highest) & _MASK < _HALF
         if is_new:
@@ -110,8 +109,8 @@ class Spool:
         size = _LENGTH.size + 1 + len(rest)
         if self.size + size > CAPTURE_SPOOL_BYTES_MAX:
             raise SpoolFullError(
-                f"transactions that are under way take more than {CAPTURE_SPOOL_BYTES_MAX >> 30}"
-                " GiB: end them, or set `streaming` to false so that the database keeps them"
+                f"transactions in progress need more than {CAPTURE_SPOOL_BYTES_MAX >> 30} GiB: end"
+                " them, or set `streaming` to false so that the database stores them"
             )
         with _refusing(self._directory):
             file.write(_LENGTH.pack(1 + len(rest)))
@@ -128,7 +127,7 @@ class Spool:
                 file.close()
 
     def remove(self) -> None:
-        """Remove all files, in whatever state the spool is."""
+        """Remove all files, also after a failure."""
         with suppress(OSError, SpoolFullError):
             self.close()
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -182,6 +181,6 @@ class _refusing:  # noqa: N801  # Read as a statement.
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError) and error.errno in _FULL:
             raise SpoolFullError(
-                f"no space is left in {self._directory} for transactions that are under way: make"
-                " room, or set `streaming` to false so that the database keeps them"
+                f"no space is left in {self._directory} for transactions in progress: free some, or"
+                " set `streaming` to false so that the database stores them"
             ) from None

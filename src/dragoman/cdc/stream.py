@@ -1,4 +1,4 @@
-"""From the messages of the WAL to events, in commit order.
+"""The stream turns messages of the WAL into events, in commit order.
 
 A transaction arrives as a whole after its commit. A large one arrives in blocks while it is in
 progress; the blocks are spooled and replayed when its commit arrives. A prepared transaction is
@@ -7,7 +7,7 @@ sent when it is prepared, if the slot was created for that.
     Begin … Commit                          BeginPrepare … Prepare
     StreamStart … StreamStop, … StreamCommit | StreamAbort | StreamPrepare
 
-Transactions that the log has already, according to the position, are skipped.
+Transactions before the position are in the topics already, and are skipped.
 """
 
 from __future__ import annotations
@@ -60,39 +60,39 @@ class Catalog(Protocol):
 class SnapshotChunk(msgspec.Struct, frozen=True):
     """Records to be written at a mark of the stream, in one transaction with the progress."""
 
-    #: Taken one after the other, with pauses for the event loop in between. `TopicNeeded` may be
-    #: raised; the next call then gives the same record.
+    #: Iterated with pauses for the event loop. After `TopicNeeded` the next call returns the same
+    #: record.
     records: Iterable[EventRecord] | AsyncIterable[EventRecord]
     progress: Progress
 
 
 class Snapshots(Protocol):
-    """What the stream calls. Nothing here waits, except `run`.
+    """The port of the stream to the snapshots. Nothing waits, except `run`.
 
-    Calls come in commit order: for each transaction `begin`, then its changes and messages, in
-    whatever order the database sent them.
+    Calls are in commit order: for each transaction `begin`, then its changes and messages in the
+    order in which the database sent them.
     """
 
     #: Whether `changed` is to be called. Read before every change, so it has to be cheap.
     is_watching: bool
-    #: Tables whose snapshot was requested and is not recorded in the log yet.
+    #: Tables whose requested snapshot is not recorded in the position yet.
     pending: tuple[str, ...]
 
     def begin(self, transaction: Transaction) -> None:
-        """The changes up to the next call belong to this transaction."""
+        """Changes until the next call belong to this transaction."""
 
     def changed(self, relation: m.Relation, change: Change) -> bool:
-        """Whether the change is to be sent. It is not if a snapshot has it, or will have it."""
+        """Whether to send the change. False if a snapshot contains it, or will contain it."""
 
     def message(self, prefix: str, content: bytes) -> SnapshotChunk | None:
         """A message of `pg_logical_emit_message`, from any session of the database."""
 
     def replaced(self, progress: Progress) -> None:
-        """The stream starts, or starts again, after this progress. Windows are discarded."""
+        """The stream starts or restarts after this progress. Windows are discarded."""
 
     async def run(self) -> None:
-        """Read the tables beside the stream, until this is cancelled. Raises `CdcError` for a
-        problem that needs an operator, and other errors for one that may pass.
+        """Read the tables beside the stream until cancelled. Raises `CdcError` for a problem that
+        needs an operator, and other errors for a transient one.
         """
 
     def request(self, tables: tuple[str, ...]) -> None:
@@ -100,11 +100,11 @@ class Snapshots(Protocol):
 
     @property
     def tables(self) -> tuple[TableProgress, ...]:
-        """For reports."""
+        """The progress of each table, for reports."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What holds up a table, for reports."""
+        """The reasons why snapshots are delayed, for reports."""
 
 
 # ---- the stream
@@ -147,7 +147,7 @@ class Stream:
         self._heartbeat_prefix = heartbeat_prefix
         self._marks = marks
         self._counts = counts
-        #: Everything before it is in the log, or in the writer.
+        #: Everything before this position is in the topics or in the writer.
         self.position = position
         self._start_lsn = position.lsn
         self._relations: dict[int, m.Relation] = {}
@@ -185,7 +185,7 @@ class Stream:
                     self._spool.append(frame[MESSAGE_START:])
                     continue
             elif kind in _ROWS and self._has_rows:
-                # Nearly all messages are rows: they do not pass through a coroutine.
+                # Nearly all messages are rows, so they do not pass through a coroutine.
                 message: Row = decode(frame, MESSAGE_START)  # type: ignore[assignment]
                 try:
                     self._row(message)
@@ -199,10 +199,10 @@ class Stream:
     def _keepalive(self, frame: bytes) -> bool:
         message = decode_frame(frame)
         if not isinstance(message, Keepalive):
-            raise DecodeError("a frame of the log has no message")
+            raise DecodeError("a frame of the WAL contains no message")
         if not self._is_inside and message.wal_end > self.position.lsn:
-            # All that was committed before has been sent. Transactions in progress are sent again
-            # after a restart, because their commits come later.
+            # The server has sent everything that was committed before. After a restart it sends
+            # transactions in progress again, because their commits are later.
             self._advance(message.wal_end)
         return message.wants_reply
 
@@ -252,7 +252,7 @@ class Stream:
 
     async def _begin(self, lsn: int, xid: int, time_us: int, *, is_new: bool) -> None:
         if self._is_inside:
-            raise DecodeError("a transaction begins in another")
+            raise DecodeError("a transaction begins within another one")
         self._is_inside = True
         self._has_events = self._has_rows = False
         self._progress = None

@@ -1,16 +1,16 @@
-"""The writer: whole transactions of the database, in transactions of the log.
+"""The writer commits whole transactions of the database, in Kafka transactions.
 
-    add… ──► open ──commit──► complete ──► one transaction of the log ──► confirmed
+    add… ──► open ──commit──► complete ──► one Kafka transaction ──► confirmed
               │                   ▲
               └── too large: written before its end is known, in a transaction that stays open
 
-While a transaction of the log is being written, transactions that the database commits are
-collected for the next one; a transaction of the database is never split between two. The position
-is part of each. Held memory is bounded: past the bound `room` waits, and nothing is read from the
-database, which is back-pressure up to the WAL.
+While a Kafka transaction is being written, transactions that the database commits are collected for
+the next one; a transaction of the database is never split between two. Each contains the position.
+Memory is bounded: above the bound `room` waits and nothing is read from the database, which is
+back-pressure up to the WAL.
 
-A transaction of the database without events only advances the position, which is written now and
-then and not once per transaction.
+A transaction of the database without events only advances the position, which is then written at
+intervals instead of once per transaction.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dragoman.log.compression import Codec
 from dragoman.protocols.kafka.client.transactions import Batch, TransactionalProducer
 from dragoman.protocols.kafka.client.values import TopicPartition
 
-#: Positions of more bytes are compressed.
+#: Larger positions are compressed, in bytes.
 _LARGE = 4096
 
 
@@ -84,16 +84,16 @@ class LogWriter:
         self._positions = positions
         self._confirm = confirm
         self._now_ms = now_ms
-        #: By topic, the largest batch that it accepts, where that is less than usual.
+        #: By topic, the largest batch that it accepts, if it is an existing topic.
         self.batch_bytes: dict[str, int] = {}
         self._open = _Gathered()
         self._complete = _Gathered()
-        #: The position after everything that was taken in.
+        #: The position after everything that was added.
         self._last = position
-        #: Whether a part of the open transaction has been written already.
+        #: Whether a part of the open transaction is written already.
         self._is_spilled = False
-        #: The position after the last complete transaction that is not being written yet, with
-        #: events and without.
+        #: Positions to be written: after the last complete transaction with events, and after the
+        #: last one without.
         self._position: Position | None = None
         self._idle_position: Position | None = None
         self._held = 0
@@ -140,7 +140,7 @@ class LogWriter:
         assert not self._open.parts
         self._last = position
         if self._position is not None:
-            # It is written with the transactions that wait.
+            # The position is written with the pending transactions.
             self._position = position
         else:
             self._idle_position = position
@@ -148,7 +148,7 @@ class LogWriter:
     def insert(self, records: Iterable[EventRecord]) -> None:
         """Add events that belong to no transaction of the database."""
         if self._is_spilled:
-            # They are written with the open transaction, of which a part is written already.
+            # A part of the open transaction is written already, so they are written with it.
             self.add(records)
             return
         between, self._open = self._open, _Gathered()
@@ -184,7 +184,7 @@ class LogWriter:
     # ---- writing
 
     async def run(self) -> None:
-        """Write until this is cancelled. Raises the errors of the producer."""
+        """Write until cancelled. Raises the errors of the producer."""
         while True:
             if self._position is not None:
                 await self._write_complete()
@@ -199,7 +199,7 @@ class LogWriter:
             async with asyncio.timeout(CAPTURE_IDLE_POSITION_S):
                 await self._wake.wait()
         except TimeoutError:
-            # Not while a transaction is open in the log: the position is written with its end.
+            # A Kafka transaction that is open will contain the position.
             if self._idle_position is not None and not self._producer.is_open:
                 self._position, self._idle_position = self._idle_position, None
 
@@ -241,7 +241,7 @@ class LogWriter:
         return self._producer.batch([record], Codec.ZSTD if len(value) > _LARGE else None)
 
     def _rounds(self, gathered: _Gathered) -> list[dict[TopicPartition, Batch]]:
-        """What one request writes: a batch for each partition that still has records."""
+        """The requests to send, each with a batch for every partition that still has records."""
         rounds: list[dict[TopicPartition, Batch]] = []
         for (topic, partition), part in gathered.parts.items():
             where = TopicPartition(topic, partition)

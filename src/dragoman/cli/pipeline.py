@@ -26,12 +26,12 @@ app = App(name="pipeline", help="Pipelines on Spark.")
 State: TypeAlias = Annotated[
     str,
     Parameter(
-        help="Folder that keeps what is known of pipelines; by default "
+        help="Folder with status and checkpoints of pipelines; by default "
         "$XDG_STATE_HOME/dragoman/pipelines, else ~/.local/state/dragoman/pipelines."
     ),
 ]
 Node: TypeAlias = Annotated[
-    str, Parameter(name="--server", help="URL of a node's HTTP listener, to tell or to ask.")
+    str, Parameter(name="--server", help="URL of the HTTP listener of a node that collects status.")
 ]
 #: Options of a job, which its own module declares.
 JobOptions = Annotated[str, Parameter(allow_leading_hyphen=True)]
@@ -44,16 +44,16 @@ def init(
     *,
     template: Literal["topic-to-delta", "cdc-materialize", "windowed", "sdp"] = "topic-to-delta",
 ) -> int:
-    """Write a project to begin with.
+    """Create a project from a template.
 
     Parameters
     ----------
     directory
-        Where to; made when it is missing.
+        Folder of the project; created when it is missing.
     template
-        topic-to-delta: records of a topic to a Delta table. cdc-materialize: changes of a table in
-        PostgreSQL to a table that equals it. windowed: sums by the minute to a topic. sdp: a plain
-        project of Spark Declarative Pipelines.
+        topic-to-delta: records of a topic to a Delta table. cdc-materialize: a Delta table that
+        follows a table in PostgreSQL. windowed: sums by the minute to a topic. sdp: a plain project
+        of Spark Declarative Pipelines.
     """
     from dragoman.pipelines.templates import write_project
 
@@ -75,9 +75,9 @@ def run(
     bootstrap: Bootstrap = "",
     server: Node = "",
 ) -> int:
-    """Run a pipeline until it is done, fails, or is stopped. Ctrl-C stops it after the batch.
+    """Run a pipeline until it is done, fails, or is stopped. Ctrl-C stops it after a batch.
 
-    Exit status 2: the file is wrong. 1: the pipeline failed.
+    Exit status 2: the file has an error. 1: the pipeline failed.
 
     Parameters
     ----------
@@ -87,13 +87,13 @@ def run(
     options
         Options of the job, such as: --topic pgcdc.orders --table orders
     check
-        Only say whether the file is right.
+        Check the file, the topics and the queries without running the pipeline.
     trigger
-        In place of the file's: continuous, once, or a pace such as "every 10s".
+        Replaces the triggers of the file: continuous, once, or a pace such as "every 10s".
     master
-        In place of the file's.
+        Replaces the Spark master of the file.
     bootstrap
-        In place of the file's bootstrap; a part that names another cluster keeps it.
+        Replaces the bootstrap of the file; a part that names another cluster keeps its own.
     """
     with _one_line_failures():
         from dragoman.pipelines import sdp
@@ -102,7 +102,7 @@ def run(
         if (project := sdp.project_in(target)) is not None:
             if bootstrap:
                 raise CommandError(
-                    "--bootstrap: a project of Spark names its brokers in its code", USAGE
+                    "--bootstrap: a Spark project names its brokers in its code", USAGE
                 )
             return sdp.run(project, is_dry=check, say=say)
         definition = _job(target, options, bootstrap) or load(target)
@@ -128,13 +128,13 @@ def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> 
         say("starting Spark …")
         if is_check:
             run.check()
-            say(f"{definition.file} is right")
+            say(f"{definition.file} is valid")
             return OK
 
         def stop(*_: object) -> None:
             if not run.stop():
                 raise KeyboardInterrupt
-            say("stopping after this batch …")
+            say("stopping after the current batch …")
 
         def on_started() -> None:
             # Spark installs a handler of its own when it starts.
@@ -151,12 +151,12 @@ def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> 
 
 
 def _job(target: str, options: tuple[str, ...], bootstrap: str) -> Definition | None:
-    """A pipeline of one job, when the target names one and no file."""
+    """A pipeline of one job, when the target is the name of a job and not a file."""
     from dragoman.pipelines.pipeline_file import JOBS, single_job
 
     if target not in JOBS or os.path.exists(target):
         if options:
-            raise CommandError(f"what is {' '.join(options)!r} for?", USAGE)
+            raise CommandError(f"unexpected {' '.join(options)!r}: only jobs have options", USAGE)
         return None
     keys: dict[str, str] = {}
     given = iter(options)
@@ -169,7 +169,7 @@ def _job(target: str, options: tuple[str, ...], bootstrap: str) -> Definition | 
 
 
 def _with(definition: Definition, trigger: str, master: str, bootstrap: str) -> Definition:
-    """The definition with the options of the command line in place of the file's."""
+    """The definition with the values of the command line instead of the file's."""
     from dragoman.pipelines.brokers import with_bootstrap
     from dragoman.pipelines.definition import check_trigger
 
@@ -192,7 +192,7 @@ def _with(definition: Definition, trigger: str, master: str, bootstrap: str) -> 
 
 
 def _print_profiles(definition: Definition) -> None:
-    """Print what profiling jobs have found: data goes to stdout."""
+    """Print the reports of profile jobs to stdout."""
     for job in definition.jobs.values():
         report = Path(getattr(job.options, "folder", ""), "profile.txt")
         if job.type == "profile" and report.exists():
@@ -201,7 +201,7 @@ def _print_profiles(definition: Definition) -> None:
 
 @app.command(name="list")
 def list_(*, state: State = "", server: Node = "", output: Output = "table") -> int:
-    """List pipelines that were run on this machine, or that reported to a node."""
+    """List the pipelines that were run on this machine, or that reported to a node."""
     found = _known(state, server)
     if output == "json":
         print_json(found)
@@ -229,7 +229,7 @@ def _known(state: str, server: str) -> list[Status]:
 
 @app.command
 def status(name: str, /, *, state: State = "", server: Node = "", output: Output = "table") -> int:
-    """Show how a pipeline is; exit status 1 when it failed or died."""
+    """Show the status of a pipeline. Exit status 1: it failed or died."""
     from dragoman.cli.pipeline_status import COLUMNS, row
 
     found = next((each for each in _known(state, server) if each.name == name), None)
@@ -255,12 +255,12 @@ def status(name: str, /, *, state: State = "", server: Node = "", output: Output
 
 @app.command
 def stop(name: str, /, *, state: State = "", timeout: float = 60.0) -> int:
-    """Stop a running pipeline after the batch in hand.
+    """Stop a running pipeline after its current batch.
 
     Parameters
     ----------
     timeout
-        Seconds after which it is ended by force. Nothing is lost or doubled by that.
+        Seconds after which it is killed, which neither loses nor duplicates records.
     """
     from dragoman.pipelines.state import StateFolder
 

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 COLUMNS = ("PART", "STATE", "BATCH", "ROWS", "ROWS/S", "LAG", "BATCH MS", "STATE ROWS", "STATE")
-#: Between two lines about a pipeline whose state stays the same.
+#: Seconds between two lines about a pipeline whose state does not change.
 _LINE_S = 10.0
-#: Between two reports of the same state.
+#: Seconds between two reports of the same state.
 _PAUSE_S = 2.0
-#: How long the end of a pipeline waits for its last report.
+#: Seconds that the end of a pipeline waits for its last report.
 _LAST_REPORT_S = 5.0
-#: Without anything new the last report is sent again: a node takes a silent pipeline for dead.
+#: Seconds after which the last report is repeated: a node considers a silent pipeline dead.
 _AGAIN_S = 10.0
 
 
@@ -53,7 +53,7 @@ def _size(count: int) -> str:
 
 
 class StatusView:
-    """The status on stderr, since what a job prints may be data."""
+    """Shows the status on stderr, since stdout may carry data of a job."""
 
     def __init__(self) -> None:
         self._live: Live | None = None
@@ -102,7 +102,7 @@ def line(part: Progress) -> str:
     lag = f", {part.lag_records:,} behind" if part.lag_records >= 0 else ""
     state = f", state {part.state_rows:,} rows" if part.state_rows else ""
     note = f", {part.note}" if part.note else ""
-    # Jobs without a streaming query have no numbers for what they do at a time.
+    # Jobs without a streaming query have no figures per batch.
     batch = f"batch {part.batch_id}, " if part.batch_id >= 0 else ""
     pace = f", {part.rows_per_s:,.0f} rows/s" if part.rows_per_s or batch else ""
     duration = f", {part.batch_ms:,} ms a batch" if part.batch_ms or batch else ""
@@ -131,9 +131,9 @@ def _table(status: Status) -> Table:
 
 
 class StatusReports:
-    """Reports to a node, from a thread beside the pipeline: a node that is away delays nothing.
+    """Sends reports to a node from a thread, so that an unreachable node delays nothing.
 
-    Only the newest status is kept: a report that was not sent is replaced by the next.
+    Only the newest status is kept: it replaces a report that was not sent yet.
     """
 
     def __init__(self, server: str) -> None:
@@ -141,7 +141,7 @@ class StatusReports:
         self._is_new = threading.Event()
         self._is_over = threading.Event()
         self._newest: Status | None = None
-        self._has_complained = False
+        self._has_warned = False
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> StatusReports:
@@ -175,9 +175,9 @@ class StatusReports:
                 if self._newest is not None:
                     self._remote.send("/api/v1/pipelines", self._newest)
             except CommandError as error:
-                if not self._has_complained:
-                    say(f"the pipeline runs, but is not reported: {error}")
-                self._has_complained = True
+                if not self._has_warned:
+                    say(f"the pipeline runs, but its status is not reported: {error}")
+                self._has_warned = True
             if is_over:
                 return
             self._is_over.wait(_PAUSE_S)

@@ -23,7 +23,7 @@ Row = TypeVar("Row")
 
 app = App(name="sql", help="Query topics with SQL.")
 
-#: A table for people is laid out as a whole; more rows than this are for a program.
+#: A table is laid out as a whole, so only this many rows are shown.
 _TABLE_ROWS_MAX = 1000
 
 
@@ -48,18 +48,18 @@ def sql(
     Parameters
     ----------
     query
-        Such as: select key, count(*) from orders group by key
+        The query, such as: select key, count(*) from orders group by key
     path
-        A broker's data directory, to be read without the broker.
+        Data directory of a broker, which is read without the broker.
     output
-        Form of the result.
+        Format of the result.
     to
-        Directory that Parquet files are written to.
+        Directory for Parquet files.
     decode
-        What the value is: text, JSON (a struct: value.amount), Avro or Protobuf with the schema
-        that is pinned in the topic, or bytes as they are.
+        How values are decoded: as text, as JSON (a struct: value.amount), as Avro or Protobuf with
+        the schema that is pinned in the topic, or not at all.
     master
-        Where Spark runs; else where spark-defaults.conf says, else on all cores of this machine.
+        Spark's master; by default that of spark-defaults.conf, else all cores of this machine.
     """
     if (output == "parquet") != bool(to):
         raise CommandError("--output parquet and --to DIRECTORY belong together", USAGE)
@@ -75,7 +75,7 @@ def sql(
     config = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
     try:
         with without_spark_logs():
-            asked = Query(
+            result = Query(
                 query,
                 bootstrap=bootstrap,
                 path=path,
@@ -83,13 +83,13 @@ def sql(
                 master=master or None,
                 config=config,
             )
-            count = _write(asked, output, to)
+            count = _write(result, output, to)
     except CommandError:
         raise
     except DragomanError as error:
         raise CommandError(str(error)) from None
     except Exception as error:
-        # Spark has many classes for what a query may have wrong, and a trace in each.
+        # Spark has many exception classes, each with a stack trace in its text.
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
         raise CommandError(readable(error)) from None
@@ -98,21 +98,21 @@ def sql(
     return OK
 
 
-def _write(asked: Query, output: str, to: str) -> int | None:
-    """How many rows; None when nobody counted them."""
+def _write(result: Query, output: str, to: str) -> int | None:
+    """Write the result; the number of rows, or None for Parquet."""
     match output:
         case "parquet":
-            asked.write_parquet(to)
+            result.write_parquet(to)
             return None
         case "csv":
             writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(asked.columns)
-            return _each(asked.rows(), lambda row: writer.writerow(map(_text, row)))
+            writer.writerow(result.columns)
+            return _each(result.rows(), lambda row: writer.writerow(map(_text, row)))
         case "json":
             encode = msgspec.json.Encoder(enc_hook=_text).encode
-            return _each(asked.dictionaries(), lambda row: print(encode(row).decode()))
+            return _each(result.dictionaries(), lambda row: print(encode(row).decode()))
         case _:
-            return _print_rows(asked)
+            return _print_rows(result)
 
 
 def _each(rows: Iterable[Row], write: Callable[[Row], object]) -> int:
@@ -123,14 +123,14 @@ def _each(rows: Iterable[Row], write: Callable[[Row], object]) -> int:
     return count
 
 
-def _print_rows(asked: Query) -> int:
+def _print_rows(result: Query) -> int:
     rows: list[list[int | str]] = []
-    for row in asked.rows():
+    for row in result.rows():
         if len(rows) == _TABLE_ROWS_MAX:
-            say(f"only the first {_TABLE_ROWS_MAX} rows are shown; `--output csv` has all")
+            say(f"only the first {_TABLE_ROWS_MAX} rows are shown; `--output csv` prints all")
             break
         rows.append([value if isinstance(value, int) else _text(value) for value in row])
-    print_table([name.upper() for name in asked.columns], rows)
+    print_table([name.upper() for name in result.columns], rows)
     return len(rows)
 
 

@@ -2,7 +2,7 @@
 
     from dragoman.client.cursus import BlockingCursusClient, CursusClient
 
-`CursusClient` is for asyncio, `BlockingCursusClient` for everything else. They also talk to the
+`CursusClient` is for asyncio, `BlockingCursusClient` for blocking code. They also work with the
 original broker.
 """
 

@@ -2,7 +2,7 @@
 
     from dragoman.client.kafka import KafkaClient, NewRecord, TopicPartition
 
-`KafkaClient` is for asyncio, `BlockingKafkaClient` for everything else.
+`KafkaClient` is for asyncio, `BlockingKafkaClient` for blocking code.
 """
 
 from __future__ import annotations

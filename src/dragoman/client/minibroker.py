@@ -2,7 +2,7 @@
 
     from dragoman.client.minibroker import MinibrokerClient
 
-`MinibrokerClient` is for asyncio, `BlockingMinibrokerClient` for everything else.
+`MinibrokerClient` is for asyncio, `BlockingMinibrokerClient` for blocking code.
 """
 
 from __future__ import annotations

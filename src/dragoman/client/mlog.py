@@ -2,8 +2,8 @@
 
     from dragoman.client.mlog import MlogClient
 
-`MlogClient` is for asyncio, `BlockingMlogClient` for everything else. Both talk to the original
-servers, too.
+`MlogClient` is for asyncio, `BlockingMlogClient` for blocking code. Both also work with the
+original servers.
 """
 
 from __future__ import annotations

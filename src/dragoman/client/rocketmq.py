@@ -2,8 +2,8 @@
 
     from dragoman.client.rocketmq import Message, RocketmqClient
 
-`RocketmqClient` is for asyncio, `BlockingRocketmqClient` for everything else; `RocketmqAdmin` and
-`BlockingRocketmqAdmin` administer. They also talk to the original name servers and brokers.
+`RocketmqClient` is for asyncio, `BlockingRocketmqClient` for blocking code; `RocketmqAdmin` and
+`BlockingRocketmqAdmin` administer. They also work with the original name servers and brokers.
 """
 
 from __future__ import annotations

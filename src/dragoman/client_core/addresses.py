@@ -1,7 +1,7 @@
 """Addresses of servers: `HOST:PORT`, alone or in a list, and which server of a list is tried first.
 
-An IPv6 address stands in brackets. Without them it is understood only where the port is mandatory,
-because `::1:9092` is ambiguous where it is not.
+An IPv6 address is written in brackets. Without them it is accepted only where the port is
+mandatory, because `::1:9092` is ambiguous where it is not.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def parse_address(text: str, default_port: int | None = None) -> Address:
 def parse_addresses(
     texts: Iterable[str], *, default_port: int | None = None, separators: str = ","
 ) -> tuple[Address, ...]:
-    """The addresses of lists with separators between them, without repeats.
+    """The distinct addresses in texts that list them with separators.
 
     Raises `ConfigError` when there is none, or more than `CLIENT_ADDRESSES_MAX`.
     """

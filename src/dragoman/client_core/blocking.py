@@ -1,8 +1,8 @@
-"""Blocking faces of clients: for code without an event loop, every call waits for its result.
+"""Blocking faces of clients, for code without an event loop: every call waits for its result.
 
-The real client lives on an event loop in a thread of its own. Calls are handed over to it and may
-be made from any thread; an interrupt (Ctrl-C) while a call waits cancels that call. A face lists
-the client's methods wrapped in `waiting`, `beginning`, `making` or `opening`: a type checker and
+The asyncio client runs on an event loop in a thread of its own. Calls are passed to it and may come
+from any thread; an interrupt (Ctrl-C) while a call waits cancels that call. A face lists the
+client's methods wrapped in `waiting`, `beginning`, `making` or `opening`, so that type checkers and
 `help` show their parameters, results and docstrings.
 """
 
@@ -23,7 +23,7 @@ class Closing(Protocol):
     async def close(self) -> None: ...
 
 
-#: What a face stands for: a client, or something that a client has made.
+#: The object behind a face: a client, or something that a client has made.
 Owner = TypeVar("Owner")
 Owner_co = TypeVar("Owner_co", covariant=True)
 Client = TypeVar("Client", bound=Closing)
@@ -31,7 +31,7 @@ Part = TypeVar("Part", bound=Closing)
 Result = TypeVar("Result")
 AnyFace = TypeVar("AnyFace")
 Parameters = ParamSpec("Parameters")
-#: Starts what the loop shall do.
+#: Makes the coroutine that the loop runs.
 Work: TypeAlias = Callable[[], Coroutine[None, None, Result]]
 
 
@@ -49,15 +49,15 @@ class LoopThread:
         try:
             return future.result()
         except BaseException:
-            # An interrupt ends the waiting, and must end the work as well.
+            # An interrupt ends the wait, and must cancel the work as well.
             future.cancel()
             raise
 
     def begin(self, work: Work[Result]) -> Future[Result]:
-        """Hand work over without waiting for it.
+        """Run work on the loop without waiting for it.
 
-        Its coroutine is made on the loop: an interrupt on the way there leaves no coroutine behind
-        that is never awaited.
+        Its coroutine is made on the loop, so that an interrupt before that leaves no coroutine that
+        is never awaited.
         """
         future: Future[Result] = Future()
         try:
@@ -70,7 +70,7 @@ class LoopThread:
         try:
             task = self._loop.create_task(work())
         except Exception as error:  # noqa: BLE001
-            # The caller must get it: nothing else would end the waiting.
+            # Without it, the caller would wait for ever.
             future.set_exception(error)
             return
         task.add_done_callback(partial(_settle, future))
@@ -82,7 +82,7 @@ class LoopThread:
         future.add_done_callback(give_up)
 
     def make(self, build: Callable[[], Result]) -> Result:
-        """Build something on the loop that it will belong to."""
+        """Build an object on the loop that it will belong to."""
 
         async def built() -> Result:
             return build()
@@ -95,7 +95,7 @@ class LoopThread:
             self._thread.join()
 
     def _run_loop(self) -> None:
-        # All of the loop's life is in this thread: the caller's may have a running loop already.
+        # The loop is only used in this thread: the caller's may already have a running loop.
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
@@ -109,7 +109,7 @@ class LoopThread:
 
 
 def _settle(future: Future[Result], task: asyncio.Task[Result]) -> None:
-    """Pass the outcome to the caller, unless the caller has given up."""
+    """Pass the result to the caller, unless the caller has cancelled the call."""
     if task.cancelled():
         future.cancel()
     error = None if task.cancelled() else task.exception()
@@ -147,7 +147,7 @@ class BlockingClient(Face[Client]):
         return self._owner
 
     def open(self) -> Self:
-        """Overridden where a client connects before its first call."""
+        """Override it for a client that connects before its first call."""
         return self
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ class BlockingClient(Face[Client]):
 
 
 class BlockingPart(Face[Part]):
-    """The face of something that a client has made and that is closed by itself."""
+    """The face of something that a client has made and that has a `close` of its own."""
 
     @property
     def _part(self) -> Part:
@@ -189,7 +189,7 @@ class BlockingPart(Face[Part]):
 def waiting(
     method: Callable[Concatenate[Owner, Parameters], Coroutine[None, None, Result]],
 ) -> Callable[Concatenate[Face[Owner], Parameters], Result]:
-    """The face's method that calls this one and waits for its result."""
+    """The face's method that calls `method` and waits for its result."""
 
     @wraps(method)
     def wait(self: Face[Owner], /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -201,7 +201,7 @@ def waiting(
 def beginning(
     method: Callable[Concatenate[Owner, Parameters], Coroutine[None, None, Result]],
 ) -> Callable[Concatenate[Face[Owner], Parameters], Future[Result]]:
-    """The face's method that calls this one and returns a future for its result."""
+    """The face's method that calls `method` and returns a future of its result."""
 
     @wraps(method)
     def begin(
@@ -216,7 +216,7 @@ def making(
     method: Callable[Concatenate[Owner, Parameters], Result],
     face: Callable[[LoopThread, Result], AnyFace],
 ) -> Callable[Concatenate[Face[Owner], Parameters], AnyFace]:
-    """The face's method that calls this one, and returns the blocking face of what it makes."""
+    """The face's method that calls `method` and returns the blocking face of what it makes."""
 
     @wraps(method)
     def make(self: Face[Owner], /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> AnyFace:
@@ -231,7 +231,7 @@ def opening(
     method: Callable[Concatenate[Owner, Parameters], Coroutine[None, None, Result]],
     face: Callable[[LoopThread, Result], AnyFace],
 ) -> Callable[Concatenate[Face[Owner], Parameters], AnyFace]:
-    """The counterpart of `making` for a method that has to be awaited."""
+    """`making` for a method that has to be awaited."""
 
     @wraps(method)
     def open_(self: Face[Owner], /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> AnyFace:

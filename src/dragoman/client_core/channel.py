@@ -1,14 +1,14 @@
 """One TCP connection to a server: requests out, replies to their callers.
 
-Requests are pipelined up to a bound and written while the socket takes them; past either limit,
-callers wait. A reply that is late closes the channel, because every reply behind it is late too:
-its caller gets `RequestTimeoutError`, the others get `ConnectionLostError`.
+Requests are pipelined up to a bound and written while the socket accepts them; past either limit,
+callers wait. A late reply closes the channel, because every reply behind it is late too: its caller
+gets `RequestTimeoutError`, all other callers get `ConnectionLostError`.
 
     open ── reply late, bytes that do not parse, peer gone, `close` ──► closed
 
-`Channel` leaves to the protocol which reply belongs to which request: `ask` takes the number of
-what was sent, `deliver` the number of what has come. `OrderedChannel` is for protocols without
-such numbers, whose servers answer in the order of the requests.
+With `Channel` the protocol matches replies to requests by number: `ask` gets the number of a
+request when it is sent, `deliver` the number of a reply that was received. `OrderedChannel` is for
+protocols without such numbers, whose servers answer in the order of the requests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Waiter(Generic[Reply]):
 
 
 class Channel(asyncio.BufferedProtocol, Generic[Reply]):
-    """The base of a protocol's channel: override `get_buffer` and `take`."""
+    """The base class of a protocol's channel. Override `get_buffer` and `take`."""
 
     def __init__(
         self,
@@ -52,16 +52,16 @@ class Channel(asyncio.BufferedProtocol, Generic[Reply]):
         in_flight_max: int,
         on_lost: Callable[[ClientError], None] = lambda _error: None,
     ) -> None:
-        """`protocol` is the name that errors give the server's protocol."""
+        """`protocol` is the protocol's name in error messages."""
         self.address = str(address)
         self._protocol = protocol
         self._loop = loop
         self._on_lost = on_lost
         self._slots = asyncio.Semaphore(in_flight_max)
-        #: Requests leave in the order in which they were made: one that finds the channel
-        #: writable again does not overtake those that wait for that.
+        #: Keeps requests in order: a new one does not overtake those that wait for the channel to
+        #: become writable.
         self._turn = asyncio.Lock()
-        #: By the requests' numbers, oldest first.
+        #: Callers by request number, oldest first.
         self._waiting: dict[int, _Waiter[Reply]] = {}
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
@@ -70,11 +70,12 @@ class Channel(asyncio.BufferedProtocol, Generic[Reply]):
     # ---- for the protocol
 
     def take(self, count: int) -> None:
-        """Parse `count` bytes that were put into the buffer. Raises `DragomanError`."""
+        """Parse `count` bytes that were received into the buffer. Raises `DragomanError`."""
         raise NotImplementedError
 
     async def ask(self, send: Callable[[], int | None], timeout_s: float) -> Reply | None:
-        """The reply to what `send` sends when its turn has come, or None when that has no number.
+        """Call `send` in turn, which sends a request, and return the reply. Returns None at once
+        when `send` gives no number: that request has no reply.
 
         Raises `ConnectionLostError`, `RequestTimeoutError`, and what `send` raises.
         """
@@ -95,8 +96,8 @@ class Channel(asyncio.BufferedProtocol, Generic[Reply]):
         future: asyncio.Future[Reply] = self._loop.create_future()
         timer = self._loop.call_later(timeout_s, self._expire, number, timeout_s)
         self._waiting[number] = _Waiter(future, timer)
-        # The slot is given back when the reply has come, not when the caller gives up: until then
-        # the request is in flight.
+        # The slot is released when the reply arrives, not when the caller gives up: until then the
+        # request is in flight.
         return await future
 
     def deliver(self, number: int, reply: Reply) -> None:
@@ -107,8 +108,11 @@ class Channel(asyncio.BufferedProtocol, Generic[Reply]):
             waiter.future.set_result(reply)
 
     def late(self) -> None:
-        """A reply was late. Overridden where replies do not wait for each other."""
-        self.close(ConnectionLostError(f"connection to {self.address} was closed: a late reply"))
+        """Called after a reply was late. Override it where replies are independent of each
+        other.
+        """
+        text = f"connection to {self.address} was closed because of a late reply"
+        self.close(ConnectionLostError(text))
 
     # ---- for users
 
@@ -126,7 +130,7 @@ class Channel(asyncio.BufferedProtocol, Generic[Reply]):
     # ---- what the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not checked at run time: uvloop's transports are of no class of asyncio.
+        # Not checked at run time: uvloop's transports do not inherit from asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         self._writable.set()
 
@@ -134,8 +138,7 @@ class Channel(asyncio.BufferedProtocol, Generic[Reply]):
         try:
             self.take(nbytes)
         except DragomanError as error:
-            # Not only bytes that do not parse: one reply that cannot be trusted makes the rest of
-            # the stream worthless.
+            # After one invalid reply, the rest of the stream cannot be trusted either.
             reason = f"{self.address} does not speak {self._protocol}: {error}"
             self.close(ConnectionLostError(reason))
 
@@ -176,9 +179,9 @@ class Channel(asyncio.BufferedProtocol, Generic[Reply]):
 class OrderedChannel(Channel[bytearray]):
     """A channel whose server answers in the order of the requests, without numbering them.
 
-    Frames for which `is_push` is true answer no request (records pushed, keep-alives). They go to
-    `on_push`, in order. A receiver that cannot keep up pauses the reading, so that the server's own
-    bound on pushes takes effect.
+    Frames for which `is_push` is true answer no request (pushed records, keep-alives). They are
+    passed to `on_push`, in order. A receiver that cannot keep up pauses reading: back-pressure then
+    reaches the server.
     """
 
     def __init__(
@@ -199,29 +202,29 @@ class OrderedChannel(Channel[bytearray]):
         self._reader = reader
         self._is_push = is_push
         self._on_push = on_push
-        self._asked = 0
+        self._sent = 0
 
     async def request(self, frame: Buffer, timeout_s: float) -> bytearray:
         """The reply's frame. Raises `ConnectionLostError` or `RequestTimeoutError`."""
 
         def send() -> int:
             self.send(frame)
-            self._asked += 1
-            return self._asked
+            self._sent += 1
+            return self._sent
 
         reply = await self.ask(send, timeout_s)
         assert reply is not None
         return reply
 
     def send(self, frame: Buffer) -> None:
-        """Send what has no reply. Raises `ConnectionLostError`."""
+        """Send a frame that has no reply. Raises `ConnectionLostError`."""
         if self._lost is not None:
             raise before_sending(self._lost)
         assert self._transport is not None
         self._transport.write(frame)
 
     def pause(self) -> None:
-        """Stop reading until `resume`: the receiver of pushes cannot take more."""
+        """Stop reading until `resume`, for a receiver of pushes that cannot keep up."""
         if self.is_open:
             assert self._transport is not None
             self._transport.pause_reading()
@@ -243,4 +246,4 @@ class OrderedChannel(Channel[bytearray]):
             elif self._waiting:
                 self.deliver(next(iter(self._waiting)), frame)
             else:
-                raise RemoteProtocolError("a reply that nobody waits for")
+                raise RemoteProtocolError("a reply to no request")

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout_s: float = 5.0
-    #: From a request to its reply. A later reply ends the connection.
+    #: Between a request and its reply. A later reply closes the connection.
     request_timeout_s: float = 30.0
-    #: Unanswered requests on one connection. The next one waits.
+    #: Maximum number of unanswered requests on one connection. The next request waits.
     in_flight_max: int = 64
 
 
 class RetrySettings(ConnectionSettings, frozen=True, kw_only=True):
-    #: Bounds one call with all its retries.
+    #: Time-out of one call with all its retries.
     operation_timeout_s: float = 60.0
-    #: Pause before the first retry; it doubles to the maximum.
+    #: Pause before the first retry; it doubles with every retry, up to the maximum.
     backoff_first_s: float = 0.05
     backoff_max_s: float = 1.0
 
@@ -54,7 +54,7 @@ class RetrySettings(ConnectionSettings, frozen=True, kw_only=True):
 
 
 def require_positive_numbers(settings: msgspec.Struct) -> None:
-    """Every number is a time, a size or a count above zero. Raises `ConfigError`."""
+    """Check that every number is above zero. Raises `ConfigError`."""
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
         if type(value) in (int, float) and value <= 0:
@@ -62,7 +62,7 @@ def require_positive_numbers(settings: msgspec.Struct) -> None:
 
 
 class Closable(Protocol):
-    """What a kept connection has to know of its channel."""
+    """What a kept connection requires of its channel."""
 
     @property
     def is_open(self) -> bool: ...
@@ -77,7 +77,7 @@ AnyProtocol = TypeVar("AnyProtocol", bound=asyncio.BufferedProtocol)
 async def connect(
     address: Address, make: Callable[[asyncio.AbstractEventLoop], AnyProtocol]
 ) -> AnyProtocol:
-    """A connected channel of those that `make` makes. Raises `OSError` or `ValueError`."""
+    """Connect a channel made by `make`. Raises `OSError` or `ValueError`."""
     loop = asyncio.get_running_loop()
     channel = make(loop)
     await loop.create_connection(lambda: channel, address.host, address.port)
@@ -91,7 +91,7 @@ async def dial(
     *,
     resolve: Callable[[Address], Awaitable[Address]] | None = None,
 ) -> AnyProtocol:
-    """A connected channel. `resolve` may put another address in place of the one that is named.
+    """Connect a channel made by `make`. `resolve` may replace the address.
 
     Raises `UnreachableError`.
     """
@@ -99,15 +99,15 @@ async def dial(
         async with asyncio.timeout(timeout_s):
             return await connect(address if resolve is None else await resolve(address), make)
     except (OSError, ValueError) as error:
-        # A time-out is an `OSError`; a name that no resolver could know is a `ValueError`.
+        # A time-out is an `OSError`; a name that cannot be a host name is a `ValueError`.
         raise unreachable(address, error) from None
 
 
 class KeptConnection(Generic[AnyChannel]):
     """The connection to one address. Owned by one event loop.
 
-    With a retry policy, the next attempt waits for the policy's pause after a failed one; without,
-    it is made at once.
+    With a retry policy, an attempt that follows a failed one waits for the policy's pause. Without
+    one there is no pause.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class KeptConnection(Generic[AnyChannel]):
         self._connecting = asyncio.Lock()
         self._channel: AnyChannel | None = None
         self._failures = 0
-        #: Time of the loop before which the connection is not used.
+        #: Loop time before which nothing is sent.
         self._not_before = 0.0
         self._closed_by: ClientError | None = None
 
@@ -162,11 +162,11 @@ class KeptConnection(Generic[AnyChannel]):
         return channel
 
     def rest(self, seconds: float) -> None:
-        """Send nothing for this long: the server has asked for it."""
+        """Send nothing for this long, as the server has requested."""
         self._not_before = asyncio.get_running_loop().time() + seconds
 
     def close(self, error: ClientError) -> None:
-        """Close for good. Callers that wait for a reply, and all later ones, get this error."""
+        """Close for good. Callers that wait for a reply, and all later callers, get this error."""
         self._closed_by = error
         if self._channel is not None:
             self._channel.close(error)

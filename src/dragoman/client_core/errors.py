@@ -1,4 +1,4 @@
-"""What a client of any protocol raises when a server cannot be reached or does not answer.
+"""Errors that clients of all protocols raise when a server cannot be reached or does not answer.
 
     ClientError
       UnreachableError          no connection could be made            retriable
@@ -6,7 +6,7 @@
       RequestTimeoutError       no reply within the time-out           retriable
       ClientClosedError         the client was closed
 
-The client of a protocol adds the errors that its servers answer with. `retriable` says whether the
+Each protocol's client adds the errors of its servers' replies. `retriable` says whether the
 same call may succeed later. After a lost connection or a time-out the outcome of the request is
 unknown (`is_ambiguous`).
 """
@@ -40,7 +40,7 @@ class ClientClosedError(ClientError): ...
 
 
 def unreachable(address: object, error: Exception) -> UnreachableError:
-    """The error of every client for a connection that could not be made."""
+    """The error for a connection that could not be made."""
     if isinstance(error, ConnectionRefusedError):
         reason = "connection refused"
     elif isinstance(error, TimeoutError):

@@ -1,9 +1,8 @@
-"""Retries: how often a failed call is repeated, with what pauses, and for how long.
+"""Retries of failed calls: their pauses, and the time after which a call fails.
 
-The pause before the first retry doubles with every failure up to a maximum. Where a source of
-randomness is given, it is spread by a fifth, so that the clients of a server that restarts do not
-all come back at the same moment. The error of the last attempt reaches the caller: it says what was
-wrong, and not merely that time has passed.
+The pause doubles with every failure, up to a maximum. With a source of randomness, it is spread by
+a fifth, so that clients of a restarted server do not all reconnect at the same moment. The caller
+gets the error of the last attempt: it says what was wrong, and not merely that time has passed.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _DOUBLINGS_MAX: Final = 30
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    #: From the start of a call to its last retry.
+    #: Between the start of a call and its last retry.
     timeout_s: float
     first_pause_s: float
     pause_max_s: float
@@ -46,10 +45,10 @@ def is_retriable(error: ClientError) -> bool:
 
 
 class Retry:
-    """The loop that the calls of a client run in.
+    """Repeats the calls of a client until they succeed.
 
-    `on_failure` gets the error of every failed attempt, the last one included: it drops what the
-    error shows to be outdated, or turns to another server.
+    `on_failure` receives the error of every failed attempt, including the last. It discards cached
+    state that the error shows to be outdated, or selects another server.
     """
 
     def __init__(
@@ -72,8 +71,8 @@ class Retry:
     ) -> Result:
         """The result of the first attempt that succeeds.
 
-        Raises the error of the last attempt: the first that `may_retry` declines, or the one whose
-        retry would come after the policy's time-out. `timeout_s` may give an error another one.
+        Raises the first error that `may_retry` declines, or the error whose retry would begin after
+        the policy's time-out. `timeout_s` may give a time-out of its own for an error.
         """
         loop = asyncio.get_running_loop()
         started = loop.time()

@@ -1,4 +1,4 @@
-"""Record batches (magic 2): the unit of the log, on disk and on Kafka's wire alike.
+"""Record batches (magic 2): the unit of the log, on disk as on Kafka's wire.
 
     0   base offset i64        8   length i32 (of what follows)      12  leader epoch i32
     16  magic i8 (2)           17  CRC-32C u32 over 21..end          21  attributes i16
@@ -6,10 +6,10 @@
     43  producer id i64        51  producer epoch i16                53  base sequence i32
     57  record count i32       61  records, compressed as one block when a codec is set
 
-The broker looks at the header only. Base offset and leader epoch lie outside the CRC, so assigning
-them needs no new checksum; for the same reason they get a check of their own in the sparse index
-(`log/index.py`). Records are decoded here too, for the few who must: compaction, look-up by time,
-internal topics, tools.
+The produce and fetch paths read the header only. Base offset and leader epoch lie outside the CRC,
+so assigning them needs no new checksum; for the same reason the sparse index (`log/index.py`) has a
+check of its own for them. Code that needs the records decodes them here: compaction, search by
+time, internal topics, tools.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from dragoman.types import Buffer
 HEADER = struct.Struct(">qiibIhiqqqhii")
 #: What a reader needs to walk over batches: base offset, length, last offset delta.
 WALK = struct.Struct(">qi11xi")
-#: Base offset, length and leader epoch: one call writes what is assigned, and the length again.
+#: Base offset, length and leader epoch: one call writes both assigned fields, and the length again.
 _PLACE = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
 #: Producer id, producer epoch and base sequence.
 _PRODUCER = struct.Struct(">qhi")
 _ATTRIBUTES_AND_BELOW = 21
-#: Base offset and length: the part of a batch that its own length does not count.
+#: Size of base offset and length, which the length field does not count.
 LENGTH_PREFIX_BYTES = 12
-#: The bytes that the CRC does not cover, and the CRC itself.
+#: Size of the fields that the CRC does not cover, with the CRC itself.
 UNCHECKED_PREFIX_BYTES = 21
-#: Those and what a reader needs to walk over a batch without its CRC: what the index entry checks.
+#: Size of the prefix that the sparse index checks: the fields outside the CRC, and those that a
+#: reader uses to walk over a batch without verifying its CRC.
 WALKED_PREFIX_BYTES = 27
 MAGIC = 2
 
@@ -56,7 +57,7 @@ NO_TIMESTAMP = -1
 
 
 class BatchHeader(NamedTuple):
-    """All fields of a header in wire order. A named tuple: one is made per produced batch."""
+    """All fields of a header in wire order. A named tuple, since one is made per produced batch."""
 
     base_offset: int
     length: int
@@ -83,10 +84,10 @@ class BatchHeader(NamedTuple):
 
     @property
     def record_timestamp(self) -> int:
-        """The latest time of a record that readers may look for; markers are none of those.
+        """The latest timestamp of a record that searches by time may find; -1 for markers.
 
-        librdkafka states a maximum of 0 for records without a time. A batch that begins with such a
-        record and has no later time counts as one without times.
+        librdkafka sends a maximum of 0 for records without a timestamp. A batch that begins with
+        one, and has no later timestamp, counts as a batch without timestamps.
         """
         latest, attributes = self.max_timestamp, self.attributes
         if attributes & CONTROL:
@@ -105,7 +106,7 @@ class BatchHeader(NamedTuple):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One record as every layer above the log knows it. `timestamp` in ms, -1 for none."""
+    """One decoded record. `timestamp` is in milliseconds since 1970, -1 for none."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -116,7 +117,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_header(view: Buffer, position: int = 0) -> BatchHeader:
-    """Raises `DecodeError` when the bytes cannot be a batch of magic 2 that ends inside `view`."""
+    """The header of a batch at the start of `view`.
+
+    Raises `DecodeError` when the bytes cannot be a batch of magic 2 that ends inside `view`.
+    """
     available = len(view) - position
     if available < BATCH_HEADER_BYTES:
         raise DecodeError(f"batch header needs {BATCH_HEADER_BYTES} bytes, got {available}")
@@ -133,7 +137,7 @@ def read_header(view: Buffer, position: int = 0) -> BatchHeader:
 
 
 def crc_matches(view: memoryview, header: BatchHeader) -> bool:
-    """`view` is the whole batch and nothing else."""
+    """Whether the CRC is right; `view` is exactly one batch."""
     return bool(crc32c(view[_ATTRIBUTES_AND_BELOW:]) == header.crc)
 
 
@@ -148,12 +152,12 @@ def check_batch(view: memoryview, position: int = 0) -> BatchHeader:
 
 
 def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch its place in the log, in the caller's own buffer, which is the whole batch."""
+    """Write offset and leader epoch into a batch."""
     _PLACE.pack_into(batch, 0, base_offset, len(batch) - LENGTH_PREFIX_BYTES, leader_epoch)
 
 
 def stamp_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
-    """Make this a LogAppendTime batch: one flag, one time, and the CRC anew."""
+    """Make this a LogAppendTime batch: set its flag and timestamp, and compute the CRC again."""
     (attributes,) = struct.unpack_from(">h", batch, 21)
     struct.pack_into(">h", batch, 21, attributes | LOG_APPEND_TIME)
     struct.pack_into(">q", batch, 35, now_ms)
@@ -161,7 +165,7 @@ def stamp_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
 
 
 def stamp_max_timestamp(batch: bytearray | memoryview, latest_ms: int) -> None:
-    """Correct the maximum that the header states, and the CRC."""
+    """Set the latest timestamp in the header, and compute the CRC again."""
     struct.pack_into(">q", batch, 35, latest_ms)
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[_ATTRIBUTES_AND_BELOW:]))
 
@@ -169,7 +173,7 @@ def stamp_max_timestamp(batch: bytearray | memoryview, latest_ms: int) -> None:
 def stamp_producer(
     batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int
 ) -> None:
-    """Make this a batch of another producer, and the CRC anew."""
+    """Make this a batch of another producer, and compute the CRC again."""
     _PRODUCER.pack_into(batch, 43, producer_id, epoch, sequence)
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[_ATTRIBUTES_AND_BELOW:]))
 
@@ -192,9 +196,8 @@ def build_batch(
 ) -> bytearray:
     """A batch with these records, in a fresh mutable buffer.
 
-    The records' offsets are taken as deltas from `base_offset` when `last_offset_delta` is given (a
-    batch that compaction has thinned out); otherwise they count up from 0 and the records' own
-    offsets are ignored.
+    With `last_offset_delta` (a compacted batch), the records keep their offsets. Otherwise their
+    offsets count up from `base_offset`.
     """
     if not records and last_offset_delta is None:
         raise ValueError("a batch needs a record")
@@ -228,7 +231,7 @@ def build_batch(
 
 
 def assemble_batch(body: Buffer, header: BatchHeader) -> bytearray:
-    """A batch of encoded records; length and CRC of the header are computed, the rest is taken.
+    """A batch of encoded records. Length and CRC are computed, other fields are those of `header`.
 
     The records are compressed with the codec that the header's attributes name.
     """
@@ -239,7 +242,7 @@ def _assemble(body: Sequence[Buffer], header: BatchHeader) -> bytearray:
     codec = Codec(header.attributes & CODEC_MASK)
     if codec:
         body = (compress(codec, b"".join(body)),)
-    # Joined into place: in a large batch the copy is most of the work.
+    # The parts are joined in place: in a large batch, copying is most of the work.
     batch = bytearray().join((_HEADER_TO_COME, *body))
     HEADER.pack_into(batch, 0, header[0], len(batch) - LENGTH_PREFIX_BYTES, *header[2:])
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[_ATTRIBUTES_AND_BELOW:]))
@@ -251,7 +254,7 @@ def record_bytes(record: Record, timestamp_delta: int, offset_delta: int) -> byt
     key, value, headers = record.key, record.value, record.headers
     head = b"\x00" + varint(timestamp_delta) + varint(offset_delta)
     head += _NULL if key is None else varint(len(key)) + key
-    # The value is by far the longest part: it is copied once.
+    # The value, by far the longest part, is copied only once.
     if value is None:
         head, value = head + _NULL, b""
     else:
@@ -273,14 +276,14 @@ def _headers_bytes(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _header_name(name: str) -> bytes:
-    """Behind its size. There are few names, each in many records."""
+    """An encoded header name with its length. Cached: few names occur in many records."""
     encoded = name.encode()
     return varint(len(encoded)) + encoded
 
 
 def _records_in_a_row(records: Sequence[Record], first_timestamp: int) -> list[bytes]:
-    """Their pieces. Written out for what brokers get most: short ones, without headers or with the
-    same as the one before."""
+    """Pieces of encoded records. Unrolled for the most frequent ones: short, and without headers or
+    with those of the record before."""
     pieces: list[bytes] = []
     varints, count = _SMALL_VARINTS, _SMALL_VARINTS_COUNT
     headers: Sequence[tuple[str, bytes | None]] = ()
@@ -308,7 +311,7 @@ def _records_in_a_row(records: Sequence[Record], first_timestamp: int) -> list[b
 
 
 def varint(value: int) -> bytes:
-    """Zigzag, then seven bits to a byte. Small values, which nearly all are, come from a table."""
+    """A zigzag varint. Small values, which nearly all are, come from a table."""
     if 0 <= value < _SMALL_VARINTS_COUNT:
         return _SMALL_VARINTS[value]
     return _long_varint(value)
@@ -326,7 +329,8 @@ def _long_varint(value: int) -> bytes:
 
 _SMALL_VARINTS_COUNT = 2048
 _HEADER_TO_COME = bytes(BATCH_HEADER_BYTES)
-#: A key may have so many bytes, and all before the value so many, for a record to be a plain one.
+#: Bytes of the key, and of everything before the value, up to which a record is encoded by the
+#: unrolled code.
 _PLAIN_KEY_BYTES_MAX = 64
 _PLAIN_HEAD_BYTES_MAX = _PLAIN_KEY_BYTES_MAX + 12
 _SMALL_VARINTS = [_long_varint(value) for value in range(_SMALL_VARINTS_COUNT)]
@@ -337,7 +341,7 @@ _NULL = _long_varint(-1)
 
 
 class Marker(NamedTuple):
-    """How a transaction ended, as a control record says it."""
+    """The end of a transaction, as recorded in a control record."""
 
     is_commit: bool
     coordinator_epoch: int
@@ -390,7 +394,9 @@ def records(batch: memoryview, header: BatchHeader, bytes_max: int | None = None
 def iterate_records(
     batch: memoryview, header: BatchHeader, bytes_max: int | None = None
 ) -> Iterator[Record]:
-    """The same one by one, for those who must not decode a large batch at a stretch."""
+    """All records of one batch, decoded one by one, so that a large batch can be decoded in slices.
+    Raises like `records`.
+    """
     payload: Buffer = batch[BATCH_HEADER_BYTES:]
     codec = header.attributes & CODEC_MASK
     yield from parse_records(
@@ -401,9 +407,7 @@ def iterate_records(
 def parse_records(
     data: bytes, header: BatchHeader, position: int = 0, index: int = 0
 ) -> Iterator[Record]:
-    """The records of a batch out of their plain bytes: from number `index` on, which begins at
-    `position`.
-    """
+    """Decode records from plain bytes, from number `index` on, which begins at `position`."""
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
     try:
         for _ in range(header.record_count - index):
@@ -446,7 +450,8 @@ def _read_record(data: bytes, header: BatchHeader, append_time: int | None) -> R
 def _read_headers(
     data: bytes, position: int, count: int
 ) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    """Written out for sizes of one byte, which nearly all are; whoever calls sees to the end."""
+    """Decode headers. Unrolled for sizes of one byte, which nearly all are. The caller checks the
+    end."""
     headers = []
     for _ in range(count):
         size = data[position]

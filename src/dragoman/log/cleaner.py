@@ -1,4 +1,4 @@
-"""Making logs shorter: retention from the front, compaction by key.
+"""Retention and compaction.
 
 Retention moves the log start to the end of whole rolled segments, never past the high watermark.
 
@@ -6,26 +6,26 @@ Compaction keeps, of all records with one key, the newest. Offsets stay as they 
 
 1. Which segments: rolled, known to the manifest on disk, below the last stable offset, old enough;
    a run of them from the log's start.
-2. Read the dirty ones (behind `cleaned_offset`) and note each key's newest offset, until the memory
-   for it is used up. Where that happens is the end of this round.
-3. Write every segment below that end anew without what is superseded, under the next generation:
+2. Read the segments behind `cleaned_offset` and note each key's newest offset, until the memory for
+   keys is used up. That position is the end of this round.
+3. Rewrite every segment below that end without superseded records, under the next generation:
    `<base>.<generation>.compacting`, synced, then its index, then the rename, then the directory.
-   Put the new one in the place of the old, whose files go once a manifest without them is durable.
+   The new segment replaces the old one, whose files go once a manifest without them is durable.
 
-What goes (as in Kafka's cleaner, KIP-534):
+Removed are (as by Kafka's cleaner, KIP-534):
 
 - a record with a newer one of the same key, or without a key;
 - records of aborted transactions;
-- a tombstone once its *delete horizon* has passed. The first round that keeps one gives its batch
-  the horizon `now + delete.retention.ms`: attribute bit 6, and the base timestamp holds it (the
-  records' deltas are relative to it);
-- a transaction marker, by the same horizon, given once no record of its transaction is left.
+- a tombstone once its *delete horizon* has passed. The first round that keeps one sets the horizon
+  of its batch to `now + delete.retention.ms`: attribute bit 6 is set, and the base timestamp is the
+  horizon (the records' deltas are relative to it);
+- a transaction marker, by a horizon that is set once no record of its transaction is left.
 
-Sequence numbers of producers need no batches to survive: they are in the producer snapshot.
+Sequence numbers of producers survive without their batches: they are in the producer snapshot.
 
-`compact` is a generator: it yields whenever its slice of time is over, and while it waits for a
-sync. Between two slices anything may happen to the partition; what makes the work void (a
-truncation, retention, removal, a stopped store) ends the round and leaves the log as it was.
+`compact` is a generator: it yields when its slice of time is over, and while it waits for a sync.
+Between two slices anything may happen to the partition. A truncation, retention, removal or a
+stopped store ends the round and leaves the log as it was.
 """
 
 from __future__ import annotations
@@ -62,28 +62,28 @@ from dragoman.log.segment_reader import batches_of_range, index_for_reading
 from dragoman.types import Buffer
 from dragoman.world import OUT_OF_FILES, BackgroundJob, File
 
-#: A generator that yields between slices and returns something at its end.
+#: A generator that yields between slices.
 Slices: TypeAlias = Generator[None, None, None]
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Each limit is off at -1."""
+    """Limits of retention; -1 disables a limit."""
 
     retention_ms: int = -1
     retention_bytes: int = -1
-    #: Segments that stay, the active one included.
+    #: Number of segments that stay, with the active one.
     retention_segments: int = -1
 
 
 class CompactionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    #: A segment is left alone until its newest record is this old.
+    #: Age of a segment's newest record from which on the segment may be compacted.
     min_compaction_lag_ms: int = 0
     delete_retention_ms: int = 86_400_000
     key_map_bytes_max: int = COMPACTION_KEYS_BYTES_MAX
 
 
 class CompactionResult(msgspec.Struct, frozen=True, kw_only=True):
-    #: Whether the round went to its end. If not, the log is as it was, or cleaned in part.
+    #: Whether the round was completed. If not, the log is unchanged or partly cleaned.
     is_complete: bool
     cleaned_offset: int
     bytes_before: int = 0
@@ -95,7 +95,7 @@ class CompactionResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def roll_due(partition: PartitionLog, now_ms: int) -> bool:
-    """Close the active segment when it is older than `segment.ms`. Returns whether it was."""
+    """Roll the active segment when it is older than `segment.ms`. Returns whether it was."""
     active = partition.active
     if active is None or not active.size:
         return False
@@ -106,9 +106,9 @@ def roll_due(partition: PartitionLog, now_ms: int) -> bool:
 
 
 def retain(partition: PartitionLog, policy: RetentionPolicy, now_ms: int) -> int:
-    """Delete the oldest segments that no limit covers any more. Returns how many went.
+    """Delete the oldest segments that exceed a limit. Returns how many were deleted.
 
-    Durable when it returns: raises what `PartitionLog.move_log_start` raises.
+    Durable when it returns. Raises what `PartitionLog.move_log_start` raises.
     """
     count = 0
     offset = partition.log_start_offset
@@ -138,13 +138,13 @@ def _is_expired(
     return 0 <= policy.retention_segments < segments_left
 
 
-# ---- what there is to clean
+# ---- segments to compact
 
 
 def cleanable_segments(
     partition: PartitionLog, policy: CompactionPolicy, now_ms: int
 ) -> list[Segment]:
-    """The run of segments from the log's start that compaction may rewrite now."""
+    """The contiguous segments from the log's start that compaction may rewrite now."""
     limit = min(partition.last_stable_offset, partition.saved_live_offset)
     found: list[Segment] = []
     for segment in partition.segments:
@@ -156,13 +156,13 @@ def cleanable_segments(
 
 
 def has_dirty_segments(partition: PartitionLog, policy: CompactionPolicy, now_ms: int) -> bool:
-    """Whether a round would find something now that no compaction has seen."""
+    """Whether a round would now read records that no compaction has read."""
     found = cleanable_segments(partition, policy, now_ms)
     return bool(found) and found[-1].next_offset > partition.cleaned_offset
 
 
 def dirty_ratio(partition: PartitionLog) -> float:
-    """Share of the rolled bytes below the last stable offset that no compaction has seen."""
+    """Share of the rolled bytes below the last stable offset that no compaction has read."""
     cleaned = partition.cleaned_offset
     stable = [
         each for each in partition.segments if each.next_offset <= partition.last_stable_offset
@@ -178,9 +178,10 @@ def dirty_ratio(partition: PartitionLog) -> float:
 def compact(
     partition: PartitionLog, policy: CompactionPolicy, now_ms: int
 ) -> Generator[None, None, CompactionResult]:
-    """One round; more are needed when the keys did not fit. Never raises for what it finds.
+    """One round of compaction; further ones are needed when not all keys fit.
 
-    Damaged segments end the run of those that are cleaned: damage is neither spread nor hidden.
+    It stops at a damaged segment, so that damage is neither copied nor hidden, and raises nothing
+    for it.
     """
     work = _Round(partition, policy, now_ms)
     try:
@@ -254,7 +255,7 @@ class _Round:
         return segment is not None and segment.is_gone
 
     def _pause(self) -> Slices:
-        """Let the loop turn when the slice is used up."""
+        """Yield to the loop when the slice is used up."""
         if self._clock.monotonic() - self._slice_began >= COMPACTION_SLICE_S:
             yield
             self._slice_began = self._clock.monotonic()
@@ -269,7 +270,7 @@ class _Round:
         self._slice_began = self._clock.monotonic()
         error = outcome[0]
         if error is not None and error.errno in OUT_OF_FILES:
-            # It passes: this is put off like anything that finds no room.
+            # Descriptors become free again: the round is postponed, as on a full disk.
             raise error
         if error is not None:
             self._directory.fail(error)
@@ -300,7 +301,7 @@ class _Round:
             self._map_end = segment.next_offset
 
     def _map_batch(self, header: BatchHeader, batch: memoryview) -> Generator[None, None, int]:
-        """Returns what the new keys cost."""
+        """Add the keys of a batch. Returns the memory that the new keys take."""
         if header.is_control or self._is_aborted(header):
             return 0
         cost = 0
@@ -312,7 +313,7 @@ class _Round:
                     self._newest[record.key] = record.offset
                 yield from self._pause()
         except OversizedBatchError:
-            # It is kept as it is; records before it that it would replace are kept, too.
+            # The batch is kept as it is, and so are earlier records with its keys.
             return 0
         return cost
 
@@ -326,7 +327,7 @@ class _Round:
             for each in producers.aborted_between(header.base_offset, header.last_offset + 1)
         )
 
-    # ---- step 3: writing anew
+    # ---- step 3: rewriting segments
 
     def _rewrite(self, old: Segment) -> Slices:
         partition = self._partition
@@ -345,7 +346,7 @@ class _Round:
             new.next_offset = old.next_offset
             new.created_ms, new.written_ms = old.created_ms, old.written_ms
             new.has_gaps = new.is_rolled = True
-            # Inside as well: the index of the new segment may be what finds no room.
+            # The index of the new segment may find the disk full, too.
             yield from self._put_in_place(old, new)
         except OSError as error:
             if error.errno not in FULL:
@@ -374,7 +375,7 @@ class _Round:
         self._partition.replace_segment(old, new if new.size else None)
 
     def _keep(self, header: BatchHeader, batch: memoryview) -> Generator[None, None, Buffer | None]:
-        """The batch as it is, thinned out, or None when nothing of it is left."""
+        """The batch, unchanged or without some records; None when no record is left."""
         if header.base_offset >= self._map_end:
             return batch
         if header.is_control:
@@ -460,7 +461,7 @@ class _Output:
         self._partition = partition
         self._disk = partition.store.directory.disk
         self.segment = segment
-        #: Whether the files are the log's now.
+        #: Whether the files belong to the log now, and must stay.
         self.is_used = False
         self._path = segment.log_path.removesuffix(".log") + ".compacting"
         self._file: File | None = None
@@ -495,7 +496,7 @@ class _Output:
         self._waiting, self._waiting_bytes = [], 0
 
     def sync_job(self) -> BackgroundJob:
-        """Write the index too; both files are durable when the job is done."""
+        """Write the index. Both files are durable when the returned job is done."""
         segment = self.segment
         self._index.seal()
         checkpoint = Checkpoint(

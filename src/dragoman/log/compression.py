@@ -1,8 +1,7 @@
 """The four codecs of a record batch, over one library.
 
-Only code that must look inside a batch comes here (compaction, look-up by time, internal topics,
-recompression, other protocols' reads); the produce and fetch paths pass compressed bytes through
-untouched.
+Only code that needs the records uses it: compaction, search by time, internal topics, recompression
+and reads of other protocols. Kafka's produce and fetch paths pass compressed bytes through.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ def decompress(codec: int, data: Buffer, bytes_max: int | None = None) -> bytes:
             case Codec.NONE:
                 return bytes(data)
             case Codec.GZIP:
-                told = int.from_bytes(bytes(memoryview(data)[-4:]), "little")
-                return _bounded(cramjam.gzip.decompress_into, data, bytes_max, told)
+                hint = int.from_bytes(bytes(memoryview(data)[-4:]), "little")
+                return _bounded(cramjam.gzip.decompress_into, data, bytes_max, hint)
             case Codec.SNAPPY:
                 return _decompress_snappy(data, bytes_max)
             case Codec.LZ4:
@@ -77,14 +76,14 @@ def _bounded(
     decompress_into: Callable[[Buffer, bytearray], int],
     data: Buffer,
     bytes_max: int,
-    told: int = 0,
+    hint: int = 0,
 ) -> bytes:
-    """Decompress into room of a known size, so that a small input cannot take unbounded memory.
+    """Decompress into a buffer of known size, so that a small input cannot take unbounded memory.
 
-    The room starts at a guess, or at what the data tells of its size, and grows while it is too
-    small, which the library tells only in the text of its error (a test holds it to that).
+    The buffer starts at a guess, or at the size that the data claims, and grows while it is too
+    small. The library reports that only in the text of its error, which a test checks.
     """
-    room = min(bytes_max, max(8 * len(data) + (4 << 10), told))
+    room = min(bytes_max, max(8 * len(data) + (4 << 10), hint))
     while True:
         output = bytearray(room)
         try:
@@ -121,7 +120,7 @@ def _decompress_snappy(data: Buffer, bytes_max: int) -> bytes:
 
 
 def snappy_sizes(data: Buffer) -> Iterator[int]:
-    """The size of each block when it is decompressed, as it says itself. Raises `DecodeError`."""
+    """The decompressed size that each block claims. Raises `DecodeError`."""
     try:
         for block in _snappy_blocks(memoryview(data)):
             yield cramjam.snappy.decompress_raw_len(block)
@@ -130,7 +129,7 @@ def snappy_sizes(data: Buffer) -> Iterator[int]:
 
 
 def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
-    """Raw blocks, of which there is one where no header says otherwise. Raises `DecodeError`."""
+    """Raw blocks; without a Xerial header, all data is one block. Raises `DecodeError`."""
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         yield view
         return
@@ -147,7 +146,7 @@ def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
 
 
 def _snappy_block(block: memoryview, before: int, bytes_max: int) -> bytes:
-    """One raw block, its announced size checked before memory is taken."""
+    """Decompress one raw block. Its claimed size is checked before memory is allocated."""
     size = cramjam.snappy.decompress_raw_len(block)
     if before + size > bytes_max:
         raise OversizedBatchError(f"batch decompresses to more than {bytes_max} bytes")

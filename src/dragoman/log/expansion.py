@@ -1,21 +1,21 @@
-"""How far a compressed batch expands, told from its outside, and what was expanded, remembered.
+"""Expansion of compressed batches: a bound on the size without expanding, and a cache of results.
 
-Kafka's own clients are given compressed batches as they are. Everybody else needs the records, a
-few at a time: a batch is expanded once and kept for the reads that follow, as are batches that
-cannot be expanded, so that reading one again and again costs no more than reading it once.
+Kafka clients get compressed batches as they are. Readers of other protocols need the records, a few
+at a time: a batch is expanded once and cached for the reads that follow. Batches that are too large
+to expand are cached as such, so that reading one repeatedly costs no more than reading it once.
 
-`expanded_bytes_most` needs no expansion. Every format says how long it is, or is cut into blocks of
-which each has a size at most:
+`expanded_bytes_most` needs no expansion. Every format has its expanded size, or consists of blocks
+with a maximum size:
 
     gzip     the last four bytes are the size (of the last member, modulo 2^32)
     snappy   each block begins with its size
     lz4      blocks of at most 64 KiB to 4 MiB, as the frame's header says
     zstd     the frame's header may have the size; blocks of at most 128 KiB, each behind its length
 
-So a batch that is too large is refused when it is produced, and nothing is expanded for it. Only a
-producer that ends a block of lz4 or zstd with each record has blocks far below their size at most,
-and many of them: its batches are expanded to find out, as far as such data can be compressed at
-all. What a producer lies about comes to light when it is read: expanding stops at the bound.
+So a batch that is too large is refused when it is produced, without expanding it. Only a producer
+that ends an lz4 or zstd block after each record has many blocks far below the maximum: its batches
+are expanded to check them, up to the ratio that such blocks can reach. A false size in a batch is
+found when it is read: expansion stops at the bound.
 """
 
 from __future__ import annotations
@@ -44,35 +44,37 @@ from dragoman.log.batch import (
 )
 from dragoman.log.compression import Codec, decompress, snappy_sizes
 
-#: What a byte of each codec expands to at most; a byte of zstd may be a whole block.
+#: Bytes to which one byte of each codec expands at most; a byte of zstd may be a whole block.
 _RATIOS_MAX = {Codec.GZIP.value: 1032, Codec.SNAPPY.value: 24, Codec.LZ4.value: 256}
 _LZ4_MAGIC = 0x184D2204
 _LZ4_BLOCK_BYTES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_BLOCK_BYTES = 128 << 10
-#: Frames of both that hold no data.
+#: Skippable frames of lz4 and zstd.
 _SKIPPED_MAGIC = 0x184D2A50
-#: Blocks and frames that are counted, which takes a few milliseconds. A block may be three bytes, a
-#: batch a million of them; with more, the size is not known from outside.
+#: Blocks and frames that are counted, which takes a few milliseconds. A block may have three bytes,
+#: and a batch a million blocks; with more of them, the size is unknown without expanding.
 _BLOCKS_MAX = 4096
-#: More than any bound.
+#: An unknown size, above any bound.
 _UNKNOWN_BYTES = 1 << 62
-#: Codecs whose blocks may be smaller than is counted for them.
+#: Codecs whose blocks may be smaller than the maximum that is assumed for them.
 _COUNTED_IN_BLOCKS = (Codec.LZ4.value, Codec.ZSTD.value)
-#: What blocks expand to that are much smaller than they may be: each has some ten bytes of its own.
+#: Bytes to which one byte of small blocks expands at most: a block has some ten bytes of overhead.
 _SMALL_BLOCKS_RATIO_MAX = 64
-#: Records between two positions that are remembered in an expanded batch.
+#: Records between two cached positions in an expanded batch.
 _MARK_STEP = 512
 
 
 def expanded_bytes_max(message_bytes_max: int) -> int:
-    """What a batch of a topic with this `max.message.bytes` may expand to."""
+    """Size to which a batch of a topic with this `max.message.bytes` may expand."""
     return max(EXPANDED_BATCH_BYTES_MAX, message_bytes_max)
 
 
 def expands_beyond(codec: int, data: memoryview, bytes_max: int) -> bool:
-    """Whether compressed records may be more than that. Most are not looked at: they are too few
-    bytes for it. Data that is not of its codec's form is what who reads it will find.
+    """Whether compressed records may expand to more than `bytes_max`.
+
+    Most are too few bytes for that, and are not parsed. Malformed data counts as small: readers
+    report it.
     """
     if len(data) * _RATIOS_MAX.get(codec, bytes_max) <= bytes_max:
         return False
@@ -83,8 +85,9 @@ def expands_beyond(codec: int, data: memoryview, bytes_max: int) -> bool:
 
 
 def is_oversized(codec: int, data: memoryview, bytes_max: int) -> bool:
-    """Whether a producer's compressed records are more than that. Where blocks may be smaller than
-    they are counted for, the data is expanded, for a bounded time for each byte that was sent.
+    """Whether a producer's compressed records expand to more than `bytes_max`.
+
+    Where blocks may be smaller than assumed, the data is expanded, at a bounded cost per byte.
     """
     if not expands_beyond(codec, data, bytes_max):
         return False
@@ -100,9 +103,7 @@ def is_oversized(codec: int, data: memoryview, bytes_max: int) -> bool:
 
 
 def expanded_bytes_most(codec: int, data: memoryview) -> int:
-    """An upper bound on what the data expands to, as far as it can be told from outside; more than
-    any bound where it cannot.
-    """
+    """An upper bound of the expanded size, without expanding; at worst `_UNKNOWN_BYTES`."""
     match codec:
         case Codec.GZIP:
             (size,) = unpack_from("<I", data, len(data) - 4)
@@ -139,8 +140,8 @@ def _sum_of_frames(
 
 
 def _lz4_frame(data: memoryview, position: int, left: int) -> tuple[int, int, int]:
-    """What a frame expands to at most, where it ends, and how many blocks may follow of the `left`
-    before it: less than none when it was not read to its end.
+    """A bound of a frame's expanded size, its end, and how many of `left` blocks remain to be
+    counted: negative when the frame was not read to its end.
     """
     flags, blocks = unpack_from("<BB", data, position)
     position += 2
@@ -203,9 +204,9 @@ class Expanded:
     def __init__(self, header: BatchHeader, plain: bytes) -> None:
         self._header = header
         self._plain = plain
-        #: Where every so-and-so-many-th record begins, as far as that is known.
+        #: Positions of every `_MARK_STEP`-th record, up to the last one that was read.
         self._marks = [0]
-        #: The latest time up to each record; made at the first look-up by time.
+        #: The latest timestamp up to each record; computed at the first search by time.
         self._times: array[int] | None = None
 
     @property
@@ -214,20 +215,20 @@ class Expanded:
         return len(self._plain) + 8 * (len(self._marks) + times)
 
     def records(self, offset: int = 0) -> Iterator[Record]:
-        """From `offset` on. Raises `DecodeError` at the first that is malformed."""
+        """The records from `offset` on. Raises `DecodeError` at the first malformed one."""
         header = self._header
         skipped = offset - header.base_offset
         if skipped <= 0:
             yield from parse_records(self._plain, header)
         elif header.record_count != header.last_offset_delta + 1:
-            # Compaction has thinned it out: offsets do not count up.
+            # Compaction has removed records, so offsets have gaps.
             found = parse_records(self._plain, header)
             yield from (record for record in found if record.offset >= offset)
         elif skipped < header.record_count:
             yield from parse_records(self._plain, header, self._position(skipped), skipped)
 
     def first_since(self, timestamp: int, offset: int) -> tuple[int, int] | None:
-        """(offset, time) of the first record at or after a time, and at or after an offset."""
+        """(offset, timestamp) of the first record at or after a time and at or after an offset."""
         header = self._header
         if (
             header.attributes & LOG_APPEND_TIME
@@ -247,7 +248,7 @@ class Expanded:
         return None
 
     def _position(self, index: int) -> int:
-        """Where a record begins; finds its way from the nearest one that is known."""
+        """Position of a record, found from the nearest cached position."""
         plain, marks = self._plain, self._marks
         number = min(index // _MARK_STEP, len(marks) - 1)
         position = marks[number]
@@ -280,7 +281,9 @@ class Expanded:
 
 
 class Expansions:
-    """Batches that were expanded, and why some cannot be. The longest unused is forgotten first."""
+    """Cache of expanded batches, and of errors of those that are too large. The least recently used
+    go first.
+    """
 
     def __init__(
         self, bytes_max: int = EXPANSIONS_BYTES_MAX, count_max: int = EXPANSIONS_MAX
@@ -290,7 +293,7 @@ class Expansions:
         self._kept: OrderedDict[Hashable, Expanded | OversizedBatchError] = OrderedDict()
         self._sizes: dict[Hashable, int] = {}
         self.held_bytes = 0
-        #: How often a batch had to be expanded.
+        #: Number of expansions.
         self.count = 0
 
     def __len__(self) -> int:
@@ -299,8 +302,9 @@ class Expansions:
     def get(
         self, owner: Hashable, header: BatchHeader, batch: memoryview, bytes_max: int
     ) -> Expanded:
-        """The records of a batch of `owner`, which names a partition. Raises `DecodeError`, and
-        `OversizedBatchError` for more than `bytes_max`.
+        """The records of a batch of the partition `owner`.
+
+        Raises `DecodeError`, and `OversizedBatchError` when it expands to more than `bytes_max`.
         """
         payload = batch[BATCH_HEADER_BYTES:]
         codec = header.attributes & CODEC_MASK

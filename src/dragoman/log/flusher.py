@@ -1,21 +1,21 @@
-"""`Flusher`: the background port as a process of its own.
+"""`Flusher`: the background port as a separate process.
 
-A sync in a thread waits for the interpreter lock of a busy loop, in the loop it stops everything
-else; a process does neither (decision 10 has the figures). It is a bare interpreter running
-`flusher_process.py`, started at the first job, connected by two pipes: jobs one way, replies in the
-same order the other way.
+A sync in a thread waits for the interpreter lock of a busy loop; a sync on the loop blocks all
+other work. A process has neither problem (decision 10 has the figures). It is a bare interpreter
+running `flusher_process.py`, started at the first job and connected by two pipes: one for jobs, one
+for replies in the same order.
 
     submit ─► frame ─► pipe ─► process ─► pipe ─► reply ─► done(error)
                  └ queued while the pipe is full, sent when it is writable again
 
-The loop side never blocks, except in `close`. The process gets the pipes, standard error and, if
-given, the data directory's lock, and no other descriptor. It has a process group of its own and
-blocks the signals that stop a broker, so a clean stop can still use it. It ends when the pipe does,
-that is with this process at the latest; while it still works after a crash of this process, the
-lock keeps a new broker out.
+The loop side never blocks, except in `close`. The process inherits the pipes, standard error and,
+if given, the data directory's lock, and no other descriptor. It has a process group of its own and
+blocks the signals that stop a broker, so a clean stop can still use it. It ends when its input
+does, at the latest with this process. While it still works after a crash of this process, the lock
+keeps a new broker out.
 
-When the process dies unexpectedly, every job it had not answered fails; the next job starts
-another.
+When the process dies unexpectedly, every job without a reply fails; the next job starts another
+process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "flusher_proc
 _LENGTH_BYTES = 4
 _READ_BYTES = 1 << 16
 _FRAME_BYTES_MAX = BACKGROUND_JOB_BYTES_MAX + FLUSHER_NAMES_BYTES_MAX
-#: A terminal sends these to all its processes, a service manager to all of a service.
+#: Signals that a terminal sends to all its processes, and a service manager to all of a service.
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -66,13 +66,13 @@ class HasDescriptor(Protocol):
 
 
 class Flusher:
-    """Does the jobs on the files below `root`, the directory of a `RealDisk`."""
+    """Runs jobs on the files below `root`, the directory of a `RealDisk`."""
 
     def __init__(self, root: str, readiness: Readiness, lock: HasDescriptor | None = None) -> None:
         self._root = os.fsencode(os.path.abspath(root))
         self._readiness = readiness
         self._lock = lock
-        #: What has been asked and not answered: whom to tell, and the bytes the job brought.
+        #: Callbacks of jobs without a reply, each with the size of its file contents.
         self._waiting: deque[tuple[Done, int]] = deque()
         self._waiting_bytes = 0
         self._process: _Process | None = None
@@ -80,7 +80,7 @@ class Flusher:
 
     @property
     def pid(self) -> int | None:
-        """The process, while there is one."""
+        """The process while it runs, else None."""
         return None if self._process is None else self._process.pid
 
     def submit(self, job: BackgroundJob, done: Done) -> None:
@@ -142,7 +142,7 @@ class Flusher:
 
 
 class _Process:
-    """One life of the process: its pipes, what has not been sent, what has not been parsed."""
+    """One flusher process: its pipes, unsent jobs and unparsed replies."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class _Process:
         self._unsent: deque[memoryview] = deque()
         self._inbox = bytearray()
         self._is_open = True
-        #: Replies that came while `finish` waited for the end.
+        #: Replies that arrived while `finish` waited for the end.
         self.replies_at_finish = 0
         self._start(lock_fds)
         self._readiness.add_reader(self._replies_fd, self._on_readable)
@@ -181,7 +181,7 @@ class _Process:
             os.close(self._jobs_fd)
             raise
         command = [sys.executable, "-I", "-S", _SCRIPT, str(os.getpid()), str(_FRAME_BYTES_MAX)]
-        # A new process inherits the mask: there is no moment in which a signal could reach it.
+        # A new process inherits the mask, so no signal can reach it before it sets its own.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         try:
             self._popen = subprocess.Popen(
@@ -226,14 +226,14 @@ class _Process:
         except BlockingIOError:
             return False
         except BrokenPipeError:
-            # It died; the end of the replies says so too, and that is where it is dealt with.
+            # The process died. The end of its replies reports that, too, and is handled there.
             self._unsent.clear()
         return True
 
     # ---- receiving
 
     def _on_readable(self) -> None:
-        # A poller may deliver what it had found before the descriptor was taken from it.
+        # A poller may deliver an event that it had found before the descriptor was removed.
         if not self._is_open:
             return
         if self._read_some():
@@ -244,7 +244,7 @@ class _Process:
             self._died(self.status)
 
     def _read_some(self) -> bool:
-        """Read what is there. False at the end of the pipe."""
+        """Read all available replies. False at the end of the pipe."""
         try:
             data = os.read(self._replies_fd, _READ_BYTES)
         except BlockingIOError:
@@ -267,18 +267,17 @@ class _Process:
     # ---- the end
 
     def finish(self) -> list[OSError | None]:
-        """Wait until everything sent is done and the process has ended. Returns the outcomes."""
+        """Wait until all jobs are done and the process has ended. Returns their outcomes."""
         self._readiness.remove_reader(self._replies_fd)
         self._readiness.remove_writer(self._jobs_fd)
-        # Both pipes are served: with one of them full, the process and this one would wait for
-        # each other for ever.
+        # Both pipes are served: with one of them full, the two processes would deadlock.
         poll = select.poll()
         poll.register(self._replies_fd, select.POLLIN)
         if self._write_some():
             self._close_jobs()
         else:
             poll.register(self._jobs_fd, select.POLLOUT)
-        # Called from within a `done`, there may be replies that were read and not yet handed on.
+        # When called from within a `done`, some replies may be read and not delivered yet.
         errors = self._all_replies()
         while True:
             for fd, _ in poll.poll():

@@ -1,10 +1,10 @@
-"""The flusher's other half: a script that does disk jobs one after the other, until its input ends.
+"""The flusher process: a script that runs disk jobs one after the other until its input ends.
 
-Run as `python -I -S flusher_process.py PARENT_PID FRAME_BYTES_MAX`; jobs come on descriptor 0,
-replies go to descriptor 1. Only modules that the interpreter has loaded anyway, or that are part of
-it, are imported: `dragoman.world` alone would cost 45 ms and 6 MB, for a process that may be needed
-within milliseconds. So this repeats in terms of `os` what `world.perform` does on the disk port; a
-test runs both on the same jobs and compares.
+It runs as `python -I -S flusher_process.py PARENT_PID FRAME_BYTES_MAX`, reads jobs from descriptor
+0 and writes replies to descriptor 1. It imports only built-in modules and those that the
+interpreter has loaded anyway: `dragoman.world` alone would cost 45 ms and 6 MB, in a process that
+may be needed within milliseconds. So it repeats `world.perform` in terms of `os`; a test runs both
+on the same jobs and compares the results.
 
     frame   length (u32, little endian) · `marshal` of a tuple
     job     (files to sync, directories to sync, ((path, data), …), ((path, size), …),
@@ -12,11 +12,11 @@ test runs both on the same jobs and compares.
     reply   (error number or 0, path)
 
 Paths are absolute and in bytes. `marshal` is safe here because both ends are the same interpreter
-and nobody else can write to the pipes.
+and no other process can write to the pipes.
 
-The process ends by itself when its parent does. Jobs the parent left behind are then not begun, and
-the one under way changes nothing more once the sync it waits for is over: a new parent may be
-recovering the same files, and a manifest put in place late would undo its work.
+The process ends when its parent does. Jobs that the parent left behind are not begun, and the
+current one changes nothing more once the sync it waits for is over: a new node may be recovering
+the same files, and a late manifest would undo its work.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ import marshal
 import os
 import sys
 
-#: Written at once when a file is filled with zeros.
+#: Bytes written at once when a file is filled with zeros.
 _ZERO_BLOCK_BYTES = 1 << 20
 _LENGTH_BYTES = 4
 _SYNC_FILE_RANGE_WRITE = 2
 
 
 class OrphanedError(Exception):
-    """The parent is gone, and with it the right to change its files."""
+    """The parent is gone: its files must not be changed any more."""
 
 
 class Parent:
-    """Whose files these are."""
+    """The process that owns the files."""
 
-    #: Nobody is asked before `serve` says who it is.
+    #: Process id of the parent; None until `serve` sets it.
     pid: int | None = None
 
     @classmethod
     def check(cls) -> None:
-        """To be called after whatever may take long, before files are changed."""
+        """Raises `OrphanedError` when the parent is gone; called before files are changed."""
         if cls.pid is not None and os.getppid() != cls.pid:
             raise OrphanedError
 
@@ -92,7 +92,7 @@ def _sync_all(path: bytes) -> None:
     try:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
-        # A partition that was removed in the meantime: the one above is on the same file system.
+        # The partition was removed meanwhile; the directory above is on the same file system.
         directory = os.path.dirname(directory)
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -104,7 +104,7 @@ def _sync_all(path: bytes) -> None:
 
 
 def _sync_file(path: bytes) -> None:
-    """A file removed in the meantime has nothing to lose."""
+    """Sync one file. A file that was removed meanwhile has nothing to lose."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -140,7 +140,7 @@ def _replace(path: bytes, data: bytes) -> None:
 
 
 def _write_aside(path: bytes, data: bytes) -> int:
-    """The descriptor of a new file with this content, beside the one it will replace."""
+    """The descriptor of a new file with this content, next to the one that it will replace."""
     Parent.check()
     aside = path + b".new"
     if os.path.lexists(aside):
@@ -169,7 +169,7 @@ def _zero_fill(path: bytes, size: int) -> None:
 
 
 def _write_out(path: bytes, position: int, size: int) -> None:
-    """Have the system begin to write; it does not wait, and what cannot be done is left undone."""
+    """Ask the system to begin writing back, without waiting. Errors are ignored."""
     import ctypes
 
     start = getattr(ctypes.CDLL(None), "sync_file_range", None)
@@ -207,7 +207,7 @@ def _fdatasync(fd: int, path: bytes) -> None:
 
 
 def _named(error: OSError, path: bytes) -> OSError:
-    """Calls on descriptors do not say which file failed; people need to know."""
+    """Add the path to errors of calls on descriptors, which lack it."""
     return OSError(error.errno, error.strerror, path)
 
 
@@ -215,7 +215,7 @@ def _named(error: OSError, path: bytes) -> OSError:
 
 
 def read_frame(fd: int, bytes_max: int) -> bytes | None:
-    """The next message, or None when the other side is gone."""
+    """The next message, or None at the end of the input."""
     header = _read_exactly(fd, _LENGTH_BYTES)
     if header is None:
         return None
@@ -244,7 +244,7 @@ def reply(fd: int, number: int, path: bytes) -> None:
 
 
 def serve(jobs_fd: int, replies_fd: int, parent_pid: int, frame_bytes_max: int) -> None:
-    """Do jobs until the parent closes the pipe or dies."""
+    """Run jobs until the parent closes the pipe or dies."""
     Parent.pid = parent_pid
     while (frame := read_frame(jobs_fd, frame_bytes_max)) is not None:
         number, path = 0, b""

@@ -1,4 +1,4 @@
-"""Sparse index of one segment: where batches lie, how late they are, and whether they are intact.
+"""Sparse index of one segment: positions, timestamps and header checks of ranges of batches.
 
 An entry stands for a *range* of back-to-back batches of at least `index.interval.bytes` (less at a
 checkpoint, which closes the range it finds open). It keeps
@@ -7,19 +7,19 @@ checkpoint, which closes the range it finds open). It keeps
 - the highest timestamp seen in the segment up to the end of the range, so that entries ascend in
   time as well as in offset and both can be searched by bisection;
 - a check: CRC-32C over the first 27 bytes of each batch in the range. Kafka's own CRC leaves base
-  offset, length and leader epoch uncovered; a flipped bit there is found by this check. The rest up
-  to the last offset delta is what a reader believes when it walks over a batch.
+  offset, length and leader epoch uncovered; this check finds a flipped bit there. It also covers
+  the other fields that a reader uses when it walks over a batch, up to the last offset delta.
 
 A range ends where the next one begins; the last one ends with the segment. The range that is still
 being appended to is *open* and in memory only.
 
 File: blocks, each `magic u32, count u32, end u32, next offset i64, file checksum u32, latest
 timestamp i64, flags u32, CRC u32`, then the four columns. A block is written at each checkpoint
-with the entries closed since the one before. It states how far the segment was synced then
-(`end`), the offset that follows and the running checksum of the segment up to there: recovery
-starts from the last good block instead of byte 0. Blocks after a bad one are ignored; what they
-held is found again by scanning. The CRC is seeded with the segment's name (not at all below
-`TAGGED_FILES_LEVEL`), so that an index that got into the place of another one is not believed.
+with the entries closed since the one before. It records how far the segment was synced (`end`), the
+offset that follows and the running checksum of the segment up to there: recovery starts from the
+last good block instead of byte 0. Blocks after a bad one are ignored; their entries are rebuilt by
+a scan. The CRC is seeded with the segment's name (without a seed below `TAGGED_FILES_LEVEL`), so
+that another segment's index in its place is refused.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _ENTRY_BYTES = 8 + 4 + 8 + 4
 
 
 class Checkpoint(NamedTuple):
-    """Up to here the segment is known to be synced and sound."""
+    """How far a segment is known to be synced and sound, and its state there."""
 
     position: int
     next_offset: int
     checksum: int
     max_timestamp: int
-    #: Whether the partition had producer state then; if not, none lies further back.
+    #: Whether the partition had producer state. If not, no producer wrote further back.
     has_producers: bool
-    #: Whether offsets may be missing between batches.
+    #: Whether offsets may have gaps between batches.
     has_gaps: bool = False
 
 
@@ -85,7 +85,7 @@ class SparseIndex:
         self.open_position = 0
         self.open_check = 0
         self.max_timestamp = -1
-        #: How many entries are in the index file already, and up to which byte of the segment.
+        #: Number of entries in the index file, and the byte of the segment that they reach.
         self.saved_entries = 0
         self.saved_position = 0
 
@@ -96,7 +96,7 @@ class SparseIndex:
     def add(
         self, relative_offset: int, position: int, prefix: Buffer, timestamp: int, interval: int
     ) -> None:
-        """Take in the next batch; `prefix` is its first 27 bytes as they are in the file."""
+        """Add the next batch; `prefix` is its first 27 bytes as they are in the file."""
         if self.open_offset < 0:
             self.open_offset = relative_offset
             self.open_position = position
@@ -166,7 +166,7 @@ class SparseIndex:
         return None
 
     def cut_to_range(self, number: int) -> None:
-        """Forget that range and everything behind it. The caller adds again what stays of it."""
+        """Forget a range and all behind it. The caller adds its remaining batches again."""
         for column in (self._offsets, self._positions, self._times, self._checks):
             del column[number:]
         self.open_offset = -1
@@ -176,7 +176,7 @@ class SparseIndex:
     # ---- file
 
     def unsaved_block(self, checkpoint: Checkpoint, count: int, tag: int) -> bytes:
-        """The entries from the last saved one up to number `count`, and how far all is synced."""
+        """A block with the entries from the last saved one up to number `count`."""
         start = self.saved_entries
         columns = b"".join(
             column[start:count].tobytes()
@@ -189,7 +189,7 @@ class SparseIndex:
 
 
 def load_index(data: bytes, tag: int) -> tuple[SparseIndex, Checkpoint | None, int]:
-    """(index, last good checkpoint, bytes that were good). Never raises: damage ends it."""
+    """(index, last good checkpoint, bytes that were good). Damage ends the index; never raises."""
     index = SparseIndex()
     checkpoint: Checkpoint | None = None
     position = 0

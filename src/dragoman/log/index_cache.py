@@ -1,8 +1,8 @@
-"""Sparse indexes of rolled segments: loaded when needed, built again when lost, a bounded number.
+"""A bounded cache of sparse indexes of rolled segments: loaded when needed, rebuilt when lost.
 
 Without its index, a segment's headers can only be compared with the checksum of the whole file in
-the manifest. When that fails although every record is sound, it cannot be said which header is
-wrong, and the whole segment is refused.
+the manifest. When that fails although every record is sound, it is unknown which header is wrong,
+and the whole segment is refused.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ log = logging.getLogger("dragoman.log")
 class IndexCache:
     def __init__(self, directory: DataDirectory) -> None:
         self._directory = directory
-        #: By path, the one loaded longest ago first.
+        #: Segments with a cached index by path, the one loaded longest ago first.
         self._segments: OrderedDict[str, Segment] = OrderedDict()
 
     def load(self, partition: PartitionLog, segment: Segment) -> SparseIndex:
-        """A segment's index from its file; rebuilt from the batches if need be."""
+        """A segment's index from its file, or rebuilt from the batches."""
         index = self._load(partition, segment)
         if segment.is_rolled:
             self.add(segment)
         return index
 
     def add(self, segment: Segment) -> None:
-        """A rolled segment's index is in memory; the one loaded longest ago makes room for it."""
+        """Add a rolled segment whose index is in memory; the one loaded longest ago is dropped."""
         self._segments[segment.log_path] = segment
         if len(self._segments) > CACHED_INDEXES_MAX:
             _, oldest = self._segments.popitem(last=False)
@@ -51,11 +51,11 @@ class IndexCache:
             is_whole = checkpoint is not None and checkpoint.position == segment.size
             if is_whole and (segment.damage or index.begins_with_segment):
                 return index
-        log.warning("%s is missing or damaged; built again", segment.index_path)
+        log.warning("%s is missing or damaged; it is rebuilt", segment.index_path)
         index = _rebuilt_index(partition, segment)
         if segment.damage and partition.is_manifest_due:
-            # The index leads readers past damage. A start must not find it while no manifest
-            # states that damage.
+            # The index leaves out damaged batches. It must not be on disk before a manifest records
+            # that damage.
             return index
         count = len(index)
         checkpoint = Checkpoint(
@@ -72,7 +72,7 @@ class IndexCache:
         return index
 
     def replace(self, segment: Segment, data: bytes) -> None:
-        """Put a rebuilt index in place, if there is room; it can be built again."""
+        """Write a rebuilt index. A full disk is ignored: it can be rebuilt again."""
         self._directory.files.forget(segment.index_path)
         try:
             replace_file(self._directory.disk, segment.index_path, data)
@@ -97,7 +97,7 @@ def _rebuilt_index(partition: PartitionLog, segment: Segment) -> SparseIndex:
             index.seal()
             next_good = found.next_offset if found.next_offset >= 0 else segment.next_offset
             next_good = max(expected + 1, next_good)
-            # More may be lost than was noted: a note may know a nearer place to continue.
+            # More may be lost than is recorded, but recorded damage may end earlier.
             if not any(each[0] <= expected and next_good <= each[1] for each in damage):
                 damage.append((expected, next_good, found.position))
             expected = next_good
@@ -110,8 +110,8 @@ def _rebuilt_index(partition: PartitionLog, segment: Segment) -> SparseIndex:
         expected = found.header.last_offset + 1
     index.seal()
     if len(damage) == len(segment.damage) and not damage and checksum != segment.checksum:
-        # Every record is sound and yet the file is not what it was: a bit in some header is wrong,
-        # and without the index it cannot be said in which.
+        # Every record is sound, yet the file's checksum differs: a bit in some header is wrong, and
+        # without the index it is unknown in which.
         damage.append((segment.base_offset, segment.next_offset, 0))
     if len(damage) > len(segment.damage):
         segment.damage = tuple(damage)
@@ -124,5 +124,5 @@ def _rebuilt_index(partition: PartitionLog, segment: Segment) -> SparseIndex:
 
 
 def _borders_behind_damage(segment: Segment) -> list[int]:
-    """Where batches may begin again: without the index, only notes of damage say so."""
+    """Positions at which batches may resume; without the index, only recorded damage has them."""
     return [position for _, _, position in segment.damage if position]

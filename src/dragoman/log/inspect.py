@@ -1,12 +1,12 @@
-"""Looking at a data directory without a broker: what is there, and is it sound?
+"""Inspection of a data directory without a broker: its contents, and whether they are sound.
 
-Everything is opened for reading only and without the lock, so a directory may be looked at while a
-broker uses it. Then the live end of it moves under our eyes: a batch that is half written is told
-as such, and whether somebody held the lock is part of the report.
+All files are opened read-only and without the lock, so a directory may be inspected while a broker
+uses it. Its live end then changes meanwhile: an incomplete batch is reported as such, and the
+report tells whether a process held the lock.
 
-`inspect_directory` yields what it finds, file by file; `verify_directory` reads every byte and
-compares it with every checksum there is: of batches, of the ranges of an index, of whole files in
-the manifest, of journal groups, of snapshots.
+`inspect_directory` yields its findings file by file. `verify_directory` reads every byte and
+verifies every checksum: of batches, of the ranges of an index, of whole files in the manifest, of
+journal groups, of snapshots.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SegmentFound(msgspec.Struct, frozen=True, kw_only=True, tag="segment"):
     size: int
     batches: int
     records: int
-    #: Whether the manifest lists it: whole, synced and never appended to again.
+    #: Whether the manifest lists it: complete, synced and never appended to again.
     is_listed: bool
 
 
@@ -83,14 +83,14 @@ class ProducersFound(msgspec.Struct, frozen=True, kw_only=True, tag="producers")
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, tag="problem"):
-    """Something that is not what it should be; `position` is the first bad byte known."""
+    """A defect in a file; `position` is the first bad byte known."""
 
     path: str
     position: int
     reason: str
-    #: False: it may be a write that is under way, or was when the power went.
+    #: Whether it is damage. If not, it may be a write in progress, now or when the power went.
     is_damage: bool = True
-    #: The file could not be read at all, so nothing is known about it.
+    #: Whether the file could not be read at all.
     is_unread: bool = False
 
 
@@ -119,7 +119,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def inspect_directory(path: str) -> Iterator[Finding]:
-    """Everything in the data directory at `path`, damage included. Raises `FormatError`."""
+    """All findings in the data directory at `path`, with damage. Raises `FormatError`."""
     if not is_directory(path):
         yield Problem(path=path, position=0, reason="no such directory")
         return
@@ -127,7 +127,7 @@ def inspect_directory(path: str) -> Iterator[Finding]:
 
 
 def verify_directory(path: str) -> Verification:
-    """Read everything and collect what is wrong. Raises `FormatError`."""
+    """Read everything and collect the problems. Raises `FormatError`."""
     return verified(inspect_directory(path))
 
 
@@ -210,7 +210,7 @@ def _is_in_use(disk: Disk) -> bool:
     except DirectoryInUseError:
         return True
     except OSError:
-        # Without the right to write, nothing can be told; what is found is judged as at rest.
+        # Without write permission the lock cannot be tested: the directory counts as unused.
         return False
     return False
 
@@ -229,7 +229,7 @@ def _journal(disk: Disk, node: NodeState, is_in_use: bool) -> Iterator[Finding]:
     elif node.has_mark and not node.is_clean:
         reason = "missing or damaged: the end of the journal may be incomplete"
         yield Problem(path=MARK_FILE, position=0, reason=reason)
-    # A node in use acknowledges more while the journal is being read.
+    # A running node acknowledges further groups meanwhile.
     acknowledged = 0 if is_in_use else acknowledged
     reader = JournalReader(disk, seed_of(node.directory_id), node.sequence, acknowledged)
     for group in reader.groups:
@@ -241,7 +241,7 @@ def _journal(disk: Disk, node: NodeState, is_in_use: bool) -> Iterator[Finding]:
             entries=group.entry_count,
         )
     for damage in reader.damage:
-        # A journal file that is used again while it is being read looks the same.
+        # A journal file that is reused while it is being read looks the same.
         yield Problem(
             path=damage.path,
             position=damage.position,
@@ -298,7 +298,7 @@ class _Partition:
                 yield Problem(path=segment.log_path, position=0, reason="the file is missing")
 
     def _number(self) -> int:
-        """The partition's id, as the name of its directory says."""
+        """The partition's id from the name of its directory."""
         number = self._directory.rpartition("/")[2].partition("-")[0]
         return int(number) if number.isdecimal() else 0
 
@@ -380,7 +380,7 @@ class _Partition:
         return entry.damage + entry.unreadable if entry is not None else ()
 
     def _judged(self, problem: Problem, entry: SegmentEntry | None, indexed: int) -> Problem:
-        """What no sync has covered may be a write that did not get to its end."""
+        """The problem, as damage only where bytes were synced: others may be incomplete writes."""
         is_known_synced = entry is not None or problem.position < indexed
         return msgspec.structs.replace(problem, is_damage=is_known_synced)
 
@@ -395,7 +395,7 @@ class _Partition:
 
 
 class _Walk:
-    """Counts batches, and compares the headers of each range with the index's check."""
+    """Counts batches, and verifies the headers of each range with the check in the index."""
 
     def __init__(
         self, segment: Segment, index: SparseIndex, indexed: int, end: int, base: int
@@ -425,7 +425,7 @@ class _Walk:
         return self._compare(found)
 
     def _skip_to(self, position: int) -> None:
-        """The range with the bad batch cannot be compared any more."""
+        """Skip the check of the range with the bad batch."""
         self._check = 0
         while self._number < len(self._ranges) and self._ranges[self._number].start < position:
             self._number += 1

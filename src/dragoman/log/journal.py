@@ -1,8 +1,8 @@
-"""The node's journal: what was appended lately, on all partitions, on stable storage.
+"""The node's journal: recent appends of all partitions, on stable storage.
 
-Everything appended in one loop turn forms one *group*, written with one synchronous write. A group
-is acknowledged when that write returns; the segments get the same bytes later, through the page
-cache. Once they are synced too (a checkpoint), the journal file that held the group is used again.
+All appends of one loop turn form one *group*, written with one synchronous write. A group is
+acknowledged when that write returns; the segments get the same bytes later, through the page cache.
+Once they are synced, too (a checkpoint), the journal file with the group is used again.
 
 Files are filled with zeros once, so that writing a group changes no file metadata. Groups start at
 multiples of 4 KiB and never share a block: a sector that was acknowledged is never written again.
@@ -12,11 +12,11 @@ multiples of 4 KiB and never share a block: a sector that was acknowledged is ne
     entry   kind u8, partition id u32, segment base i64, segment generation u32, position u64,
             data length u32,  then the data
 
-Before a file is used again, `node.json` says that the groups in it are not needed: the group that
+Before a file is used again, `node.json` records that its groups are not needed: the group that
 overwrites the first of them may be torn.
 
 The CRC covers everything after itself and is seeded with the directory's id, so that a frame
-copied from elsewhere (or sent by a client as a message) is never taken for one of ours. `sequence`
+copied from elsewhere (or sent by a client as a message) is never taken for a group. `sequence`
 counts groups and is never reused; `generation` counts uses of files. `checkpoint` is the last
 sequence whose bytes are known to be synced in the segments: replay starts after it.
 
@@ -66,7 +66,7 @@ _CRC_END = 8
 _ENTRY = struct.Struct("<BIqIQI")
 ENTRY_BYTES = _ENTRY.size
 _MAGIC_BYTES = _MAGIC.to_bytes(4, "little")
-#: Below this average size it costs less to join the parts than to hand them over one by one.
+#: Average size of parts below which joining them costs less than a vectored write.
 _JOIN_PART_BYTES = 4096
 
 
@@ -75,12 +75,12 @@ class EntryKind(IntEnum):
     TRUNCATE = 2
     LOG_START = 3
     EPOCH = 4
-    #: Term and vote of this node in the metadata quorum: of the node, and of no partition's log.
+    #: Term and vote of this node in the metadata quorum; belongs to no partition.
     BALLOT = 5
 
 
 class EntryRef(NamedTuple):
-    """An entry found while reading the journal back; its data stays in the file until wanted."""
+    """An entry of a journal file. Its data stays in the file until `read_entry`."""
 
     sequence: int
     kind: EntryKind
@@ -104,7 +104,7 @@ class GroupRef(NamedTuple):
 
 
 class JournalDamage(NamedTuple):
-    """Groups that were acknowledged and cannot be read back."""
+    """Acknowledged groups that are missing or damaged."""
 
     path: str
     position: int
@@ -133,10 +133,11 @@ class JournalFile:
 
 
 class Journal:
-    """Writes groups and recycles files. Reading back is `JournalReader`'s."""
+    """Writes groups and reuses files. `JournalReader` reads them at a start."""
 
     def __init__(self, disk: Disk, seed: int, sequence: int, generation: int) -> None:
-        """Go on after group `sequence`; every file on the disk is free, its content not needed."""
+        """Continue after group `sequence`. All files on the disk are free: their groups are not
+        needed."""
         self._disk = disk
         self._seed = seed
         self.sequence = sequence
@@ -151,7 +152,7 @@ class Journal:
             self._adopt(name)
         self._free.sort(key=lambda file: file.size, reverse=True)
         if self._free:
-            # A killed process may have made them without getting to this.
+            # A killed process may have created them without syncing the directory.
             disk.sync_directory(DIRECTORY)
             disk.sync_directory("")
 
@@ -169,13 +170,13 @@ class Journal:
 
     @property
     def room(self) -> int:
-        """Bytes that surely fit in the next group: the rest of this file or a free file."""
+        """Bytes that fit in the next group: in the rest of this file or in a free file."""
         rest = self._current.size - self._position if self._current else 0
         return max(rest, self._free[0].size if self._free else 0)
 
     @property
     def is_crowded(self) -> bool:
-        """No file may be added: a checkpoint has to free one first."""
+        """Whether no file may be added: a checkpoint has to free one first."""
         return len(self._used) + len(self._free) + 1 >= JOURNAL_FILES_MAX
 
     @property
@@ -188,13 +189,13 @@ class Journal:
         return path
 
     def add_file(self, path: str) -> None:
-        """Take in a file that was zero-filled for us."""
+        """Add a file that a background job has filled with zeros."""
         file = self._disk.open(path, "write")
         self._free.append(JournalFile(path, file, file.size()))
         self._free.sort(key=lambda each: each.size, reverse=True)
 
     def make_file(self, size_min: int) -> None:
-        """Make one right now, at least so large. Raises `OSError` when the disk is full."""
+        """Create a file of at least `size` bytes before this returns. Raises `OSError`."""
         is_first = not (self._current or self._used or self._free)
         usual = JOURNAL_FIRST_FILE_BYTES if is_first else JOURNAL_FILE_BYTES
         size = max(usual, _padded(size_min))
@@ -257,7 +258,7 @@ class Journal:
         return self._current.path
 
     def missing_path(self) -> str | None:
-        """A file with groups that are needed and that was removed; None when all are there."""
+        """Path of a needed journal file that was removed; None when all exist."""
         needed = (*self._used, self._current) if self._current is not None else self._used
         return next((each.path for each in needed if not each.file.is_linked()), None)
 
@@ -274,15 +275,15 @@ class Journal:
 
     @property
     def live_files(self) -> int:
-        """Full files that wait for a checkpoint."""
+        """Number of full files that wait for a checkpoint."""
         return len(self._used)
 
     def frees(self, sequence: int) -> bool:
-        """Whether `release` would give up a file that still holds groups."""
+        """Whether `release` would free a file with groups."""
         return any(file.last_sequence <= sequence for file in self._used)
 
     def release(self, sequence: int) -> None:
-        """Everything up to `sequence` is synced in the segments: those files are free again."""
+        """Free the files of groups up to `sequence`, which are synced in the segments."""
         assert self.checkpoint <= sequence <= self.sequence
         self.checkpoint = sequence
         kept: list[JournalFile] = []
@@ -292,14 +293,14 @@ class Journal:
             elif file.size == JOURNAL_FILE_BYTES or not self._free:
                 self._free.append(file)
             else:
-                # The small first file and oversized ones served their turn.
+                # The small first file and oversized ones are not reused.
                 file.file.close()
                 self._disk.remove(file.path)
         self._used = kept
         self._free.sort(key=lambda each: each.size, reverse=True)
 
     def tidy(self) -> None:
-        """After a start: let go of files that were never finished. Nothing is needed from them."""
+        """Remove unfinished and unusual files after a start. Their groups are not needed."""
         for file in [each for each in self._free if each.size < JOURNAL_FIRST_FILE_BYTES]:
             self._free.remove(file)
             file.file.close()
@@ -314,8 +315,7 @@ class JournalReader:
     """Finds every group on the disk that is needed for recovery."""
 
     def __init__(self, disk: Disk, seed: int, floor: int = 0, mark: int = 0) -> None:
-        """Groups up to `floor` are in the segments already, whatever the journal says; those up to
-        `mark` were acknowledged."""
+        """`floor`: last group that is durable in the segments. `mark`: last acknowledged group."""
         self._disk = disk
         self._seed = seed
         found: dict[int, GroupRef] = {}
@@ -337,7 +337,7 @@ class JournalReader:
             self.newest = mark
 
     def _lost_end(self, last: GroupRef | None, mark: int) -> JournalDamage:
-        """What was acknowledged behind the last group that is there."""
+        """Acknowledged groups behind the last one that was found."""
         if last is not None:
             return JournalDamage(
                 last.path, last.position + _padded(last.size), self.newest + 1, mark
@@ -347,10 +347,10 @@ class JournalReader:
         return JournalDamage(path, 0, self.newest + 1, mark)
 
     def secure(self) -> None:
-        """Make what was found durable: a process that was killed may have left it in memory.
+        """Make all groups durable: a killed process may have left them in the page cache.
 
-        The last group is written again, byte for byte: if its sync had failed, the operating system
-        takes its pages for clean and a sync alone would do nothing.
+        The last group is written again, byte for byte. If its sync had failed, the kernel would
+        treat its pages as clean, and a sync alone would do nothing.
         """
         for path in dict.fromkeys(group.path for group in self.groups):
             sync_path(self._disk, path)
@@ -363,7 +363,7 @@ class JournalReader:
                 file.close()
 
     def _damage(self, found: dict[int, GroupRef], wanted: range) -> list[JournalDamage]:
-        """Runs of missing sequences, each placed behind the good group before it, if any."""
+        """Runs of missing sequences, each with the position behind the good group before it."""
         damage: list[JournalDamage] = []
         path, end = "", 0
         missing: list[int] = []
@@ -464,7 +464,7 @@ def _padded(size: int) -> int:
 def group_seeds(disk: Disk, path: str, size_max: int) -> Iterator[int]:
     """The seed with which each group of at most `size_max` bytes would be sound.
 
-    What is no group gives a number of its own; groups of one directory all give the same.
+    All groups of one directory give the same seed; other bytes give arbitrary ones.
     """
     file = disk.open(path, "read")
     try:
@@ -484,7 +484,7 @@ def group_seeds(disk: Disk, path: str, size_max: int) -> Iterator[int]:
 MARK_FILE = f"{DIRECTORY}/mark"
 _SLOT = struct.Struct("<IIQQB16s")
 _SLOT_MAGIC = 0x314D4744
-#: A sector: what is written to one slot never touches the other.
+#: One sector, so that a write to one slot never touches the other.
 _SLOT_STRIDE_BYTES = 512
 _DURABILITIES = (Durability.FSYNC, Durability.OS)
 
@@ -497,10 +497,10 @@ class Mark(NamedTuple):
 
 
 class MarkWriter:
-    """The file, kept open: a write to it costs a system call for each group."""
+    """Writes `journal/mark`. The file stays open: the mark costs one system call for each group."""
 
     def __init__(self, disk: Disk, node: NodeState, sequence: int) -> None:
-        """Creates the file when it is missing, durable at once. Raises `OSError`."""
+        """Create the file when it is missing; durable when this returns. Raises `OSError`."""
         self._seed = seed_of(node.directory_id)
         self._tail = (
             node.incarnation,
@@ -524,7 +524,8 @@ class MarkWriter:
         return _SLOT.pack(_SLOT_MAGIC, crc, sequence, *self._tail)
 
     def write(self, sequence: int) -> None:
-        """Every group up to this one is stable. A failure costs only what the mark could tell."""
+        """Record that every group up to this one is stable. An error is ignored: the mark then
+        claims less."""
         with suppress(OSError):
             self._file.write([self._slot(sequence)], sequence % 2 * _SLOT_STRIDE_BYTES)
 
@@ -537,7 +538,7 @@ class MarkWriter:
 
 
 def read_mark(disk: Disk) -> Mark | None:
-    """The later of two sound slots; None when there is none."""
+    """The later of the sound slots; None when there is none."""
     if not disk.exists(MARK_FILE):
         return None
     data = read_whole(disk, MARK_FILE)
@@ -555,5 +556,5 @@ def read_mark(disk: Disk) -> Mark | None:
 
 
 def seed_of(directory_id: str) -> int:
-    """What the checksums of a directory's journal begin with."""
+    """Seed of the checksums in a directory's journal."""
     return int(directory_id[:8], 16)

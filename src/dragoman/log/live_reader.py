@@ -1,8 +1,8 @@
-"""Reading the live segments at a start: batches into the index, and what a bad one means.
+"""Live segments at a start: their batches are read into the index, and bad ones are judged.
 
 A bad batch is damage where everything was acknowledged or synced, and torn behind that. Damage is
-noted and stays; what is torn is cut off, and so is what belongs to a truncation or to the segment
-that follows.
+recorded and stays. Torn bytes are cut off, and so are batches that a truncation removed or that
+belong to the segment that follows.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class LiveReader:
         self._partition = partition
         self._segment = segment
         self._epochs_found = epochs
-        #: The next segment begins here: batches at or above it were cut off.
+        #: Base of the next segment: batches at or above it were removed by a truncation.
         self._limit_offset = limit_offset
-        #: Offset after the bytes that were synced and are gone; 0 for none.
+        #: Offset after the bytes that were synced and are missing; 0 for none.
         self._lost_end = lost_end
         #: Below this byte, everything was acknowledged (or synced): bad bytes are damage.
         self._trusted = trusted
         #: Index and running checksum cover everything below this byte already.
         self._indexed = indexed
-        #: Below this byte, nothing tells that the bytes are the segment's own.
+        #: Below this byte, the bytes may be another file's.
         self._distrusted = distrusted
         self.is_torn = False
         self._epochs: EpochHistory | None = None
@@ -58,7 +58,7 @@ class LiveReader:
         self._epochs_end = end
 
     def _judged(self, found: Found) -> Found:
-        """Kafka's CRC does not cover the leader epoch, and the index may be gone."""
+        """Check what the CRC does not cover: the leader epoch, and the identity of the segment."""
         if found.position < self._distrusted and isinstance(found, Sound):
             end = found.position + found.header.size
             reason = "the file is shortened, and nothing of it can be compared with its index"
@@ -123,7 +123,7 @@ class LiveReader:
         segment.size = segment.written = position
 
     def _note_damage(self, bad: Bad) -> None:
-        """Readers are refused these offsets; reading went on behind them, if anywhere."""
+        """Record the offsets of a bad batch as damage; reading resumes behind them."""
         segment = self._segment
         assert segment.index is not None
         segment.index.seal()

@@ -11,10 +11,10 @@ from dragoman.errors import LogError
 from dragoman.limits import PRODUCER_BATCHES_KEPT
 
 SEQUENCE_MASK = (1 << 31) - 1
-#: Half the sequence space: further back than this, a sequence is taken to lie ahead.
+#: Half the sequence space. A sequence further back than this counts as ahead.
 _SEQUENCE_HALF = 1 << 30
 NO_OFFSET = -1
-#: `next_sequence` of a producer known only from a marker, its batches forgotten: any may come.
+#: `next_sequence` of a producer known only from a marker: it may continue with any sequence.
 ANY_SEQUENCE = -2
 OLDER_BATCHES_KEPT = PRODUCER_BATCHES_KEPT - 1
 
@@ -26,7 +26,7 @@ class ProducerError(LogError):
 
 
 class OutOfOrderSequenceError(ProducerError):
-    """The batch does not follow the producer's last one: something before it is missing."""
+    """The batch does not follow the producer's last one: an earlier batch is missing."""
 
     code = "out_of_order_sequence"
 
@@ -39,7 +39,7 @@ class OutOfOrderSequenceError(ProducerError):
 
 
 class DuplicateSequenceError(ProducerError):
-    """The batch was appended earlier, too long ago to say at which offset."""
+    """The batch was appended so long ago that its offset is no longer remembered."""
 
     code = "duplicate_sequence"
 
@@ -51,7 +51,7 @@ class DuplicateSequenceError(ProducerError):
 
 
 class InvalidProducerEpochError(ProducerError):
-    """A newer instance of the producer has written here."""
+    """A newer instance of the producer has written to the partition."""
 
     code = "invalid_producer_epoch"
 
@@ -93,7 +93,7 @@ ACCEPT = Accept()
 
 
 class Duplicate(msgspec.Struct, frozen=True, gc=False):
-    """The batch is in the log already, perhaps not durably yet: acknowledge it like the first."""
+    """The batch is in the log already, perhaps not durable yet. Acknowledge it like the first."""
 
     base_offset: int
     timestamp: int
@@ -112,21 +112,21 @@ class Producer(msgspec.Struct, frozen=True, gc=False):
     epoch: int
     #: Sequence the next batch must start with, or `ANY_SEQUENCE`.
     next_sequence: int
-    #: Records known to be appended without a gap before `next_sequence`, in this epoch.
+    #: Records of this epoch known to be appended without a gap before `next_sequence`.
     history_records: int
     #: The last batches, oldest first, without a gap between them.
     batches: tuple[CachedBatch, ...]
     #: First record of the open transaction, or `NO_OFFSET`.
     open_offset: int
-    #: Offset of the batch or marker that made this value.
+    #: Offset of the batch or marker that produced this value.
     changed_at: int
     active_ms: int
-    #: Of the last marker; -1 before the first.
+    #: Coordinator epoch of the last marker; -1 before the first.
     coordinator_epoch: int
 
 
 class ProducerDescription(msgspec.Struct, frozen=True):
-    """What an operator is shown. `last_sequence`, `last_timestamp`, `open_offset`: -1 for none."""
+    """A producer for operators. `last_sequence`, `last_timestamp`, `open_offset`: -1 for none."""
 
     producer_id: int
     epoch: int
@@ -139,7 +139,7 @@ class ProducerDescription(msgspec.Struct, frozen=True):
 def check_known(
     producer: Producer, producer_id: int, epoch: int, base_sequence: int, record_count: int
 ) -> CachedBatch | None:
-    """The batch this one repeats, or None when it is next. Raises when it is neither."""
+    """The batch that this one duplicates, or None when it is next. Raises when it is neither."""
     if epoch < producer.epoch:
         raise InvalidProducerEpochError(producer_id, producer.epoch, epoch)
     if epoch > producer.epoch:
@@ -162,9 +162,9 @@ def after_marker(
     now_ms: int,
     coordinator_epoch: int,
 ) -> Producer:
-    """The state after a marker. A higher epoch begins a new sequence, as a batch's would.
+    """The state after a marker. A higher epoch begins a new sequence, as with batches.
 
-    `is_lost`: an unknown producer may have had a state, so that its sequence cannot be told.
+    `is_lost`: an unknown producer may have had a state, so its sequence is unknown.
     """
     if old is not None and epoch <= old.epoch:
         return Producer(
@@ -192,7 +192,7 @@ def described(producer_id: int, producer: Producer) -> ProducerDescription:
         producer_id=producer_id,
         epoch=producer.epoch,
         last_sequence=-1 if last is None else (producer.next_sequence - 1) & SEQUENCE_MASK,
-        # A marker is the last sign of a producer as much as a batch is.
+        # A marker counts as activity of the producer, like a batch.
         last_timestamp=producer.active_ms if last is None or is_ended else last.timestamp,
         coordinator_epoch=producer.coordinator_epoch,
         open_offset=producer.open_offset,
@@ -202,10 +202,10 @@ def described(producer_id: int, producer: Producer) -> ProducerDescription:
 def _misplaced(
     producer: Producer, producer_id: int, base_sequence: int, record_count: int
 ) -> DuplicateSequenceError | OutOfOrderSequenceError:
-    """The refusal for a batch that is neither next nor one of the remembered ones.
+    """The refusal of a batch that is neither next nor one of the remembered ones.
 
-    It is called a duplicate only when its records are known to be in the log: clients take that
-    for success.
+    It is a `DuplicateSequenceError` only when the records are known to be in the log, since clients
+    treat that as success.
     """
     if producer.batches:
         window_start = producer.batches[0].base_sequence

@@ -169,9 +169,9 @@ def _load_producer(
 
 class ProducerFile(NamedTuple):
     states: ProducerStates
-    #: The log's end for which the states are true.
+    #: The log's end for which the states are valid.
     offset: int
-    #: The last journal group when they were taken.
+    #: The last journal group when the snapshot was taken.
     sequence: int
 
 
@@ -195,17 +195,17 @@ def decode_producers(data: bytes, path: str, partition_id: int) -> ProducerFile:
 
 
 class Believed(NamedTuple):
-    """What recovery knows about the producer file before it is read."""
+    """What recovery knows about producers before the file is read."""
 
-    #: No producer wrote below this offset; None when that is not known.
+    #: Offset below which no producer wrote; None when unknown.
     none_below: int | None = None
     truncations: tuple[Truncation, ...] = ()
-    #: Records that are deleted by now were lost before their producers could be noted.
+    #: Whether deleted records were lost before their producers could be recorded.
     has_holes: bool = False
 
 
 def load_producers(partition: PartitionLog, believed: Believed) -> None:
-    """Bring the producer state up to the log's end: the file, then the batches after it."""
+    """Load the producer state: the file, then the batches behind it up to the log's end."""
     found = _read_producer_file(partition, believed)
     partition.producers = found.states if found is not None else None
     if found is not None:
@@ -227,7 +227,7 @@ def load_producers(partition: PartitionLog, believed: Believed) -> None:
 
 
 def _may_have_forgotten(partition: PartitionLog, offset: int) -> bool:
-    """Whether producers may have written behind `offset` what is no longer in the log."""
+    """Whether batches of producers behind `offset` may no longer be in the log."""
     segments = partition.all_segments()
     first = segments[0].base_offset if segments else partition.log_end_offset
     is_compacted = any(each.has_gaps for each in segments if each.next_offset > offset)
@@ -250,11 +250,11 @@ def _read_producer_file(partition: PartitionLog, believed: Believed) -> Producer
         each.sequence > found.sequence and (each.is_restart or each.next_offset < found.offset)
         for each in believed.truncations
     )
-    # There were producers, says the file; none below a later offset, says something newer.
+    # Newer evidence that no producer wrote below a later offset contradicts the file.
     is_cut = is_cut or (believed.none_below or -1) >= found.offset
     if is_cut or found.offset > partition.log_end_offset:
         log.info("%s is ahead of the log; producer state is rebuilt from the log", path)
-        # The next checkpoint, at the latest the one that ends this start, puts a right one there.
+        # The next checkpoint, at the latest the one that ends this start, writes a valid one.
         partition.manifest_version += 1
         return None
     partition.producer_file_end = found.offset
@@ -270,6 +270,6 @@ def _note_producers(partition: PartitionLog, segment: Segment, offset: int) -> N
                 if place.base_offset >= offset:
                     partition.note_producer(header, batch)
         except CorruptionError as error:
-            # What producers wrote there cannot be told any more.
-            partition.report(f"{error}; producer state may lack what was written there")
+            # It is unknown what producers wrote in the damaged batch.
+            partition.report(f"{error}; producer state may lack the batches there")
         number += 1

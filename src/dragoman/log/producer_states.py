@@ -1,11 +1,10 @@
-"""The producers of one partition: which batch is next, which is a repeat, what is open.
+"""The producers of one partition: next sequences, duplicates, open and aborted transactions.
 
 Theory of operation
 -------------------
-A producer numbers its records per partition, from 0, modulo 2^31. `check` compares a batch with
-what is known of its producer; `append` records it once it has an offset. Both happen when the
-batch is *queued*, not when it is durable, so that batches pipelined behind one another are checked
-against each other.
+A producer numbers its records per partition, from 0, modulo 2^31. `check` compares a batch with the
+state of its producer; `append` records the batch once it has an offset. Both happen when the batch
+is *queued*, not when it is durable, so that pipelined batches are checked against each other.
 
     producer   epoch    batch                             verdict of `check`
     known      lower    any                               InvalidProducerEpochError
@@ -20,21 +19,20 @@ against each other.
                any      elsewhere                         OutOfOrderSequenceError
 
 "State may be lost": producers are forgotten when idle or when there are too many. Producer ids are
-handed out in rising order, so the highest id ever forgotten tells which unknown producers may have
-had a state. Only those may start in the middle of their sequence; a really new one may not,
-because then its first batches are missing and would come back out of order.
+assigned in rising order, so unknown producers below the highest id ever forgotten may have had a
+state. Only they may start in the middle of their sequence. A new producer may not: its first
+batches are missing, and a retry would append them out of order.
 
 A producer's state is an immutable value. A change puts a new value in the table and the old one,
 with the offset of the change, on the undo list. `settle(high_watermark)` forgets undo entries that
-no truncation can reach any more; `truncate(offset)` puts old values back. When the undo list no
-longer reaches that far, `truncate` says so and changes nothing: the caller loads a snapshot and
-replays the log from it.
+no truncation can reach any more; `truncate(offset)` restores old values. When the undo list does
+not reach that far, `truncate` returns False and changes nothing: the caller rebuilds the state.
 
 Transactions: the first transactional batch of a producer opens one; its marker closes it. A marker
-may carry a higher epoch than the batches, which fences everything still in flight from before it.
+may have a higher epoch than the batches, which fences batches still in flight from before it.
 Producers with an open transaction are never forgotten.
 
-An empty `ProducerStates` shares all its containers with the others.
+All empty `ProducerStates` share their containers.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ from dragoman.log.producer import (
 _Undo: TypeAlias = tuple[int, int, Producer | None]
 _Completion: TypeAlias = tuple[int, int]
 
-# Shared by all instances that are still empty; replaced, never changed.
+# Containers of all empty instances; they are replaced, never changed.
 _NO_PRODUCERS: dict[int, Producer] = {}
 _NO_UNDO: list[_Undo] = []
 _NO_OPEN: dict[int, int] = {}
@@ -121,7 +119,7 @@ class ProducerStates:
         record_count: int,
         transactional: bool = False,
     ) -> Duplicate | Accept:
-        """Judge a batch before it is appended. Changes nothing. Raises a `ProducerError`."""
+        """Check a batch before it is appended. Changes nothing. Raises a `ProducerError`."""
         producer = self._producers.get(producer_id)
         if (
             producer is not None
@@ -146,10 +144,10 @@ class ProducerStates:
         now_ms: int,
         transactional: bool = False,
     ) -> None:
-        """Record a batch that has its offset: one that `check` accepted, or one found in the log.
+        """Record a batch with its offset: one that `check` accepted, or one read from the log.
 
-        `record_count` is the batch's last offset delta + 1, which survives compaction. Offsets
-        must rise.
+        `record_count` is the batch's last offset delta + 1, which compaction does not change.
+        Offsets must rise.
         """
         old = self._producers.get(producer_id)
         batch = CachedBatch(base_sequence, record_count, base_offset, timestamp)
@@ -228,9 +226,7 @@ class ProducerStates:
     # ---- transactions
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int = 0) -> None:
-        """Judge a marker before it is appended. Raises when producer or coordinator is out of
-        date.
-        """
+        """Check a marker before it is appended. Raises when producer or coordinator is outdated."""
         producer = self._producers.get(producer_id)
         if producer is None:
             return
@@ -251,10 +247,10 @@ class ProducerStates:
         now_ms: int,
         coordinator_epoch: int = 0,
     ) -> AbortedTransaction | None:
-        """Record a marker that has its offset. Returns the new index entry when one was made.
+        """Record a marker with its offset. Returns the index entry of an aborted transaction.
 
         A marker without an open transaction is normal (a partition enrolled but never written, a
-        marker written twice); its epoch still counts.
+        marker written twice); its epoch still applies.
         """
         old = self._producers.get(producer_id)
         if old is None:
@@ -274,10 +270,10 @@ class ProducerStates:
         return None if self._first_open < 0 else self._first_open
 
     def first_unstable_offset(self) -> int | None:
-        """Like `first_open_offset`, and transactions count as open until their marker is settled.
+        """First record of the earliest transaction that is open, or whose marker is not settled.
 
-        A marker above the high watermark may still be truncated; until it cannot, its transaction's
-        records are not to be read as committed.
+        A marker above the high watermark may still be truncated. Until it is settled, the records
+        of its transaction must not be read as committed.
         """
         if not self._completions:
             return self.first_open_offset()
@@ -300,7 +296,7 @@ class ProducerStates:
     # ---- the log's life
 
     def settle(self, offset: int) -> None:
-        """Nothing below `offset` (the high watermark) will be truncated: forget how to undo it."""
+        """Forget undo entries below `offset`, the high watermark, which is never truncated."""
         undo = self._undo
         if undo and undo[0][0] < offset:
             if undo[-1][0] < offset:
@@ -312,8 +308,8 @@ class ProducerStates:
     def truncate(self, offset: int) -> bool:
         """Forget everything at or above `offset`, a batch boundary.
 
-        False means that what lies below is not known any more: nothing was changed, and the caller
-        must rebuild the state from a snapshot and the log.
+        False when the undo list does not reach that far: nothing was changed, and the caller must
+        rebuild the state from a snapshot and the log.
         """
         if offset < self._undo_from:
             return False
@@ -334,14 +330,14 @@ class ProducerStates:
         return True
 
     def drop_below(self, log_start_offset: int) -> None:
-        """The log now starts here: aborted transactions that ended earlier are of no use."""
+        """Forget aborted transactions that ended below the log's new start."""
         if len(self._aborted):
             self._aborted.drop_below(log_start_offset)
 
     def expire(self, now_ms: int, idle_max_ms: int) -> int:
-        """Forget producers idle for longer; returns how many.
+        """Forget producers idle for longer than `idle_max_ms`; returns how many.
 
-        One with an open transaction stays, and so does one that a truncation could still change.
+        Producers with an open transaction stay, and so do those that a truncation could change.
         """
         oldest = now_ms - idle_max_ms
         idle = [
@@ -358,9 +354,9 @@ class ProducerStates:
         return len(idle)
 
     def state_lost(self, producer_ids_below: int) -> None:
-        """Tell that producers with lower ids may have written here without being known.
+        """Note that unknown producers with lower ids may have written here.
 
-        For a state rebuilt from a log whose beginning, or whose snapshot, is gone.
+        Called for a state rebuilt without the snapshot or the beginning of the log.
         """
         self._forgotten_below = max(self._forgotten_below, producer_ids_below)
 
@@ -386,7 +382,7 @@ class ProducerStates:
         producers: dict[int, Producer],
         aborted: list[AbortedTransaction],
     ) -> ProducerStates:
-        """The state of a log that ends at `offset`; exact for truncations down to there."""
+        """The state of a log that ends at `offset`. It can undo changes down to there."""
         states = cls()
         states._undo_from = offset
         states._forgotten_below = forgotten_below
@@ -400,14 +396,14 @@ class ProducerStates:
                 states._aborted.append(entry)
         return states
 
-    # ---- inside
+    # ---- internals
 
     def _own(self) -> None:
         self._producers = {}
         self._undo = []
 
     def _make_room(self, offset: int) -> None:
-        """Before a producer is added: forget the longest idle ones when the table is full."""
+        """Forget the longest idle producers when the table is full."""
         if self._producers is _NO_PRODUCERS:
             self._own()
         if len(self._producers) < PRODUCERS_PER_PARTITION_MAX:
@@ -455,9 +451,8 @@ class ProducerStates:
         self._first_open = opened[0][0] if opened else NO_OFFSET
 
     def _shed_undo(self) -> None:
-        # Half at once, so that the cost per batch stays small. A cut inside one offset's entries
-        # would leave a rollback half done, hence the boundary is the offset of the last entry that
-        # goes.
+        # Half at once, so that the cost per batch stays small. The boundary is an offset, since a
+        # cut between entries of one offset would make a rollback incomplete.
         boundary = self._undo[len(self._undo) // 2][0] + 1
         del self._undo[: bisect_left(self._undo, boundary, key=_offset_of)]
         self._reached(boundary)

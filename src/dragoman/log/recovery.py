@@ -1,22 +1,22 @@
-"""Bringing a partition back from its files and the journal, whatever happened to them.
+"""Recovery of a partition from its files and the journal, after a clean stop, a crash or damage.
 
-What is trusted, in this order: the manifest, for the rolled segments it lists; the journal, for
+Trusted are, in this order: the manifest, for the rolled segments it lists; the journal, for
 everything since its checkpoint; the files themselves, batch by batch, for the rest.
 
-1. Load the manifest, and cut from its list what a newer truncation in the journal cut. Without a
-   sound manifest, every segment file is read from end to end.
-2. Take in segment files that it does not list: those from `live_offset` on are the live end of
-   the log, the others are left over from retention, compaction or truncation.
-3. Replay the journal's appends. Writing bytes where they are already is harmless, and whatever a
-   later truncation cut is not written at all.
-4. Read the live segments from the last checkpoint of their index, checking every batch, and that
+1. Load the manifest, and apply newer truncations in the journal to its list. Without a sound
+   manifest, every segment file is read from end to end.
+2. Adopt segment files that it does not list: those from `live_offset` on are the live end of the
+   log, the others are left over from retention, compaction or truncation.
+3. Replay the journal's appends. Writing bytes where they are already is harmless, and bytes that a
+   later truncation removed are not written.
+4. Read the live segments from the last checkpoint of their index. Every batch is checked, and that
    each begins where the one before ends.
-5. Load the producer snapshot and bring it up to the log's end.
+5. Load the producer snapshot and apply the batches behind it.
 
 A bad batch in a segment that was written behind a journal is *damage*: the journal would have
 repaired a torn one. Without a journal, a bad batch behind the last sync was torn. A torn end is cut
-off, with everything after it. Damage stays as it is: the offsets concerned are noted in the
-manifest and refused to readers, and the segment is closed. All of it is logged.
+off, with everything after it. Damage stays as it is: its offsets are recorded in the manifest and
+refused to readers, and the segment is rolled. All of this is logged.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ log = logging.getLogger("dragoman.log")
 def open_partition(
     partition: PartitionLog, entries: list[EntryRef], *, is_shared: bool = False
 ) -> None:
-    """Fill a fresh `PartitionLog` from its directory and what the journal holds for it.
+    """Fill a new `PartitionLog` from its directory and its entries of the journal.
 
-    `is_shared`: other nodes have a say in what is committed. Then that is what surely was.
+    `is_shared`: with replicas on other nodes, the high watermark begins at the last known one.
     """
     disk = partition.store.directory.disk
     names = disk.names(partition.directory)
@@ -81,7 +81,7 @@ class _Opening:
         self._disk = self._directory.disk
         self._report = partition.report
         self._entries = entries
-        #: The manifest was there and could not be read.
+        #: Whether the manifest is damaged, or is missing although there was one.
         self._lost_manifest = False
         self._manifest = self._load_manifest()
         self._truncations = [
@@ -91,19 +91,19 @@ class _Opening:
         self._listed: list[Segment] = []
         #: Segments that are read, by (base, generation).
         self._live: dict[tuple[int, int], Segment] = {}
-        #: First byte that the journal wrote, by live segment.
+        #: First byte that the replay wrote, by live segment.
         self._replayed_from: dict[Segment, int] = {}
-        #: Batch borders known from the journal, by live segment: places to go on after damage.
+        #: Batch borders known from the journal, by live segment: reading resumes at them.
         self._borders: dict[Segment, list[int]] = {}
-        #: The truncation that made a segment end where it does.
+        #: The truncation that set a segment's end.
         self._cuts: dict[Segment, Truncation] = {}
-        #: Offset after the bytes that were synced and are gone, by live segment.
+        #: Offset after the bytes that were synced and are missing, by live segment.
         self._lost_ends: dict[Segment, int] = {}
-        #: Bytes at the beginning of a live segment of which nothing tells that they are its own.
+        #: Bytes at the beginning of a live segment's file that may be another file's.
         self._distrusted: dict[Segment, int] = {}
-        #: Bytes that a live segment's file had before anything was replayed into it.
+        #: Size of a live segment's file before anything was replayed into it.
         self._found_sizes: dict[Segment, int] = {}
-        #: The log reached this offset at least, says a file whose segment is gone.
+        #: Offset that the log reached at least, according to an index whose segment is missing.
         self._known_end = 0
         #: (epoch, first offset) from the manifest, the journal and the batches read.
         self._epochs: list[tuple[int, int]] = []
@@ -154,7 +154,7 @@ class _Opening:
                 self._cut_list(truncation)
 
     def _cut_list(self, truncation: Truncation) -> None:
-        """The truncation reached into rolled segments: the last one left is read again."""
+        """Apply a truncation to the list of segments. The last one that stays is read again."""
         end = truncation.next_offset
         self._epochs = [each for each in self._epochs if not truncation.ends_before(each[1])]
         self._live_offset = end if truncation.is_restart else min(self._live_offset, end)
@@ -185,7 +185,7 @@ class _Opening:
         manifest = self._manifest
 
         def is_new(sequence: int) -> bool:
-            """Whether the manifest does not tell of it yet."""
+            """Whether the manifest is older than this journal group."""
             return manifest is None or sequence > manifest.sequence
 
         for entry in self._entries:
@@ -221,8 +221,8 @@ class _Opening:
     def adopt_files(self, names: list[str]) -> None:
         partition = self.partition
         if self._manifest is not None and not self._directory.was_clean:
-            # A killed process may have renamed the manifest without syncing its name. What it no
-            # longer lists must not be removed before that is durable.
+            # A killed process may have renamed the manifest without syncing the directory. Files
+            # that it no longer lists must not be removed before the rename is durable.
             self._disk.sync_directory(partition.directory)
         listed = {(each.base_offset, each.generation) for each in self._listed}
         found = sorted(key for name in names if (key := parse_segment_name(name)) is not None)
@@ -238,7 +238,7 @@ class _Opening:
                 self._discard_left_over(base, generation)
             else:
                 if base in by_base:
-                    # Ascending: the later generation holds.
+                    # In ascending order, the later generation is the valid one.
                     self._discard(base, by_base[base])
                 by_base[base] = generation
         for base, generation in by_base.items():
@@ -254,7 +254,7 @@ class _Opening:
                 self._disk.remove(f"{self.partition.directory}/{name}")
 
     def _note_lonely(self, name: str) -> None:
-        """An index whose segment is gone tells how far the log was synced, if it is of the log."""
+        """Learn from an index without its segment how far the log was synced."""
         key = parse_segment_name(name.removesuffix(".idx") + ".log")
         if key is None or self._lost_manifest:
             return
@@ -282,7 +282,7 @@ class _Opening:
         if generation < manifest.next_generation or is_compacted:
             self._discard(base, generation)
             return
-        # Newer than the manifest, yet inside what it lists: nothing we do leaves this behind.
+        # Newer than the manifest, yet within the offsets it lists: no crash leaves such a file.
         segment = Segment(self.partition.directory, base, generation)
         self._report(f"{segment.log_path} is not accounted for; kept in {QUARANTINE}/")
         self._directory.quarantine(segment)
@@ -342,7 +342,7 @@ class _Opening:
         for number, segment in enumerate(live):
             has_hole = segment.base_offset > expected >= 0
             if has_hole and segment.base_offset <= partition.log_start_offset:
-                # Everything that is missing was deleted.
+                # All missing records were deleted.
                 self._has_holes = True
             elif has_hole and not self._step_over_hole(segment, expected):
                 self._discard_all(live[number:])
@@ -356,8 +356,8 @@ class _Opening:
                 break
 
     def _live_in_order(self) -> list[Segment]:
-        """By base. A segment with an older generation than one before it was cut off: when the
-        journal cannot tell any more, this is the last trace of a truncation."""
+        """Live segments by base. One with an older generation than the one before it was removed by
+        a truncation that is no longer in the journal."""
         result: list[Segment] = []
         for segment in sorted(self._live.values(), key=lambda each: each.base_offset):
             newest = max((each.generation for each in result), default=-1)
@@ -369,7 +369,7 @@ class _Opening:
         return result
 
     def _step_over_hole(self, segment: Segment, expected: int) -> bool:
-        """The segment does not begin where the log ends. False: what is left of it is not ours."""
+        """Handle a segment that does not begin where the one before ends. False: remove it."""
         if not self._directory.trusts_segment_ends:
             log.warning("%s does not follow what was kept; removed", segment.log_path)
             return False
@@ -386,7 +386,7 @@ class _Opening:
             self.partition.manifest_version += 1
 
     def _place(self, segment: Segment, following: Segment | None) -> None:
-        """Put a segment that was read into the partition."""
+        """Add a segment that was read to the partition."""
         partition = self.partition
         if segment.size == 0 and not segment.damage:
             del self._live[segment.base_offset, segment.generation]
@@ -397,7 +397,7 @@ class _Opening:
             partition.add_rolled(segment)
 
     def _read_live(self, segment: Segment, following: Segment | None) -> bool:
-        """True when the segment was torn: nothing that comes after it counts."""
+        """Read a live segment. True when it was torn: later segments are discarded."""
         index, checkpoint = self._load_index(segment)
         segment.index = index
         segment.created_ms = segment.written_ms = self._directory.clock.wall_ms()
@@ -414,7 +414,7 @@ class _Opening:
             self.partition.clean_size = clean.size
         start = self._resume(segment, index, checkpoint) if checkpoint is not None else 0
         if self._lost_manifest and start:
-            # Only the batches can tell the epochs that the manifest knew.
+            # The epochs that were in the manifest are read from the batches.
             start, segment.next_offset = 0, segment.base_offset
         if following is None:
             self._last_checkpoint = checkpoint
@@ -435,13 +435,13 @@ class _Opening:
             distrusted=self._distrusted.get(segment, 0),
         )
         if self._manifest is not None and self._directory.trusts_segment_ends:
-            # The journal keeps an epoch until a manifest has it: batches that the journal no longer
-            # holds belong to epochs that are known.
+            # The journal keeps an epoch until it is in a manifest: batches that the journal no
+            # longer holds belong to known epochs.
             first = self._replayed_from.get(segment, segment.size)
             reader.expect_epochs(EpochHistory.of(self._epochs), first)
         reader.read(start, sorted(set(self._borders.get(segment, []))))
         if cut is not None and segment.size == cut.position:
-            # The log start may have been behind the last batch that stayed.
+            # The log start may lie behind the last batch that stayed.
             segment.next_offset = max(segment.next_offset, cut.next_offset)
         if segment in self._replayed_from or synced_end != size or segment.size != size:
             self.partition.unsynced.append(segment)
@@ -455,7 +455,8 @@ class _Opening:
             return SparseIndex(), None
         data = read_whole(self._disk, segment.index_path)
         index, checkpoint, good = load_index(data, segment.tag)
-        # What was replayed behind the end of a shortened file leaves a hole of zeros before it.
+        # The size before the replay: appends replayed behind the end of a shortened file leave a
+        # hole of zeros.
         size = self._found_sizes.get(segment, 0)
         if checkpoint is not None and checkpoint.position > size:
             self._report(f"{segment.log_path} has {size} bytes, {checkpoint.position} were synced")
@@ -476,19 +477,19 @@ class _Opening:
     def _shortened_index(
         self, segment: Segment, index: SparseIndex, checkpoint: Checkpoint, size: int
     ) -> tuple[SparseIndex, Checkpoint | None]:
-        """What an index is still good for whose segment has lost its end."""
+        """The verified part of an index whose segment has lost its end."""
         file = self._directory.files.get(segment.log_path)
         left = shorten_index(file, segment, index, checkpoint, size)
         if left is None:
-            # It may be any file: batches of another partition are sound, too.
+            # The file may be any: batches of another partition are sound, too.
             self._distrusted[segment] = size
             return SparseIndex(), None
         return index, left
 
     def _resume(self, segment: Segment, index: SparseIndex, checkpoint: Checkpoint) -> int:
-        """Where to begin reading; the segment's running values are set to what holds there.
+        """Byte at which reading begins; the segment's running values are set accordingly.
 
-        What the journal wrote is read in any case, from the border of a range.
+        Replayed bytes are always read, from the border of a range.
         """
         segment.has_gaps = segment.has_gaps or checkpoint.has_gaps
         segment.checksum = checkpoint.checksum
@@ -501,7 +502,7 @@ class _Opening:
         segment.next_offset = segment.base_offset + begin.first
         return begin.start
 
-    # ---- the end of it
+    # ---- marks
 
     def set_marks(self) -> None:
         partition = self.partition
@@ -514,7 +515,7 @@ class _Opening:
         end = max(self._live_offset, segments[-1].next_offset if segments else 0)
         end = self._keep_offsets(end)
         if end < partition.log_start_offset:
-            # Without a journal, records may be lost that had been deleted just before.
+            # In os mode, records may be lost that had been deleted just before.
             end = partition.log_start_offset
             self._has_holes = True
             if partition.active is not None:
@@ -526,7 +527,7 @@ class _Opening:
             partition.manifest_version += 1
 
     def _keep_offsets(self, end: int) -> int:
-        """The log's end, or where it is known to have been: lost offsets are never given again."""
+        """The log's end, or the highest one known: lost offsets are never assigned again."""
         known = self._known_end
         manifest = self._manifest
         if manifest is not None:
@@ -534,7 +535,7 @@ class _Opening:
             known = max(known, manifest.log_end_offset)
             known = min([known, *(each.next_offset for each in newer)])
         partition = self.partition
-        # What is missing below the log's start was deleted.
+        # Records missing below the log's start were deleted.
         is_whole = known <= max(end, partition.log_start_offset)
         if is_whole or not self._directory.trusts_segment_ends:
             return end
@@ -563,14 +564,14 @@ class _Opening:
         partition.high_watermark = min(partition.high_watermark, known)
 
     def drop_deleted(self) -> None:
-        """Segments below the log start were still good for what their producers did."""
+        """Remove segments below the log start, which were kept to read their producers."""
         partition = self.partition
         start = partition.log_start_offset
         while partition.segments and partition.segments[0].next_offset <= start:
             partition.drop_first_segment()
 
     def _settle_epochs(self, end: int) -> None:
-        """One history from all sources: each epoch from the first offset that anything gives it."""
+        """Merge the epochs of all sources into one history."""
         epochs = self.partition.epochs
         self._epochs = [each for each in self._epochs if each[1] <= end]
         epochs.load(EpochHistory.of(self._epochs).entries())
@@ -589,7 +590,7 @@ class _Opening:
         return Believed(none_below, tuple(self._truncations), self._has_holes)
 
     def _check_listed(self) -> None:
-        """Every listed file is there and whole."""
+        """Check that every listed file has its full size; keep the sound part of a shorter one."""
         for segment in self._listed:
             size = -1
             if self._disk.exists(segment.log_path):

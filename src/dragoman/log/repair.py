@@ -1,8 +1,8 @@
-"""Making a damaged log readable again: what is sound is kept, what is not becomes an explicit gap.
+"""Repair of a damaged log: sound batches are kept, and damaged offsets become an explicit gap.
 
-A segment with damage is written anew without it, under the next generation, as compaction does. The
-offsets that are lost are never given again: a reader that asks for one gets the next record. The
-damaged file is kept in `quarantine/`. A crash at any time leaves the log as it was, or repaired.
+A damaged segment is rewritten without the damage, under the next generation, as compaction does.
+Lost offsets are never assigned again: a fetch at one of them returns the next record. The damaged
+file is kept in `quarantine/`. A crash at any time leaves the log as it was, or repaired.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from dragoman.types import Buffer
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
-    """What was, or would be, taken out of one segment."""
+    """The repair of one segment, done or planned."""
 
     topic: str
     partition: int
     path: str
-    #: (first, next good, byte position) of every range of offsets that is lost.
+    #: (first, next good, byte position) of every lost range of offsets.
     lost: tuple[tuple[int, int, int], ...]
     kept_batches: int
     kept_bytes: int
-    #: Where the damaged file is kept.
+    #: Path at which the damaged file is kept; "" when nothing was lost.
     quarantine: str
 
     @property
@@ -48,16 +48,16 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def repair_partition(partition: PartitionLog, *, is_dry: bool) -> list[Repair]:
-    """Take what cannot be read out of a partition. Durable with the next checkpoint.
+    """Read a whole partition and rewrite its damaged segments. Durable with the next checkpoint.
 
-    Reads everything. With `is_dry` nothing is changed. Raises `OSError`.
+    With `is_dry` nothing is changed. Raises `OSError`.
     """
     done: list[Repair] = []
     for segment in partition.all_segments():
         lost = _lost_in(partition, segment)
         is_stale = bool(segment.lost) and not lost
         if lost or is_stale:
-            done.append(_Rewriting(partition, segment, lost).run(is_dry=is_dry))
+            done.append(_Rewrite(partition, segment, lost).run(is_dry=is_dry))
     if not is_dry:
         partition.is_damaged = False
         partition.problems.clear()
@@ -69,7 +69,7 @@ def _lost_in(partition: PartitionLog, segment: Segment) -> tuple[tuple[int, int,
     """Every range of a segment's offsets that cannot be read."""
     lost = _whole(segment)
     try:
-        # Building it anew may find more damage.
+        # Rebuilding the index may find more damage.
         index_for_reading(partition, segment)
     except (CorruptionError, OSError):
         return lost
@@ -90,7 +90,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 def _batches(partition: PartitionLog, segment: Segment) -> Iterator[_Kept | tuple[int, int, int]]:
-    """Sound batches, and the ranges of offsets between them that are not."""
+    """Sound batches, and the lost ranges of offsets between them."""
     index = index_for_reading(partition, segment)
     for number in range(index.range_count):
         each = clip(segment, index.range_at(number, segment.size))
@@ -116,8 +116,8 @@ def _batches(partition: PartitionLog, segment: Segment) -> Iterator[_Kept | tupl
                 yield _Kept(header, data[at : at + place.size])
 
 
-class _Rewriting:
-    """One segment on its way to one without damage."""
+class _Rewrite:
+    """The rewrite of one damaged segment."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class _Rewriting:
             for kept in self._kept():
                 self._count(kept)
         elif not self._lost:
-            # What was once unreadable can be read again.
+            # All offsets that were unreadable can be read again.
             old.unreadable = ()
             self._partition.manifest_version += 1
             self._partition.store.manifest_due(self._partition)

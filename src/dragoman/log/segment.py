@@ -4,15 +4,15 @@
     00000000000000004096.3.idx      sparse index (`log/index.py`)
 
 A segment is *active* (appended to), then *rolled* (never appended to again). Compaction does not
-touch a rolled file: it writes another one with the same base and a higher generation. A truncation
-shortens the last file that stays and rolls it; what comes after goes into a new one. So no byte of
-a segment file is ever written twice with different content.
+change a rolled file: it writes another one with the same base and a higher generation. A truncation
+shortens the last file that stays and rolls it; later appends go into a new one. So no byte of a
+segment file is ever written twice with different content.
 
 The base is the log's end when the segment was started: each segment begins where the one before
 ended, whatever offset its first batch has.
 
-`size` counts all bytes appended; `written` those already in the file. What lies between is dirty:
-journalled, kept in memory, and written behind (`log/store.py`).
+`size` counts all bytes appended; `written` those already in the file. Bytes between the two are
+dirty: journalled, kept in memory, and written later (`log/write_behind.py`).
 """
 
 from __future__ import annotations
@@ -64,26 +64,25 @@ class Segment:
         self.next_offset = base_offset
         self.size = 0
         self.written = 0
-        #: Bytes of the file that the system has been told to begin writing to the disk.
+        #: Bytes of the file that the system was asked to write back.
         self.written_out = 0
         self.checksum = 0
         self.max_timestamp = -1
         self.created_ms = -1
-        #: When bytes were last written to the file; -1 before the first.
+        #: Wall-clock time of the last write to the file; -1 before the first.
         self.written_ms = -1
         #: How often a truncation has shortened it.
         self.cuts = 0
         self.is_rolled = False
-        #: Out of the log: removed by retention, compaction or truncation.
+        #: Whether retention, compaction or truncation has removed it from the log.
         self.is_gone = False
-        #: Offsets need not be contiguous: compacted, imported or copied from such a log.
+        #: Whether offsets may have gaps, because of compaction, an import or a copy.
         self.has_gaps = False
         #: In memory while active, loaded on demand once rolled.
         self.index: SparseIndex | None = None
-        #: Offset ranges known to be unreadable, as (first, next good, byte position). The index was
-        #: built without them.
+        #: Unreadable offsets that the index leaves out: (first, next good, byte position).
         self.damage: tuple[tuple[int, int, int], ...] = ()
-        #: The same, found by a reader later: the ranges of the index still cover them.
+        #: Unreadable ranges, in the same form, that readers found later and the index covers.
         self.unreadable: tuple[tuple[int, int, int], ...] = ()
 
     @property
@@ -95,12 +94,11 @@ class Segment:
         return f"{self.directory}/{segment_name(self.base_offset, self.generation)}.idx"
 
     def newest_ms(self, now_ms: int) -> int:
-        """The time that retention and compaction count from: that of the latest record.
+        """Time from which retention and compaction measure age: that of the latest record.
 
-        Records without a time count from when they were written. Bytes that are in the journal and
-        not yet in the file were appended seconds ago, whenever the file was written to before. A
-        maximum of 0 counts as none: earlier releases kept it for records of librdkafka that have no
-        time.
+        Records without a timestamp count from their write to the file, and from now while they are
+        dirty, that is, appended seconds ago. A maximum of 0 counts as none: earlier releases stored
+        it for records of librdkafka without a timestamp.
         """
         if self.max_timestamp > 0:
             return self.max_timestamp
@@ -110,13 +108,13 @@ class Segment:
 
     @property
     def tag(self) -> int:
-        """Seeds the checksums of its index: that of another segment is not taken for it."""
+        """Seed of the checksums of its index, so that another segment's index is refused."""
         directory = self.directory.rpartition("/")[2]
         return crc32c(f"{directory}/{segment_name(self.base_offset, self.generation)}".encode())
 
     @property
     def lost(self) -> tuple[tuple[int, int, int], ...]:
-        """Every range of offsets that readers are refused."""
+        """All unreadable ranges of offsets."""
         return self.damage + self.unreadable if self.unreadable else self.damage
 
     def __repr__(self) -> str:
@@ -124,9 +122,9 @@ class Segment:
 
 
 class Run:
-    """Bytes of one segment that follow each other and wait to be written.
+    """Contiguous bytes of one segment that wait to be written.
 
-    While staged a chunk is a batch; once committed, small ones have been joined.
+    While staged, a chunk is a batch; at the commit small ones are joined.
     """
 
     __slots__ = ("base_offset", "chunks", "position", "segment", "size")
@@ -183,7 +181,7 @@ def scan(
 def _scan_large(
     file: File, path: str, position: int, end: int, verify: bool
 ) -> Generator[tuple[int, BatchHeader, memoryview], None, int]:
-    """One batch that did not fit in a chunk; returns its size."""
+    """Yield one batch that is larger than a chunk; returns its size."""
     head = memoryview(file.read(BATCH_HEADER_BYTES, position))
     if len(head) < BATCH_HEADER_BYTES:
         raise CorruptionError(path, position, "batch header is cut off")
@@ -233,8 +231,10 @@ def listed_segment(directory: str, entry: SegmentEntry) -> Segment:
 
 
 def date_writes(segments: list[Segment], latest: int) -> None:
-    """Earlier releases did not note when a segment was last written to. It was at the latest when
-    the next one was begun: what retention counts from must not be too early.
+    """Fill in `written_ms` of segments listed by earlier releases, which did not record it.
+
+    It is at most the creation of the next segment; an earlier guess would let retention delete
+    records too soon.
     """
     for segment in reversed(segments):
         if segment.written_ms < 0:
@@ -243,7 +243,7 @@ def date_writes(segments: list[Segment], latest: int) -> None:
 
 
 def entry_of(segment: Segment, aborted: tuple[tuple[int, int, int], ...]) -> SegmentEntry:
-    """What the manifest lists of a segment. `aborted`: (producer, first offset, last offset)."""
+    """A segment's entry in the manifest. `aborted`: (producer, first offset, last offset)."""
     return SegmentEntry(
         base_offset=segment.base_offset,
         next_offset=segment.next_offset,

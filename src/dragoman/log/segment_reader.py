@@ -1,9 +1,9 @@
-"""Reading segments so that no wrong byte leaves them.
+"""Reads from segment files in which every byte is verified.
 
 A batch's CRC covers its records; base offset, length and leader epoch are covered by the check that
 the sparse index keeps for each range of batches. So a segment is read in whole ranges: the headers
 of a range are walked, their order and the range's check verified, and then the CRC of every batch
-that is handed out. A bad header costs its range, a bad record only its batch.
+that is returned. A bad header makes its range unreadable, a bad record only its batch.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class SegmentStore(Protocol):
 
 
 class SegmentOwner(Protocol):
-    """A partition, as far as reading its segments concerns it."""
+    """What reading segments needs of a partition."""
 
     @property
     def store(self) -> SegmentStore: ...
 
     @property
     def dirty(self) -> list[Run]:
-        """Committed bytes that are not in the segment files yet."""
+        """Runs of journalled bytes that are not in the segment files yet."""
         ...
 
     def flush(self) -> None: ...
@@ -62,7 +62,7 @@ class ReadResult(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a batch lies in its segment and which offsets it holds."""
+    """Position of a batch in its segment, and its offsets."""
 
     position: int
     size: int
@@ -75,10 +75,10 @@ def read_segment(
 ) -> ReadResult | None:
     """Sound batches from the one that holds `offset`, or the next; None when there is none.
 
-    At least one batch is returned when it lies below the limit, even past `bytes_max`: a reader
-    must get over a large batch. Raises `CorruptionError` when the first one wanted is not sound.
+    At least one batch below the limit is returned, even past `bytes_max`, so that a reader gets
+    past a large batch. Raises `CorruptionError` when the first requested batch is not sound.
     """
-    # First the index: building it anew may be what finds damage.
+    # The index comes first: rebuilding it may find damage.
     index = index_for_reading(partition, segment)
     refuse_damaged(segment, offset)
     number = index.range_holding(offset - segment.base_offset)
@@ -101,7 +101,7 @@ def refuse_damaged(segment: Segment, offset: int) -> None:
 
 
 def refuse_damaged_between(segment: Segment, offset: int, index: SparseIndex, number: int) -> None:
-    """A reader that goes on to a later range must not be led over damage without a word."""
+    """Raises `CorruptionError` when a reader would skip damage on its way to a later range."""
     if not segment.lost:
         return
     if number < index.range_count:
@@ -114,7 +114,7 @@ def refuse_damaged_between(segment: Segment, offset: int, index: SparseIndex, nu
 
 
 def index_for_reading(partition: SegmentOwner, segment: Segment) -> SparseIndex:
-    """The index, with everything appended in the file: the open range is checked as a whole."""
+    """The index. Dirty bytes are written first: the open range is checked as a whole."""
     if segment.written < segment.size:
         partition.flush()
     return partition.index_of(segment)
@@ -123,7 +123,7 @@ def index_for_reading(partition: SegmentOwner, segment: Segment) -> SparseIndex:
 def _ranges_to_read(
     index: SparseIndex, segment: Segment, number: int, bytes_max: int
 ) -> list[Range]:
-    """As many ranges as cover `bytes_max`, one at least, none across damage."""
+    """Ranges that cover `bytes_max`, at least one, none across damage."""
     ranges: list[Range] = []
     size = 0
     while number < index.range_count and (not ranges or size < bytes_max):
@@ -138,7 +138,7 @@ def _ranges_to_read(
 
 
 def clip(segment: Segment, each: Range) -> Range:
-    """Damage noted at opening begins behind the last sound batch of a range."""
+    """Shorten a range at damage that recovery found behind its last sound batch."""
     for _, _, position in segment.damage:
         if each.start < position < each.stop:
             return each._replace(stop=position)
@@ -183,7 +183,7 @@ def _result(data: memoryview, first: int, end: int, next_offset: int) -> ReadRes
 
 
 def read_bytes(partition: SegmentOwner, segment: Segment, start: int, stop: int) -> memoryview:
-    """The bytes of whole ranges. On a full disk the last of them may be in memory only."""
+    """The bytes of whole ranges. On a full disk the last ones may be only in memory."""
     wanted = max(0, min(stop, segment.written) - start)
     data = b""
     if wanted:
@@ -194,8 +194,7 @@ def read_bytes(partition: SegmentOwner, segment: Segment, start: int, stop: int)
                 raise DiskFullError("no descriptor is left to read with") from None
             if error.errno not in UNREADABLE:
                 raise
-            # A sector that the disk cannot read any more, or a file that is gone; the others can be
-            # served.
+            # A sector is unreadable, or the file is missing; other files can be served.
             raise CorruptionError(segment.log_path, start, f"not readable: {error}") from error
     if len(data) < wanted:
         raise CorruptionError(segment.log_path, start + len(data), "file is too short")
@@ -248,7 +247,7 @@ def check_records(data: memoryview, at: int, size: int, segment: Segment, positi
 def batches_of_range(
     partition: SegmentOwner, segment: Segment, number: int
 ) -> Iterator[tuple[Place, BatchHeader, memoryview]]:
-    """The batches of one range, all verified before the first is handed out, CRCs one by one."""
+    """The batches of one range. Headers are verified before the first one, CRCs one by one."""
     each = clip(segment, index_for_reading(partition, segment).range_at(number, segment.size))
     data = read_bytes(partition, segment, each.start, each.stop)
     for place in walk_range(data, each.start, segment, each):

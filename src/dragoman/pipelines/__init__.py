@@ -4,13 +4,15 @@
 
     orders = read_current(spark, "tables/orders")
 
-- A definition comes from a TOML file or from decorated Python functions, and is checked strictly
-  before Spark starts, also against the broker.
-- Building makes Spark's tables: sources, steps in the order of their dependencies, sinks.
-- A running pipeline reports its progress to a folder and to a node.
-- A project of Spark Declarative Pipelines gets a catalog on disk, so that it can run again.
+- A definition comes from a TOML file or from decorated Python functions, and is checked before
+  Spark starts, also against the broker (`definition`, `pipeline_file`, `decorators`, `brokers`).
+- The dataflow turns it into Spark's tables: sources, steps in the order of their dependencies,
+  sinks. The runner starts the queries and watches them.
+- A running pipeline reports its progress to a folder and to a node (`reporter`, `state`).
+- A project of Spark Declarative Pipelines gets a catalog on disk, so that it can run repeatedly
+  (`sdp`).
 
-Functions that read tables are imported on first use: importing this package does not import Spark.
+Functions that read tables are loaded on first use: importing this package does not import Spark.
 """
 
 from __future__ import annotations

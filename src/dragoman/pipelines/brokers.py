@@ -24,25 +24,25 @@ _KEYS = ("bootstrap", "source_bootstrap")
 def with_bootstrap(definition: Definition, bootstrap: str) -> Definition:
     """The definition with another address for its broker.
 
-    A pipeline that connects two clusters stays one: only the file's own `bootstrap` is replaced
-    then. Raises `ConfigError` when no part uses that, so that it is not known which is meant.
+    Where a pipeline connects two clusters, only the file's own `bootstrap` is replaced. Raises
+    `ConfigError` when no part uses that address, which makes `--bootstrap` ambiguous.
     """
     used = _used(definition)
     replaced = used if len(used) == 1 else used & {definition.bootstrap}
     if used and not replaced:
         raise ConfigError(
             f"--bootstrap: the pipeline connects to {' and '.join(sorted(used))}, "
-            "and the file does not say which of them is its own `bootstrap`"
+            "and neither is the `bootstrap` of the file"
         )
     jobs = {
-        name: Job(type=job.type, options=_moved(job.options, replaced, bootstrap))
+        name: Job(type=job.type, options=_replaced(job.options, replaced, bootstrap))
         for name, job in definition.jobs.items()
     }
     return msgspec.structs.replace(
         definition,
         bootstrap=bootstrap,
-        sources=_all_moved(definition.sources, replaced, bootstrap),
-        sinks=_all_moved(definition.sinks, replaced, bootstrap),
+        sources=_all_replaced(definition.sources, replaced, bootstrap),
+        sinks=_all_replaced(definition.sinks, replaced, bootstrap),
         jobs=jobs,
     )
 
@@ -53,11 +53,11 @@ def _used(definition: Definition) -> set[str]:
     return {value for part in parts for key in _KEYS if (value := getattr(part, key, ""))}
 
 
-def _all_moved(parts: Mapping[str, Part], replaced: set[str], bootstrap: str) -> dict[str, Part]:
-    return {name: _moved(part, replaced, bootstrap) for name, part in parts.items()}
+def _all_replaced(parts: Mapping[str, Part], replaced: set[str], bootstrap: str) -> dict[str, Part]:
+    return {name: _replaced(part, replaced, bootstrap) for name, part in parts.items()}
 
 
-def _moved(part: Part, replaced: set[str], bootstrap: str) -> Part:
+def _replaced(part: Part, replaced: set[str], bootstrap: str) -> Part:
     changes = {key: bootstrap for key in _KEYS if getattr(part, key, "") in replaced}
     return msgspec.structs.replace(part, **changes)
 
@@ -66,9 +66,10 @@ _SETTINGS = ClientSettings(client_id="dragoman-pipeline", operation_timeout_s=10
 
 
 def check_topics(definition: Definition) -> None:
-    """Raises `PipelineFileError` for a topic that is missing; makes those that sinks may make.
+    """Create missing topics of sinks with `partitions`; other missing topics raise.
 
-    Raises `UnreachableError` and others of the client when a broker does not answer.
+    Raises `PipelineFileError` for a missing topic, and errors of the client (`UnreachableError`)
+    when a broker does not answer.
     """
     known: dict[str, set[str]] = {}
     for part, bootstrap, topic, partitions in _topics(definition):
@@ -81,7 +82,7 @@ def check_topics(definition: Definition) -> None:
                 near = difflib.get_close_matches(topic, known[bootstrap], n=1)
                 remedy = f"is {near[0]!r} meant?" if near else f"`dragoman topic create {topic}`"
                 if part.startswith("sinks."):
-                    remedy += ", or partitions = N here to have it made"
+                    remedy += ", or set partitions = N here to create it"
                 raise PipelineFileError(
                     f"{definition.file}: {part}: no topic {topic!r} at {bootstrap}; {remedy}"
                 )
@@ -91,7 +92,7 @@ def check_topics(definition: Definition) -> None:
 
 
 def _topics(definition: Definition) -> list[tuple[str, str, str, int]]:
-    """Part, broker, topic, and with how many partitions it may be made."""
+    """Part, broker, topic, and the partitions to create the topic with; 0: it must exist."""
     sources = [
         (f"sources.{name}", source.bootstrap, source.topic, 0)
         for name, source in definition.sources.items()

@@ -1,21 +1,25 @@
-"""From a definition to Spark's tables: sources, then steps in their order, then sinks.
+"""From a definition to Spark's tables: sources, then steps in order, then sinks.
 
-Spark analyses each query when it is made, so what is wrong with one is told before any has started.
+Spark analyzes each query when it is made, so an error in one is reported before any query starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.pipelines.definition import (
     CdcSource,
     Definition,
+    OptionValue,
     PythonSource,
     Source,
     Step,
@@ -24,11 +28,11 @@ from dragoman.pipelines.definition import (
     Watermark,
 )
 from dragoman.pipelines.pipeline_file import PipelineFileError, inputs_of
-from dragoman.pipelines.sources import cdc_frame, table_frame, topic_frame
 from dragoman.spark.failures import readable, without_spark_logs
+from dragoman.spark.tables import frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 class Tables:
@@ -40,29 +44,29 @@ class Tables:
         self._frames: dict[str, DataFrame] = {}
 
     def build(self) -> dict[str, DataFrame]:
-        """What each sink is given. Raises `PipelineFileError`."""
+        """The table of each sink. Raises `PipelineFileError`."""
         for name, source in self._definition.sources.items():
-            with self.told_of(f"sources.{name}"):
+            with self.errors_of(f"sources.{name}"):
                 frame = self._source(name, source)
                 self._define(name, frame, source.watermark)
         for name, step in self._definition.steps.items():
-            with self.told_of(f"steps.{name}"):
+            with self.errors_of(f"steps.{name}"):
                 self._define(name, self._step(name, step), step.watermark)
         sinks = {}
         for name, sink in self._definition.sinks.items():
-            with self.told_of(f"sinks.{name}"):
+            with self.errors_of(f"sinks.{name}"):
                 frame = self._called(f"sinks.{name}", self._frames[sink.source])
                 if not frame.isStreaming:
                     raise ConfigError(
-                        f"{sink.source} is a table that does not grow; read a source of it with "
-                        "stream = true, or copy it with a job of type replay"
+                        f"{sink.source} is a table that does not grow; read one of its sources "
+                        "with stream = true, or copy it with a job of type replay"
                     )
                 sinks[name] = frame
         return sinks
 
     @contextmanager
-    def told_of(self, part: str) -> Iterator[None]:
-        """Have what Spark, a source or somebody's function raises say which part it is about."""
+    def errors_of(self, part: str) -> Iterator[None]:
+        """Errors of Spark, a source or a user's function become errors that name the part."""
         try:
             with without_spark_logs():
                 yield
@@ -99,7 +103,7 @@ class Tables:
         )
 
     def _called(self, part: str, frame: DataFrame) -> DataFrame:
-        """A file in Python may do something to what is read or written."""
+        """Apply the function that a Python file declares for a source or a sink, if any."""
         function = self._definition.functions.get(part)
         return frame if function is None else self._checked(function(frame))
 
@@ -115,8 +119,130 @@ class Tables:
             if watermark.column not in frame.columns:
                 raise ConfigError(
                     f"watermark: there is no column {watermark.column!r}; "
-                    f"there are {', '.join(frame.columns)}"
+                    f"the columns are {', '.join(frame.columns)}"
                 )
             frame = frame.withWatermark(watermark.column, watermark.interval)
         self._frames[name] = frame
         frame.createOrReplaceTempView(f"`{name}`")
+
+
+_DEBEZIUM_OPERATIONS = {
+    "c": "INSERT",
+    "u": "UPDATE",
+    "d": "DELETE",
+    "r": "SNAPSHOT",
+    "t": "TRUNCATE",
+}
+
+
+def topic_frame(spark: SparkSession, source: TopicSource) -> DataFrame:
+    options: dict[str, str] = {} if source.decode == "raw" else {"decode": source.decode}
+    if source.schema:
+        options["valueSchema"] = source.schema
+    if source.headers:
+        options["includeHeaders"] = "true"
+    options |= _starting(source.starting)
+    if source.stream:
+        options["maxOffsetsPerTrigger"] = str(source.batch_records)
+    options |= as_text(source.options)
+    found = frame(spark, source.topic, source.bootstrap, "", options, stream=source.stream)
+    if source.decode == "raw":
+        return found
+    return found.withColumn("key", found["key"].cast("string"))
+
+
+def cdc_frame(spark: SparkSession, source: CdcSource) -> DataFrame:
+    """Changes as rows: the columns of the row and those of the change, without tombstones."""
+    options = {
+        "includeHeaders": "true",
+        "maxOffsetsPerTrigger": str(source.batch_records),
+        **_starting(source.starting),
+        **as_text(source.options),
+    }
+    records = frame(spark, source.topic, source.bootstrap, "", options, stream=True)
+    text = f.col("value").cast("string")
+    parsed = records.where("value is not null").withColumn(
+        "value", f.from_json(text, _envelope(source), {"mode": "FAILFAST"})
+    )
+    if source.envelope == "debezium":
+        row, before = f.expr("coalesce(value.after, value.before)"), f.col("value.before")
+        operation: Column = _renamed(f.col("value.op"), _DEBEZIUM_OPERATIONS)
+    elif source.envelope == "pgcdc":
+        row, before, operation = f.col("value.row"), f.col("value.old"), f.col("value.op")
+    else:
+        row, before, operation = f.col("value"), f.lit(None), f.col("value.__op")
+    names = _columns(source.schema)
+    return parsed.select(
+        *(row.getField(name).alias(name) for name in names),
+        f.coalesce(_header("pgcdc-operation"), operation).alias("_operation"),
+        before.alias("_before"),
+        _header("pgcdc-lsn").alias("_lsn"),
+        _header("pgcdc-seq").cast("long").alias("_seq"),
+        f.col("key").cast("string").alias("_key"),
+        f.col("timestamp").alias("_timestamp"),
+        f.col("partition").alias("_partition"),
+        f.col("offset").alias("_offset"),
+    )
+
+
+def _columns(schema: str) -> list[str]:
+    found = StructType.fromDDL(schema)
+    assert isinstance(found, StructType)
+    return found.fieldNames()
+
+
+def _envelope(source: CdcSource) -> str:
+    row = f"struct<{source.schema}>"
+    match source.envelope:
+        case "pgcdc":
+            return f"op string, row {row}, old {row}"
+        case "debezium":
+            return f"op string, before {row}, after {row}"
+        case _:
+            return f"{source.schema}, __op string"
+
+
+def _header(name: str) -> Column:
+    return f.expr(f"try_element_at(filter(headers, h -> h.key = '{name}'), 1).value").cast("string")
+
+
+def _renamed(column: Column, names: Mapping[str, str]) -> Column:
+    pairs = [f.lit(each) for pair in names.items() for each in pair]
+    return f.coalesce(f.create_map(*pairs)[column], column)
+
+
+def table_frame(spark: SparkSession, source: TableSource) -> DataFrame:
+    if source.format == "delta":
+        from dragoman.pipelines.jobs.delta import delta_frame
+
+        return delta_frame(spark, source.path)
+    schema = source.schema
+    if source.stream and not schema:
+        # A stream of files does not infer its schema.
+        return spark.readStream.schema(spark.read.parquet(source.path).schema).parquet(source.path)
+    if source.stream:
+        return spark.readStream.schema(schema).parquet(source.path)
+    return (spark.read.schema(schema) if schema else spark.read).parquet(source.path)
+
+
+def _starting(text: str) -> dict[str, str]:
+    """The source's options for a start at an offset or at a time."""
+    if text in ("earliest", "latest") or text.startswith("{"):
+        return {"startingOffsets": text}
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            "starting: expected earliest, latest, a time such as 2026-01-31T12:00:00Z, "
+            f"or offsets as JSON, got {text!r}"
+        ) from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return {"startingTimestamp": str(int(moment.timestamp() * 1000))}
+
+
+def as_text(options: Mapping[str, OptionValue]) -> dict[str, str]:
+    """Values as text, as Spark expects options and settings."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+    }

@@ -1,4 +1,4 @@
-"""Pipelines as Python files: functions that say by a decorator which part they are.
+"""Pipelines as Python files: decorated functions are the parts.
 
     from dragoman.pipelines import pipeline, sink, source, transform
 
@@ -16,8 +16,8 @@
     def table(large):
         return large
 
-A parameter names the table that it is handed. What a decorator is told has the names that a file in
-TOML has. A transform may return text, too: a query.
+A parameter receives the table of its name. Decorators take the keys of a TOML file. A transform may
+also return text, which is run as a query.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Declared(msgspec.Struct, kw_only=True):
-    """What a file says, before it is checked."""
+    """The content of a file before it is checked."""
 
     keys: dict[str, Any] = {}
-    #: By `steps.NAME` and so on.
+    #: Part, such as `steps.NAME`, → function.
     functions: dict[str, Callable[..., Any]] = {}
 
     def add(self, table: str, function: Callable[..., Any], keys: dict[str, Any]) -> None:
@@ -57,12 +57,12 @@ _filling: ContextVar[Declared] = ContextVar("_filling")
 
 def _declared() -> Declared:
     found = _filling.get(None)
-    # Imported or run by hand, a file only defines its functions.
+    # A file that is imported or run directly only defines its functions.
     return Declared() if found is None else found
 
 
 def declared_in(path: str, text: str) -> Declared:
-    """Run a pipeline's file and take down what it declares."""
+    """Run a pipeline's Python file and collect its declarations. Raises `ConfigError`."""
     try:
         compile(text, path, "exec")
     except SyntaxError as error:
@@ -73,11 +73,11 @@ def declared_in(path: str, text: str) -> Declared:
     declared = Declared()
     token = _filling.set(declared)
     try:
-        # Not a module that can be imported: functions that Spark's workers need travel whole.
+        # Not an importable module, so that Spark pickles its functions by value for workers.
         runpy.run_path(path, run_name="<pipeline>")
     except ConfigError:
         raise
-    except Exception as error:  # noqa: BLE001 (somebody else's program)
+    except Exception as error:  # noqa: BLE001 (a user's program)
         raise ConfigError(f"{type(error).__name__}: {error}") from None
     finally:
         _filling.reset(token)
@@ -91,7 +91,7 @@ def _place(function: Callable[..., Any]) -> str:
 
 
 def pipeline(**keys: Any) -> None:
-    """The top level of a file: name, bootstrap, trigger, checkpoint, spark."""
+    """Declare the top level of a file: name, bootstrap, trigger, checkpoint, spark."""
     _declared().keys.update(keys)
 
 
@@ -100,7 +100,7 @@ def source(function: Function, /) -> Function: ...
 @overload
 def source(**keys: Any) -> Callable[[Function], Function]: ...
 def source(function: Any = None, /, **keys: Any) -> Any:
-    """With a type, a function of the table that was read; without, one of the session."""
+    """Declare a source: with a type, a function of the table that is read; else of the session."""
 
     def declare(function: Function) -> Function:
         _declared().add(
@@ -116,7 +116,7 @@ def transform(function: Function, /) -> Function: ...
 @overload
 def transform(**keys: Any) -> Callable[[Function], Function]: ...
 def transform(function: Any = None, /, **keys: Any) -> Any:
-    """A function of tables, which its parameters name."""
+    """Declare a step: a function of the tables that its parameters name."""
 
     def declare(function: Function) -> Function:
         _declared().add("steps", function, {"python": _place(function), **keys})
@@ -126,7 +126,7 @@ def transform(function: Any = None, /, **keys: Any) -> Any:
 
 
 def sink(**keys: Any) -> Callable[[Function], Function]:
-    """A function of one table, which it may still change."""
+    """Declare a sink: a function of one table, which it may transform before it is written."""
 
     def declare(function: Function) -> Function:
         parameters = list(inspect.signature(function).parameters)

@@ -1,6 +1,6 @@
-"""What a pipeline is told: the tables of its file as values, checked one by one.
+"""The definition of a pipeline: the tables of its file as values, each checked.
 
-Nothing here knows Spark: a file is refused before Spark has been started.
+Nothing here imports Spark, so a file is refused before Spark starts.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import msgspec
 
 from dragoman.errors import ConfigError
 
-#: Of pipelines and sinks: they name folders.
+#: Names of pipelines and sinks, which become names of folders.
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}\Z")
-#: Of sources and steps: they name tables in SQL.
+#: Names of sources and steps, which become names of tables in SQL.
 _TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 _TRIGGER = re.compile(r"every ([1-9]\d{0,8}) ?(ms|s|m|h)\Z")
 _DURATION = re.compile(r"\d+ ?(ms|s|m|h|d|(millisecond|second|minute|hour|day)s?)\Z")
 _LONG = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-#: What one micro-batch takes in unless a file says otherwise: it has to fit somewhere.
+#: Records in one micro-batch by default; sinks may hold all of them in memory.
 BATCH_RECORDS = 200_000
 
 OptionValue: TypeAlias = str | int | bool
@@ -31,7 +31,7 @@ class _Keys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Watermark(_Keys, frozen=True, kw_only=True):
-    """How late rows may come: state older than that is let go of."""
+    """How late rows may arrive. State older than that is dropped."""
 
     column: str
     delay: str
@@ -49,7 +49,7 @@ class Watermark(_Keys, frozen=True, kw_only=True):
 
 
 class SparkKeys(_Keys, frozen=True, kw_only=True):
-    #: Empty: that of spark-submit or spark-defaults.conf, else all cores of this machine.
+    #: Empty: the master of spark-submit or spark-defaults.conf, else all cores of this machine.
     master: str = ""
     conf: dict[str, OptionValue] = {}
 
@@ -66,16 +66,16 @@ class TopicSource(_Source, frozen=True, kw_only=True, tag="topic"):
 
     topic: str
     bootstrap: str = ""
-    #: What the value is. Keys are text unless it is `raw`.
+    #: How values are decoded. Keys are text unless it is `raw`.
     decode: Literal["raw", "string", "json", "avro", "protobuf"] = "string"
-    #: Fields of `decode = "json"`; else those pinned in the topic, else inferred.
+    #: Fields for `decode = "json"`. Empty: those pinned in the topic, else inferred.
     schema: str = ""
     starting: str = "earliest"
-    #: False: all records that there are when a batch is made, as a table to join with.
+    #: False: all records that exist when a batch is made, as a table to join with.
     stream: bool = True
     headers: bool = False
     batch_records: int = BATCH_RECORDS
-    #: Of the source `dragoman`, by the names it has there.
+    #: Further options of the source `dragoman`.
     options: dict[str, OptionValue] = {}
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class TopicSource(_Source, frozen=True, kw_only=True, tag="topic"):
 
 
 class CdcSource(_Source, frozen=True, kw_only=True, tag="cdc"):
-    """Changes of rows, as a capture writes them: a row's columns, and what happened to it."""
+    """Changes of rows as a capture writes them: the columns of the row and those of the change."""
 
     topic: str
     #: Columns of the table, as DDL.
@@ -101,12 +101,12 @@ class CdcSource(_Source, frozen=True, kw_only=True, tag="cdc"):
 
 
 class TableSource(_Source, frozen=True, kw_only=True, tag="table"):
-    """Files: a table as it is when the pipeline starts, or (`stream`) files as they come."""
+    """Files: a table as of the start of the pipeline, or (`stream`) new files as they arrive."""
 
     path: str
     format: Literal["parquet", "delta"] = "parquet"
     stream: bool = False
-    #: Of Parquet files; else that of the files that are there.
+    #: The schema of Parquet files. Empty: that of the existing files.
     schema: str = ""
 
     def __post_init__(self) -> None:
@@ -115,9 +115,9 @@ class TableSource(_Source, frozen=True, kw_only=True, tag="table"):
 
 
 class PythonSource(_Source, frozen=True, kw_only=True, tag="python"):
-    """Whatever a function makes of the session."""
+    """A table that a function of the session returns."""
 
-    #: `module:function`; modules are looked for beside the file.
+    #: `module:function`; modules are searched beside the file first.
     function: str
 
 
@@ -128,12 +128,12 @@ Source: TypeAlias = TopicSource | CdcSource | TableSource | PythonSource
 
 
 class Step(_Keys, frozen=True, kw_only=True):
-    """One query, or one function of the tables that it names."""
+    """One query, or one function of tables."""
 
     sql: str = ""
-    #: `module:function`; modules are looked for beside the file.
+    #: `module:function`; modules are searched beside the file first.
     python: str = ""
-    #: Names of the function's tables; else its parameters have those names.
+    #: The function's tables. Empty: those that its parameters name.
     inputs: tuple[str, ...] = ()
     watermark: Watermark | None = None
 
@@ -151,9 +151,9 @@ class Step(_Keys, frozen=True, kw_only=True):
 
 class _Sink(_Keys, frozen=True, kw_only=True, tag_field="type"):
     source: str = msgspec.field(name="from")
-    #: Which rows of a table that changes are written: new ones, changed ones, all of them.
+    #: The rows of a changing result that are written: final ones, changed ones, all.
     output: Literal["append", "update", "complete"] = "append"
-    #: Else the pipeline's.
+    #: Empty: the trigger of the pipeline.
     trigger: str = ""
 
     def __post_init__(self) -> None:
@@ -162,19 +162,19 @@ class _Sink(_Keys, frozen=True, kw_only=True, tag_field="type"):
         self._check()
 
     def _check(self) -> None:
-        """What a kind refuses."""
+        """Raises `ValueError` for keys that do not fit together."""
 
 
 class TopicSink(_Sink, frozen=True, kw_only=True, tag="topic"):
-    """Records, each exactly once."""
+    """Records of a topic, each written exactly once."""
 
     topic: str
     bootstrap: str = ""
-    #: json: all columns as one object. columns: those of the sink `dragoman`, as they are.
+    #: json: all columns as one object. columns: the table has the columns of the sink `dragoman`.
     format: Literal["json", "columns"] = "json"
-    #: Columns that are the record's key: one as text, several as a JSON object.
+    #: Columns of the record's key: one as text, several as a JSON object.
     key: tuple[str, ...] = ()
-    #: The topic is made with so many partitions when it is missing.
+    #: A missing topic is created with this many partitions; 0: it is an error.
     partitions: int = 0
     options: dict[str, OptionValue] = {}
 
@@ -186,7 +186,7 @@ class TopicSink(_Sink, frozen=True, kw_only=True, tag="topic"):
 
 
 class ParquetSink(_Sink, frozen=True, kw_only=True, tag="parquet"):
-    """Files, each row once for readers that know the folder's log, as Spark does."""
+    """Files, with each row once for readers that know the folder's log, as Spark does."""
 
     path: str
     partition_by: tuple[str, ...] = ()
@@ -194,7 +194,7 @@ class ParquetSink(_Sink, frozen=True, kw_only=True, tag="parquet"):
     def _check(self) -> None:
         if self.output != "append":
             raise ValueError(
-                'output: files are only appended to; take type = "delta" for rows that change'
+                'output: files are append-only; use type = "delta" for rows that change'
             )
 
 
@@ -202,18 +202,18 @@ class DeltaSink(_Sink, frozen=True, kw_only=True, tag="delta"):
     """A Delta table, each batch in one commit."""
 
     path: str
-    #: With a key, rows take the place of those that have the same.
+    #: With a key, a row replaces the row with the same key.
     key: tuple[str, ...] = ()
-    #: Of several rows in a batch with one key, the one that has most of this column counts; the
-    #: column itself is not written.
+    #: Of several rows in a batch with one key, the one with the greatest value of this column is
+    #: written, without the column itself.
     latest_by: str = ""
     partition_by: tuple[str, ...] = ()
 
     def _check(self) -> None:
         if self.output == "update" and not self.key:
-            raise ValueError('output = "update" needs key: which row is changed?')
+            raise ValueError('output = "update" needs key, which identifies the changed row')
         if self.output == "complete" and self.key:
-            raise ValueError('key: output = "complete" writes the whole table anew')
+            raise ValueError('key: output = "complete" rewrites the whole table')
         if self.latest_by and not self.key:
             raise ValueError("latest_by is for sinks with a key")
 
@@ -221,26 +221,26 @@ class DeltaSink(_Sink, frozen=True, kw_only=True, tag="delta"):
 class PostgresSink(_Sink, frozen=True, kw_only=True, tag="postgres"):
     """A table in PostgreSQL, each batch in one transaction."""
 
-    #: As libpq takes it; what it leaves out comes from PGHOST, PGPASSWORD and so on.
+    #: A connection string of libpq; missing parts come from PGHOST, PGPASSWORD and so on.
     dsn: str
     table: str
-    #: With a key, rows take the place of those that have the same.
+    #: With a key, a row replaces the row with the same key.
     key: tuple[str, ...] = ()
     latest_by: str = ""
-    #: A column that says that the row is gone; it is not written itself.
+    #: A column that is true for a deleted row; it is not written itself.
     deleted: str = ""
-    #: Whether the table is made when it is missing.
+    #: Whether a missing table is created.
     create: bool = False
 
     def _check(self) -> None:
         if self.output == "update" and not self.key:
-            raise ValueError('output = "update" needs key: which row is changed?')
+            raise ValueError('output = "update" needs key, which identifies the changed row')
         if self.output == "complete" and self.key:
-            raise ValueError('key: output = "complete" writes the whole table anew')
+            raise ValueError('key: output = "complete" rewrites the whole table')
         if self.latest_by and not self.key:
             raise ValueError("latest_by is for sinks with a key")
         if self.deleted and not self.latest_by:
-            raise ValueError("deleted needs key and latest_by: was a row deleted, or made again?")
+            raise ValueError("deleted needs key and latest_by, which order a delete and an insert")
 
 
 Sink: TypeAlias = TopicSink | ParquetSink | DeltaSink | PostgresSink
@@ -257,13 +257,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Head(_Keys, frozen=True, kw_only=True):
-    """The file's top level: what is not a table of tables."""
+    """The top level of a file."""
 
     name: str
     bootstrap: str = "127.0.0.1:9092"
     #: `continuous`, `once`, or `every 10s`.
     trigger: str = "continuous"
-    #: Folder for the checkpoints; else the folder of the pipeline's state.
+    #: Folder of the checkpoints. Empty: the folder of the pipeline's state.
     checkpoint: str = ""
     spark: SparkKeys = SparkKeys()
     sources: dict[str, dict[str, Any]] = {}
@@ -277,7 +277,7 @@ class Head(_Keys, frozen=True, kw_only=True):
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline whose every part was checked. Paths are absolute, addresses are filled in."""
+    """A pipeline whose parts were all checked. Paths are absolute, addresses are filled in."""
 
     file: str
     name: str
@@ -286,11 +286,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str
     spark: SparkKeys
     sources: dict[str, Source]
-    #: In an order in which each has what it needs.
+    #: In the order of their dependencies.
     steps: dict[str, Step]
     sinks: dict[str, Sink]
     jobs: dict[str, Job]
-    #: Of a file in Python, by `steps.NAME` and so on.
+    #: Part, such as `steps.NAME`, → function.
     functions: dict[str, Callable[..., Any]] = {}
 
 
@@ -314,14 +314,14 @@ def check_trigger(trigger: str) -> None:
 
 
 def trigger_options(trigger: str) -> dict[str, Any]:
-    """As `DataStreamWriter.trigger` takes it."""
+    """The arguments of `DataStreamWriter.trigger`."""
     if trigger == "once":
         return {"availableNow": True}
     if trigger == "continuous":
         return {"processingTime": "0 seconds"}
     found = _TRIGGER.match(trigger)
     if found is None:
-        raise ConfigError(f"{trigger!r} is no trigger")
+        raise ConfigError(f"{trigger!r} is not a trigger")
     return {"processingTime": f"{found[1]} {_LONG[found[2]]}"}
 
 

@@ -1,4 +1,4 @@
-"""From a file to a `Definition`: TOML, or Python with decorators. What is wrong is told by its key.
+"""From a file to a `Definition`: TOML, or Python with decorators. Errors name the key.
 
 pipelines/orders.toml: sources.orders: unknown key 'decod'; is 'decode' meant?
 """
@@ -40,9 +40,9 @@ from dragoman.pipelines.step_order import in_order, tables_in
 
 #: Modules of `pipelines/jobs`, each with `Options` and `run`.
 JOBS = ("materialize", "tier", "replay", "profile")
-#: Options of jobs that are paths.
+#: The options of jobs that hold paths.
 _JOB_PATHS = ("table", "path", "checkpoint", "output", "root", "tier")
-#: Paths with a scheme are Spark's business.
+#: Paths with a scheme are passed to Spark unchanged.
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.+?)`(?: - at `\$\.?(.*)`)?\Z")
 _ELSEWHERE = re.compile(r"(.+?) - at `\$\.?(.*)`\Z", re.DOTALL)
@@ -51,22 +51,22 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 class PipelineFileError(ConfigError):
-    """A file that says something wrong."""
+    """A pipeline's file is malformed, or names something that does not exist."""
 
 
 def load(path: str) -> Definition:
-    """Read and check a pipeline's file, all but what only a broker or Spark can tell."""
+    """Read and check a pipeline's file, except for what only a broker or Spark can check."""
     if os.path.isdir(path):
         path = os.path.join(path, "pipeline.toml")
     text = _content(path)
-    with _told_of(path):
+    with _errors_of(path):
         if path.endswith(".py"):
             declared = declared_in(path, text)
         elif path.endswith(".toml"):
             declared = Declared(keys=_parsed(text))
         else:
             raise ConfigError("expected a file in TOML (.toml) or Python (.py)")
-        return _Checking(os.path.abspath(path), declared).definition()
+        return _Checker(os.path.abspath(path), declared).definition()
 
 
 def _content(path: str) -> str:
@@ -94,15 +94,15 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _told_of(where: str) -> Iterator[None]:
-    """Have what is raised inside say where it is."""
+def _errors_of(where: str) -> Iterator[None]:
+    """Errors raised within become errors that name the file or the part."""
     try:
         yield
     except (ConfigError, ValueError) as error:
         raise PipelineFileError(f"{where}: {error}") from None
 
 
-class _Checking:
+class _Checker:
     def __init__(self, file: str, declared: Declared) -> None:
         self._file = file
         self._directory = os.path.dirname(file)
@@ -144,7 +144,7 @@ class _Checking:
                     raise ConfigError(f"{table}.{name}: {other} has this name already")
 
     def _source(self, name: str, keys: dict[str, Any]) -> Source:
-        with _told_of(f"sources.{name}"):
+        with _errors_of(f"sources.{name}"):
             check_table_name(name)
             source: Source = converted(keys, Source)
             match source:
@@ -157,7 +157,7 @@ class _Checking:
                     return source
 
     def _step(self, name: str, keys: dict[str, Any]) -> Step:
-        with _told_of(f"steps.{name}"):
+        with _errors_of(f"steps.{name}"):
             check_table_name(name)
             step: Step = converted(keys, Step)
             if step.python:
@@ -165,24 +165,24 @@ class _Checking:
             return step
 
     def _import(self, part: str, function: str) -> None:
-        """Now, so that a function that is not there is told before Spark has been started."""
+        """Import a function, so that a missing one is reported before Spark starts."""
         if part not in self._functions:
             self._functions[part] = function_of(function, self._directory)
 
     def _needs(self, name: str, step: Step, tables: Collection[str]) -> list[str]:
-        """What a step needs. Raises when it names a table that nobody declares."""
+        """The tables that a step needs. Raises when a function names one that is not declared."""
         known = {each.lower(): each for each in tables}
         if step.sql:
-            # What is no part of the pipeline may be a table that Spark knows.
+            # Other names may be tables that Spark knows.
             return [known[each] for each in tables_in(step.sql) if each in known]
-        with _told_of(f"steps.{name}"):
+        with _errors_of(f"steps.{name}"):
             return [
                 known.get(each.lower()) or _refused(unknown("input", each, tables))
                 for each in inputs_of(step, self._functions[f"steps.{name}"])
             ]
 
     def _sink(self, name: str, keys: dict[str, Any], tables: Collection[str]) -> Sink:
-        with _told_of(f"sinks.{name}"):
+        with _errors_of(f"sinks.{name}"):
             check_name(name)
             sink: Sink = converted(keys, Sink)
             by_name = {each.lower(): each for each in tables}
@@ -196,7 +196,7 @@ class _Checking:
             return sink
 
     def _job(self, name: str, keys: dict[str, Any]) -> Job:
-        with _told_of(f"jobs.{name}"):
+        with _errors_of(f"jobs.{name}"):
             check_name(name)
             return _replaced_paths(job_of(keys, self._head.bootstrap), self._directory)
 
@@ -205,7 +205,7 @@ class _Checking:
 
 
 def absolute(path: str, directory: str) -> str:
-    """Seen from a folder, unless it has a scheme."""
+    """A path relative to a folder as an absolute one; paths with a scheme are unchanged."""
     if _SCHEME.match(path):
         return path
     return os.path.normpath(os.path.join(directory, os.path.expanduser(path)))
@@ -221,7 +221,7 @@ def _replaced_paths(job: Job, directory: str) -> Job:
 
 
 def inputs_of(step: Step, function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of the tables that a function is handed, in their order."""
+    """Names of the tables that a function gets, in order."""
     return step.inputs or tuple(inspect.signature(function).parameters)
 
 
@@ -244,7 +244,7 @@ def job_of(keys: Mapping[str, Any], bootstrap: str, *, is_text: bool = False) ->
 
 
 def _from_text(value: str, name: str, kind: Any) -> Any:
-    """A list where one is wanted, `A=B,C=D` where a mapping is."""
+    """The text as a list where the option is one; `A=B,C=D` as a mapping."""
     wanted = {field.encode_name: str(field.type) for field in msgspec.structs.fields(kind)}
     if "dict" in wanted.get(name, ""):
         return dict(each.partition("=")[::2] for each in value.split(","))
@@ -254,15 +254,15 @@ def _from_text(value: str, name: str, kind: Any) -> Any:
 
 
 def single_job(kind: str, keys: Mapping[str, str], bootstrap: str) -> Definition:
-    """A pipeline of one job, from the command line: text stands for numbers and lists, too."""
-    with _told_of(kind):
+    """A pipeline of one job, from the command line, where options are text."""
+    with _errors_of(kind):
         given = dict(keys)
         name = given.pop("name", "") or _job_name(kind, keys)
         check_name(name)
         job = job_of({"type": kind, **given}, bootstrap, is_text=True)
         job = _replaced_paths(job, os.getcwd())
         if kind == "materialize" and not job.options.checkpoint:
-            # The name is the topic's: another table of it must not go on where this one ends.
+            # The job is named after its topic: another table of it needs another checkpoint.
             place = job.options.checkpoint_path
             job = Job(type=kind, options=_replaced(job.options, checkpoint=place))
     return Definition(
@@ -285,7 +285,7 @@ def _job_name(kind: str, keys: Mapping[str, str]) -> str:
 
 
 def converted(keys: Mapping[str, Any], kind: Any, *, strict: bool = True) -> Any:
-    """Keys as the struct, or one of the structs, that they are for."""
+    """Keys as the struct, or the member of the union of structs, that they declare."""
     try:
         return msgspec.convert(keys, kind, strict=strict)
     except msgspec.ValidationError as error:
@@ -315,7 +315,7 @@ def _tags(kind: Any) -> list[str]:
 
 
 def _keys_of(kind: Any, keys: Mapping[str, Any], where: str | None) -> list[str]:
-    """Keys that would have been right there."""
+    """The keys that are known at a place."""
     for each in _members(kind):
         if len(_members(kind)) > 1 and each.__struct_config__.tag != keys.get("type"):
             continue
@@ -332,7 +332,7 @@ def unknown(what: str, name: str, choices: Collection[str]) -> str:
     near = difflib.get_close_matches(name, choices, n=1)
     if near:
         return f"unknown {what} {name!r}; is {near[0]!r} meant?"
-    return f"unknown {what} {name!r}" + (f"; there are {', '.join(choices)}" if choices else "")
+    return f"unknown {what} {name!r}" + (f"; expected {', '.join(choices)}" if choices else "")
 
 
 def _replaced(value: Struct, **changes: object) -> Struct:
@@ -340,7 +340,7 @@ def _replaced(value: Struct, **changes: object) -> Struct:
 
 
 def function_of(name: str, directory: str) -> Callable[..., Any]:
-    """A function by `module:function`, of a module beside the file or an installed one."""
+    """A function by `module:function`, from a module beside the file or an installed one."""
     module, _, attribute = name.partition(":")
     if directory not in sys.path:
         sys.path.insert(0, directory)

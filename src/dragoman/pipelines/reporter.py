@@ -1,7 +1,7 @@
-"""What a running pipeline says about itself: fed by Spark's listener and by jobs.
+"""Progress of a running pipeline, collected from Spark's listener and from jobs.
 
-Spark calls the listener from a thread of its own; the figures go to whoever watches when the thread
-that runs the pipeline comes by.
+Spark calls the listener from a thread of its own. The thread that runs the pipeline publishes the
+figures to the status file and to the watcher.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pyspark.sql.streaming.listener import (
 
 from dragoman.pipelines.state import PartState, PipelineState, Progress, StateFolder, Status, now_ms
 
-#: Between two versions of the file that others read.
+#: Seconds between two versions of the status file.
 _WRITE_S = 1.0
-#: Batches that a query may have made before it is known which part it is; older ones are forgotten.
+#: Batches kept for a query whose part is not known yet; older ones are dropped.
 _EARLY_MAX = 100
-#: Characters of what went wrong that are kept; the terminal shows all.
+#: Characters of an error that the status keeps; the terminal shows all.
 _PROBLEM_MAX = 2000
 
 
@@ -42,7 +42,7 @@ class _Source(msgspec.Struct, rename="camel"):
 
 
 class _Batch(msgspec.Struct, rename="camel"):
-    """Of Spark's own report, what is of use here."""
+    """The fields of Spark's progress report that are used here."""
 
     batch_id: int = -1
     batch_duration: int = 0
@@ -59,10 +59,10 @@ class Reporter:
         self._folder = folder
         self._status = status
         self._watch = watch
-        #: Held over more than one of its own calls.
+        #: Reentrant, since methods that hold it call each other.
         self._lock = threading.RLock()
         self._parts: dict[str, Progress] = {}
-        #: Which part a query is, by its id.
+        #: Query id → part.
         self._names: dict[str, str] = {}
         self._early: dict[str, deque[str]] = {}
         self._ended: set[str] = set()
@@ -70,7 +70,7 @@ class Reporter:
         self._is_new = True
 
     def part(self, progress: Progress) -> None:
-        """From any thread."""
+        """Replace the progress of a part. May be called from any thread."""
         with self._lock:
             self._parts[progress.part] = msgspec.structs.replace(progress, at_ms=now_ms())
             self._is_new = True
@@ -86,14 +86,14 @@ class Reporter:
             self.part(msgspec.structs.replace(before, note=note))
 
     def bind(self, query_id: str, part: str) -> None:
-        """Tell which part a query is; what Spark said of it before this is taken in now."""
+        """Assign a query to a part, and apply the reports that Spark sent before."""
         with self._lock:
             self._names[query_id] = part
             for report in self._early.pop(query_id, []):
                 self.batch(query_id, report)
 
     def batch(self, query_id: str, report: str) -> None:
-        """A micro-batch of a query is done."""
+        """Add a finished micro-batch of a query, as Spark reports it."""
         found = msgspec.json.decode(report, type=_Batch)
         pace = found.processed_rows_per_second
         with self._lock:
@@ -108,7 +108,7 @@ class Reporter:
                     state="running" if before.state == "starting" else before.state,
                     batches=before.batches + 1,
                     rows=before.rows + found.num_input_rows,
-                    # Spark writes what is not a number as text.
+                    # Spark writes NaN as text.
                     rows_per_s=float(pace) if isinstance(pace, float | int) else 0.0,
                     lag_records=_lag(found.sources),
                     batch_id=found.batch_id,
@@ -123,15 +123,15 @@ class Reporter:
             self._ended.add(query_id)
 
     def has_all(self) -> bool:
-        """Whether Spark has reported all there was to queries: it does so a bit later."""
+        """Whether Spark has reported the end of all queries, which it does with a delay."""
         with self._lock:
             return self._ended.issuperset(self._names)
 
     def batches(self, part: str) -> int:
         return self._parts[part].batches if part in self._parts else 0
 
-    def tell(self, state: PipelineState | None = None, problem: str = "") -> None:
-        """Have others see what is new; always when the pipeline's own state changes."""
+    def publish(self, state: PipelineState | None = None, problem: str = "") -> None:
+        """Publish new progress; a change of the pipeline's own state is published at once."""
         with self._lock:
             is_due = time.monotonic() - self._written_at >= _WRITE_S
             if state is None and not (self._is_new or is_due):
@@ -152,7 +152,7 @@ class Reporter:
 
 
 def _lag(sources: list[_Source]) -> int:
-    """Records between where a batch ended and where the topics do; -1 when no source says."""
+    """Records between the end of a batch and the ends of its topics; -1 when it is unknown."""
     known = [
         _distance(each.end_offset, each.latest_offset)
         for each in sources
@@ -162,7 +162,7 @@ def _lag(sources: list[_Source]) -> int:
 
 
 def _distance(end: Mapping[str, Any], latest: Mapping[str, Any]) -> int:
-    # Beside topics there is an entry of their ids.
+    # The entry of topic ids is not a topic.
     return sum(
         max(0, offset - end.get(topic, {}).get(partition, 0))
         for topic, partitions in latest.items()
@@ -172,7 +172,7 @@ def _distance(end: Mapping[str, Any], latest: Mapping[str, Any]) -> int:
 
 
 class Listener(StreamingQueryListener):
-    """Hands on what Spark says about queries."""
+    """Passes Spark's events about queries to the reporter."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter

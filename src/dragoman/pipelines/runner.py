@@ -20,7 +20,7 @@ import msgspec
 
 from dragoman.errors import DragomanError
 from dragoman.pipelines.brokers import check_topics
-from dragoman.pipelines.dataflow import Tables
+from dragoman.pipelines.dataflow import Tables, as_text
 from dragoman.pipelines.definition import (
     Definition,
     DeltaSink,
@@ -33,7 +33,6 @@ from dragoman.pipelines.definition import (
 )
 from dragoman.pipelines.reporter import Listener, Reporter
 from dragoman.pipelines.sinks.batches import Writer, failing_plainly
-from dragoman.pipelines.sources import as_text
 from dragoman.pipelines.state import Progress, StateFolder, Status, new_status
 from dragoman.spark.failures import is_gone, readable, without_gateway_logs
 from dragoman.spark.sessions import PUSHDOWN, default_master, register_source, session
@@ -45,15 +44,15 @@ if TYPE_CHECKING:
 
 
 _TICK_S = 0.2
-#: For the processes of a query to start before those of the next.
+#: Time for the Python processes of a query to start before the next query starts.
 _START_S = 30.0
 _BEFORE_PROCESSES = ("Initializing", "Getting offsets")
-#: What Spark says when a process of Python took longer than it cares to wait.
+#: Spark's error for a Python process that started too slowly.
 _TOO_SLOW = "Python worker failed to connect back"
 _RESTARTS = 10
-#: For Spark to report the last batch.
-_LAST_WORDS_S = 5.0
-#: For the batch in hand, when a pipeline is to stop.
+#: Time for Spark to report the last batch.
+_LAST_REPORT_S = 5.0
+#: Time for the current batch when a pipeline is stopped.
 STOP_PATIENCE_S = 30.0
 
 
@@ -61,12 +60,12 @@ class PipelineError(DragomanError):
     """A pipeline failed while it ran."""
 
 
-class _Stopped(Exception):  # noqa: N818 (nothing is wrong)
-    """A job was asked to end."""
+class _Stopped(Exception):  # noqa: N818 (not an error)
+    """Ends a job because the pipeline is being stopped."""
 
 
 class Run:
-    """One life of a pipeline. `stop` may be called from a signal handler or another thread."""
+    """One run of a pipeline. `stop` may be called from a signal handler or another thread."""
 
     def __init__(
         self,
@@ -85,20 +84,20 @@ class Run:
         self._restarts: dict[str, int] = {}
 
     def stop(self) -> bool:
-        """Have it end when the batch in hand is done; False when it was told before."""
-        was_told = self._stopping.is_set()
+        """Stop after the current batch; False when it was called before."""
+        was_stopping = self._stopping.is_set()
         self._stopping.set()
-        return not was_told
+        return not was_stopping
 
     def run(self, on_started: Callable[[], None] = lambda: None) -> None:
-        """Until all queries are done, one fails, or it is stopped.
+        """Run until all queries are done, one fails, or the pipeline is stopped.
 
-        Raises `PipelineFileError` for what is wrong with the file, and `PipelineError` for what
-        went wrong later. `on_started` is called when Spark is there.
+        `on_started` is called once Spark has started. Raises `PipelineFileError` for errors in the
+        file and `PipelineError` for later failures.
         """
         with self._folder.held():
             self._folder.check_file(self._definition.file)
-            self._reporter.tell("starting")
+            self._reporter.publish("starting")
             try:
                 check_topics(self._definition)
                 spark = pipeline_session(self._definition, self._folder)
@@ -106,12 +105,12 @@ class Run:
                 with without_gateway_logs():
                     self._guarded(spark)
             except BaseException as error:
-                self._reporter.tell("failed", readable(error) or type(error).__name__)
+                self._reporter.publish("failed", readable(error) or type(error).__name__)
                 raise
-            self._reporter.tell("stopped" if self._stopping.is_set() else "done")
+            self._reporter.publish("stopped" if self._stopping.is_set() else "done")
 
     def check(self) -> None:
-        """All that can be known without starting anything. Raises like `run`."""
+        """Check everything that can be checked without starting a query. Raises like `run`."""
         check_topics(self._definition)
         spark = pipeline_session(self._definition, self._folder)
         Tables(spark, self._definition).build()
@@ -119,10 +118,10 @@ class Run:
     # ---- from start to end
 
     def _guarded(self, spark: SparkSession) -> None:
-        """Run, and tell an end of Spark itself from a failure of the pipeline.
+        """Run, and distinguish an end of Spark itself from a failure of the pipeline.
 
-        A service manager sends its signal to all processes of a service, and `spark-submit` is the
-        parent of this one: then Spark's JVM ends at the same time, whatever a query does.
+        A service manager signals all processes of a service, and `spark-submit` is the parent of
+        this process: then Spark's JVM ends at the same time, whatever a query does.
         """
         try:
             listener = Listener(self._reporter)
@@ -141,7 +140,7 @@ class Run:
                     "checkpoints"
                 ) from None
             for name in self._queries:
-                # The next run makes the batch in hand again, of the same records.
+                # The next run makes the current batch again, from the same records.
                 self._reporter.part_state(name, "stopped")
 
     def _live(self, spark: SparkSession) -> None:
@@ -150,10 +149,10 @@ class Run:
         for name, sink in self._definition.sinks.items():
             if self._stopping.is_set():
                 return
-            with tables.told_of(f"sinks.{name}"):
+            with tables.errors_of(f"sinks.{name}"):
                 self._reporter.part(Progress(part=name, state="starting"))
                 self._start(name, partial(self._started, name, frames[name], sink))
-        self._reporter.tell("running")
+        self._reporter.publish("running")
         for name, job in self._definition.jobs.items():
             if self._stopping.is_set():
                 break
@@ -188,13 +187,13 @@ class Run:
         own_thread = threading.get_ident()
 
         def report(progress: Progress) -> None:
-            # A stream's batches are made in threads of Spark's, which counts them; streams are
-            # stopped otherwise.
+            # Batches of a stream run in threads of Spark, which counts them. A stream is stopped
+            # through its query.
             if threading.get_ident() != own_thread:
                 self._reporter.note(name, progress.note)
                 return
             self._reporter.part(msgspec.structs.replace(progress, part=name))
-            self._reporter.tell()
+            self._reporter.publish()
             if self._stopping.is_set():
                 raise _Stopped
             self._raise_failure()
@@ -221,9 +220,9 @@ class Run:
         start: Callable[[], StreamingQuery],
         started: StreamingQuery | None = None,
     ) -> None:
-        """Start a query, once the last one has the processes that it needs.
+        """Start a query and wait until its Python processes have started.
 
-        Spark gives a Python process ten seconds to start, which many at once do not meet.
+        Spark gives a Python process ten seconds to start, which is too little for many at once.
         """
         self._starts[name] = start
         query = self._queries[name] = started or start()
@@ -233,30 +232,30 @@ class Run:
         while query.isActive and time.monotonic() < deadline and not self._stopping.is_set():
             if not query.status["message"].startswith(_BEFORE_PROCESSES):
                 return
-            self._reporter.tell()
+            self._reporter.publish()
             time.sleep(_TICK_S)
 
     def _await(self) -> None:
-        patience_ends: float | None = None
+        deadline: float | None = None
         finished: dict[str, int] = {}
         while active := [name for name, query in self._queries.items() if query.isActive]:
             self._raise_failure()
             if self._stopping.is_set():
-                if patience_ends is None:
-                    self._reporter.tell("stopping")
-                    patience_ends = time.monotonic() + STOP_PATIENCE_S
+                if deadline is None:
+                    self._reporter.publish("stopping")
+                    deadline = time.monotonic() + STOP_PATIENCE_S
                     finished = {name: self._reporter.batches(name) for name in active}
                 for name in active:
                     is_between = not self._queries[name].status["isTriggerActive"]
                     is_done = is_between or self._reporter.batches(name) > finished[name]
-                    if is_done or time.monotonic() > patience_ends:
+                    if is_done or time.monotonic() > deadline:
                         self._queries.pop(name).stop()
                         self._reporter.part_state(name, "stopped")
-            self._reporter.tell()
+            self._reporter.publish()
             time.sleep(_TICK_S)
         self._raise_failure()
-        deadline = time.monotonic() + _LAST_WORDS_S
-        while not self._reporter.has_all() and time.monotonic() < deadline:
+        reports_end = time.monotonic() + _LAST_REPORT_S
+        while not self._reporter.has_all() and time.monotonic() < reports_end:
             time.sleep(_TICK_S)
         for name in self._queries:
             self._reporter.part_state(name, "done")
@@ -308,14 +307,14 @@ def _is_sparks(error: Exception) -> bool:
     return type(error).__module__.startswith(("pyspark.", "py4j."))
 
 
-#: Spark's own words go to a file: they are many, and in Java.
+#: Spark's log goes to a file, since it is long and about Spark's internals.
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 def pipeline_session(definition: Definition, folder: StateFolder) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    # Modules beside the file are found by Spark's workers, too.
+    # Spark's workers must find modules beside the file as well.
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     directory = os.path.dirname(definition.file)
     if directory not in path:
@@ -336,7 +335,7 @@ def pipeline_session(definition: Definition, folder: StateFolder) -> SparkSessio
     )
     own = running.newSession()
     for name, value in settings.items():
-        # What only a start can set is as it is.
+        # Static settings can only be set when Spark starts.
         if own.conf.isModifiable(name):
             own.conf.set(name, value)
     register_source(own)

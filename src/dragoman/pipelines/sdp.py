@@ -1,9 +1,9 @@
-"""Plain projects of Spark Declarative Pipelines (SDP), run so that they can be run again.
+"""Plain projects of Spark Declarative Pipelines (SDP), run with a catalog that outlives the run.
 
-Spark keeps its catalog in memory unless told otherwise, and then refuses a second run because the
-tables' files are there already. A catalog in files can only be set when Spark starts, in a
-`spark-defaults.conf`, with absolute paths: so the file is written here, before each run, from the
-lines of the project's own `spark-defaults.conf`.
+Spark keeps its catalog in memory by default, and then refuses a second run because the tables'
+files exist. A catalog in files can only be configured when Spark starts, in a
+`spark-defaults.conf` with absolute paths. That file is therefore written before each run, followed
+by the lines of the project's own `spark-defaults.conf`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dragoman.spark.failures import readable
 from dragoman.spark.runtimes import use_java, use_python
 
 SPEC = "spark-pipeline.yml"
-#: Where the catalog, the tables and the settings are kept, in the project.
+#: The folder in the project that holds the catalog, the tables and the settings.
 HOME = ".spark"
 _COMPLETED = "Run is COMPLETED"
-#: What `spark-pipelines` says about the run; the rest is about Spark, even after a good end.
+#: Lines of `spark-pipelines` about the run; other lines are about Spark, even after success.
 _EVENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: ")
 _PROBLEM = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 _SETTINGS = """\
-# Written by `dragoman pipeline run`: absolute paths, which the project's own file cannot have.
+# Written by `dragoman pipeline run`, with absolute paths, which the project's own file cannot have.
 spark.sql.catalogImplementation hive
 spark.sql.warehouse.dir {home}/warehouse
 spark.hadoop.javax.jdo.option.ConnectionURL jdbc:derby:;databaseName={home}/metastore;create=true
@@ -41,7 +41,7 @@ spark.ui.enabled false
 
 
 def project_in(target: str) -> Path | None:
-    """The folder of an SDP project, when there is one."""
+    """The folder of an SDP project, if `target` is one."""
     path = Path(target)
     if path.name == SPEC and path.is_file():
         return path.parent
@@ -50,13 +50,13 @@ def project_in(target: str) -> Path | None:
 
 
 def run(project: Path, *, is_dry: bool, say: Callable[[str], None]) -> int:
-    """Run the project once, to its end; 0, or an error."""
+    """Run the project once, to its end; returns 0. Raises `PipelineError`, `ConfigError`."""
     project = project.absolute()
     environment = _environment(project)
     program = shutil.which("spark-pipelines", path=str(Path(sys.executable).parent))
     program = program or shutil.which("spark-pipelines")
     if program is None:
-        raise ConfigError("spark-pipelines is not here: `pip install 'dragoman[pipelines]'`")
+        raise ConfigError("spark-pipelines is not installed: `pip install 'dragoman[pipelines]'`")
     command = [program, "dry-run" if is_dry else "run", "--spec", str(project / SPEC)]
     problem = last = ""
     is_completed = False
@@ -75,7 +75,7 @@ def run(project: Path, *, is_dry: bool, say: Callable[[str], None]) -> int:
             is_completed = is_completed or _COMPLETED in text
             if _EVENT.match(text):
                 say(text)
-            problem = problem or told_in(text)
+            problem = problem or problem_in(text)
             last = text or last
     if is_completed or (is_dry and process.returncode == 0):
         say("done")
@@ -83,10 +83,10 @@ def run(project: Path, *, is_dry: bool, say: Callable[[str], None]) -> int:
     raise PipelineError(f"{project / SPEC}: {problem or last}")
 
 
-def told_in(line: str) -> str:
-    """What went wrong, if a line says so."""
+def problem_in(line: str) -> str:
+    """The error that a line reports, or empty."""
     found = _PROBLEM.search(line)
-    # One about a setting that Spark has been started with, and says it cannot change.
+    # A UserWarning is about a static setting, which Spark cannot change and already has.
     return readable(RuntimeError(found[0])) if found and "UserWarning" not in line else ""
 
 
@@ -97,7 +97,7 @@ def _environment(project: Path) -> dict[str, str]:
     own = project / "spark-defaults.conf"
     log = Path(__file__).parents[1] / "spark" / "log4j2.properties"
     settings = _SETTINGS.format(home=home, log=log.as_uri())
-    # What comes last counts.
+    # The last line for a setting wins, so the project's own lines do.
     (conf / "spark-defaults.conf").write_text(settings + (own.read_text() if own.exists() else ""))
     environment = dict(os.environ)
     use_java(environment)

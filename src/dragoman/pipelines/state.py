@@ -31,8 +31,8 @@ PipelineState: TypeAlias = Literal[
 Status: TypeAlias = PipelineStatus
 ENDED = frozenset(("stopped", "done", "failed", "died"))
 _POLL_S = 0.1
-#: Who only looks whether a pipeline runs holds its lock for a moment, too.
-_LOOK_S = 0.5
+#: Wait for the lock: a process that checks whether the pipeline runs holds it for a moment.
+_LOCK_WAIT_S = 0.5
 
 
 class AlreadyRunningError(DragomanError):
@@ -71,21 +71,21 @@ class StateFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """As the one process that runs the pipeline. Raises `AlreadyRunningError`."""
+        """Hold the lock of the process that runs the pipeline. Raises `AlreadyRunningError`."""
         self.path.mkdir(parents=True, exist_ok=True)
-        deadline = time.monotonic() + _LOOK_S
+        deadline = time.monotonic() + _LOCK_WAIT_S
         with (self.path / "lock").open("w") as file:
             while not _is_locked(file):
                 if time.monotonic() > deadline:
                     raise AlreadyRunningError(
-                        f"pipeline {self.name} is running already; `dragoman pipeline stop "
-                        f"{self.name}` ends it"
+                        f"pipeline {self.name} is already running; `dragoman pipeline stop "
+                        f"{self.name}` stops it"
                     )
                 time.sleep(_POLL_S)
             yield
 
     def check_file(self, file: str) -> None:
-        """Raises `ConfigError` when checkpoints here belong to the file of another project."""
+        """Raises `ConfigError` when the checkpoints here belong to another file that exists."""
         known = self._written()
         is_other = known is not None and known.file != file
         if is_other and known is not None and os.path.exists(known.file):
@@ -105,7 +105,7 @@ class StateFolder:
         if found is None or found.state in ENDED or self.is_held():
             return found
         return msgspec.structs.replace(
-            found, state="died", problem="its process ended without a word: was it killed?"
+            found, state="died", problem="its process ended without a report: was it killed?"
         )
 
     def is_held(self) -> bool:
@@ -119,9 +119,9 @@ class StateFolder:
         return False
 
     def stop(self, patience_s: float) -> bool:
-        """Have it end after the batch in hand, by force when that takes too long.
+        """Stop the process after the current batch, or kill it after `patience_s`.
 
-        Whether it ended by itself.
+        True when it stopped without being killed. Raises `ConfigError` when it is not running here.
         """
         found = self.status()
         if found is None or not self.is_held():
@@ -160,7 +160,7 @@ class StateFolder:
 
 
 def _is_locked(file: IO[str]) -> bool:
-    """Whether it is now, by us."""
+    """Try to lock the file; whether this process now holds the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -169,14 +169,14 @@ def _is_locked(file: IO[str]) -> bool:
 
 
 def known_pipelines(root: Path) -> list[Status]:
-    """All that were run here, by name."""
+    """The status of every pipeline that was run here, by name."""
     try:
         names = sorted(each.name for each in root.iterdir() if each.is_dir())
     except OSError:
         return []
     found = []
     for name in names:
-        # Somebody else's folder may lie there.
+        # Folders of other programs may be there.
         with suppress(ConfigError):
             found.append(StateFolder(root, name).status())
     return [status for status in found if status is not None]
@@ -185,5 +185,5 @@ def known_pipelines(root: Path) -> list[Status]:
 PartState: TypeAlias = Literal["starting", "running", "done", "failed", "stopped"]
 Progress: TypeAlias = PipelinePart
 
-#: Jobs call it when there is something new, and leave alone what it raises: then they are to end.
+#: Jobs call it with new progress, and must not catch what it raises, which stops them.
 Report: TypeAlias = Callable[[Progress], None]

@@ -1,4 +1,4 @@
-"""Which step needs which: the tables that a query names, and an order in which all is there."""
+"""Dependencies of steps: the tables that a query names, and an order that satisfies all of them."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from collections.abc import Collection, Iterator, Mapping
 
 from dragoman.errors import ConfigError
 
-#: What is not code: strings, comments; then names, in backquotes or not, and punctuation.
+#: Strings, comments and space, which are skipped; names, quoted or not; and punctuation.
 _TOKEN = re.compile(
     r"""(?P<skip>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/|\s+)"""
     r"""|`(?P<quoted>[^`]+)`|(?P<word>[A-Za-z_]\w*)|(?P<other>.)""",
     re.DOTALL,
 )
-#: These end a list of tables.
+#: Keywords that end a list of tables.
 _AFTER = frozenset((
     "select", "where", "group", "having", "order", "sort", "cluster", "distribute", "window",
     "qualify", "limit", "offset", "union", "intersect", "except", "minus",
 ))  # fmt: skip
-#: These stand in a list of tables and are none.
+#: Keywords within a list of tables.
 _AMONG = frozenset(("lateral", "only", "on", "using"))
 
 
 def tables_in(sql: str) -> list[str]:
-    """First parts of what stands after FROM and JOIN, in small letters; may name more than tables.
+    """The first parts of names after FROM and JOIN, in lower case; a superset of the tables.
 
-    `extract(year FROM hour)` looks the same as a table from here, so callers keep what they know.
+    `extract(year FROM hour)` looks like a table here, so callers keep only the names they know.
     """
     found: dict[str, None] = {}
     is_expected = False
-    #: For each parenthesis that is open: whether it stands in a list of tables.
+    #: For each open parenthesis, whether it is in a list of tables.
     lists = [False]
     before = ""
     for word, is_name in _tokens(sql):
         if word == "(":
-            # What a parenthesis opens where a table is expected may be a join of tables.
+            # Where a table is expected, parentheses may hold a join of tables.
             lists.append(is_expected)
         elif word == ")":
             if len(lists) > 1:
@@ -58,7 +58,7 @@ def tables_in(sql: str) -> list[str]:
 
 
 def _tokens(sql: str) -> Iterator[tuple[str, bool]]:
-    """Each token in small letters, and whether it may be a name."""
+    """Each token in lower case, and whether it may be a name."""
     for each in _TOKEN.finditer(sql):
         if each["quoted"] is not None:
             yield each["quoted"].lower(), True
@@ -69,7 +69,10 @@ def _tokens(sql: str) -> Iterator[tuple[str, bool]]:
 
 
 def in_order(needs: Mapping[str, Collection[str]]) -> list[str]:
-    """Names so that each comes after those it needs. Raises `ConfigError` that shows a circle."""
+    """Names in an order in which each follows those that it needs.
+
+    Raises `ConfigError` that shows a cycle.
+    """
     done: dict[str, None] = {}
     path: list[str] = []
 
@@ -77,8 +80,8 @@ def in_order(needs: Mapping[str, Collection[str]]) -> list[str]:
         if name in done:
             return
         if name in path:
-            circle = " → ".join([*path[path.index(name) :], name])
-            raise ConfigError(f"steps.{name} needs itself: {circle}")
+            cycle = " → ".join([*path[path.index(name) :], name])
+            raise ConfigError(f"steps.{name} depends on itself: {cycle}")
         path.append(name)
         for each in needs[name]:
             if each in needs:

@@ -5,14 +5,14 @@
     orders = spark.table("orders")
     spark.session().readStream.format("dragoman").options(...)
 
-- Options are parsed into one value; schema and offsets are resolved beside the driver.
-- The planner cuts ranges of offsets into Spark partitions; admission bounds a micro-batch.
-- Readers take stable ranges from segment files where the data directory is visible, pinned under a
-  lease, and the rest from the broker.
-- The sink stages rows in task attempts and publishes them with one request.
-- The session picks Java and Python, and sets what Dragoman needs.
+- `options` parses options into one value; schema and offsets are resolved beside the driver.
+- `planner` cuts ranges of offsets into Spark partitions; `admission` bounds a micro-batch.
+- `reader` reads stable ranges from segment files where the data directory is visible, pinned under
+  a lease, and all other records from the broker; `batches` and `values` decode them.
+- `writer` stages rows in task attempts and publishes them with one request.
+- `sessions` and `runtimes` choose Java and Python and configure Spark.
 
-Names are imported on first use: importing this package does not import Spark.
+Names are loaded on first use: importing this package does not import Spark.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How far one micro-batch goes when records or bytes per batch are bounded.
+"""How far one micro-batch reads when records or bytes per batch are bounded.
 
-Partitions share a bound in proportion to what each has waiting, as in Spark's Kafka source; one
-that has anything waiting moves by a record at least. Bytes are those of the log: exact to a range
-of the sparse index where the files are stable and seen, else by the partition's average record.
+Partitions share a bound in proportion to their lag, as in Spark's Kafka source; a partition with
+any lag advances by at least one record. Bytes are those of the log: exact to a range of the sparse
+index where files are stable and visible, else estimated by the partition's average record.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dragoman.spark.offsets import Offsets
 from dragoman.spark.options import SourceOptions
 from dragoman.spark.storage import StoredLog, StoredPartition
 
-#: Asking brokers for sizes makes them open partitions that nobody uses.
+#: A request for sizes makes brokers open idle partitions, so it is rare.
 _AVERAGES_AGE_MAX_S = 60.0
-#: A guess for brokers that do not tell sizes.
+#: Estimate for brokers that do not report sizes.
 _RECORD_BYTES = 100.0
 
 
@@ -33,7 +33,7 @@ def within_records(starts: Offsets, ends: Offsets, records_max: int) -> Offsets:
 
 
 class ByteBound:
-    """Keeps what it learnt about sizes between micro-batches."""
+    """The bound in bytes. Keeps average sizes of records between micro-batches."""
 
     def __init__(self, log: AnyLog, stored: StoredLog | None, options: SourceOptions) -> None:
         self._log = log
@@ -46,7 +46,7 @@ class ByteBound:
         self, starts: Offsets, ends: Offsets, ids: dict[str, str], bytes_max: int
     ) -> Offsets:
         if time.monotonic() - self._averages_at >= _AVERAGES_AGE_MAX_S:
-            self._averages = self._learn_averages(list(ends))
+            self._averages = self._fetch_averages(list(ends))
             self._averages_at = time.monotonic()
         held = {
             where: None if self._stored is None else self._stored.partition(where, ids[where.topic])
@@ -95,7 +95,7 @@ class ByteBound:
     def _average(self, where: TopicPartition) -> float:
         return self._averages.get(where, _RECORD_BYTES)
 
-    def _learn_averages(self, partitions: list[TopicPartition]) -> dict[TopicPartition, float]:
+    def _fetch_averages(self, partitions: list[TopicPartition]) -> dict[TopicPartition, float]:
         if not isinstance(self._log, BrokerLog):
             return {}
         try:

@@ -1,6 +1,6 @@
 """One task attempt of the sink: rows in, staged batches out.
 
-How it all fits together is told in docs/concepts/exactly-once-writes.md.
+docs/concepts/exactly-once-writes.md explains the protocol.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from dragoman.spark.options import SinkOptions
 from dragoman.spark.partitioner import RECORD, Router
 from dragoman.world import SystemClock, system_random
 
-#: Rows are gathered for so many batches, so that the last, smaller one is rare.
+#: Rows are buffered for this many batches, so that the smaller last batch is rare.
 _BATCHES_GATHERED = 4
 
 
 class _Sent(NamedTuple):
-    """A batch that is on its way to staging."""
+    """A batch that was sent to staging and is not acknowledged yet."""
 
     where: TopicPartition
     record_count: int
@@ -46,7 +46,7 @@ class _Gathered:
 
 
 class Attempt:
-    """Stages rows under an identity of its own. Nobody reads them until they are published."""
+    """Stages rows under a producer identity of its own. They are invisible until published."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Attempt:
         *,
         keep_times: bool = False,
     ) -> None:
-        """`keep_times`: records have the times of the column `timestamp`, else that of now."""
+        """With `keep_times`, records have the times of the column `timestamp`, else now."""
         self._client = client
         self._options = options
         self._writer_id = writer_id
@@ -67,8 +67,8 @@ class Attempt:
         self._sequence = 0
         self._gathered: dict[TopicPartition, _Gathered] = {}
         self._gathered_bytes = 0
-        #: One at a time: a repeat must not overtake what comes after it. The next batch is encoded
-        #: meanwhile.
+        #: At most one batch is in flight, so that the next one cannot overtake its retry. The next
+        #: one is encoded meanwhile.
         self._sent: _Sent | None = None
         self._pieces: dict[TopicPartition, list[StagedPiece]] = {}
 
@@ -80,12 +80,12 @@ class Attempt:
             self._gathered_bytes += part.nbytes
             if gathered.size >= _BATCHES_GATHERED * self._options.batch_bytes:
                 self._send(where)
-                self._router.move_on(where)
+                self._router.next_partition(where)
         if self._gathered_bytes >= KAFKA_CLIENT_BUFFER_BYTES_MAX:
             self._send_all()
 
     def finish(self) -> dict[TopicPartition, list[StagedPiece]]:
-        """Where everything is, once all of it is durable."""
+        """Waits until all rows are durable; the staged pieces by target partition."""
         self._send_all()
         self._wait()
         return self._pieces
@@ -121,13 +121,13 @@ class Attempt:
                 self._sequence = (self._sequence + count) % (1 << 31)
 
     def _wait(self) -> None:
-        """The last batch is durable: note where."""
+        """Waits until the batch in flight is durable and records where it is staged."""
         sent, self._sent = self._sent, None
         if sent is None:
             return
         assert self._place is not None
         offset = sent.produced.result().base_offset
-        assert offset >= 0, "a batch that was repeated at once is known to the broker"
+        assert offset >= 0, "the broker knows the offset of a batch that is retried at once"
         end = offset + sent.record_count
         pieces = self._pieces.setdefault(sent.where, [])
         if pieces and pieces[-1].next_offset == offset:

@@ -40,7 +40,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         _refuse_late_start(options)
         self._options = options
-        self._reading = TypedReader(options, schema)
+        self._reader = TypedReader(options, schema)
         self._pushed = Pushed()
 
     @plainly
@@ -51,16 +51,16 @@ class BatchReader(DataSourceReader):
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes one partition with None in it when there are none.
+        # For an empty list of partitions Spark makes one partition that holds None.
         if not isinstance(partition, RangePartition):
             return iter(())
-        return self._reading.read(partition)
+        return self._reader.read(partition)
 
     def _ranges(self, log: AnyLog) -> list[OffsetRange]:
         options = self._options
         topics = planner.chosen_topics(log, options.topics)
         every = planner.partitions_of(topics)
-        # Options speak of all partitions, whatever filters leave of them.
+        # The options must cover all partitions, also those that filters exclude.
         starts = starting_offsets(
             log, every, options.starting, is_late_start_allowed=options.is_late_start_allowed
         )
@@ -80,7 +80,7 @@ class BatchReader(DataSourceReader):
 
 
 class PushdownReader(BatchReader):
-    """Takes filters on topic, partition, offset and time over from Spark."""
+    """Applies filters on topic, partition, offset and time in the source."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         for each in filters:
@@ -89,12 +89,12 @@ class PushdownReader(BatchReader):
 
 
 def _refuse_late_start(options: SourceOptions) -> None:
-    """A batch has no record of a partition that it begins at the end of."""
+    """Raises `ConfigError` for a batch that starts at the end of a partition: it would be empty."""
     starting = options.starting
     if starting.timestamp is not None or starting.timestamps is not None:
         return
     if starting.offsets == LATEST:
-        raise ConfigError("startingOffsets: a batch that begins at latest would be empty")
+        raise ConfigError("startingOffsets: a batch that starts at latest would be empty")
     given = starting.offsets if isinstance(starting.offsets, dict) else {}
     for topic, parts in given.items():
         for partition, offset in parts.items():
@@ -107,16 +107,14 @@ def _refuse_late_start(options: SourceOptions) -> None:
 def _refuse_starts_past(starts: Offsets, ends: Offsets) -> None:
     for where, start in starts.items():
         if start > ends[where]:
-            raise ConfigError(
-                f"{where}: the start {start} is past the end {ends[where]} of what is read"
-            )
+            raise ConfigError(f"{where}: the start {start} is past the end {ends[where]}")
 
 
 def _refuse_ends_past(ends: Offsets, latest: Offsets, options: SourceOptions) -> None:
     for where, end in ends.items():
         if end > latest[where] and options.fail_on_data_loss:
             raise ConfigError(
-                f"endingOffsets: {where} is asked for up to {end}, the log ends at {latest[where]}"
+                f"endingOffsets: {where} is requested up to {end}, the log ends at {latest[where]}"
             )
 
 
@@ -124,7 +122,10 @@ _OFFSET_END = 1 << 63
 
 
 class Pushed:
-    """All filters together. Every record has a topic, partition, offset and time."""
+    """The conjunction of all filters that the source applies, in part or as a whole.
+
+    Every record has a topic, partition, offset and time, so a test for null is always true.
+    """
 
     def __init__(self) -> None:
         self._tests: list[Filter] = []
@@ -133,7 +134,7 @@ class Pushed:
         self._since_ms: int | None = None
 
     def take(self, each: Filter) -> bool:
-        """Take a filter in; whether Spark need not apply it any more."""
+        """Add a filter; True when the source applies all of it, so that Spark need not."""
         column = ".".join(getattr(each, "attribute", ()))
         match each:
             case IsNotNull():
@@ -155,7 +156,7 @@ class Pushed:
                 GreaterThan(value=datetime() as since)
                 | GreaterThanOrEqual(value=datetime() as since)
             ) if column == "timestamp":
-                # Records may be out of order, so this only tells where none can be yet.
+                # Records may be out of order, so this only gives an offset before which none match.
                 since_ms = int(since.timestamp() * 1000)
                 self._since_ms = max(since_ms, self._since_ms or since_ms)
                 return False
@@ -175,7 +176,7 @@ class Pushed:
             case LessThanOrEqual(value=int() as value):
                 first, end = 0, value + 1
             case In(value=values) if values:
-                # Only how far they lie apart; Spark picks.
+                # Only the range of the values is applied here; Spark selects within it.
                 self._narrow(min(values), max(values) + 1)
                 return False
             case _:
@@ -190,7 +191,7 @@ class Pushed:
         return all(_passes(each, where) for each in self._tests)
 
     def narrowed(self, log: Log, starts: Offsets, ends: Offsets) -> tuple[Offsets, Offsets]:
-        """Starts and ends that leave out what no filter lets through."""
+        """Starts and ends without the offsets that the filters exclude."""
         starts = {where: max(start, self._first) for where, start in starts.items()}
         ends = {where: min(end, self._end) for where, end in ends.items()}
         if self._since_ms is not None:
@@ -219,4 +220,4 @@ def _passes(each: Any, where: TopicPartition) -> bool:
         case StringStartsWith():
             return str(value).startswith(each.value)
         case _:
-            raise AssertionError(f"{each} was not taken")
+            raise AssertionError(f"{each} is not applied by the source")

@@ -1,4 +1,4 @@
-"""What went wrong, in one line: Spark wraps errors of a source in traces of two languages."""
+"""Errors in one line: Spark wraps errors of a source in stack traces of two languages."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-#: The last line of a Python trace, when one of our own errors ended it.
+#: The last line of a Python traceback that ends with one of our own errors.
 _OURS = re.compile(r"^(?:dragoman|pyspark_dragoman)(?:\.\w+)+: (.+)$", re.MULTILINE)
 _ANY = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
-#: What every failed stream begins with, what says nothing, and what ends every message.
+#: The prefix of every failed stream, a message without information, and the suffix of messages.
 _STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: ")
 _EMPTY = "Exception thrown in awaitResult"
 _SQLSTATE = re.compile(r"(?: SQLSTATE: \w{5})+\Z")
-#: What the bridge between the languages says, and the causes of it in Java.
+#: The prefix of py4j's errors, and the Java exceptions in their text.
 _CALL = "An error occurred while calling "
 _JAVA = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)+([\w$]+): (.+)$", re.MULTILINE)
-#: Loggers of PySpark that print an error of a query, with its stack, before anyone can catch it.
+#: Loggers of PySpark that print an error of a query, with its stack, before it can be caught.
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def readable(error: BaseException) -> str:
-    """The message that a person needs, without what Spark wrapped around it."""
+    """The message of an error without the stack traces that Spark wrapped around it."""
     text = str(error)
     if ours := _OURS.findall(text):
         return str(ours[-1])
@@ -50,10 +50,10 @@ def readable(error: BaseException) -> str:
 
 @contextmanager
 def without_spark_logs() -> Iterator[None]:
-    """Keep PySpark from printing errors of queries: the caller says what is wrong."""
+    """Keep PySpark from printing errors of queries, which the caller reports."""
     from pyspark.logger import PySparkLogger
 
-    # Made by PySpark's own function: it calls them with arguments that others do not take.
+    # Created by PySpark's own function: PySpark passes arguments that plain loggers reject.
     loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
@@ -65,7 +65,7 @@ def without_spark_logs() -> Iterator[None]:
             logger.disabled = was_disabled
 
 
-#: What py4j logs with a stack, at the root, for every call that finds no JVM.
+#: What py4j logs with a stack, at the root logger, for every call to a JVM that has ended.
 _NO_GATEWAY = "Exception while sending command."
 
 
@@ -93,9 +93,9 @@ def is_gone(spark: SparkSession) -> bool:
 
 
 def plainly(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Have our own errors leave a method that Spark calls without the way they came.
+    """Decorator: our own errors leave a method that Spark calls without a traceback.
 
-    Spark prints every frame in front of the message; they say nothing to whoever wrote the job.
+    Spark prints every frame in front of the message, and the frames do not help a user.
     """
 
     @wraps(method)
@@ -111,7 +111,7 @@ def plainly(method: Callable[Parameters, Result]) -> Callable[Parameters, Result
 def iterated_plainly(
     method: Callable[Parameters, Iterator[Result]],
 ) -> Callable[Parameters, Iterator[Result]]:
-    """The same for a method that yields."""
+    """Decorator: our own errors leave a generator that Spark calls without a traceback."""
 
     @wraps(method)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Iterator[Result]:

@@ -31,7 +31,7 @@ _NO_ID = bytes(16)
 
 
 def open_client(options: SourceOptions) -> BlockingKafkaClient:
-    """Connected when first used."""
+    """A client that connects on first use."""
     pause = max(0.001, options.retry_pause_s)
     settings = ClientSettings(
         client_id=options.client_id,
@@ -48,12 +48,12 @@ def isolation_of(options: SourceOptions) -> Isolation:
 
 
 def id_text(topic_id: bytes) -> str:
-    """As in manifests; empty for a broker that gives no ids."""
+    """The id as in manifests; empty for a broker without topic ids."""
     return topic_id.hex() if topic_id != _NO_ID else ""
 
 
 class BrokerLog:
-    """The `Log` of a cluster."""
+    """The `Log` of a cluster that speaks Kafka's protocol."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._isolation = isolation_of(options)
@@ -91,7 +91,7 @@ class BrokerLog:
 
 log = logging.getLogger("dragoman.spark")
 
-#: In a warning about what is left out.
+#: Partitions that a warning about missing offsets lists.
 _PARTITIONS_NAMED_MAX = 50
 
 
@@ -103,40 +103,41 @@ AnyLog: TypeAlias = BrokerLog | StoredLog
 
 
 def open_logs(options: SourceOptions) -> tuple[AnyLog, StoredLog | None]:
-    """The log to ask, and the directory to read stable files from, if one is seen.
+    """The log that states topics and offsets, and the directory of stable files if one is visible.
 
-    Raises `ConfigError` when files are asked for and there is no directory.
+    Raises `ConfigError` when `readMode=segments` and no directory is visible.
     """
     if options.read_mode == "broker":
         return BrokerLog(options), None
     if not options.bootstrap:
-        return _alone(options, options.path)
+        return _directory_only(options, options.path)
     served = BrokerLog(options)
-    path = options.path or _seen_directory(served)
+    path = options.path or _visible_directory(served)
     if options.read_mode == "segments":
         served.close()
         if not path:
-            raise ConfigError("readMode=segments: no broker's data directory is seen here")
-        return _alone(options, path)
+            raise ConfigError("readMode=segments: no data directory of a broker is visible here")
+        return _directory_only(options, path)
     if not path:
         return served, None
     return served, StoredLog(path, committed_only=options.committed_only)
 
 
-def _alone(options: SourceOptions, path: str) -> tuple[StoredLog, StoredLog]:
+def _directory_only(options: SourceOptions, path: str) -> tuple[StoredLog, StoredLog]:
     stored = StoredLog(path, committed_only=options.committed_only)
     if not stored.is_complete():
-        problem = _what_is_missing(stored, options)
+        problem = _incomplete(stored, options)
         if options.fail_on_incomplete:
             raise IncompleteError(problem)
         log.warning("%s", problem)
     return stored, stored
 
 
-def _what_is_missing(stored: StoredLog, options: SourceOptions) -> str:
-    """Which offsets a read leaves out. Raises `ConfigError` when a topic is missing altogether.
+def _incomplete(stored: StoredLog, options: SourceOptions) -> str:
+    """The message about offsets that a read leaves out.
 
-    A partition of which nothing is stable may not even have a directory yet, so it is not named.
+    A partition without stable segments may not have a directory yet, so it cannot be named. Raises
+    `ConfigError` when a whole topic is missing.
     """
     state = f"{stored.root} is in use or was not stopped cleanly"
     try:
@@ -149,20 +150,20 @@ def _what_is_missing(stored: StoredLog, options: SourceOptions) -> str:
         missing.append(f"the ends of {len(ends) - len(missing)} more partitions")
     missing.append("partitions without a stable segment")
     return (
-        f"{state}: left out are {', '.join(missing)}; "
-        "a broker, with kafka.bootstrap.servers, has them all"
+        f"{state}: the read leaves out {', '.join(missing)}; "
+        "name a broker with kafka.bootstrap.servers to read them"
     )
 
 
-def _seen_directory(served: BrokerLog) -> str:
-    """A data directory that brokers name and that is here; empty when there is none.
+def _visible_directory(served: BrokerLog) -> str:
+    """A data directory that the brokers report and that exists here; empty when there is none.
 
-    Whether it holds the same topics is checked by their ids, one by one, when files are planned.
+    Files are only planned for topics whose id in the directory is the id that the brokers report.
     """
     try:
         directories = served.directories()
     except ClientError as error:
-        log.debug("brokers do not name their directories: %s", error)
+        log.debug("the brokers do not report their directories: %s", error)
         return ""
     for each in directories:
         if os.path.isabs(each.path) and StoredLog.is_at(each.path):

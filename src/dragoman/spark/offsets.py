@@ -1,8 +1,8 @@
 """Offsets of many partitions: their JSON, and where a read begins and ends.
 
-In a checkpoint they have the Kafka source's layout, `{"orders": {"0": 123}}`, and beside the topics
-an entry that no topic can be called by: the ids of the topics. A topic that was deleted and made
-anew has another id, and its offsets mean nothing to an old checkpoint.
+A checkpoint has the Kafka source's layout, `{"orders": {"0": 123}}`, and one more entry, under a
+name that no topic can have, with the ids of the topics. A topic that was deleted and created again
+has another id, and the offsets of an old checkpoint are meaningless for it.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ _IDS = "$topicIds"
 
 class Topic(msgspec.Struct, frozen=True):
     name: str
-    #: 32 hex digits; empty when the broker is too old to give ids.
+    #: 32 hex digits; empty when the broker does not support topic ids.
     topic_id: str
     partitions: tuple[int, ...]
 
 
 class Log(Protocol):
-    """Topics and their offsets, as a broker or a directory knows them."""
+    """Topics and their offsets, according to a cluster or a data directory."""
 
     def topics(self, names: Sequence[str] = ()) -> dict[str, Topic]:
-        """Those of these names that exist; without names, all but the broker's own."""
+        """The named topics that exist; without names, all topics that are not internal."""
         ...
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets: ...
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Where readers end now: last stable offset, or high watermark."""
+        """The current end for readers: last stable offset or high watermark, by isolation level."""
         ...
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> Offsets:
-        """The first offset at or after a time in ms; partitions without one are left out."""
+        """The first offset at or after a time in ms; a partition without one is left out."""
         ...
 
 
@@ -73,21 +73,21 @@ class Position(msgspec.Struct, frozen=True):
 def starting_offsets(
     log: Log, partitions: list[TopicPartition], bound: Bound, *, is_late_start_allowed: bool
 ) -> Offsets:
-    """Raises `ConfigError` when a partition has no offset by these options."""
+    """Raises `ConfigError` when the options give no offset for a partition."""
     found = _by_time(log, partitions, bound, "starting")
     if found is None:
         return _by_number(log, partitions, bound.offsets, "starting")
     missing = [where for where in partitions if where not in found]
     if missing and not is_late_start_allowed:
         raise ConfigError(
-            f"no record of {', '.join(map(str, missing))} is as young as the starting time; "
-            "startingOffsetsByTimestampStrategy=latest begins there at the end"
+            f"{', '.join(map(str, missing))}: no record is at or after the starting time; "
+            "startingOffsetsByTimestampStrategy=latest starts such partitions at their end"
         )
     return found | (log.latest(missing) if missing else {})
 
 
 def ending_offsets(log: Log, partitions: list[TopicPartition], bound: Bound) -> Offsets:
-    """Never past what readers may see now. Raises `ConfigError`."""
+    """Where a batch ends in each partition; by default at the current end. Raises `ConfigError`."""
     found = _by_time(log, partitions, bound, "ending")
     if found is None:
         found = _by_number(log, partitions, bound.offsets, "ending")
@@ -108,33 +108,31 @@ def _by_number(
     log: Log, partitions: list[TopicPartition], wanted: int | dict[str, dict[int, int]], which: str
 ) -> Offsets:
     if which == "ending" and wanted == EARLIEST:
-        raise ConfigError("endingOffsets: earliest is no end")
+        raise ConfigError("endingOffsets: a batch cannot end at earliest")
     if isinstance(wanted, int):
         return log.earliest(partitions) if wanted == EARLIEST else log.latest(partitions)
     given = _complete(partitions, wanted, f"{which}Offsets")
     if which == "ending" and EARLIEST in given.values():
-        raise ConfigError("endingOffsets: -2 (earliest) is no end")
+        raise ConfigError("endingOffsets: a batch cannot end at -2 (earliest)")
     early = log.earliest(where for where, offset in given.items() if offset == EARLIEST)
     late = log.latest(where for where, offset in given.items() if offset == LATEST)
     for where, offset in given.items():
         if offset < EARLIEST:
-            raise ConfigError(f"{which}Offsets: {offset} for {where} is no offset")
+            raise ConfigError(f"{which}Offsets: {offset} for {where} is not an offset")
     return given | early | late
 
 
 def _complete(
     partitions: list[TopicPartition], given: dict[str, dict[int, int]], option: str
 ) -> Offsets:
-    """What was given for each partition. As in Spark's Kafka source, none may be left out."""
+    """The given offsets by partition. As in Spark's Kafka source, every partition must be named."""
     flat = {
         TopicPartition(topic, partition): value
         for topic, parts in given.items()
         for partition, value in parts.items()
     }
     if missing := [str(where) for where in partitions if where not in flat]:
-        raise ConfigError(
-            f"{option}: nothing is said about {', '.join(missing)}; name every partition"
-        )
+        raise ConfigError(f"{option}: no offset for {', '.join(missing)}; name every partition")
     if unknown := [str(where) for where in flat if where not in partitions]:
-        raise ConfigError(f"{option}: {', '.join(unknown)} is not among what is read")
+        raise ConfigError(f"{option}: {', '.join(unknown)} is not read")
     return flat

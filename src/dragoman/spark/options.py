@@ -14,7 +14,7 @@ import difflib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -22,51 +22,6 @@ import msgspec
 from dragoman.errors import ConfigError
 from dragoman.limits import KAFKA_CLIENT_BATCH_BYTES, SPARK_SCHEMA_BYTES_MAX
 from dragoman.log.compression import Codec, codec_by_name
-
-log = logging.getLogger("dragoman.spark")
-
-PREFIX = "kafka."
-#: By setting, what to do instead.
-REFUSED_BY_SOURCE: Mapping[str, str] = {
-    "kafka.auto.offset.reset": (
-        "set startingOffsets to earliest or latest; a source keeps its own offsets and consumes "
-        "without a group's"
-    ),
-    "kafka.key.deserializer": "keys are read as bytes; deserialize them with DataFrame operations",
-    "kafka.value.deserializer": (
-        "values are read as bytes; deserialize them with DataFrame operations or the option decode"
-    ),
-    "kafka.enable.auto.commit": "a source commits no offsets of its own accord",
-    "kafka.interceptor.classes": "an interceptor may change records, so none is run",
-}
-REFUSED_BY_SINK: Mapping[str, str] = {
-    "kafka.key.serializer": "keys are written as bytes; serialize them with DataFrame operations",
-    "kafka.value.serializer": (
-        "values are written as bytes; serialize them with DataFrame operations"
-    ),
-}
-_SECURITY = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
-#: The default of Kafka's clients, and all that there is here.
-_NO_SECURITY = ("kafka.security.protocol", "PLAINTEXT")
-
-
-def is_client_setting(name: str, value: str, refused: Mapping[str, str], reader: str) -> bool:
-    """Whether an option, its name in lower case, is a client's setting to be passed over.
-
-    `reader` is what the warning calls the one that passes it over. Raises `ConfigError` for a
-    setting that is refused.
-    """
-    if not name.startswith(PREFIX):
-        return False
-    if name in refused:
-        raise ConfigError(f"{name} is not supported: {refused[name]}")
-    if (name, value.strip().upper()) == _NO_SECURITY:
-        return True
-    if name.startswith(_SECURITY):
-        raise ConfigError(f"{name}: this release has no authentication and no TLS")
-    log.warning("option %s is not used by this %s", name, reader)
-    return True
-
 
 log = logging.getLogger("dragoman.spark")
 
@@ -82,54 +37,64 @@ class Option(NamedTuple):
 
 
 OPTIONS = (
-    Option("kafka.bootstrap.servers", "", "brokers, `HOST:PORT` with commas; also `bootstrap.servers`"),
-    Option("path", "", "a broker's data directory; alone, no broker is needed"),
-    Option("subscribe", "", "topics, with commas; exactly one of this and the next two"),
-    Option("subscribePattern", "", "regular expression that is found anywhere in a topic's name; `^orders$` for a whole name"),
+    Option("kafka.bootstrap.servers", "", "brokers as `HOST:PORT`, separated by commas; also `bootstrap.servers`"),
+    Option("path", "", "a broker's data directory; needs no broker when it is given alone"),
+    Option("subscribe", "", "topics, separated by commas; exactly one of this and the next two"),
+    Option("subscribePattern", "", "regular expression that is searched for in topic names; `^orders$` matches a whole name"),
     Option("assign", "", 'partitions as JSON: `{"orders": [0, 1]}`'),
     Option("startingOffsets", "batch: earliest, stream: latest", "`earliest`, `latest`, or JSON: `{\"orders\": {\"0\": 23}}`; -2 earliest, -1 latest"),
-    Option("endingOffsets", "latest", "batch only; the same form"),
-    Option("startingTimestamp", "", "milliseconds since 1970 for all partitions; beats the options by partition"),
-    Option("endingTimestamp", "", "the same for the end; batch only"),
-    Option("startingOffsetsByTimestamp", "", "JSON of milliseconds by partition; beats `startingOffsets`"),
-    Option("endingOffsetsByTimestamp", "", "the same for the end; batch only"),
-    Option("startingOffsetsByTimestampStrategy", "error", "when no record is that young: `error` or `latest`"),
-    Option("failOnDataLoss", "true", "fail when records were deleted before they were read, or a topic is another one"),
-    Option("maxOffsetsPerTrigger", "", "records in one micro-batch at most, over all partitions"),
-    Option("minOffsetsPerTrigger", "", "records to wait for before a micro-batch"),
-    Option("maxTriggerDelay", "15m", "how long to wait for them at most"),
-    Option("maxBytesPerTrigger", "", "bytes of the log in one micro-batch at most"),
-    Option("minPartitions", "", "Spark partitions at least: large ranges are split"),
-    Option("maxRecordsPerPartition", "", "offsets in one Spark partition at most"),
+    Option("endingOffsets", "latest", "batch only; same form as `startingOffsets`"),
+    Option("startingTimestamp", "", "milliseconds since 1970 for all partitions; takes precedence over the options by partition"),
+    Option("endingTimestamp", "", "batch only; same form as `startingTimestamp`"),
+    Option("startingOffsetsByTimestamp", "", "milliseconds since 1970 by partition, as JSON; takes precedence over `startingOffsets`"),
+    Option("endingOffsetsByTimestamp", "", "batch only; same form as `startingOffsetsByTimestamp`"),
+    Option("startingOffsetsByTimestampStrategy", "error", "for a partition without a record at or after the starting time: `error`, or `latest` to start at its end"),
+    Option("failOnDataLoss", "true", "fail when records, or a topic, were deleted before they were read; a topic that was created again always fails"),
+    Option("maxOffsetsPerTrigger", "", "maximum number of records in one micro-batch, over all partitions"),
+    Option("minOffsetsPerTrigger", "", "number of records to wait for before a micro-batch"),
+    Option("maxTriggerDelay", "15m", "maximum wait for `minOffsetsPerTrigger`"),
+    Option("maxBytesPerTrigger", "", "maximum number of bytes of the log in one micro-batch"),
+    Option("minPartitions", "", "minimum number of Spark partitions: large ranges are split"),
+    Option("maxRecordsPerPartition", "", "maximum number of offsets in one Spark partition"),
     Option("includeHeaders", "false", "adds the column `headers`"),
-    Option("columns", "", "columns wanted, with commas; a schema does the same"),
-    Option("readMode", "auto", "`segments`: files only; `broker`: never files; `auto`: files where they are seen"),
-    Option("pushdown", "auto", "take filters over: `auto` does when the session has `spark.sql.python.filterPushdown.enabled`; `true` fails without; `false`"),
-    Option("onIncomplete", "warn", "`path` alone, directory in use or not stopped cleanly: `warn` or `fail`"),
+    Option("columns", "", "columns to read, separated by commas; a schema does the same"),
+    Option("readMode", "auto", "`segments`: only files; `broker`: no files; `auto`: files where they are visible"),
+    Option("pushdown", "auto", "apply filters in the source: `auto` when the session has `spark.sql.python.filterPushdown.enabled`; `true` fails without that setting; `false` never"),
+    Option("onIncomplete", "warn", "for `path` alone, when the directory is in use or was not stopped cleanly: `warn` or `fail`"),
     Option("pinSeconds", "900", "how long planned files are kept from deletion after their last use"),
-    Option("kafka.isolation.level", "read_committed", "or `read_uncommitted`"),
-    Option("kafka.group.id", "", "a group that progress of a stream is committed to, so that its lag is seen"),
-    Option("groupIdPrefix", "spark-dragoman-source", "taken for jobs of the Kafka source; there is no hidden group here"),
-    Option("kafka.client.id", "dragoman-spark", "how the broker's log names this reader"),
-    Option("kafka.request.timeout.ms", "30000", "time for one request"),
-    Option("kafkaConsumer.pollTimeoutMs", "120000", "time for data to arrive, with all retries"),
-    Option("fetchOffset.numRetries", "3", "how often a stream asks again for an end of the log that lies before its own offset"),
-    Option("fetchOffset.retryIntervalMs", "10", "pause before that, and before the first retry of a request"),
-    Option("useDeprecatedOffsetFetching", "", "taken for jobs of the Kafka source; offsets are always asked of the brokers"),
-    Option("decode", "", "`string`, `json`, `avro` or `protobuf`: what the column `value` is read as"),
-    Option("valueSchema", "", "fields of `decode=json`, as DDL; else those pinned in the topic's configuration, else inferred and pinned"),
-    Option("avroSchema", "", "the schema that values of `decode=avro` were written with, as JSON; else the pinned one"),
-    Option("avroSchemaFile", "", "a file with that schema, seen by the driver"),
-    Option("avroFraming", "", "`confluent`: a zero byte and a schema id come first and are dropped; `single-object`: the schema's fingerprint must come first"),
-    Option("descriptorFile", "", "`FileDescriptorSet` for `decode=protobuf`, seen by the driver: `protoc --include_imports --descriptor_set_out=FILE`; else the pinned one"),
-    Option("messageName", "", "the message in it, with its package when the name alone is not enough"),
-    Option("emit.default.values", "false", "Protobuf fields without presence that have their default: `true`: the default, `false`: null"),
-    Option("upcast.unsigned.ints", "false", "`true`: `uint32` becomes `bigint` and `uint64` `decimal(20,0)`; `false`: large ones become negative"),
-    Option("pinSchema", "false", "`true`: keep the schema given here in the topic's configuration, in place of what is there"),
-    Option("onDecodeError", "fail", "a value that does not decode: `fail` or `deadletter`"),
-    Option("deadLetterTopic", "", "where `deadletter` writes such records; needs a broker"),
+    Option("kafka.isolation.level", "read_committed", "`read_committed` or `read_uncommitted`"),
+    Option("kafka.group.id", "", "a group that a stream commits its progress to, which makes its lag visible"),
+    Option("groupIdPrefix", "spark-dragoman-source", "accepted for jobs of the Kafka source and ignored: there is no hidden group"),
+    Option("kafka.client.id", "dragoman-spark", "name of this reader in the broker's log"),
+    Option("kafka.request.timeout.ms", "30000", "timeout of one request"),
+    Option("kafkaConsumer.pollTimeoutMs", "120000", "timeout for data to arrive, with all retries"),
+    Option("fetchOffset.numRetries", "3", "retries of a stream when the log seems to end before the stream's offset"),
+    Option("fetchOffset.retryIntervalMs", "10", "pause before such a retry, and before the first retry of a request"),
+    Option("useDeprecatedOffsetFetching", "", "accepted for jobs of the Kafka source and ignored: offsets always come from the brokers"),
+    Option("decode", "", "how the column `value` is decoded: `string`, `json`, `avro` or `protobuf`"),
+    Option("valueSchema", "", "fields for `decode=json`, as DDL; by default those pinned in the topic's configuration, else inferred and pinned"),
+    Option("avroSchema", "", "the writer's schema for `decode=avro`, as JSON; by default the pinned one"),
+    Option("avroSchemaFile", "", "a file with the writer's schema, read by the driver"),
+    Option("avroFraming", "", "`confluent`: skips a leading zero byte and schema id; `single-object`: requires the schema's fingerprint at the beginning"),
+    Option("descriptorFile", "", "`FileDescriptorSet` for `decode=protobuf`, read by the driver: `protoc --include_imports --descriptor_set_out=FILE`; by default the pinned one"),
+    Option("messageName", "", "the message in `descriptorFile`, with its package where the name is ambiguous"),
+    Option("emit.default.values", "false", "Protobuf fields without presence that have their default: `true` emits the default, `false` null"),
+    Option("upcast.unsigned.ints", "false", "`true`: `uint32` becomes `bigint` and `uint64` `decimal(20,0)`; `false`: large values become negative"),
+    Option("pinSchema", "false", "`true`: store the schema of these options in the topic's configuration, replacing the pinned one"),
+    Option("onDecodeError", "fail", "for a value that does not decode: `fail` or `deadletter`"),
+    Option("deadLetterTopic", "", "the topic for records that do not decode; needs a broker"),
 )  # fmt: skip
-#: Options that mean nothing elsewhere.
+SINK_OPTIONS = (
+    Option("kafka.bootstrap.servers", "", "brokers as `HOST:PORT`, separated by commas; also `bootstrap.servers`"),
+    Option("topic", "", "the topic for all rows; without it, the column `topic` names the topic of each row"),
+    Option("txnAppId", "", "streams: a name that identifies the query instead of its id; refused when another query has used it"),
+    Option("kafka.compression.type", "none", "`none`, `gzip`, `snappy`, `lz4` or `zstd`"),
+    Option("kafka.batch.size", str(KAFKA_CLIENT_BATCH_BYTES), "bytes of records in one batch, before compression"),
+    Option("kafka.client.id", "dragoman-spark", "name of this writer in the broker's log"),
+    Option("kafka.request.timeout.ms", "30000", "timeout of one request"),
+    Option("kafka.delivery.timeout.ms", "120000", "timeout for staging a batch, and for publishing, with all retries"),
+)  # fmt: skip
+#: Options that only apply with one value of `decode`.
 _DECODE_OF = {
     "valueSchema": "json",
     "avroSchema": "avro",
@@ -140,7 +105,6 @@ _DECODE_OF = {
     "emit.default.values": "protobuf",
     "upcast.unsigned.ints": "protobuf",
 }
-_NAMES = {option.name.lower(): option for option in OPTIONS}
 #: Units of time as Spark reads them; a bare number is milliseconds.
 _SECONDS = {
     "us": 1e-6,
@@ -153,10 +117,39 @@ _SECONDS = {
     "d": 86400.0,
 }
 _BATCH_ONLY = ("endingOffsets", "endingOffsetsByTimestamp")
+#: Spark passes its own options of a write to the sink as well. `includeHeaders` has no effect in
+#: Spark's Kafka sink either: headers are written when there is a column of that name.
+_ACCEPTED_BY_SINK = frozenset(
+    {"checkpointlocation", "path", "queryname", "outputmode", "includeheaders"}
+)
+_BATCH_BYTES_MIN = 1024
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+#: By setting that is refused, what to do instead.
+_REFUSED_BY_SOURCE: Mapping[str, str] = {
+    "kafka.auto.offset.reset": (
+        "set startingOffsets to earliest or latest; a source tracks its own offsets and does not "
+        "use those of a group"
+    ),
+    "kafka.key.deserializer": "keys are read as bytes; deserialize them with DataFrame operations",
+    "kafka.value.deserializer": (
+        "values are read as bytes; deserialize them with DataFrame operations or the option decode"
+    ),
+    "kafka.enable.auto.commit": "a source commits no offsets of its own accord",
+    "kafka.interceptor.classes": "an interceptor may change records, so none is run",
+}
+_REFUSED_BY_SINK: Mapping[str, str] = {
+    "kafka.key.serializer": "keys are written as bytes; serialize them with DataFrame operations",
+    "kafka.value.serializer": (
+        "values are written as bytes; serialize them with DataFrame operations"
+    ),
+}
+_SECURITY = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
+#: The default of Kafka's clients, and the only value that is supported.
+_NO_SECURITY = ("kafka.security.protocol", "PLAINTEXT")
 
 
 def table() -> str:
-    """For the page of the reference."""
+    """The options of the source as Markdown, for docs/reference/spark.md."""
     rows = ["| option | default | meaning |", "|---|---|---|"]
     for each in OPTIONS:
         shown = f"`{each.default}`" if each.default and " " not in each.default else each.default
@@ -165,7 +158,7 @@ def table() -> str:
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """Where to begin or end. The first that is set decides."""
+    """Where a read begins or ends. The first field that is set decides."""
 
     timestamp: int | None = None
     timestamps: dict[str, dict[int, int]] | None = None
@@ -173,7 +166,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 class Topics(msgspec.Struct, frozen=True):
-    """Which topics are read; exactly one is set."""
+    """The topics to read. Exactly one field is set."""
 
     names: tuple[str, ...] = ()
     pattern: str = ""
@@ -212,13 +205,13 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     poll_timeout_s: float
     end_retries: int
     retry_pause_s: float
-    #: Empty: the bytes as they are.
+    #: Empty: values stay bytes.
     decode: str
     value_schema: str
-    #: JSON; empty: the pinned one.
+    #: JSON. Empty: the pinned schema.
     avro_schema: str
     avro_framing: str
-    #: What `descriptorFile` holds; empty: the pinned one.
+    #: The content of `descriptorFile`. Empty: the pinned descriptors.
     descriptors: bytes
     message_name: str
     emit_defaults: bool
@@ -228,77 +221,122 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter_topic: str
 
 
+class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    bootstrap: str
+    #: Empty: each row names its topic.
+    topic: str
+    #: Empty: the id of the query.
+    writer_id: str
+    codec: Codec
+    batch_bytes: int
+    client_id: str
+    request_timeout_s: float
+    delivery_timeout_s: float
+
+
 def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
-    """Raises `ConfigError` that names the option, what was expected and what came."""
-    reading = _Reading(given)
-    bootstrap = reading.text("kafka.bootstrap.servers")
-    path = reading.text("path")
-    read_mode = reading.choice("readMode", ("auto", "segments", "broker"))
+    """Raises `ConfigError` that names the option, the expected values and the value given."""
+    parser = _Parser(given, OPTIONS, _REFUSED_BY_SOURCE, "source")
+    bootstrap = parser.text("kafka.bootstrap.servers")
+    path = parser.text("path")
+    read_mode = parser.choice("readMode", ("auto", "segments", "broker"))
     if not bootstrap and not path:
         raise ConfigError("give kafka.bootstrap.servers, or path for a data directory")
     if read_mode == "broker" and not bootstrap:
         raise ConfigError("readMode=broker needs kafka.bootstrap.servers")
     if mode == "stream":
-        reading.check_stream()
+        parser.check_stream()
     start_default = EARLIEST if mode == "batch" else LATEST
     return SourceOptions(
         bootstrap=bootstrap,
         path=path,
-        topics=reading.topics(),
-        starting=reading.bound("starting", start_default),
-        ending=reading.bound("ending", LATEST),
-        is_late_start_allowed=reading.choice(
+        topics=parser.topics(),
+        starting=parser.bound("starting", start_default),
+        ending=parser.bound("ending", LATEST),
+        is_late_start_allowed=parser.choice(
             "startingOffsetsByTimestampStrategy", ("error", "latest")
         )
         == "latest",
-        fail_on_data_loss=reading.flag("failOnDataLoss"),
-        max_offsets=reading.count("maxOffsetsPerTrigger"),
-        min_offsets=reading.least_offsets(),
-        max_delay_s=reading.duration_s("maxTriggerDelay"),
-        max_bytes=reading.count("maxBytesPerTrigger"),
-        min_partitions=reading.count("minPartitions"),
-        max_records=reading.count("maxRecordsPerPartition"),
-        include_headers=reading.flag("includeHeaders"),
-        columns=reading.names("columns"),
+        fail_on_data_loss=parser.flag("failOnDataLoss"),
+        max_offsets=parser.count("maxOffsetsPerTrigger"),
+        min_offsets=parser.min_offsets(),
+        max_delay_s=parser.duration_s("maxTriggerDelay"),
+        max_bytes=parser.count("maxBytesPerTrigger"),
+        min_partitions=parser.count("minPartitions"),
+        max_records=parser.count("maxRecordsPerPartition"),
+        include_headers=parser.flag("includeHeaders"),
+        columns=parser.names("columns"),
         read_mode=read_mode,
-        pushdown=reading.choice("pushdown", ("auto", "true", "false")),
-        fail_on_incomplete=reading.choice("onIncomplete", ("warn", "fail")) == "fail",
-        pin_s=reading.count("pinSeconds") or 0,
-        committed_only=reading.choice(
+        pushdown=parser.choice("pushdown", ("auto", "true", "false")),
+        fail_on_incomplete=parser.choice("onIncomplete", ("warn", "fail")) == "fail",
+        pin_s=parser.number("pinSeconds"),
+        committed_only=parser.choice(
             "kafka.isolation.level", ("read_committed", "read_uncommitted")
         )
         == "read_committed",
-        group_id=reading.text("kafka.group.id"),
-        client_id=reading.text("kafka.client.id"),
-        request_timeout_s=(reading.count("kafka.request.timeout.ms") or 0) / 1000,
-        poll_timeout_s=(reading.count("kafkaConsumer.pollTimeoutMs") or 0) / 1000,
-        end_retries=reading.count("fetchOffset.numRetries", minimum=0) or 0,
-        retry_pause_s=(reading.count("fetchOffset.retryIntervalMs", minimum=0) or 0) / 1000,
-        decode=reading.decode(),
-        value_schema=reading.text("valueSchema"),
-        avro_schema=reading.text("avroSchema") or reading.text_of("avroSchemaFile"),
-        avro_framing=reading.choice("avroFraming", ("", "confluent", "single-object")),
-        descriptors=reading.file("descriptorFile"),
-        message_name=reading.text("messageName"),
-        emit_defaults=reading.flag("emit.default.values"),
-        upcast_unsigned=reading.flag("upcast.unsigned.ints"),
-        pin_schema=reading.pin_schema(bootstrap),
-        dead_letter_topic=reading.dead_letter_topic(bootstrap),
+        group_id=parser.text("kafka.group.id"),
+        client_id=parser.text("kafka.client.id"),
+        request_timeout_s=parser.number("kafka.request.timeout.ms") / 1000,
+        poll_timeout_s=parser.number("kafkaConsumer.pollTimeoutMs") / 1000,
+        end_retries=parser.number("fetchOffset.numRetries", minimum=0),
+        retry_pause_s=parser.number("fetchOffset.retryIntervalMs", minimum=0) / 1000,
+        decode=parser.decode(),
+        value_schema=parser.text("valueSchema"),
+        avro_schema=parser.text("avroSchema") or parser.text_of("avroSchemaFile"),
+        avro_framing=parser.choice("avroFraming", ("", "confluent", "single-object")),
+        descriptors=parser.file("descriptorFile"),
+        message_name=parser.text("messageName"),
+        emit_defaults=parser.flag("emit.default.values"),
+        upcast_unsigned=parser.flag("upcast.unsigned.ints"),
+        pin_schema=parser.pin_schema(bootstrap),
+        dead_letter_topic=parser.dead_letter_topic(bootstrap),
     )
 
 
-class _Reading:
-    """Values by name, each refused with its name when it is not what was expected."""
+def parse_sink(given: Mapping[str, str]) -> SinkOptions:
+    """Raises `ConfigError` that names the option, the expected values and the value given."""
+    parser = _Parser(given, SINK_OPTIONS, _REFUSED_BY_SINK, "sink", accepted=_ACCEPTED_BY_SINK)
+    bootstrap = parser.text("kafka.bootstrap.servers")
+    if not bootstrap:
+        raise ConfigError("give kafka.bootstrap.servers")
+    return SinkOptions(
+        bootstrap=bootstrap,
+        topic=parser.text("topic"),
+        writer_id=parser.text("txnAppId"),
+        codec=codec_by_name(parser.choice("kafka.compression.type", _CODECS)),
+        batch_bytes=parser.number("kafka.batch.size", _BATCH_BYTES_MIN),
+        client_id=parser.text("kafka.client.id"),
+        request_timeout_s=parser.number("kafka.request.timeout.ms") / 1000,
+        delivery_timeout_s=parser.number("kafka.delivery.timeout.ms") / 1000,
+    )
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+
+class _Parser:
+    """Reads options by name; a refusal names the option."""
+
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        known: Sequence[Option],
+        refused: Mapping[str, str],
+        format_: Literal["source", "sink"],
+        accepted: Collection[str] = (),
+    ) -> None:
+        """`refused` are client settings with what to do instead, `accepted` names are ignored."""
         self._given = {name.lower(): value for name, value in given.items()}
-        if "bootstrap.servers" in self._given:
-            self._given.setdefault("kafka.bootstrap.servers", self._given.pop("bootstrap.servers"))
+        self._known = {option.name.lower(): option for option in known}
+        if alias := self._given.pop("bootstrap.servers", ""):
+            self._given.setdefault("kafka.bootstrap.servers", alias)
         for name, value in self._given.items():
-            _refuse_unknown(name, value)
+            if name in self._known or name in accepted:
+                continue
+            if not _is_client_setting(name, value, refused, format_):
+                near = difflib.get_close_matches(name, self._known, n=1)
+                hint = f"; is {self._known[near[0]].name} meant?" if near else ""
+                raise ConfigError(f"unknown option {name!r}{hint}")
 
     def text(self, name: str) -> str:
-        return self._given.get(name.lower(), _NAMES[name.lower()].default).strip()
+        return self._given.get(name.lower(), self._known[name.lower()].default).strip()
 
     def names(self, name: str) -> tuple[str, ...]:
         return tuple(part.strip() for part in self.text(name).split(",") if part.strip())
@@ -306,7 +344,8 @@ class _Reading:
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         value = self.text(name).lower()
         if value not in choices:
-            expected = " or ".join(filter(None, choices))
+            *others, last = filter(None, choices)
+            expected = f"{', '.join(others)} or {last}"
             raise ConfigError(f"{name}: expected {expected}, got {value!r}")
         return value
 
@@ -317,11 +356,14 @@ class _Reading:
         return value == "true"
 
     def count(self, name: str, minimum: int = 1) -> int | None:
+        """None when the option is not given and has no default."""
+        return self.number(name, minimum) if self.text(name) else None
+
+    def number(self, name: str, minimum: int = 1) -> int:
         value = self.text(name)
-        if not value:
-            return None
         if not (value.isascii() and value.isdigit() and int(value) >= minimum):
-            expected = "a positive number" if minimum else "a number that is not negative"
+            words = {0: "a number that is not negative", 1: "a positive number"}
+            expected = words.get(minimum, f"a number of at least {minimum}")
             raise ConfigError(f"{name}: expected {expected}, got {value!r}")
         return int(value)
 
@@ -335,12 +377,12 @@ class _Reading:
     def check_stream(self) -> None:
         for name in _BATCH_ONLY:
             if name.lower() in self._given:
-                raise ConfigError(f"{name} is for batches: a stream has no end")
+                raise ConfigError(f"{name} is for batches: a stream does not end")
         if self.text("endingTimestamp"):
-            # Spark's Kafka source passes it over, so a job that has it must run.
-            log.warning("endingTimestamp is for batches: a stream has no end")
+            # Spark's Kafka source ignores it, so a job that sets it must run.
+            log.warning("endingTimestamp is for batches: a stream does not end")
 
-    def least_offsets(self) -> int | None:
+    def min_offsets(self) -> int | None:
         least, most = self.count("minOffsetsPerTrigger"), self.count("maxOffsetsPerTrigger")
         if least is not None and most is not None and least > most:
             raise ConfigError(
@@ -360,7 +402,7 @@ class _Reading:
         return decode
 
     def file(self, name: str) -> bytes:
-        """What is in it; nothing when none is named."""
+        """The content of the named file; empty when the option is not given."""
         path = self.text(name)
         if not path:
             return b""
@@ -370,7 +412,9 @@ class _Reading:
         except OSError as error:
             raise ConfigError(f"{name}: {error}") from None
         if not 0 < len(content) <= SPARK_SCHEMA_BYTES_MAX:
-            raise ConfigError(f"{name}: {path} is empty, or past {SPARK_SCHEMA_BYTES_MAX} bytes")
+            raise ConfigError(
+                f"{name}: {path} is empty or larger than {SPARK_SCHEMA_BYTES_MAX} bytes"
+            )
         return content
 
     def text_of(self, name: str) -> str:
@@ -451,89 +495,18 @@ class _Reading:
             raise ConfigError(f"{name}: expected earliest, latest or {expected}: {error}") from None
 
 
-def _refuse_unknown(name: str, value: str) -> None:
-    if name in _NAMES or is_client_setting(name, value, REFUSED_BY_SOURCE, "source"):
-        return
-    near = difflib.get_close_matches(name, _NAMES, n=1)
-    hint = f"; is {_NAMES[near[0]].name} meant?" if near else ""
-    raise ConfigError(f"unknown option {name!r}{hint}")
+def _is_client_setting(name: str, value: str, refused: Mapping[str, str], format_: str) -> bool:
+    """Whether an option, its name in lower case, is a client's setting that is ignored.
 
-
-SINK_OPTIONS = (
-    Option("kafka.bootstrap.servers", "", "brokers, `HOST:PORT` with commas; also `bootstrap.servers`"),
-    Option("topic", "", "the topic for all rows; without it, each row names its own in the column `topic`"),
-    Option("txnAppId", "", "streams: a name to know the query by instead of its id; one that another query used is refused"),
-    Option("kafka.compression.type", "none", "`none`, `gzip`, `snappy`, `lz4` or `zstd`"),
-    Option("kafka.batch.size", str(KAFKA_CLIENT_BATCH_BYTES), "bytes of records in one batch, before compression"),
-    Option("kafka.client.id", "dragoman-spark", "how the broker's log names this writer"),
-    Option("kafka.request.timeout.ms", "30000", "time for one request"),
-    Option("kafka.delivery.timeout.ms", "120000", "time for a batch to be staged, and for a publication, with all retries"),
-)  # fmt: skip
-_SINK_NAMES = {option.name.lower(): option for option in SINK_OPTIONS}
-#: Spark's own, which it hands over as well.
-_SPARKS = frozenset({"bootstrap.servers", "checkpointlocation", "path", "queryname", "outputmode"})
-#: Options of Spark's Kafka sink that change nothing there either: headers are written if a column
-#: of that name is there.
-_TAKEN = frozenset({"includeheaders"})
-_BATCH_BYTES_MIN = 1024
-
-
-class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    bootstrap: str
-    #: Empty: each row names its own.
-    topic: str
-    #: Empty: the query's id.
-    writer_id: str
-    codec: Codec
-    batch_bytes: int
-    client_id: str
-    request_timeout_s: float
-    delivery_timeout_s: float
-
-
-def parse_sink(given: Mapping[str, str]) -> SinkOptions:
-    """Raises `ConfigError` that names the option, what was expected and what came."""
-    values = {name.lower(): value.strip() for name, value in given.items()}
-    for name, value in values.items():
-        _refuse_unknown_of_sink(name, value)
-
-    def text(name: str) -> str:
-        return values.get(name.lower(), _SINK_NAMES[name.lower()].default)
-
-    def number(name: str, minimum: int) -> int:
-        value = text(name)
-        if not (value.isascii() and value.isdigit() and int(value) >= minimum):
-            raise ConfigError(f"{name}: expected a number of at least {minimum}, got {value!r}")
-        return int(value)
-
-    bootstrap = text("kafka.bootstrap.servers") or values.get("bootstrap.servers", "")
-    if not bootstrap:
-        raise ConfigError("give kafka.bootstrap.servers")
-    return SinkOptions(
-        bootstrap=bootstrap,
-        topic=text("topic"),
-        writer_id=text("txnAppId"),
-        codec=_codec(text("kafka.compression.type")),
-        batch_bytes=number("kafka.batch.size", _BATCH_BYTES_MIN),
-        client_id=text("kafka.client.id"),
-        request_timeout_s=number("kafka.request.timeout.ms", 1) / 1000,
-        delivery_timeout_s=number("kafka.delivery.timeout.ms", 1) / 1000,
-    )
-
-
-def _codec(name: str) -> Codec:
-    if name not in ("none", "gzip", "snappy", "lz4", "zstd"):
-        raise ConfigError(
-            f"kafka.compression.type: expected none, gzip, snappy, lz4 or zstd, got {name!r}"
-        )
-    return codec_by_name(name)
-
-
-def _refuse_unknown_of_sink(name: str, value: str) -> None:
-    if name in _SINK_NAMES or name in _SPARKS or name in _TAKEN:
-        return
-    if is_client_setting(name, value, REFUSED_BY_SINK, "sink"):
-        return
-    near = difflib.get_close_matches(name, _SINK_NAMES, n=1)
-    hint = f"; is {_SINK_NAMES[near[0]].name} meant?" if near else ""
-    raise ConfigError(f"unknown option {name!r}{hint}")
+    Raises `ConfigError` for a setting that is refused.
+    """
+    if not name.startswith("kafka."):
+        return False
+    if name in refused:
+        raise ConfigError(f"{name} is not supported: {refused[name]}")
+    if (name, value.strip().upper()) == _NO_SECURITY:
+        return True
+    if name.startswith(_SECURITY):
+        raise ConfigError(f"{name}: this release has no authentication and no TLS")
+    log.warning("option %s is not used by this %s", name, format_)
+    return True

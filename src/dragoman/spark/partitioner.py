@@ -1,7 +1,8 @@
 """Which partition each row of an Arrow batch goes to, without a loop over rows.
 
-A row that names its partition goes there. One with a key goes where murmur2 sends it, as with
-Kafka's own clients. The others stay together on one partition, which changes when a batch is full.
+A row that names its partition goes there. A row with a key goes to the partition of its murmur2
+hash, as with Kafka's own clients. All other rows stay together on one partition, which changes when
+a batch is full.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Uint32s: TypeAlias = npt.NDArray[np.uint32]
 
 _SEED = np.uint32(0x9747B28C)
 _MULTIPLIER = np.uint32(0x5BD1E995)
-#: The columns that become part of a record.
+#: Columns that become part of a record.
 RECORD = ("key", "value", "headers")
 
 
@@ -34,27 +35,27 @@ class Router:
         random: Random,
         columns: Sequence[str] = RECORD,
     ) -> None:
-        """`topic` is for all rows; when it is empty, each row names its own."""
+        """`topic` is for all rows; when it is empty, the column `topic` names the topic of each."""
         self._topic = topic
         self._columns = columns
         self._partition_count = partition_count
         self._random = random
-        #: By topic, the partition for rows that may go anywhere.
-        self._present: dict[str, int] = {}
+        #: By topic, the current partition of rows with neither partition nor key.
+        self._sticky: dict[str, int] = {}
 
     def split(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-        """The columns of records, by partition, rows in their order. Raises `EncodeError`."""
+        """Rows by partition, in their order, with the columns of records. Raises `EncodeError`."""
         for topic, part in self._by_topic(rows):
             numbers = self._partitions(topic, part)
             names = [name for name in self._columns if name in part.schema.names]
             for number, some in _grouped(numbers, part.select(names)):
                 yield TopicPartition(topic, number), some
 
-    def move_on(self, where: TopicPartition) -> None:
-        """A batch for this partition is full: rows that may go anywhere go elsewhere now."""
-        if self._present.get(where.topic) == where.partition:
+    def next_partition(self, where: TopicPartition) -> None:
+        """A batch for this partition is full: rows without partition and key use the next one."""
+        if self._sticky.get(where.topic) == where.partition:
             following = where.partition + 1
-            self._present[where.topic] = following % self._partition_count(where.topic)
+            self._sticky[where.topic] = following % self._partition_count(where.topic)
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._topic:
@@ -83,16 +84,18 @@ class Router:
             numbers[keyed] = (hashes[keyed] & 0x7FFFFFFF) % count
             free &= ~keyed
         if free.any():
-            numbers[free] = self._present.setdefault(topic, self._random.randrange(count))
+            numbers[free] = self._sticky.setdefault(topic, self._random.randrange(count))
         return numbers
 
 
 def _given(topic: str, column: pa.Array, count: int) -> Int64s:
-    """Partitions that rows ask for; -1 for those that do not."""
+    """The partitions that rows name; -1 for rows that name none."""
     numbers: Int64s = column.cast(pa.int64()).fill_null(-1).to_numpy().copy()
     wrong = numbers[_is_valid(column) & ((numbers < 0) | (numbers >= count))]
     if len(wrong):
-        raise EncodeError(f"topic {topic!r} has {count} partitions, a row asks for {wrong[0]}")
+        raise EncodeError(
+            f"topic {topic!r} has {count} partitions, a row names partition {wrong[0]}"
+        )
     return numbers
 
 
@@ -104,7 +107,7 @@ def _is_valid(column: pa.Array) -> npt.NDArray[np.bool_]:
 def _grouped(
     numbers: npt.NDArray[Any], rows: pa.RecordBatch
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows by number, in rising order of the number and their own order within one."""
+    """Rows grouped by number, in rising order of the number; within a group in their own order."""
     if not len(numbers):
         return
     if (numbers == numbers[0]).all():
@@ -123,10 +126,10 @@ def _grouped(
 
 
 def murmur2_of(keys: pa.Array) -> Uint32s:
-    """The hash of every key; of what is null, any number.
+    """The hash of every key; for null any number.
 
-    Words of four bytes are taken from all keys in step, longest keys first, so that those which
-    still have a word are always the first so many.
+    Words of four bytes are taken from all keys in lockstep, longest keys first, so that the keys
+    that still have a word are always a prefix.
     """
     starts, sizes, data = _layout(keys)
     words = sizes >> 2
@@ -152,7 +155,7 @@ def murmur2_of(keys: pa.Array) -> Uint32s:
 def _with_rest(
     state: Uint32s, positions: Int64s, counts: Int64s, data: npt.NDArray[np.uint8]
 ) -> Uint32s:
-    """Up to three bytes of each key are left."""
+    """Mixes in the last one to three bytes of the keys that have them."""
     has_rest = counts > 0
     rest = np.zeros_like(state)
     for byte in range(3):
@@ -164,7 +167,7 @@ def _with_rest(
 
 
 def _layout(keys: pa.Array) -> tuple[Int64s, Int64s, npt.NDArray[np.uint8]]:
-    """Where each key begins, its size, and the bytes of all."""
+    """Where each key begins, its size, and the bytes of all keys."""
     if keys.type not in (pa.binary(), pa.string()):
         keys = keys.cast(pa.binary())
     _, offsets_buffer, data_buffer = keys.buffers()

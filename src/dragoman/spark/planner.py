@@ -34,7 +34,7 @@ log = logging.getLogger("dragoman.spark")
 
 
 class DataLossError(LogError):
-    """Records that should have been read are gone."""
+    """Records that should have been read were deleted."""
 
 
 class OffsetRange(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class OffsetRange(msgspec.Struct, frozen=True):
 
 
 class RangePartition(InputPartition):
-    """One Spark partition: a range of offsets, and the files for its stable part."""
+    """One Spark partition: a range of offsets, and the files of its stable part."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class RangePartition(InputPartition):
 
 
 def chosen_topics(log_: Log, topics: Topics) -> dict[str, Topic]:
-    """Raises `ConfigError` when a topic or partition that was named does not exist."""
+    """Raises `ConfigError` when a named topic or partition does not exist."""
     if topics.pattern:
-        # As in Spark's Kafka source, which finds a pattern anywhere in a name.
+        # As in Spark's Kafka source, which searches for the pattern anywhere in the name.
         pattern = re.compile(topics.pattern)
         return {name: topic for name, topic in log_.topics().items() if pattern.search(name)}
     names = topics.names or tuple(topics.partitions)
@@ -94,7 +94,7 @@ def partitions_of(topics: Mapping[str, Topic]) -> list[TopicPartition]:
 def ranges_between(
     topics: Mapping[str, Topic], starts: Offsets, ends: Offsets
 ) -> list[OffsetRange]:
-    """Those that are not empty."""
+    """The ranges that are not empty, in order of topic and partition."""
     return [
         OffsetRange(where, topics[where.topic].topic_id, starts[where], ends[where])
         for where in sorted(ends)
@@ -105,26 +105,32 @@ def ranges_between(
 def without_lost(
     starts: Offsets, earliest: Offsets, latest: Offsets, *, fail_on_data_loss: bool
 ) -> Offsets:
-    """Starts that exist. Raises `DataLossError` where records are gone, or says so."""
+    """Starting offsets that still exist.
+
+    Where the records at a start were deleted, raises `DataLossError`, or (without
+    `fail_on_data_loss`) logs a warning and moves the start to the nearest offset that exists.
+    """
     found = {}
     for where, start in starts.items():
         found[where] = start
         first, last = earliest.get(where, start), latest.get(where, start)
         if start < first:
-            problem = f"{where}: offsets {start} to {first - 1} are gone; the log starts at {first}"
+            problem = (
+                f"{where}: offsets {start} to {first - 1} were deleted; the log starts at {first}"
+            )
         elif start > last:
             problem = f"{where}: offset {start} is past the end of the log at {last}"
         else:
             continue
         if fail_on_data_loss:
-            raise DataLossError(f"{problem} (failOnDataLoss=false reads on)")
-        log.warning("%s; reading on", problem)
+            raise DataLossError(f"{problem} (failOnDataLoss=false continues)")
+        log.warning("%s; continuing", problem)
         found[where] = first if start < first else last
     return found
 
 
 def split(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
-    """Smaller ranges, as the options ask for."""
+    """The ranges, split as `maxRecordsPerPartition` and `minPartitions` require."""
     parts = list(ranges)
     if options.max_records is not None:
         most = options.max_records
@@ -138,7 +144,9 @@ def split(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[OffsetR
             for part in _in_parts(each, max(1, -(-len(each) * wanted // total)))
         ]
     if len(parts) > SPARK_PARTITIONS_MAX:
-        raise ConfigError(f"{len(parts)} Spark partitions; at most {SPARK_PARTITIONS_MAX}")
+        raise ConfigError(
+            f"{len(parts)} Spark partitions are too many: at most {SPARK_PARTITIONS_MAX}"
+        )
     return parts
 
 
@@ -154,7 +162,7 @@ def _in_parts(each: OffsetRange, count: int) -> list[OffsetRange]:
 def plan(
     ranges: Sequence[OffsetRange], options: SourceOptions, stored: StoredLog | None
 ) -> tuple[list[RangePartition], Lease | None]:
-    """Spark partitions, with files pinned for what is stable in them."""
+    """Spark partitions, and the lease that pins the files of their stable parts."""
     parts = split(ranges, options)
     if stored is None:
         return [RangePartition(part) for part in parts], None
@@ -191,7 +199,7 @@ def _stored_partition(
     except (OSError, LogError) as error:
         if not options.bootstrap:
             raise
-        log.warning("%s is read from the broker alone: %s", where, error)
+        log.warning("%s is read from the broker only: %s", where, error)
         return None
 
 
@@ -204,7 +212,7 @@ class Lease(msgspec.Struct, frozen=True):
     seconds: int
 
     def renew(self) -> None:
-        """To be called while the files are in use. A lease that is gone already stays gone."""
+        """Extends the lease; called while the files are in use. A removed lease stays removed."""
         path = f"{self.root}/{PINS}/{self.name}/{EXPIRES}"
         aside = f"{path}.{os.getpid()}"
         try:
@@ -218,13 +226,13 @@ class Lease(msgspec.Struct, frozen=True):
         try:
             remove_lease(RealDisk(self.root), self.name)
         except OSError as error:
-            log.debug("lease %s is left to the next sweep: %s", self.name, error)
+            log.debug("lease %s is left for the next sweep: %s", self.name, error)
 
 
 def pin(
     root: str, pieces: Sequence[StoredPiece], seconds: int
 ) -> tuple[Lease | None, list[StoredPiece]]:
-    """The pieces with the paths of their links; as they were where no link can be made."""
+    """The pieces with the paths of their links, or unchanged where no link can be made."""
     lease = Lease(root, secrets.token_hex(8), seconds)
     directory = f"{root}/{PINS}/{lease.name}"
     try:

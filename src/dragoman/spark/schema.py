@@ -1,4 +1,4 @@
-"""The columns of a topic: those of Spark's Kafka source, all of them or the ones asked for."""
+"""The columns of a topic, which are those of Spark's Kafka source, and selections of them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ COLUMNS = StructType(
         ),
     ]
 )
-#: The others never are.
-_NULL_AT_TIMES = ("key", "value")
+#: All other columns are never null, except headers.
+_NULLABLE = ("key", "value")
 
 
 def columns_wanted(names: Sequence[str], *, include_headers: bool) -> StructType:
-    """All columns, or those named in the order they were named. Raises `ConfigError`."""
+    """The named columns in the given order, or all. Raises `ConfigError`."""
     if not names:
         every = COLUMNS.fieldNames()
         names = every if include_headers else [name for name in every if name != HEADERS]
@@ -49,21 +49,21 @@ def columns_wanted(names: Sequence[str], *, include_headers: bool) -> StructType
         return StructType([known[name.lower()] for name in names])
     except KeyError as error:
         listed = ", ".join(COLUMNS.fieldNames())
-        raise ConfigError(f"there is no column {error}; there are {listed}") from None
+        raise ConfigError(f"there is no column {error}; the columns are {listed}") from None
 
 
 def check_columns(schema: StructType, *, is_value_typed: bool = False) -> None:
-    """A schema from the user must be a choice of the columns. Raises `ConfigError`."""
+    """Raises `ConfigError` for a user's schema that is not a selection of the columns."""
     for field in schema.fields:
         known = next((each for each in COLUMNS.fields if each.name == field.name), None)
         if known is None:
             listed = ", ".join(COLUMNS.fieldNames())
-            raise ConfigError(f"there is no column {field.name!r}; there are {listed}")
+            raise ConfigError(f"there is no column {field.name!r}; the columns are {listed}")
         if field.name == "value" and is_value_typed:
             continue
-        if field.name in _NULL_AT_TIMES and not field.nullable:
-            # Spark would believe it, and read a null as some value.
-            raise ConfigError(f"column {field.name} may be null, the schema says NOT NULL")
+        if field.name in _NULLABLE and not field.nullable:
+            # Spark would trust the schema and read a null as an arbitrary value.
+            raise ConfigError(f"column {field.name} may be null, the schema has NOT NULL")
         if known.dataType != field.dataType:
             wanted, is_type = field.dataType.simpleString(), known.dataType.simpleString()
-            raise ConfigError(f"column {field.name} is {is_type}, the schema says {wanted}")
+            raise ConfigError(f"column {field.name} is {is_type}, the schema has {wanted}")

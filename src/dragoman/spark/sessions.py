@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: Filters reach the source only with this setting; without it a source that takes them fails.
+#: Spark passes filters to a source only with this setting; a source with pushdown fails without.
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 _DEFAULTS = {
@@ -33,8 +33,8 @@ _DEFAULTS = {
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
 }
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-#: On one machine there is nobody to talk to over the network, and little to shuffle. A cluster
-#: keeps its own number of partitions: what is right there depends on its size.
+#: On one machine nothing connects from the network, and little is shuffled. A cluster keeps its own
+#: number of shuffle partitions, which depends on its size.
 _LOCAL_DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -54,8 +54,8 @@ def session(
     """The running session, or a new one, with the source `dragoman` registered.
 
     `master` is `local[*]` unless it is given here, by `spark-submit` or in `spark-defaults.conf`.
-    Settings made there are kept; what `config` says comes last. Workers use the interpreter that
-    runs this program, unless `PYSPARK_PYTHON` names one.
+    Settings made there take precedence over the defaults, `config` over both. Workers use the
+    interpreter of this program unless `PYSPARK_PYTHON` names another.
     Raises `ConfigError` when Spark or Java is missing.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -69,7 +69,7 @@ def session(
         running = _started(SparkSession.builder, app_name, master, config or {})
     else:
         for name, value in {PUSHDOWN: "true", **(config or {})}.items():
-            # What only a start can set is as it is.
+            # Static settings can only be set when Spark starts.
             if running.conf.isModifiable(name):
                 running.conf.set(name, value)
     register_source(running)
@@ -77,32 +77,32 @@ def session(
 
 
 def register_source(spark: SparkSession) -> None:
-    """Have a session know the source, unless Spark found it by itself.
+    """Register the source in a session, unless Spark has found it.
 
-    Spark imports `pyspark_dragoman` where the package is installed, and warns of a source that is
-    registered again.
+    Spark imports `pyspark_dragoman` where the package is installed, and warns about a source that
+    is registered twice.
     """
-    if not _knows_source(spark):
+    if not _has_source(spark):
         from dragoman.spark.datasource import DragomanDataSource
 
         spark.dataSource.register(DragomanDataSource)
 
 
-def _knows_source(spark: SparkSession) -> bool:
+def _has_source(spark: SparkSession) -> bool:
     try:
         manager = spark._jsparkSession.sessionState().dataSourceManager()
         return bool(manager.dataSourceExists("dragoman"))
-    except Exception:  # noqa: BLE001 (a session without a JVM here, or a Spark that differs inside)
+    except Exception:  # noqa: BLE001 (a session without a local JVM, or other internals of Spark)
         return False
 
 
 def default_master() -> str:
-    """Where Spark runs when neither this program nor `spark-submit` says."""
-    return settings_elsewhere().get("spark.master", "local[*]")
+    """The master of sessions for which neither this program nor `spark-submit` names one."""
+    return external_settings().get("spark.master", "local[*]")
 
 
 def is_local(master: str) -> bool:
-    """Whether all of Spark is one process: `local`, `local[4]`, `local[*, 2]`."""
+    """Whether Spark runs in one JVM: `local`, `local[4]`, `local[*, 2]`."""
     return master == "local" or master.startswith("local[")
 
 
@@ -111,7 +111,7 @@ def _started(
 ) -> SparkSession:
     use_java()
     submitted = os.environ.get("SPARK_ENV_LOADED") or os.environ.get("PYSPARK_GATEWAY_PORT")
-    elsewhere = settings_elsewhere()
+    external = external_settings()
     if master is None and not submitted:
         master = default_master()
     settings = dict(_DEFAULTS)
@@ -119,7 +119,7 @@ def _started(
         settings |= _LOCAL_DEFAULTS
         use_python()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    chosen = {name: value for name, value in settings.items() if name not in elsewhere}
+    chosen = {name: value for name, value in settings.items() if name not in external}
     for name, value in (chosen | dict(config)).items():
         builder = builder.config(name, value)
     builder = builder.appName(app_name)
@@ -130,8 +130,8 @@ _FILE = "spark-defaults.conf"
 _LINE = re.compile(r"\s*(spark\.[^\s=:]+)[\s=:]+(.*?)\s*$")
 
 
-def settings_elsewhere(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What `spark-defaults.conf` and `PYSPARK_SUBMIT_ARGS` say."""
+def external_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The settings of `spark-defaults.conf` and `PYSPARK_SUBMIT_ARGS`; the latter win."""
     return _in_file(environment) | _in_arguments(environment)
 
 

@@ -1,8 +1,8 @@
-"""SQL over topics: a view for each topic that a query reads, and the rows that come out.
+"""SQL over topics: a view for each topic that a query reads, and the rows of the result.
 
-Spark itself says which tables a query reads: it is asked to analyze the query, names a table that
-it does not know, and is asked again when the topic of that name has become a view. So aliases,
-names in a WITH clause, columns, strings and comments are never mistaken for topics.
+Spark itself finds the tables that a query reads: it analyzes the query, names a table that it does
+not know, and analyzes it again when the topic of that name has become a view. Aliases, names in a
+WITH clause, columns, strings and comments are therefore never mistaken for topics.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 _NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 #: The parts of a name as Spark shows it; a backquote within is doubled.
 _PART = re.compile(r"`((?:[^`]|``)*)`")
-#: EXPLAIN does not fail: what is wrong is in its result.
+#: EXPLAIN does not fail: its result contains the error.
 _EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*explain\b", re.IGNORECASE | re.DOTALL)
 _IN_PLAN = re.compile(rf"\[{_NOT_FOUND}[^\]]*\] The table or view (`.+?`) cannot be found")
 
 
 class Query:
-    """A query and its result, which is computed when it is taken."""
+    """A query and its result, which is computed when it is read."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Query:
         config: Mapping[str, str] | None = None,
     ) -> None:
         """`decode` is an option of the source, or `raw`; keys are text unless it is `raw`."""
-        # First the topics: a broker that is not there is told before Spark has been started.
+        # First the topics, so that an unreachable broker is reported before Spark starts.
         topics = topic_names(bootstrap=bootstrap, path=path)
-        # Views of other queries, perhaps of another broker, have no place here.
+        # A session of its own, without views of other queries, perhaps of another broker.
         spark = session("dragoman sql", master=master, config=config).newSession()
         spark.conf.set(PUSHDOWN, "true")
         register_source(spark)
@@ -57,7 +57,7 @@ class Query:
         return self._frame.columns
 
     def rows(self) -> Iterator[Sequence[Any]]:
-        """As they come, a partition at a time: a result need not fit in memory."""
+        """Rows, a partition at a time, so that a result need not fit in memory."""
         yield from self._frame.toLocalIterator(prefetchPartitions=True)
 
     def dictionaries(self) -> Iterator[dict[str, Any]]:
@@ -65,12 +65,12 @@ class Query:
             yield row.asDict(recursive=True)
 
     def write_parquet(self, directory: str) -> None:
-        """A directory of files. Raises an error of Spark when it is there already."""
+        """Write a directory of files. Raises an error of Spark when it exists."""
         self._frame.write.parquet(directory)
 
 
 class TopicViews:
-    """Views of topics in a session, made when a query first reads them."""
+    """Views of topics in a session, created when a query first reads them."""
 
     def __init__(
         self, spark: SparkSession, topics: Sequence[str], *, bootstrap: str, path: str, decode: str
@@ -83,7 +83,7 @@ class TopicViews:
         self._made: set[str] = set()
 
     def analyzed(self, text: str) -> DataFrame:
-        """Raises `ConfigError` for a table that is no topic, and Spark's own errors."""
+        """Raises `ConfigError` for a table that is not a topic, and Spark's own errors."""
         from pyspark.errors import AnalysisException
 
         while True:
@@ -100,9 +100,9 @@ class TopicViews:
             self._make(topic)
 
     def _missing(self, parts: Sequence[str]) -> str:
-        """The topic to make a view of; empty when there is none, so that another thing is wrong.
+        """The topic to create a view of; empty when the error is another one.
 
-        Some commands do not see views at all, and miss one that is there.
+        Some commands do not see views at all, and report one that exists as missing.
         """
         topic = topic_named(parts, self._topics) if parts else ""
         return "" if topic in self._made else topic
@@ -124,14 +124,14 @@ class TopicViews:
 
 
 def missing_table(error: AnalysisException) -> list[str]:
-    """The parts of the name that Spark did not find; none when the error is another."""
+    """The parts of the name that Spark did not find; empty for another error."""
     if not (error.getCondition() or "").startswith(_NOT_FOUND):
         return []
     return _parts((error.getMessageParameters() or {}).get("relationName", ""))
 
 
 def _missing_in_plan(explained: DataFrame) -> list[str]:
-    """The same for what EXPLAIN shows."""
+    """The parts of the name that Spark did not find, from the output of EXPLAIN."""
     # A plan is one row, an error is a row for each of its lines.
     found = _IN_PLAN.search("\n".join(row[0] for row in explained.collect()))
     return _parts(found[1]) if found is not None else []
@@ -142,19 +142,18 @@ def _parts(name: str) -> list[str]:
 
 
 def topic_named(parts: Sequence[str], topics: Sequence[str]) -> str:
-    """The topic that a table's name means; capital letters do not count in SQL.
+    """The topic that a table's name means; SQL ignores case.
 
-    Raises `ConfigError` when there is none, or more than one.
+    Raises `ConfigError` when no topic matches, or more than one.
     """
     name = ".".join(parts)
     alike = [topic for topic in topics if topic.lower() == name.lower()]
     if len(alike) > 1:
         raise ConfigError(
-            f"topics {' and '.join(map(repr, alike))} differ in capital letters only, which SQL "
-            "does not tell apart"
+            f"topics {' and '.join(map(repr, alike))} differ only in case, which SQL ignores"
         )
     if alike and len(parts) > 1:
-        # Without them the dots separate catalog, schema and table.
+        # Without backquotes the dots separate catalog, schema and table.
         raise ConfigError(f"write `{alike[0]}` in backquotes for the topic {alike[0]!r}")
     if not alike:
         near = difflib.get_close_matches(name, topics, n=1)

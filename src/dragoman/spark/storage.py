@@ -1,9 +1,9 @@
-"""A data directory as the log that it holds, read without asking its broker.
+"""A data directory as a log, read without its broker.
 
-Only *stable* bytes are looked at: segments that the partition's manifest lists, up to the high
-watermark and (for readers of committed records) the last stable offset that it states. What was
-written since is in files too, or in the journal alone, and only the broker can tell what of it
-counts. `node.json` says whether the broker stopped cleanly, which makes all of it stable.
+Only *stable* bytes are read: segments that the partition's manifest lists, up to the high watermark
+and (for readers of committed records) the last stable offset that it states. Later records are in
+files or only in the journal, and only the broker knows which of them are committed. `node.json`
+states whether the broker stopped cleanly, which makes all records stable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dragoman.world import RealDisk
 
 
 class StoredPiece(msgspec.Struct, frozen=True, kw_only=True):
-    """Offsets of one partition that one segment file speaks for, whether it holds them or not."""
+    """Offsets of one partition that one segment file covers, with or without a record for each."""
 
     directory: str
     base_offset: int
@@ -65,7 +65,7 @@ class StoredPiece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredPartition:
-    """One partition's manifest, and what of it may be read."""
+    """One partition according to its manifest."""
 
     def __init__(self, directory: str, manifest: Manifest) -> None:
         self.directory = directory
@@ -85,10 +85,10 @@ class StoredPartition:
         return max(limit, self.start)
 
     def pieces(self, start: int, end: int, *, committed_only: bool) -> list[StoredPiece]:
-        """Files for the offsets from `start` to `end`, as far as they are stable and sound."""
+        """Files for the offsets from `start` to `end`, as far as they are stable and undamaged."""
         end = min(end, self.end(committed_only=committed_only))
         found: list[StoredPiece] = []
-        # Compaction may leave nothing of a segment: the next one speaks for its offsets as well.
+        # Compaction may remove a whole segment: the next one covers its offsets as well.
         covered = self.start
         for entry in self._entries:
             first, covered = max(covered, start), entry.next_offset
@@ -112,14 +112,14 @@ class StoredPartition:
         )
 
     def bytes_between(self, start: int, end: int) -> int:
-        """Bytes of the files for these offsets, to the nearest range of the index."""
+        """Bytes of the files for these offsets, rounded to ranges of the index."""
         return sum(
             _position(piece, piece.end) - _position(piece, piece.start)
             for piece in self.pieces(start, end, committed_only=False)
         )
 
     def offset_after(self, start: int, end: int, size: int) -> int:
-        """The last border of index ranges up to which there are `size` bytes at most."""
+        """The highest border of index ranges up to which there are at most `size` bytes."""
         for piece in self.pieces(start, end, committed_only=False):
             first, last = _position(piece, piece.start), _position(piece, piece.end)
             if last - first > size:
@@ -131,7 +131,7 @@ class StoredPartition:
         return end
 
     def offset_at(self, timestamp: int, *, committed_only: bool) -> int | None:
-        """The first record at or after a time; None when no stable one is that young."""
+        """The offset of the first stable record at or after a time, or None."""
         end = self.end(committed_only=committed_only)
         for entry in self._entries:
             start = max(self.start, entry.base_offset)
@@ -156,12 +156,12 @@ def _offset_in(piece: StoredPiece, timestamp: int) -> int | None:
 
 
 class StoredLog:
-    """The `Log` of a directory."""
+    """The `Log` of a data directory."""
 
     def __init__(self, path: str, *, committed_only: bool) -> None:
         self.root = os.path.abspath(path)
         self._committed_only = committed_only
-        #: Directories of partitions do not change their names.
+        #: A partition keeps its directory.
         self._directories: dict[TopicPartition, str] = {}
         if not self.is_at(path):
             raise ConfigError(f"path: {path} is not the data directory of a broker")
@@ -171,7 +171,7 @@ class StoredLog:
         return os.path.isfile(f"{path}/{NODE_FILE}") and os.access(f"{path}/{NODE_FILE}", os.R_OK)
 
     def is_complete(self) -> bool:
-        """Whether everything that was ever acknowledged is stable: the broker stopped cleanly."""
+        """Whether every acknowledged record is stable, because the broker stopped cleanly."""
         return read_node_state(RealDisk(self.root)).is_clean
 
     def partitions(self) -> dict[TopicPartition, StoredPartition]:
@@ -181,7 +181,7 @@ class StoredLog:
             if held is not None:
                 identity = held.manifest.identity
                 if not identity.topic_id:
-                    # The cluster's metadata, with passwords of captured databases, is no topic.
+                    # The cluster's metadata, with passwords of captured databases, is not a topic.
                     continue
                 where = TopicPartition(identity.topic, identity.partition)
                 self._directories[where] = held.directory
@@ -189,7 +189,7 @@ class StoredLog:
         return found
 
     def partition(self, where: TopicPartition, topic_id: str) -> StoredPartition | None:
-        """The partition, if this directory has it and it is the same topic."""
+        """The partition, if this directory has it under the same topic id."""
         held = self._held(where)
         return held if held is not None and held.manifest.identity.topic_id == topic_id else None
 
@@ -197,7 +197,7 @@ class StoredLog:
         directory = self._directories.get(where)
         held = None if directory is None else _read_partition(directory)
         if held is None:
-            # New since the directory was looked through, or another of the same name.
+            # Created since the directory was listed, or created again under the same name.
             held = self.partitions().get(where)
         return held
 
@@ -232,16 +232,16 @@ class StoredLog:
         return {where: offset for where, offset in found.items() if offset is not None}
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Does nothing: no file stays open."""
 
 
 def is_internal(topic: str) -> bool:
-    """The broker's own topics, which Kafka's protocol marks as such."""
+    """Whether it is one of the broker's own topics, which Kafka's protocol marks as internal."""
     return topic.startswith("__")
 
 
 def _read_partition(directory: str) -> StoredPartition | None:
-    """None when nothing of the partition is stable yet, or it was just deleted."""
+    """None when no part of the partition is stable yet, or it was just deleted."""
     path = f"{directory}/{NAME}"
     try:
         with open(path, "rb") as file:
@@ -254,10 +254,10 @@ def _read_partition(directory: str) -> StoredPartition | None:
 
 
 def read_piece(piece: StoredPiece, since: int | None = None) -> Iterator[tuple[memoryview, int]]:
-    """Whole batches with the offset that each chunk begins at; headers verified, CRCs not.
+    """Chunks of whole batches, each with its first offset; headers are verified, CRCs are not.
 
-    With `since`, ranges at the beginning without records of that time or later are left out.
-    Raises `FileNotFoundError` before the first chunk when the file is gone, `CorruptionError` for
+    With `since`, leading ranges without records at or after that time are skipped. Raises
+    `FileNotFoundError` before the first chunk when the file was deleted, `CorruptionError` for
     damage.
     """
     segment = piece.segment
@@ -291,7 +291,7 @@ def read_piece(piece: StoredPiece, since: int | None = None) -> Iterator[tuple[m
 
 
 def _position(piece: StoredPiece, offset: int) -> int:
-    """Where the range that holds the offset begins in the file; its size for what lies behind."""
+    """Where the index range that holds the offset begins; the file's size for later offsets."""
     if offset >= piece.next_offset:
         return piece.size
     if offset <= piece.base_offset:
@@ -303,10 +303,10 @@ def _position(piece: StoredPiece, offset: int) -> int:
 
 
 def _usable_index(piece: StoredPiece, fd: int) -> SparseIndex:
-    """The index file when it covers the segment, else one made from the bytes and their checksum.
+    """The index file when it covers the segment, else an index built from the checked bytes.
 
-    After a clean stop and another start the segment goes on, and so does its index: the ranges up
-    to the size that the manifest states are still those that it was stated for.
+    After a clean stop and a restart the segment grows, and its index with it: the ranges up to the
+    size that the manifest states do not change.
     """
     try:
         with open(piece.index_path, "rb") as file:

@@ -1,7 +1,7 @@
 """Reading topics as they grow: the streaming side of the source.
 
-One object beside the driver answers where the topics end; copies of it read on executors. How much
-goes into a micro-batch is decided here: Spark's own limits cannot be combined, ours can.
+One object in a process beside the driver states where the topics end; copies of it read on
+executors. The size of a micro-batch is decided here, since Spark's own limits cannot be combined.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ logger = logging.getLogger("dragoman.spark")
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._reading = TypedReader(options, schema)
-        self._forget()
+        self._reader = TypedReader(options, schema)
+        self._clear()
 
-    def _forget(self) -> None:
-        """What only the one beside the driver has."""
+    def _clear(self) -> None:
+        """The state of the object beside the driver, which copies for executors start without."""
         self._logs: tuple[AnyLog, StoredLog | None] | None = None
         self._initial: dict[str, Any] | None = None
         self._frozen: Offsets | None = None
         self._byte_bound: ByteBound | None = None
         self._last_batch_at = time.monotonic()
-        #: Leases on files by the position that their batch ends at.
+        #: Leases on files, with the position at which their batch ends.
         self._leases: list[tuple[Position, Lease]] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_reading": self._reading}
+        return {"_options": self._options, "_reader": self._reader}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._forget()
+        self._clear()
 
     # ---- the driver's side
 
@@ -129,7 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topics = self._same_topics(after)
         log, stored = self._opened()
         ends = {where: offset for where, offset in after.offsets.items() if where.topic in topics}
-        # A partition that was added since begins at its first record.
+        # A partition that was added meanwhile is read from its first record.
         starts = {where: before.offsets.get(where, 0) for where in ends}
         moved = {where: start for where, start in starts.items() if start < ends[where]}
         if not moved:
@@ -149,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def commit(self, end: dict[str, Any]) -> None:
-        """Only to let go of files and to show progress: Spark does not call it for a last batch."""
+        """Releases files and shows progress, nothing more: Spark skips it for the last batch."""
         position = Position.from_json(end)
         done = [each for each in self._leases if _is_reached(each[0], position)]
         for each in done:
@@ -161,7 +161,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 log.client.commit_offsets(self._options.group_id, committed)
             except ClientError as error:
-                logger.warning("lag of %s is not shown: %s", self._options.group_id, error)
+                logger.warning(
+                    "progress is not committed to group %s: %s", self._options.group_id, error
+                )
 
     def stop(self) -> None:
         for _, lease in self._leases:
@@ -176,57 +178,57 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangePartition):
             return iter(())
-        return self._reading.read(partition)
+        return self._reader.read(partition)
 
     # ---- steps
 
     def _same_topics(self, position: Position) -> dict[str, Topic]:
-        """The topics as they are now; refused when one is not the topic of the checkpoint."""
+        """The current topics. Raises `DataLossError` for a topic that is not the checkpoint's."""
         log, _ = self._opened()
         topics = planner.chosen_topics(log, self._options.topics)
         for name, topic_id in position.topic_ids.items():
             now = topics.get(name)
             if now is None:
-                self._gone(f"topic {name!r} with id {topic_id} was deleted")
+                self._refuse_loss(f"topic {name!r} with id {topic_id} was deleted")
             elif topic_id and now.topic_id != topic_id:
                 raise DataLossError(
-                    f"topic {name!r} was deleted and made anew: the checkpoint is of id "
-                    f"{topic_id}, now it has id {now.topic_id}; its offsets mean nothing there. "
-                    "A new checkpoint starts over"
+                    f"topic {name!r} was deleted and created again: the checkpoint is of id "
+                    f"{topic_id}, the topic now has id {now.topic_id}, where these offsets are "
+                    "meaningless; start over with a new checkpoint"
                 )
         return topics
 
-    def _gone(self, problem: str) -> None:
+    def _refuse_loss(self, problem: str) -> None:
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"{problem} (failOnDataLoss=false goes on without it)")
+            raise DataLossError(f"{problem} (failOnDataLoss=false continues without it)")
 
     def _target(self, topics: dict[str, Topic]) -> Offsets:
-        """Where to read to: the frozen ends of an AvailableNow run, else what there is now."""
+        """Where to read to: the frozen ends of an AvailableNow run, else the current ends."""
         log, _ = self._opened()
         if self._frozen is not None:
             return self._frozen
         return log.latest(planner.partitions_of(topics))
 
     def _lost(self, starts: Offsets, ends: Offsets) -> Offsets:
-        """Partitions that end before where the stream is, and where they end.
+        """Partitions that end before the stream's position, and where they end.
 
-        The stream continues there when the options allow it; what is written in between would be
-        skipped otherwise. Raises `DataLossError` when they do not.
+        The stream continues from that end when the options allow it; otherwise it would skip what
+        is written in between. Raises `DataLossError` when they do not allow it.
         """
         log, _ = self._opened()
         behind = {where: end for where, end in ends.items() if end < starts[where]}
         for _ in range(self._options.end_retries):
             if not behind:
                 break
-            # A replica that has just become leader may not know the end yet.
+            # A replica that has just become leader may not know the high watermark yet.
             time.sleep(self._options.retry_pause_s)
             again = log.latest(behind)
             behind = {where: end for where, end in again.items() if end < starts[where]}
         for where, end in behind.items():
             problem = f"{where}: the stream is at offset {starts[where]}, the log ends at {end}"
             if self._options.fail_on_data_loss:
-                raise DataLossError(f"{problem} (failOnDataLoss=false reads on from there)")
-            logger.warning("%s; reading on from there", problem)
+                raise DataLossError(f"{problem} (failOnDataLoss=false continues from there)")
+            logger.warning("%s; continuing from there", problem)
         return behind
 
     def _is_too_little(self, starts: Offsets, ends: Offsets) -> bool:

@@ -1,4 +1,4 @@
-"""Topics as tables, in one call."""
+"""Topics as DataFrames and views, in one call."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def table(
     spark: SparkSession | None = None,
     **options: str,
 ) -> DataFrame:
-    """A topic as a DataFrame, of all its records or (`stream`) of those to come as well.
+    """A topic as a DataFrame of all its current records, or (`stream`) a stream of all records.
 
-    `bootstrap` is the broker, by default the one on this machine; `path` alone reads a broker's
-    directory without the broker. Further `options` are those of the source, by the same names.
+    `bootstrap` is the broker, by default the one on this machine; `path` alone reads the data
+    directory of a broker without the broker. `options` are further options of the source.
     """
     return frame(spark or session(), topic, bootstrap, path, options, stream=stream)
 
@@ -45,12 +45,12 @@ def frame(
     *,
     stream: bool,
 ) -> DataFrame:
-    """`table` with the options in a mapping, since their names have dots."""
+    """Like `table`, with the options in a mapping, since some of their names have dots."""
     given = dict(options)
     if path:
         given["path"] = path
     for name in _FILES & given.keys():
-        # Spark's processes may have been started somewhere else.
+        # Spark's processes may have another working directory.
         given[name] = os.path.abspath(given[name])
     if bootstrap or not path:
         given["kafka.bootstrap.servers"] = bootstrap or DEFAULT_BOOTSTRAP
@@ -61,7 +61,7 @@ def frame(
 
 
 def topic_names(*, bootstrap: str = "", path: str = "") -> list[str]:
-    """All topics but the broker's own. Raises `UnreachableError`, `ConfigError`."""
+    """All topics that are not internal, sorted. Raises `UnreachableError`, `ConfigError`."""
     if path and not bootstrap:
         return sorted(StoredLog(path, committed_only=True).topics())
     settings = ClientSettings(client_id="dragoman-spark", operation_timeout_s=_CONNECT_SECONDS)
@@ -78,10 +78,10 @@ def create_views(
     spark: SparkSession | None = None,
     **options: str,
 ) -> list[str]:
-    """A temporary view for each topic, by its name, for SQL; the names.
+    """Create a temporary view for each topic, of the topic's name, for SQL; returns the names.
 
-    Views show what is there when a query runs. Each costs a moment to make: name the topics when
-    there are many.
+    A view shows the records that exist when a query runs. Creating a view takes a moment: name the
+    topics where there are many.
     """
     active = spark or session()
     known = topic_names(bootstrap=bootstrap, path=path)

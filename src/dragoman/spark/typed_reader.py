@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class TypedReader:
-    """Reads planned ranges into batches of exactly the schema that Spark was told."""
+    """Reads planned ranges into batches of exactly the schema that Spark has."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -51,7 +51,7 @@ class TypedReader:
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        # Spark compares types and nullability with those of the schema that it was given.
+        # Spark compares types and nullability with its schema.
         expected = to_arrow_schema(self._schema, timezone="UTC")
         names = self._schema.fieldNames()
         if self._format is None:
@@ -71,7 +71,7 @@ class TypedReader:
 def _decoded(
     batch: pa.RecordBatch, field: pa.Field, decode: Decode, letters: DeadLetters
 ) -> tuple[pa.RecordBatch, pa.Array]:
-    """The records whose values are what the field says, or null, and those values."""
+    """The records whose values fit the field or are null, and their decoded values."""
     import numpy as np
     import pyarrow as pa
 
@@ -99,7 +99,7 @@ ORIGIN = ("key", "value", "topic", "partition", "offset", "headers")
 
 
 class DeadLetters:
-    """Raises `DecodeError` when there is no topic for them."""
+    """Records that do not decode. Without a dead-letter topic the first raises `DecodeError`."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

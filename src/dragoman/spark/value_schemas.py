@@ -1,4 +1,4 @@
-"""Which schema values have: the options', the one pinned in the topic's configuration, or inferred.
+"""The schema of values: from the options, pinned in the topic's configuration, or inferred.
 
 A pinned schema is text under `dragoman.value.schema`: Spark's DDL of the fields for JSON, else a
 JSON object that names the format:
@@ -6,8 +6,9 @@ JSON object that names the format:
     {"avro": SCHEMA}
     {"protobuf": {"message": NAME, "descriptors": BASE64 OF A FileDescriptorSet}}
 
-JSON is inferred once and pinned. Avro and Protobuf say nothing about themselves in their bytes, so
-there is nothing to infer: somebody gives the schema, and `pinSchema` keeps it for all others.
+The schema of JSON is inferred once and pinned. Bytes of Avro and Protobuf do not describe
+themselves, so nothing can be inferred: one reader gives the schema, and `pinSchema` stores it for
+all later readers.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from dragoman.spark.values.protobuf import ProtobufFormat
 
 log = logging.getLogger("dragoman.spark")
 
-#: The topic's configuration under which a schema is kept.
+#: The key of the topic's configuration that holds the schema.
 SCHEMA_KEY = "dragoman.value.schema"
 _SAMPLE_RECORDS = 1000
 _NEEDED = {
@@ -54,14 +55,14 @@ class _PinnedProtobuf(msgspec.Struct):
 
 
 class _Pinned(msgspec.Struct):
-    """One of the two."""
+    """A pinned schema of Avro or Protobuf. Exactly one field is set."""
 
     avro: Any = None
     protobuf: _PinnedProtobuf | None = None
 
 
 def source_schema(options: SourceOptions) -> str | StructType:
-    """The columns of the source; as DDL, which Spark parses, where fields are given so."""
+    """The columns of the source; as DDL, which Spark parses, where JSON fields are given as DDL."""
     columns = columns_wanted(options.columns, include_headers=options.include_headers)
     if not options.decode or "value" not in columns.fieldNames():
         return columns
@@ -86,7 +87,7 @@ def source_schema(options: SourceOptions) -> str | StructType:
 
 
 def value_format(options: SourceOptions) -> ValueFormat:
-    """Raises `ConfigError` when the bytes cannot be read without a schema and there is none."""
+    """Raises `ConfigError` when the format needs a schema and there is none."""
     if options.decode == "string":
         return TextFormat()
     if options.decode == "json":
@@ -126,7 +127,7 @@ def _pinned_or_refused(options: SourceOptions) -> _Pinned:
         found = _Pinned()
     if getattr(found, options.decode) is None:
         raise ConfigError(
-            f"the schema pinned in topic {topic.name!r} is not of decode={options.decode}; "
+            f"the schema pinned in topic {topic.name!r} is not for decode={options.decode}; "
             f"give {needed}"
         )
     return found
@@ -138,7 +139,7 @@ def _pinned_text(client: BlockingKafkaClient, topic: Topic) -> str:
 
 
 def _pin(options: SourceOptions, found: ValueFormat | str) -> None:
-    """Keep the schema that the options gave in the topics' configurations."""
+    """Store the schema of the options in the topics' configurations."""
     if isinstance(found, AvroFormat):
         found = json.dumps({"avro": json.loads(found.schema)}, separators=(",", ":"))
     elif isinstance(found, ProtobufFormat):
@@ -175,7 +176,7 @@ def _json_fields(options: SourceOptions) -> str:
         if client is not None and (pinned := _pinned_text(client, topic)):
             if pinned.startswith("{"):
                 raise ConfigError(
-                    f"the schema pinned in topic {topic.name!r} is not of decode=json; "
+                    f"the schema pinned in topic {topic.name!r} is not for decode=json; "
                     "give valueSchema"
                 )
             return pinned

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-#: A batch job's only batch.
+#: The number of a batch job's only batch.
 _ONLY_BATCH = 0
 _QUERY_ID = "sql.streaming.queryId"
 _TYPES: Mapping[str, tuple[type[DataType], ...]] = {
@@ -65,13 +65,13 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 
 @dataclass
 class StagedMessage(WriterCommitMessage):
-    """What a task tells the driver."""
+    """What a task returns to the driver."""
 
     staged: Staged
 
 
 class DragomanWriter(DataSourceArrowWriter):
-    """Of a batch job."""
+    """Writes a batch job. Every job has a random writer id, so a repeated job writes again."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = parse_sink(options)
@@ -87,11 +87,11 @@ class DragomanWriter(DataSourceArrowWriter):
         _publish(self._options, messages, _ONLY_BATCH, is_single=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What was staged goes by its age."""
+        """Does nothing: the broker drops staged records by age."""
 
 
 class DragomanStreamWriter(DataSourceStreamArrowWriter):
-    """Of a streaming query. Spark makes a new one for every call: nothing is kept in it."""
+    """Writes a streaming query. Spark creates a new one for every call, so it keeps no state."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = parse_sink(options)
@@ -102,7 +102,7 @@ class DragomanStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
         if not query_id:
-            raise ConfigError(f"Spark did not tell the id of the query ({_QUERY_ID})")
+            raise ConfigError(f"Spark did not pass the id of the query ({_QUERY_ID})")
         return _stage(iterator, self._options, self._options.writer_id or query_id, query_id)
 
     @plainly
@@ -110,13 +110,13 @@ class DragomanStreamWriter(DataSourceStreamArrowWriter):
         _publish(self._options, messages, batchId, is_single=False)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What was staged goes by its age."""
+        """Does nothing: the broker drops staged records by age."""
 
 
 def _stage(
     batches: Iterator[pa.RecordBatch], options: SinkOptions, writer_id: str, query_id: str
 ) -> StagedMessage:
-    # Only tasks need it, and it takes a while to load.
+    # Only tasks need this module, which loads numpy and Arrow.
     from dragoman.spark.attempt import Attempt
 
     attempt = Attempt(shared_client(options), options, writer_id)
@@ -144,7 +144,9 @@ def check_columns(schema: StructType, topic: str) -> None:
     """Raises `ConfigError` when rows of this schema cannot become records."""
     fields: dict[str, StructField] = {field.name: field for field in schema.fields}
     if "value" not in fields:
-        raise ConfigError(f"a column value is needed, there are {', '.join(fields) or 'none'}")
+        raise ConfigError(
+            f"the column value is missing; the columns are {', '.join(fields) or 'none'}"
+        )
     if not topic and "topic" not in fields:
         raise ConfigError("give the option topic, or a column topic")
     for name, kinds in _TYPES.items():
@@ -159,7 +161,7 @@ def check_columns(schema: StructType, topic: str) -> None:
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """What one attempt tells the driver."""
+    """What one attempt staged: the result of its task."""
 
     writer_id: str
     query_id: str
@@ -169,7 +171,7 @@ class Staged(msgspec.Struct, frozen=True):
 def publish(
     client: BlockingKafkaClient, staged: Iterable[Staged], batch_id: int, *, is_single: bool
 ) -> bool:
-    """Publish what these attempts staged, in this order; whether that had been done before."""
+    """Publish what these attempts staged, in this order; True if it was published before."""
     pieces: dict[TopicPartition, list[StagedPiece]] = {}
     owner: Staged | None = None
     for each in staged:
@@ -190,7 +192,7 @@ def publish(
 
 
 def open_client(options: SinkOptions) -> BlockingKafkaClient:
-    """Connected when first used."""
+    """A client that connects on first use."""
     settings = ClientSettings(
         client_id=options.client_id,
         request_timeout_s=options.request_timeout_s,
@@ -200,7 +202,7 @@ def open_client(options: SinkOptions) -> BlockingKafkaClient:
 
 
 class _Shared:
-    """The connection of this worker process: it runs the tasks of one query after another."""
+    """The connection of this worker process, which runs many tasks one after another."""
 
     client: BlockingKafkaClient | None = None
     options: SinkOptions | None = None

@@ -412,7 +412,7 @@ def test_lost_slot_is_an_error_that_says_what_to_do(start: Start) -> None:
     scene.sql(f"SELECT pg_create_logical_replication_slot('{slot(scene)}', 'pgoutput')")
     scene.capture.tell(Resume())
     status = scene.capture.until(
-        lambda it: it.status is not None and "somebody has made it anew" in it.status.problem
+        lambda it: it.status is not None and "created again or advanced" in it.status.problem
     )
     assert status.state == "failed"
 
@@ -430,7 +430,7 @@ def test_another_database_under_the_same_address_is_refused(
         told = structs.replace(scene.capture.definition, dsn=other.dsn())
         with CaptureProcess(told, broker.bootstrap_servers, tmp_path / "other") as capture:
             status = capture.until_state("failed")
-    assert "the database is another one" in status.problem
+    assert "this is another database" in status.problem
     assert "correct the DSN" in status.problem
 
 

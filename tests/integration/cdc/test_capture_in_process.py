@@ -116,14 +116,14 @@ async def test_a_capture_stops_when_the_database_keeps_too_much_and_a_pause_is_w
                 )
             status = await it.until(lambda status: bool(status.warnings))
             assert status.state == "paused"
-            assert "of log for the slot dragoman_kept" in status.warnings[0]
+            assert "of WAL for the slot dragoman_kept" in status.warnings[0]
             assert status.retained_bytes > 1 << 20
         # Somebody else's transaction holds the slot back, however fast it is read.
         with psycopg.connect(postgres.dsn()) as holding:
             holding.execute("INSERT INTO kept VALUES (1)")
             async with running(postgres.dsn(), bootstrap, tmp_path, "kept", **limits) as it:
                 status = await it.until(lambda status: status.state == "failed")
-                assert "the capture stands still, as its wal_policy says" in status.problem
+                assert "the capture was stopped by its wal_policy" in status.problem
                 assert "--wal-limit" in status.problem
 
 

@@ -50,17 +50,17 @@ async def test_too_much_log_is_warned_about_and_then_acted_on(
                     "SELECT pg_logical_emit_message(true, 'filler', %s::text)", (content,)
                 )
 
-        await guard.look(connection)
+        await guard.check(connection)
         assert guard.retained_bytes == -1
         await publication.prepare(connection, definition)
-        await guard.look(connection)
+        await guard.check(connection)
         assert guard.warnings == ()
         await write(2)
-        await guard.look(connection)
-        assert "MiB of log for the slot dragoman_guarded" in guard.warnings[0]
+        await guard.check(connection)
+        assert "MiB of WAL for the slot dragoman_guarded" in guard.warnings[0]
         await write(2)
         for _ in range(GUARD_LOOKS):
-            await guard.look(connection)
+            await guard.check(connection)
         assert guard.retained_bytes > 3 << 20
         assert len(stopped) == 1
         slot = await publication.find_slot(connection, definition.slot_name)
@@ -69,7 +69,7 @@ async def test_too_much_log_is_warned_about_and_then_acted_on(
             assert "cdc remove guarded-drop" in stopped[0].remedy
             assert slot is None
         else:
-            assert "stands still" in stopped[0].what
+            assert "was stopped by its wal_policy" in stopped[0].what
             assert slot is not None
         await publication.remove(connection, definition)
 
@@ -119,7 +119,7 @@ def test_notifications_become_records_and_a_gap_is_said(
             postgres.restart()
             process.until(lambda it: bool(it.status and it.status.rows == 5))
             assert process.status is not None
-            assert "what was notified then is lost" in process.status.warnings[0]
+            assert "notifications of that time are lost" in process.status.warnings[0]
             with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
                 connection.execute("SELECT pg_notify('news', 'again')")
             process.until(lambda it: bool(it.status and it.status.rows == 6))

@@ -447,7 +447,7 @@ def test_a_missing_topic_is_told_with_a_remedy(world: World) -> None:
     with pytest.raises(ConfigError, match=r"no topic 'order' at .*; is 'orders' meant\?"):
         world.run(HEAD.replace('topic = "orders"', 'topic = "order"') + sink)
     sink = '\n[sinks.out]\ntype = "topic"\nfrom = "orders"\ntopic = "elsewhere"\n'
-    with pytest.raises(ConfigError, match="or partitions = N here to have it made"):
+    with pytest.raises(ConfigError, match="or set partitions = N here to create it"):
         world.run(HEAD + sink)
 
 

@@ -92,7 +92,7 @@ def test_range_is_sent_once_and_in_order_though_the_job_is_killed(
         assert [int(each.value or b"") for each in found] == numbers
         assert [each.timestamp - 1_700_000_000_000 for each in found] == numbers
     other = _options(node, tmp_path, topic="orders", to="elsewhere")
-    with pytest.raises(ConfigError, match="of another replay"):
+    with pytest.raises(ConfigError, match="belongs to a replay with other options"):
         replay.run(spark, other, _quiet)
 
 
@@ -139,7 +139,7 @@ def test_rows_of_tables_become_records(
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"starting": "yesterday"}, "is no beginning or end"),
+        ({"starting": "yesterday"}, "is not an offset"),
         ({"starting": "2026-01-01T00:00:00"}, "has no time zone"),
         ({"ending": '{"7": 1}'}, "partition 7 has no offset 1: there is no such one"),
         ({"ending": '{"0": 999}'}, "partition 0 has no offset 999: there are 0 to 10"),

@@ -90,7 +90,7 @@ def test_source_is_not_registered_over_the_one_that_spark_found(spark: SparkSess
         patch.setattr(type(own.dataSource), "register", lambda _, source: registered.append(source))
         register_source(own)
         assert registered == []
-        patch.setattr("dragoman.spark.sessions._knows_source", lambda _: False)
+        patch.setattr("dragoman.spark.sessions._has_source", lambda _: False)
         register_source(own)
     assert len(registered) == 1
 
@@ -154,7 +154,7 @@ def test_stream_goes_on_at_its_checkpoint_and_refuses_another_topic(
     with pytest.raises(PySparkException) as refused:
         _run(frame, tmp_path)
     message = readable(refused.value)
-    assert message.startswith("topic 'orders' was deleted and made anew")
+    assert message.startswith("topic 'orders' was deleted and created again")
     assert old in message
     assert new in message
 
@@ -311,7 +311,7 @@ def _pinned(node: EphemeralBroker, topic: str) -> str | None:
         ("select * from `orders` o join eu.`x` e", "string", "there is no topic 'eu.x'"),
         ("select * from eu.orders", "string", "write `eu.orders` in backquotes for the topic"),
         ("select * from orders", "avro", "none is pinned in topic 'orders'"),
-        ("select * from Twice", "string", "topics 'Twice' and 'twice' differ in capital letters"),
+        ("select * from Twice", "string", "topics 'Twice' and 'twice' differ only in case"),
     ],
 )
 def test_sql_names_the_topic_that_is_wrong(

@@ -125,8 +125,8 @@ def test_not_null_is_kept(spark: SparkSession, node: EphemeralBroker) -> None:
     with pytest.raises(PySparkException) as failed:
         spark.read.format("dragoman").options(**given).load().collect()
     assert "offset 1" in readable(failed.value)
-    assert "value.n is null, the schema says NOT NULL" in readable(failed.value)
+    assert "value.n is null, the schema has NOT NULL" in readable(failed.value)
     strict = spark.read.format("dragoman").schema("key binary not null, offset bigint")
     with pytest.raises(PySparkException) as refused:
         strict.options(**options_for(node)).load().collect()
-    assert readable(refused.value) == "column key may be null, the schema says NOT NULL"
+    assert readable(refused.value) == "column key may be null, the schema has NOT NULL"

@@ -48,7 +48,7 @@ def test_a_pipeline_that_ran_and_is_silent_has_died() -> None:
     clock.now += limits.PIPELINE_SILENCE_S + 1
 
     assert states(reports) == {"a": "died", "b": "done"}
-    assert "nothing was heard of it for 31 s" in reports.list_pipelines().items[0].problem
+    assert "no report for 31 s" in reports.list_pipelines().items[0].problem
     reports.report_pipeline(status("a"))
     assert states(reports) == {"a": "running", "b": "done"}
 

@@ -19,16 +19,16 @@ def made(**fields: object) -> Definition:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"name": "My shop"}, "'My shop' cannot name a capture: use a-z"),
+        ({"name": "My shop"}, "'My shop' cannot name a capture: use at most 40 of a-z"),
         ({"name": "x" * 41}, "at most 40"),
-        ({"tables": []}, "captures nothing: name tables or channels"),
-        ({"dsn": ""}, "has no address of a database"),
-        ({"slot": "my-slot"}, "'my-slot': slots and publications are named with"),
-        ({"publication": 'x"; drop'}, "slots and publications are named with"),
-        ({"partitions": 0}, "partitions must be from 1 to"),
-        ({"snapshot_rows": 0}, "snapshot_rows must be from 1"),
-        ({"heartbeat_s": -1}, "heartbeat_s must be from 0"),
-        ({"wal_limit_bytes": -5}, "wal_limit_bytes must be from 0"),
+        ({"tables": []}, "captures nothing: name tables, channels"),
+        ({"dsn": ""}, "has no valid address of a database"),
+        ({"slot": "my-slot"}, "'my-slot' cannot name a slot or a publication"),
+        ({"publication": 'x"; drop'}, "cannot name a slot or a publication"),
+        ({"partitions": 0}, "partitions: expected 1 to"),
+        ({"snapshot_rows": 0}, "snapshot_rows: expected 1"),
+        ({"heartbeat_s": -1}, "heartbeat_s: expected 0"),
+        ({"wal_limit_bytes": -5}, "wal_limit_bytes: expected 0"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(fields: dict[str, object], why: str) -> None:

@@ -110,8 +110,8 @@ async def test_a_process_is_heard_and_told_things(processes: CaptureProcesses) -
     ("table", "why"),
     [
         ("crash", "its process ended with status 3: no route to ********"),
-        ("chatter", "it sent a line that is no report"),
-        ("flood", "it sent a line that is no report"),
+        ("chatter", "it sent an invalid report"),
+        ("flood", "it sent an invalid report"),
     ],
 )
 async def test_a_process_that_misbehaves_is_ended(
@@ -193,7 +193,7 @@ async def test_what_is_found_in_a_database_is_told(processes: CaptureProcesses) 
     assert found == (Finding(level="warning", what="******** is slow"), connected)
     refused = await looked(processes, defined(tables=("crash",)))
     assert isinstance(refused, CaptureRefused)
-    assert str(refused) == "the database could not be looked at: cannot look at ********"
+    assert str(refused) == "the database could not be checked: cannot look at ********"
 
 
 async def test_a_look_that_takes_too_long_is_given_up_and_many_are_refused(

@@ -114,7 +114,7 @@ def test_a_node_without_processes_runs_nothing(world: World) -> None:
     event = CaptureDefined(name="shop", definition=msgspec.json.encode(defined()))
     world.broker.changes.make(lambda: [event]).then(outcome)
     world.settle()
-    assert "its node has just begun" in state(world).status.problem
+    assert "its node is starting it" in state(world).status.problem
 
 
 def test_names_and_slots_are_taken_once(world: World, runner: FakeRunner) -> None:
@@ -154,7 +154,7 @@ def test_what_a_newer_release_has_defined_is_kept_and_does_not_run(
     assert paused(world, True) is None
     assert world.broker.image.captures["shop"].definition == newer
     told = Outcome()
-    start(world.captures.tell("shop", Rewind(id="", lsn="0/1"))).then(told)
+    start(world.captures.command("shop", Rewind(id="", lsn="0/1"))).then(told)
     world.settle()
     assert isinstance(told.error, CaptureRefused)
     assert removed(world, keeps_slot=True) is None
@@ -325,8 +325,8 @@ def test_resuming_what_waits_to_be_started_starts_it(world: World, runner: FakeR
 def test_commands_are_answered_by_the_process(world: World, runner: FakeRunner) -> None:
     ran = running(world, runner)
     rewound, again = Outcome(), Outcome()
-    start(world.captures.tell("shop", Rewind(id="", lsn="0/16B3748"))).then(rewound)
-    start(world.captures.tell("shop", Snapshot(id="", tables=("public.orders",)))).then(again)
+    start(world.captures.command("shop", Rewind(id="", lsn="0/16B3748"))).then(rewound)
+    start(world.captures.command("shop", Snapshot(id="", tables=("public.orders",)))).then(again)
     first, second = ran.told
     assert isinstance(first, Rewind)
     assert isinstance(second, Snapshot)
@@ -345,26 +345,26 @@ def test_commands_to_a_process_that_says_nothing_or_ends_are_answered(
     ran = running(world, runner)
     told = [Outcome() for _ in range(CAPTURE_COMMANDS_MAX)]
     for each in told:
-        start(world.captures.tell("shop", Snapshot(id=""))).then(each)
+        start(world.captures.command("shop", Snapshot(id=""))).then(each)
     one_more = Outcome()
-    start(world.captures.tell("shop", Snapshot(id=""))).then(one_more)
+    start(world.captures.command("shop", Snapshot(id=""))).then(one_more)
     assert isinstance(one_more.error, Overloaded)
     world.advance(30)
     assert all(isinstance(each.error, CaptureNotRunning) for each in told)
     # It is in the process's queue, and may be done yet.
-    assert "has not done it yet: it is starting" in str(told[0].error)
+    assert "has not executed the command yet: it is starting" in str(told[0].error)
     last, too_late = Outcome(), Outcome()
-    start(world.captures.tell("shop", Snapshot(id=""))).then(last)
+    start(world.captures.command("shop", Snapshot(id=""))).then(last)
     ran.end("gone")
     assert isinstance(last.error, CaptureNotRunning)
-    start(world.captures.tell("shop", Snapshot(id=""))).then(too_late)
+    start(world.captures.command("shop", Snapshot(id=""))).then(too_late)
     assert isinstance(too_late.error, CaptureNotRunning)
     assert "gone" in str(too_late.error)
 
 
 def test_what_there_is_not_cannot_be_told_anything(world: World, runner: FakeRunner) -> None:
     told = Outcome()
-    start(world.captures.tell("shop", Snapshot(id=""))).then(told)
+    start(world.captures.command("shop", Snapshot(id=""))).then(told)
     assert isinstance(told.error, UnknownCapture)
     assert isinstance(removed(world), UnknownCapture)
     assert isinstance(paused(world, True), UnknownCapture)
@@ -486,7 +486,7 @@ def test_a_capture_whose_database_cannot_be_cleaned_up_goes_on(
     runner.findings = (Finding(level="problem", what="no connection"),)
     refused = removed(world)
     assert isinstance(refused, CaptureRefused)
-    assert "no connection; with --keep-slot it is" in str(refused)
+    assert "no connection; remove it with --keep-slot" in str(refused)
     assert "pg_drop_replication_slot('dragoman_shop')" in str(refused)
     assert runner.alive == ["shop"]
     runner.findings = CaptureRefused("the database did not answer in time")
@@ -630,7 +630,7 @@ def test_any_node_is_asked_and_told() -> None:
     ran.say(STREAMING)
     assert state(pair.two) == CaptureState(name="shop", node=1, status=STREAMING, rows=7)
     told = Outcome()
-    start(pair.two.captures.tell("shop", Snapshot(id="", tables=("a",)))).then(told)
+    start(pair.two.captures.command("shop", Snapshot(id="", tables=("a",)))).then(told)
     pair.settle()
     command = ran.told[0]
     assert isinstance(command, Snapshot)
@@ -651,9 +651,9 @@ def test_a_node_that_does_not_answer_is_named() -> None:
     pair.lines[2].is_cut = True
     found = state(pair.two)
     assert (found.node, found.status.state) == (1, "waiting")
-    assert "node 1, which runs it, does not answer" in found.status.problem
+    assert "node 1, which runs it, does not respond" in found.status.problem
     told = Outcome()
-    start(pair.two.captures.tell("shop", Snapshot(id=""))).then(told)
+    start(pair.two.captures.command("shop", Snapshot(id=""))).then(told)
     pair.advance(5)
     assert isinstance(told.error, CoordinatorNotAvailable)
     assert pair.runners[1].ran[0].told == []
@@ -666,7 +666,7 @@ def test_a_node_that_answers_too_late_is_not_waited_for() -> None:
     found: list[dict[str, CaptureState]] = []
     start(pair.two.captures.states(["shop"])).then(found.append)
     pair.advance(6)
-    assert "does not answer: nothing came within 5 s" in found[0]["shop"].status.problem
+    assert "does not respond: no response within 5 s" in found[0]["shop"].status.problem
     pair.lines[2].release()
     pair.settle()
     assert len(found) == 1
@@ -677,7 +677,7 @@ def test_nobody_runs_what_nobody_leads() -> None:
     assert added(pair.one, defined()) is None
     for partition in list(pair.one.broker.image.topics[POSITIONS_TOPIC].partitions):
         partition.leader = -1
-    assert "no node runs it at the moment" in state(pair.one).status.problem
+    assert "no node runs it" in state(pair.one).status.problem
 
 
 def test_states_of_many_are_gathered() -> None:

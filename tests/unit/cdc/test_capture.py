@@ -237,7 +237,7 @@ async def test_snapshot_of_nothing_is_refused(play: Callable[..., Played]) -> No
     played = play()
     await played.until("streaming")
     played.capture.take(Snapshot(id="1"))
-    assert "nothing to take a snapshot of" in (await played.done("1")).problem
+    assert "cannot take a snapshot" in (await played.done("1")).problem
 
 
 async def test_a_snapshot_that_was_promised_is_asked_for_again(

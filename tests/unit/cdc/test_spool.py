@@ -134,7 +134,7 @@ def test_full_disk_is_said_in_words(spool: Spool, monkeypatch: pytest.MonkeyPatc
         def close(self) -> None: ...
 
     spool._file = Full()  # type: ignore[assignment]
-    with pytest.raises(SpoolFullError, match=r"no space is left in .*make room"):
+    with pytest.raises(SpoolFullError, match=r"no space is left in .*free some"):
         spool.append(message(7, "a"))
 
 

@@ -69,7 +69,7 @@ def test_init_writes_over_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
 
     assert main(["pipeline", "init", str(tmp_path)]) == 2
 
-    assert "is there already: choose an empty folder" in capsys.readouterr().err
+    assert "exists: choose an empty folder" in capsys.readouterr().err
     assert (tmp_path / "pipeline.toml").read_text() == "mine"
 
 
@@ -146,7 +146,7 @@ def test_an_address_for_a_project_of_spark_is_refused(
     ("arguments", "problem"),
     [
         (("none.toml",), "No such file or directory"),
-        (("none.toml", "--what", "is"), "what is '--what is' for?"),
+        (("none.toml", "--what", "is"), "unexpected '--what is': only jobs have options"),
         (("profile", "topic"), "expected --OPTION VALUE, got 'topic'"),
         (("tier", "--topic", "t"), "tier: 'root' is missing"),
         (("tier", "--topic=t", "--root=r", "--file-records=many"), "tier: file_records: "),

@@ -67,7 +67,7 @@ def test_functions_become_parts(tmp_path: Path) -> None:
         ),
         (
             HEAD + "@source\ndef a(spark): pass\n@sink(type='delta', path='p')\ndef o(b): pass",
-            "sinks.o: unknown from: source or step 'b'; there are a",
+            "sinks.o: unknown from: source or step 'b'; expected a",
         ),
         (HEAD + "@source\ndef a(s): pass\n" * 2, "sources.a is declared twice"),
         (

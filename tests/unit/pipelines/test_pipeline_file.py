@@ -124,7 +124,7 @@ def test_paths_with_a_scheme_stay(tmp_path: Path) -> None:
         ),
         (
             HEAD + '[sources.orders]\ntype = "kafkaesque"\n' + SINK,
-            "unknown type 'kafkaesque'; there are topic, cdc, table, python",
+            "unknown type 'kafkaesque'; expected topic, cdc, table, python",
         ),
         (
             HEAD + TOPIC.replace("sources.orders", 'sources."my orders"') + SINK,
@@ -149,7 +149,7 @@ def test_paths_with_a_scheme_stay(tmp_path: Path) -> None:
             + '[steps.a]\nsql = "select * from c"\n[steps.b]\nsql = "select * from a"\n'
             + '[steps.c]\nsql = "select * from orders join `B` using (key)"\n'
             + SINK,
-            "steps.a needs itself: a → c → b → a",
+            "steps.a depends on itself: a → c → b → a",
         ),
         (
             HEAD + TOPIC + SINK.replace('"orders"', '"order"'),
@@ -158,7 +158,7 @@ def test_paths_with_a_scheme_stay(tmp_path: Path) -> None:
         (HEAD + TOPIC + SINK + 'output = "update"\n', 'sinks.out: output = "update" needs key'),
         (
             HEAD + TOPIC + SINK.replace("delta", "parquet") + 'output = "complete"\n',
-            'take type = "delta" for rows that change',
+            'use type = "delta" for rows that change',
         ),
         (HEAD + TOPIC + SINK + 'trigger = "often"\n', "sinks.out: trigger: expected 'continuous'"),
         (

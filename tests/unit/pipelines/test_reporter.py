@@ -44,7 +44,7 @@ def test_batches_become_figures(folder: StateFolder) -> None:
     reporter.batch("id", json.dumps(BATCH))
     reporter.bind("id", "out")
     reporter.batch("id", json.dumps({**BATCH, "batchId": 8, "processedRowsPerSecond": "NaN"}))
-    reporter.tell("running")
+    reporter.publish("running")
 
     (part,) = seen[-1].parts
     assert part == Progress(
@@ -70,7 +70,7 @@ def test_sources_that_tell_no_offsets_have_no_lag(folder: StateFolder) -> None:
     reporter = Reporter(folder, new_status("test", "f", "m"), seen.append)
     reporter.bind("id", "out")
     reporter.batch("id", json.dumps({**BATCH, "sources": [{"endOffset": 3}]}))
-    reporter.tell("running")
+    reporter.publish("running")
 
     assert seen[-1].parts[0].lag_records == -1
 
@@ -90,7 +90,7 @@ def test_a_part_that_failed_says_why(folder: StateFolder) -> None:
     reporter = Reporter(folder, new_status("test", "f", "m"), seen.append)
     reporter.part(Progress(part="out", rows=5))
     reporter.part_state("out", "failed", "no")
-    reporter.tell("failed", "out: no")
+    reporter.publish("failed", "out: no")
 
     assert (seen[-1].state, seen[-1].problem) == ("failed", "out: no")
     part = seen[-1].parts[0]
@@ -103,6 +103,6 @@ def test_a_note_leaves_the_figures_as_they_are(folder: StateFolder) -> None:
     reporter.bind("id", "out")
     reporter.batch("id", json.dumps(BATCH))
     reporter.note("out", "column price was added")
-    reporter.tell("running")
+    reporter.publish("running")
     (part,) = seen[-1].parts
     assert (part.rows, part.batches, part.note) == (600, 1, "column price was added")

@@ -84,7 +84,7 @@ def test_only_one_process_runs_a_pipeline(
     folder = StateFolder(tmp_path, "test")
 
     with (
-        pytest.raises(AlreadyRunningError, match="`dragoman pipeline stop test` ends it"),
+        pytest.raises(AlreadyRunningError, match="`dragoman pipeline stop test` stops it"),
         folder.held(),
     ):
         pass

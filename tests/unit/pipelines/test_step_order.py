@@ -36,10 +36,10 @@ def test_each_step_comes_after_what_it_needs() -> None:
 
 
 def test_a_circle_is_shown() -> None:
-    with pytest.raises(ConfigError, match=r"steps.b needs itself: b → c → b"):
+    with pytest.raises(ConfigError, match=r"steps.b depends on itself: b → c → b"):
         in_order({"a": ["b"], "b": ["c"], "c": ["b"]})
 
 
 def test_a_step_that_names_itself_is_a_circle() -> None:
-    with pytest.raises(ConfigError, match=r"steps.a needs itself: a → a"):
+    with pytest.raises(ConfigError, match=r"steps.a depends on itself: a → a"):
         in_order({"a": ["a"]})

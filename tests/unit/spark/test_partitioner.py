@@ -78,8 +78,8 @@ def test_rows_without_a_key_stay_together_until_their_batch_is_full():
     for _ in range(40):
         (where,) = split(several, value=[4])
         seen.add(where)
-        several.move_on(where)
-        several.move_on(TopicPartition("other", 0))
+        several.next_partition(where)
+        several.next_partition(TopicPartition("other", 0))
     assert len(seen) == 5
 
 
@@ -92,7 +92,7 @@ def test_rows_that_name_their_partition_go_there():
 
 @pytest.mark.parametrize("partition", [5, -1, -2])
 def test_a_partition_that_is_not_there_is_refused(partition: int):
-    with pytest.raises(EncodeError, match=f"has 5 partitions, a row asks for {partition}"):
+    with pytest.raises(EncodeError, match=f"has 5 partitions, a row names partition {partition}"):
         split(router(), partition=[0, partition], value=[1, 2])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dragoman.spark import sessions
-from dragoman.spark.sessions import settings_elsewhere
+from dragoman.spark.sessions import external_settings
 
 SHUFFLE = "spark.sql.shuffle.partitions"
 
@@ -72,7 +72,7 @@ def test_settings_made_elsewhere_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     )
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.driver.host=h pyspark-shell")
-    assert settings_elsewhere() == {
+    assert external_settings() == {
         SHUFFLE: "12",
         "spark.ui.enabled": "true",
         "spark.x": "y z",

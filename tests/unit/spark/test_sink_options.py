@@ -53,7 +53,10 @@ def test_names_do_not_care_for_case_and_spark_adds_its_own():
         (BROKER | {"tpic": "t"}, "unknown option 'tpic'; is topic meant"),
         (BROKER | {"kafka.compression.type": "zip"}, "compression.type: expected none, gzip"),
         (BROKER | {"kafka.batch.size": "5"}, "kafka.batch.size: expected a number of at least"),
-        (BROKER | {"kafka.request.timeout.ms": "x"}, "kafka.request.timeout.ms: expected a number"),
+        (
+            BROKER | {"kafka.request.timeout.ms": "x"},
+            "kafka.request.timeout.ms: expected a positive number",
+        ),
         (BROKER | {"kafka.sasl.mechanism": "PLAIN"}, "no authentication"),
         (BROKER | {"kafka.key.serializer": "x"}, "key.serializer is not supported: keys are"),
         (BROKER | {"kafka.value.serializer": "x"}, "value.serializer is not supported: values"),
@@ -104,7 +107,7 @@ def test_columns_of_the_kafka_sink_are_taken_and_others_ignored():
 @pytest.mark.parametrize(
     ("fields", "topic", "message"),
     [
-        ([("key", "binary")], "t", "a column value is needed, there are key"),
+        ([("key", "binary")], "t", "the column value is missing; the columns are key"),
         ([("value", "binary")], "", "give the option topic, or a column topic"),
         ([("value", "long")], "t", "column value: expected binary or string, got bigint"),
         ([("value", "binary"), ("key", "int")], "t", "column key: expected binary or string"),

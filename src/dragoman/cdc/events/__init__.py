@@ -1,10 +1,11 @@
-"""Events: what the change of a row looks like as a record.
+"""Events: changes of rows as records.
 
 - Envelopes shape the value: pgcdc's, Debezium's and a flat one.
 - Tables and columns decide topic, key and masking; the encoder of a row is compiled once per table.
 - Transactions put their identity into the headers of their records.
-- The outbox pattern and NOTIFY payloads have encoders of their own. So have events about no row:
-  begin and commit of a transaction, heartbeats, changed schemas, start and end of a snapshot.
+- Messages of applications (rows of an outbox, payloads of NOTIFY) have encoders of their own, and
+  so have marks: begin and commit of a transaction, heartbeats, changed schemas, start and end of a
+  snapshot.
 """
 
 from dragoman.cdc.events.encoder import CapturedTable, Encoder

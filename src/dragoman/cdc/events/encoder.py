@@ -195,9 +195,9 @@ class Encoder:
         """
         label, names = f"{relation.schema}.{relation.name}", ", ".join(columns)
         text = (
-            f"{label} has got {names} with a default: records from before do not have it, although"
-            f" their rows in the database do; `dragoman cdc snapshot {self._definition.name}"
-            f" --tables {label}` sends them again"
+            f"{names} was added to {label} with a default: earlier records do not contain it,"
+            f" although their rows in the database do; `dragoman cdc snapshot"
+            f" {self._definition.name} --tables {label}` sends the rows again"
         )
         _log.warning("capture %s: %s", self._definition.name, text)
         self._warnings[label, _DEFAULT] = text

@@ -285,7 +285,7 @@ _DAY_US: Final = 86_400_000_000
 #: Precision up to which times are milliseconds; beyond, and by default, microseconds.
 _MILLISECONDS_DIGITS: Final = 3
 _DAYS_PER_MONTH: Final = 365.25 / 12
-#: The largest and smallest that their types can hold.
+#: The values for infinity: the largest and smallest of the type.
 _INFINITE_DAYS: Final = {b"infinity": b"2147483647", b"-infinity": b"-2147483648"}
 _INFINITE_TIMES: Final = {
     b"infinity": b"9223372036825200000",
@@ -306,7 +306,7 @@ def debezium_form(kind: Kind, column: Column) -> Form:
 
 
 def _single(name: str, modifier: int) -> Form | None:
-    """None where it is as in the other envelopes."""
+    """None if the form is the same as in other envelopes."""
     in_ms = 0 <= modifier <= _MILLISECONDS_DIGITS
     match name:
         case "date":
@@ -350,14 +350,14 @@ def _date(text: bytes) -> bytes:
 
 
 def _days(text: bytes) -> int:
-    """Since 1970, in the calendar that PostgreSQL counts back to year 1 BC and before."""
+    """Days since 1970 in the proleptic Gregorian calendar of PostgreSQL."""
     found = _DATE.match(text)
     if found is None:
         raise DecodeError(f"{text[:40]!r} is not a date")
     year, month, day = int(found[1]), int(found[2]), int(found[3])
     if text.endswith(b"BC"):
         year = 1 - year
-    # Dates repeat every 400 years, also beyond those that Python has.
+    # The calendar repeats every 400 years, so years beyond those of Python are mapped to earlier.
     eras, year = divmod(year - 1, 400)
     try:
         return date(year + 1, month, day).toordinal() - _EPOCH_DAY + eras * 146_097
@@ -380,7 +380,7 @@ def _timestamp_us(text: bytes) -> int:
 
 
 def _timetz(text: bytes) -> bytes:
-    """In UTC."""
+    """The time in UTC."""
     zone = _ZONE.search(text)
     if zone is None:
         raise DecodeError(f"{text[:40]!r} is not a time with a zone")
@@ -416,7 +416,7 @@ def _single_bit(text: bytes) -> bytes:
 
 
 def _bits(text: bytes) -> bytes:
-    """Bytes, the last bits first."""
+    """The bytes in base64, least significant first."""
     if text.strip(b"01"):
         raise DecodeError(f"{text[:40]!r} is not a string of bits")
     value = int(text, 2) if text else 0

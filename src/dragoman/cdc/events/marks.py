@@ -1,6 +1,6 @@
-"""Marks: events that are not about a row, in topics of their own with one partition.
+"""Marks: events about transactions, schemas, snapshots and heartbeats, in topics of their own.
 
-Their key is the name of the capture, so that several captures may share the topics.
+These topics have one partition. The key is the name of the capture, so captures may share them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def begin_value(transaction: Transaction) -> bytes:
 
 
 def commit_value(transaction: Transaction) -> bytes:
-    """With the number of events of the transaction, in total and for each table."""
+    """The value contains the number of events of the transaction, in total and for each table."""
     return _encode(
         {
             "op": "COMMIT",
@@ -71,7 +71,7 @@ def snapshot_value(operation: str, capture: str, table: Table, rows: int | None)
 
 
 def schema_value(before: Relation | None, after: Relation, types: Types) -> bytes:
-    """`previous` is null when it is not known, as for the first time since the capture started."""
+    """`previous` is null if it is not known, such as after the start of the process."""
     return _encode(
         {
             "op": "SCHEMA_CHANGE",

@@ -1,4 +1,4 @@
-"""Messages that applications write themselves: rows of an outbox, and payloads of NOTIFY.
+"""Messages that applications write: rows of an outbox, and payloads of NOTIFY.
 
 Each row of an outbox is a message, in columns with Debezium's names:
 
@@ -6,7 +6,7 @@ Each row of an outbox is a message, in columns with Debezium's names:
     aggregatetype  the topic: `outbox.event.<aggregatetype>`
     aggregateid    the key
     type           header `type`
-    payload        the value: JSON and text as they are, bytea as bytes, NULL as none
+    payload        the value: JSON and text unchanged, bytea as bytes, NULL as no value
 
 Every other column is a header. A payload of NOTIFY is forwarded as pgcdc does.
 """
@@ -100,7 +100,7 @@ _ID: Final = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|true|
 
 
 def operation_and_value(payload: str) -> tuple[str, bytes]:
-    """A JSON object is the value, and its `op` the operation. Other text becomes a string."""
+    """For a JSON object, its `op` and the payload. Other text becomes a JSON string."""
     try:
         parsed = msgspec.json.decode(payload)
     except (msgspec.DecodeError, RecursionError):

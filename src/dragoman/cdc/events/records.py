@@ -30,7 +30,7 @@ from dragoman.log.batch import (
 _BASIS: Final = 0x811C9DC5
 _PRIME: Final = 0x01000193
 _LOW_PRIME: Final = 0x193
-#: Below it, the low bits of a hash depend on the low bits of the prime only.
+#: Up to this count, the low bits of a hash depend only on the low bits of the prime.
 _LOW_COUNT_MAX: Final = 1 << 24
 _NULL: Final = varint(-1)
 _VARINTS: Final = [varint(value) for value in range(2048)]
@@ -56,7 +56,7 @@ class EventRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class TopicNeeded(Exception):  # noqa: N818  # A request, not a failure.
-    """The number of partitions of `topic` is needed first. A new topic is to get `partitions`."""
+    """Raised when the number of partitions of `topic` is needed. A new topic gets `partitions`."""
 
     def __init__(self, topic: str, partitions: int) -> None:
         super().__init__(topic)
@@ -95,7 +95,7 @@ def _fnv1a_32(key: bytes) -> int:
 
 
 def sized(content: bytes) -> bytes:
-    """The content after its size, as in names and values of headers."""
+    """The content with its size in front, as in names and values of headers."""
     return varint(len(content)) + content
 
 
@@ -207,7 +207,7 @@ class Transaction:
     )
 
     def __init__(self, *, lsn: int, xid: int, time_us: int) -> None:
-        """`lsn` and `time_us` (since 1970) are of the commit."""
+        """`lsn` and `time_us` (since 1970) are those of the commit."""
         self.lsn = lsn
         self.xid = xid
         self.time_us = time_us
@@ -233,7 +233,7 @@ class Transaction:
         return self._id_start + (_HEX[seq] if seq < _SMALL else b"%08x" % (seq & 0xFFFF_FFFF))
 
     def headers(self, opening: bytes, seq: int) -> bytes:
-        """All headers in wire form. `opening`: their beginning, such as from `headers_opening`."""
+        """All headers in wire form. `opening` has the first ones (see `headers_opening`)."""
         is_small = seq < _SMALL
         return b"".join(
             (

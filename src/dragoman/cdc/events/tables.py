@@ -92,8 +92,8 @@ def encode(row):
 def partial(
     fields: Sequence[Field], row: Row, placeholder: bytes | None = None
 ) -> tuple[bytes, list[str]]:
-    """The object without its closing brace, and the columns whose values are not known. They are
-    left out, or get the placeholder.
+    """The object without its closing brace, and the columns whose values are not known. These are
+    left out, or contain the placeholder.
     """
     pieces, missing = [], []
     for field in fields:
@@ -136,7 +136,7 @@ class Table:
         self.fields = shown_fields(definition, relation, names, form_of)
         by_name = {field.name: field for field in self.fields}
         self.key_fields = tuple(by_name[name] for name in names if name in by_name)
-        #: The columns of an old row that is not whole.
+        #: The columns of an old row that has only the replica identity.
         self.identity_fields = tuple(
             field for field in self.fields if relation.columns[field.index].is_key
         )
@@ -200,12 +200,12 @@ def check_patterns(definition: Definition) -> None:
     """Raises `ConfigError` for a pattern of columns that cannot match."""
     for pattern in (*definition.include, *definition.exclude, *definition.mask):
         if "." not in pattern:
-            raise ConfigError(f"{pattern!r} names no table: columns are schema.table.column")
+            raise ConfigError(f"{pattern!r}: expected a column as schema.table.column")
 
 
 def column_matches(pattern: str, relation: Relation, column: str = "") -> bool:
-    """Patterns are `schema.table.column`, or `table.column` in `public`. Without `column`: whether
-    any column of the table may match.
+    """Patterns are `schema.table.column`, or `table.column` in `public`. Without `column`, whether
+    the pattern may match any column of the table.
     """
     table, _, wanted = pattern.rpartition(".")
     return table_matches(table, relation.schema, relation.name) and (
@@ -221,7 +221,7 @@ def key_columns(
         if table_matches(pattern, relation.schema, relation.name):
             return _checked_key(relation, names)
     if relation.identity is Identity.FULL:
-        # The catalogue may be ahead of the WAL. A part of a key would confuse different rows.
+        # The catalogue may be ahead of the WAL. Part of a key would be the same for several rows.
         known = {column.name for column in relation.columns}
         return tuple(primary_key) if known.issuperset(primary_key) else ()
     return tuple(column.name for column in relation.columns if column.is_key)
@@ -232,10 +232,10 @@ def _checked_key(relation: Relation, names: Sequence[str]) -> tuple[str, ...]:
     columns = {column.name: column for column in relation.columns}
     for name in names:
         if name not in columns:
-            raise ConfigError(f"the key of {table} cannot be {name}: there is no such column")
+            raise ConfigError(f"the key of {table} cannot be {name}: the column does not exist")
         if not columns[name].is_key:
             raise ConfigError(
-                f"the key of {table} cannot be {name}: deletes do not name it; "
+                f"the key of {table} cannot be {name}: deletes do not contain it; "
                 f"ALTER TABLE {table} REPLICA IDENTITY FULL, or choose columns of the primary key"
             )
     return tuple(names)
@@ -282,8 +282,8 @@ def _field(index: int, name: str, form: Form, way: MaskWay | None, capture: str)
 
 
 def hashed(capture: str) -> Form:
-    """Equal values get equal hashes within a capture, not across captures. Values that can be
-    guessed are not hidden.
+    """Equal values get equal hashes within a capture, not across captures. A value that can be
+    guessed can be verified by its hash.
     """
     salted = sha256(capture.encode() + b"\0")
 
@@ -296,9 +296,9 @@ def hashed(capture: str) -> Form:
 
 
 def _is_included(definition: Definition, relation: Relation, column: str) -> bool:
-    """Every column of a table that no pattern of `include` names is included."""
-    said = [each for each in definition.include if column_matches(each, relation)]
-    return not said or _any(said, relation, column)
+    """A table without a pattern in `include` has all its columns."""
+    patterns = [each for each in definition.include if column_matches(each, relation)]
+    return not patterns or _any(patterns, relation, column)
 
 
 def _mask(definition: Definition, relation: Relation, column: str) -> MaskWay | None:

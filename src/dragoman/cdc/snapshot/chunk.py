@@ -1,8 +1,8 @@
 """A chunk of a table, or a whole table, from its reading to its records.
 
-`Reading` follows a chunk from the look at the database to its mark in the stream. The records are
-made when they are asked for. Asking may raise `TopicNeeded`; then nothing has moved, and the next
-call gives the same record, so these iterators are not generators.
+`Reading` follows a chunk from the snapshot of the database to its mark in the stream. Records are
+encoded when the iterator advances. It may raise `TopicNeeded`; then it has not advanced, and the
+next call returns the same record. So these iterators are not generators.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dragoman.protocols.postgres.messages import UNCHANGED, Relation, Row
 
 
 class Reading:
-    """A chunk, or a whole table, from the first look to its mark."""
+    """A chunk, or a whole table, until its mark."""
 
     def __init__(self, table: SourceTable, recent: Recent, *, is_whole: bool) -> None:
         self.table = table
@@ -43,7 +43,7 @@ class Reading:
         self.limit = 0
         self.size = 0
         self.is_last = False
-        #: Whether it was sent. Otherwise it has to be read again.
+        #: Whether the chunk was sent. Otherwise it has to be read again.
         self.is_sent = False
         self.over = asyncio.Event()
         self.shape: Shape | None = None
@@ -61,7 +61,7 @@ class Reading:
             self._note(xid, relation, change)
 
     def _note(self, xid: int, relation: m.Relation, change: m.Insert | m.Update | m.Delete) -> None:
-        """Record a change by key. A change whose key is not known spoils the chunk."""
+        """Record a change by key. A change without a known key invalidates the chunk."""
         if relation is not self._relation:
             names = [column.name for column in relation.columns]
             if not set(self.table.key) <= set(names):
@@ -115,7 +115,7 @@ def _filled(new: Row, old: Row | None, places: list[int], *, is_whole: bool) -> 
 
 
 class RowEncoder:
-    """Encodes rows of one table at one place of the stream."""
+    """Encodes rows of one table at one position of the stream."""
 
     def __init__(self, encoder: Encoder, relation: Relation, primary_key: Sequence[str]) -> None:
         """Raises `ConfigError` when the capture's settings do not fit the table."""
@@ -156,12 +156,12 @@ class ChunkRecords:
         is_first: bool,
         rows_in_all: int,
     ) -> None:
-        """`rows_in_all`: rows of the whole table, if this is its last chunk; else -1."""
+        """`rows_in_all`: the rows of the whole table, if this is its last chunk, or -1."""
         self._rows = rows
         self._lines = lines
         self._transaction = transaction
-        #: Index of the next line. -1 is the mark before the first row, and the number of lines the
-        #: mark after the last.
+        #: Index of the next line. -1 is the mark before the first row; the number of lines is the
+        #: mark after the last row.
         self._at = -1 if is_first else 0
         self._rows_in_all = rows_in_all
         self._ready: deque[EventRecord] = deque()
@@ -186,7 +186,7 @@ class ChunkRecords:
 
 
 class WholeRecords:
-    """Records of a table that is still being read: the caller waits for its rows."""
+    """Records of a table while it is being read, so the iterator waits for rows."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class WholeRecords:
         *,
         over: Callable[[int, int], None],
     ) -> None:
-        """`over` receives the number of rows and bytes, before the last record is given."""
+        """`over` receives the number of rows and bytes, before the last record is returned."""
         self._rows = rows
         self._source = source
         self._transaction = transaction

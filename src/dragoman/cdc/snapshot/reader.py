@@ -1,8 +1,8 @@
-"""Reads the rows of a table as they are at one moment, in chunks by key, as the text of COPY.
+"""Reads the rows of a table in chunks by key, as the text of COPY.
 
-One chunk is one transaction. It locks the table before its first query, because a table that an
-ALTER TABLE rewrites in between would look empty. In the transaction it is known which transactions
-the chunk shows (`Visibility`), and which columns and rows of the table are published.
+Each chunk is read in one transaction. It locks the table before its first query, because a table
+that an ALTER TABLE rewrites in between would appear empty. The transaction determines which other
+transactions the chunk shows (`Visibility`), and which columns and rows of the table are published.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dragoman.protocols.postgres.messages import Column, Identity, Relation, Row
 #: Bytes of rows that are read in one loop turn.
 _TURN_BYTES = 64 << 10
 _SETTINGS = SESSION_SETTINGS | {
-    # Rows that a policy would hide are an error, not a smaller table.
+    # If a policy would hide rows, the query fails instead of omitting them.
     "row_security": "off",
     "standard_conforming_strings": "on",
     "statement_timeout": "0",
@@ -39,7 +39,7 @@ _SETTINGS = SESSION_SETTINGS | {
     "enable_bitmapscan": "off",
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
-    # A mark comes after every commit that waits for a standby, however long that takes.
+    # A mark waits for the standby, too, so it comes after every commit that does.
     "synchronous_commit": "remote_apply",
     "default_transaction_read_only": "off",
 }
@@ -97,7 +97,7 @@ class ChunkReader:
         return await rows(self._marking, query, *arguments)
 
     async def visibility(self) -> Visibility:
-        """What a transaction that began now would show."""
+        """The transactions that are visible now."""
         return Visibility.parse((await self.query("SELECT pg_current_snapshot()::text"))[0][0])
 
     async def session(self) -> Connection:
@@ -107,7 +107,7 @@ class ChunkReader:
     # ---- one chunk
 
     async def begin(self, table: SourceTable) -> Visibility:
-        """Begin the transaction of a chunk, which shows the table as it is now, until `end`."""
+        """Begin the transaction of a chunk. Until `end` it shows the current state of the table."""
         await self._reading.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         only = "" if table.is_partitioned else "ONLY "
         lock = f"LOCK TABLE {only}{table.quoted} IN ACCESS SHARE MODE"
@@ -140,7 +140,7 @@ class ChunkReader:
                 f"ALTER PUBLICATION {name} ADD TABLE {table.quoted};",
             )
         ((row_filter, names),) = published
-        # Generated columns are not sent before 18, although 15 lists them.
+        # Only releases from 18 on send generated columns, although 15 lists them.
         sends_generated = self._reading.info.server_version >= 180000
         found = await rows(
             self._reading,
@@ -190,7 +190,7 @@ class ChunkReader:
         return chunk
 
     def read_whole(self, table: SourceTable, shape: Shape) -> AsyncIterator[list[bytes]]:
-        """All rows of a table, in no order."""
+        """All rows of a table, in any order."""
         return self._copy(_selection(table, shape, b"", b""))
 
     async def _copy(self, query: bytes) -> AsyncIterator[list[bytes]]:

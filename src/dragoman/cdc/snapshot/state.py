@@ -1,4 +1,4 @@
-"""The progress of the snapshots of tables: in the position record, and in reports."""
+"""The progress of the snapshots of tables, in the position record and in reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: Tells a table from a later one of the same name.
     oid: int = 0
     #: The columns that the table is read by, and their text in the last row that was read. Each
-    #: byte is a character, since not every database knows its encoding.
+    #: byte is a character, because an SQL_ASCII database does not know its encoding.
     key: tuple[str, ...] = ()
     last: tuple[str, ...] | None = None
     rows: int = 0

@@ -4,20 +4,20 @@ The first snapshot, a resumed one and a repeated one work alike. A table with a 
 chunks. Each chunk is sent where the stream has its mark, without the rows for which the stream is
 more recent (`snapshot/window.py`), in one transaction of the log with the progress of the table:
 
-    reader   look ── read a chunk ── write a mark ── wait ── look ── read …
+    reader   snapshot ── read a chunk ── write a mark ── wait ── snapshot ── read …
     stream   … changes, which the window records … mark: chunk and progress … changes …
 
-There is no other state. Whatever dies, the next process continues after the last key that is in the
-log, and nothing is sent twice.
+There is no other state. After a failure, the next process continues after the last key that is
+committed, and nothing is sent twice.
 
 A table without a key is read as a whole, and so is an outbox, because readers of their records
-cannot recognise a row that comes twice. Changes of such a table are not sent before its snapshot,
-which contains them. The mark is written right after the look, and the rows are read and sent while
-the stream stands at the mark. If a change lies between the two (the look does not show it, and the
-mark comes after it), everything is done again.
+cannot recognise a duplicate row. Changes of these tables are not sent before the snapshot, which
+contains them. The mark is written right after the snapshot was taken, and the rows are read and
+sent while the stream waits at the mark. If a change lies between the two (the snapshot does not
+show it, and the mark comes after it), the table is read again.
 
-A table that was published only now is read when every transaction has ended that was open then: the
-stream does not contain what such a transaction changed before.
+A table that was just published is read after every transaction has ended that was open then: the
+stream does not contain earlier changes of these transactions.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SnapshotTaker:
     def __init__(self, definition: Definition, encoder: Encoder, prepared: Prepared) -> None:
         self._definition = definition
         self._encoder = encoder
-        #: Whether the slot is younger than every transaction that can matter.
+        #: Whether the slot was just created, so that it contains all relevant transactions.
         self._is_new = prepared.is_new
         #: Whether tables were published while open transactions may have written to them.
         self._is_unsettled = False
@@ -95,17 +95,17 @@ class SnapshotTaker:
         #: Tables whose changes are not sent, because their snapshot will contain them.
         self._hidden: set[int] = set()
         self.is_watching = False
-        #: Whether the publication may have tables that are not known here yet.
+        #: Whether the publication may contain tables that are not known here yet.
         self._is_adding = False
         self._requested: list[str] = []
-        #: Tables that were requested, and whose request is not in the log yet.
+        #: Requested tables whose request is not committed yet.
         self.pending: tuple[str, ...] = ()
-        #: Whether the log has the current states, and the number of the mark at which it gets them.
+        #: Whether the current states are committed, and the number of the mark that commits them.
         self._is_noted = True
         self._noting = 0
         self._wake = asyncio.Event()
         self._is_live = asyncio.Event()
-        #: By table or other subject, the reason why a snapshot is held up.
+        #: By table or other subject, the reason why a snapshot is delayed.
         self._troubles: dict[str, str] = {}
 
     # ---- called by the stream
@@ -128,8 +128,8 @@ class SnapshotTaker:
             elif state.is_done and label in added and state is not fresh:
                 self._trouble(
                     f"{_LEFT}{label}",
-                    f"{label} had left the publication: it is sent again, but what was deleted from"
-                    " it meanwhile is not known",
+                    f"{label} had left the publication: its rows are sent again, but deletions"
+                    " while it was not published are unknown",
                 )
                 state = msgspec.structs.replace(fresh, is_done=False, is_again=True)
             elif not state.is_done and state.key != table.key:
@@ -139,7 +139,7 @@ class SnapshotTaker:
             not state.is_done and state.last is None and (label in added or not state.is_again)
             for label, state in self._states.items()
         )
-        # New tables need no note: the next process finds them again.
+        # States of new tables need not be written: the next process detects the tables again.
         self._is_noted = all(self._states.get(label) == state for label, state in before.items())
         self._hide()
 
@@ -154,7 +154,7 @@ class SnapshotTaker:
             reading.changed(self._transaction.xid, relation, change)
         if relation.id in self._hidden:
             return False
-        # The table was published a moment ago, and its snapshot is still to come.
+        # A table without a known id was just published, and its snapshot follows.
         return not self._is_adding or relation.id in self._oids
 
     def message(self, prefix: str, content: bytes) -> SnapshotChunk | None:
@@ -176,7 +176,7 @@ class SnapshotTaker:
         return self._whole(reading) if reading.is_whole else self._part(reading)
 
     def _part(self, reading: Reading) -> SnapshotChunk | None:
-        """The chunk, at its mark."""
+        """Return the chunk at its mark."""
         assert self._transaction is not None
         label = reading.table.label
         lines = reading.window.close()
@@ -211,7 +211,7 @@ class SnapshotTaker:
         def over(rows: int, size: int) -> None:
             label = reading.table.label
             self._states[label] = self._states[label].behind(None, rows, size, is_done=True)
-            # The progress is written once the records have been taken, not before.
+            # The progress is written after the records, not before.
             progress.update(kept(self._states))
             reading.is_sent = True
             reading.over.set()
@@ -232,7 +232,7 @@ class SnapshotTaker:
         ]
         if not chosen:
             raise CdcError(
-                f"none of {', '.join(tables) or 'no tables'} is captured; there are:"
+                f"{', '.join(tables) or 'no table'}: expected captured tables, which are"
                 f" {', '.join(self._tables) or 'none'}"
             )
         self._requested += chosen
@@ -254,8 +254,8 @@ class SnapshotTaker:
     # ---- beside the stream
 
     async def run(self) -> None:
-        """Read tables until this is cancelled, connected only while there are tables to read.
-        Raises `SourceError`.
+        """Read tables until cancelled. Connects only while there are tables to read. Raises
+        `SourceError`.
         """
         try:
             while True:
@@ -270,7 +270,7 @@ class SnapshotTaker:
             raise refusal(error, self._definition.dsn) from None
 
     def _waiting(self) -> list[str]:
-        """Tables to be read: first those whose changes wait for it, last those that are held up."""
+        """Tables to be read: first those whose changes wait for it, last the delayed ones."""
         waiting = [label for label, state in self._states.items() if not state.is_done]
         waiting.sort(key=lambda each: (each in self._troubles, not self._is_whole(each), each))
         return waiting
@@ -320,14 +320,14 @@ class SnapshotTaker:
         self._hide()
 
     async def _note(self, reader: ChunkReader) -> None:
-        """Write the states at once, so that requests survive the death of this process."""
+        """Commit the states at once, so that requests survive the end of this process."""
         self._is_noted = True
         self._noting = self._mark + 1
         await self._write_mark(reader)
 
     async def _take(self, reader: ChunkReader, table: SourceTable) -> None:
-        """Read the next chunk of a table, or all of it. A problem of one table does not hold up the
-        others.
+        """Read the next chunk of a table, or all of it. A problem of one table does not delay other
+        tables.
         """
         self._paces.setdefault(table.label, Pace(self._states[table.label].rows))
         try:
@@ -386,8 +386,8 @@ class SnapshotTaker:
             pause_s = min(pause_s * 2, SNAPSHOT_LOOK_PAUSE_MAX_S)
 
     async def _is_something_prepared(self, reader: ChunkReader) -> bool:
-        """The stream has the changes of a prepared transaction, which no snapshot shows before its
-        commit.
+        """Whether a transaction is prepared. The stream contains its changes, which no snapshot
+        shows before its commit.
         """
         if not self._definition.two_phase:
             return False
@@ -441,7 +441,7 @@ class SnapshotTaker:
         self._adopt(prepared.added)
 
     async def _wait_for_writers(self, reader: ChunkReader) -> None:
-        # A transaction without a number has written nothing yet, and will get a higher one.
+        # A transaction that has no number yet has written nothing, and will get a higher number.
         ((number,),) = await reader.query("SELECT pg_current_xact_id()::text::int8")
         pause_s = 0.001
         while (await reader.visibility()).xmin < number:
@@ -456,7 +456,7 @@ class SnapshotTaker:
         self._is_unsettled = False
         self._troubles.pop("writers", None)
 
-    # ---- which changes the stream asks about
+    # ---- which changes the stream passes to `changed`
 
     def _is_whole(self, label: str) -> bool:
         table = self._tables[label]

@@ -1,24 +1,23 @@
-"""Which rows of a chunk that was read beside the stream are still true at the mark of the chunk.
+"""The window determines which rows of a chunk are still valid at the mark of the chunk.
 
-A chunk is read at some moment, and the database says which transactions it shows (its snapshot).
-Later a mark is written to the WAL, and the chunk is sent where the stream has the mark:
+A chunk is read beside the stream, in a snapshot of which the database tells the transactions that
+it shows. Later a mark is written to the WAL, and the chunk is sent where the stream has the mark:
 
     stream   … T1 … T2 … T3 … mark … T4 …
     chunk          shows T1 and T3
 
 Every transaction the chunk shows was committed before the mark was written, so it comes before the
 mark. The chunk does not show T2, although T2 comes before the mark: rows whose key T2 has changed
-are dropped, because the stream has sent them as T2 left them. A change of T4 is sent after the row.
-So at the mark each key is as the stream would have left it.
+are dropped, because the stream has sent their state after T2. A change of T4 is sent after the row.
+So at the mark each key has the state that the stream would have given it.
 
-An update does not contain a large value that it did not change (TOAST). Then the change of T2 is
-not a whole row, and the row of the chunk is not dropped, but sent with the change of T2 applied.
+An update does not contain a large value that it did not change (TOAST). If the change of T2 is
+therefore not a whole row, the row of the chunk is sent with the change of T2 applied.
 
 The order of commits in the WAL is not the order in which they become visible: a transaction whose
 commit is in the WAL may wait for a synchronous standby before it is visible. That is why
-transactions are distinguished by number, and not by another mark before the reading. For
-transactions before the begin of the window the keys are not known any more, so all of them have to
-be visible.
+transactions are distinguished by number, and not by another mark before the chunk is read. The keys
+of transactions before the begin of the window are not known, so all of these have to be visible.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Visibility(msgspec.Struct, frozen=True):
 
 
 class Recent:
-    """The last transactions of the stream, some of which may not be visible yet."""
+    """The most recent transactions of the stream, some of which may not be visible yet."""
 
     def __init__(self, count_max: int = SNAPSHOT_RECENT_XIDS) -> None:
         #: Pairs of the count of earlier transactions and the xid.
@@ -77,7 +76,7 @@ class Recent:
 
     def is_hidden(self, visibility: Visibility, before: int) -> bool:
         """Whether one of the first `before` transactions is not visible."""
-        # A visible transaction stays visible, and is not needed any more.
+        # A visible transaction stays visible, so it can be forgotten.
         hidden = [each for each in self._order if not visibility.shows(each[1])]
         self._order.clear()
         self._order.extend(hidden)
@@ -85,8 +84,8 @@ class Recent:
 
 
 class Window:
-    """Lives from before a chunk is read until its mark. The stream reports the changes of the
-    table; the reader reports what the database showed, and the rows.
+    """Exists from before a chunk is read until its mark. The stream reports the changes of the
+    table; the reader reports the visible transactions and the rows.
     """
 
     def __init__(
@@ -103,11 +102,11 @@ class Window:
         self._visibility: Visibility | None = None
         #: Lines as they were read, or decoded rows where a change was applied.
         self._rows: dict[Key, bytes | Row] | None = None
-        #: By transaction, its changes by key: a partial row, or None for a whole one. None instead
-        #: of a dictionary: TRUNCATE, of all rows.
+        #: By transaction, its changes by key: a partial row, or None for a whole one. For a
+        #: TRUNCATE of all rows, None instead of a dictionary.
         self._touched: dict[int, dict[Key, Row | None] | None] = {}
         self._count = 0
-        #: Whether it is not known any more which rows are true: the chunk has to be read again.
+        #: Whether the valid rows are not known any more, so the chunk has to be read again.
         self.is_spoiled = False
 
     # ---- the stream
@@ -125,7 +124,7 @@ class Window:
             return
         before = len(known)
         for key in keys:
-            # After a whole row, the stream has everything that a partial one needs.
+            # The stream has sent a whole row before, so the partial one needs no row of the chunk.
             if part is None or key not in known:
                 known[key] = part
             elif (earlier := known[key]) is not None:
@@ -151,7 +150,7 @@ class Window:
     # ---- the reader
 
     def saw(self, visibility: Visibility) -> bool:
-        """Whether a chunk with this visibility can be used; if not, look again a little later."""
+        """Whether a chunk with this visibility can be used. If not, retry a little later."""
         if self._recent.is_hidden(visibility, self._begin):
             return False
         self._visibility = visibility
@@ -163,7 +162,7 @@ class Window:
 
     @property
     def has_hidden(self) -> bool:
-        """Whether there is a change that the chunk does not show, before its rows are filled in."""
+        """Whether the chunk lacks a change, before its rows are filled in."""
         return bool(self._touched)
 
     def fill(self, rows: dict[Key, bytes | Row]) -> None:
@@ -185,7 +184,7 @@ class Window:
             rows[key] = _joined(self.decode(row) if isinstance(row, bytes) else row, part)
 
     def close(self) -> list[bytes | Row] | None:
-        """The rows that are true at the mark, in order; `None` if the window is spoiled."""
+        """The rows that are valid at the mark, in order; `None` if the window is spoiled."""
         if self.is_spoiled or self._rows is None:
             return None
         return list(self._rows.values())

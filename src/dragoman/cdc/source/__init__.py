@@ -1,10 +1,9 @@
-"""PostgreSQL as the source of a capture: everything that is asked of the database.
+"""PostgreSQL as the source of a capture: all requests to the database except those of snapshots.
 
-- Connections use addresses that are secured; refusals of the database are explained to operators.
-- The replication connection delivers the WAL as messages of pgoutput.
-- Publication and slot are created, extended and dropped here.
-- Tables come from the catalogue, with the key that each is read by.
-- Identity checks that the database, its timeline and its slot are those of the position.
+- Connections use secured addresses; errors of the database are explained to operators.
+- The replication connection receives the WAL as messages of pgoutput.
+- Publication and slot are created, extended and dropped. Tables come from the catalogue, with the
+  key that each is read by.
 - The WAL guard watches how much WAL the slot retains.
 - Notifications are received with LISTEN.
 """

@@ -1,4 +1,4 @@
-"""Connections to the captured database, and explanations of its refusals.
+"""Connections to the captured database, and explanations of its errors.
 
 Addresses are secured first (`captures/addresses.py`). An error message of libpq can quote an
 address that it could not parse, and with it the password. So its text is shown only for an address
@@ -38,8 +38,8 @@ WAL_LEVEL_REMEDY = (
 _REFUSALS: tuple[tuple[str, str, str, bool], ...] = (
     (
         "authentication method requirement",
-        "{host} wants the password of {user} in a way that gives it away",
-        "have it ask for scram-sha-256 (password_encryption and pg_hba.conf there), or use TLS:"
+        "{host} requests the password of {user} in a way that reveals it",
+        "configure scram-sha-256 there (password_encryption and pg_hba.conf), or use TLS:"
         " sslmode=verify-full in the DSN",
         False,
     ),
@@ -51,13 +51,13 @@ _REFUSALS: tuple[tuple[str, str, str, bool], ...] = (
     ),
     (
         "no password supplied",
-        "the database asks for a password and the DSN has none",
+        "the database requests a password and the DSN has none",
         "add it to the DSN: postgresql://{user}:PASSWORD@{host}/{dbname}",
         False,
     ),
     (
         "no pg_hba.conf entry",
-        "the database lets {user} in from this machine neither for {dbname} nor for replication",
+        "the database does not admit {user} from this machine to {dbname} or for replication",
         "add a line to pg_hba.conf: `host {dbname} {user} ADDRESS/32 scram-sha-256`, and reload",
         False,
     ),
@@ -73,26 +73,26 @@ _REFUSALS: tuple[tuple[str, str, str, bool], ...] = (
     (
         "SSL",
         "TLS with {host} failed",
-        "set sslmode (disable, require, verify-full) and sslrootcert in the DSN as the server has"
-        " it",
+        "set sslmode (disable, require, verify-full) and sslrootcert in the DSN to match the"
+        " server",
         False,
     ),
     (
         "role ",
-        "there is no role {user}",
+        "the role {user} does not exist",
         "CREATE ROLE {user} LOGIN REPLICATION PASSWORD '…';",
         False,
     ),
     (
         "database ",
-        "there is no database {dbname} at {host}",
+        "the database {dbname} does not exist at {host}",
         "name an existing one in the DSN; `psql -l` lists them",
         False,
     ),
     (
         "connection slots",
         "the database has no connection left",
-        "raise max_connections, or end sessions that nobody needs",
+        "raise max_connections, or end sessions that are not needed",
         True,
     ),
     ("too many clients", "the database has no connection left", "raise max_connections", True),
@@ -105,13 +105,18 @@ _REFUSALS: tuple[tuple[str, str, str, bool], ...] = (
         True,
     ),
     ("shutting down", "the database is shutting down", "wait until it is back", True),
-    ("resolve host", "no address is known for {host}", "check the host in the DSN", True),
-    ("translate host name", "no address is known for {host}", "check the host in the DSN", True),
+    ("resolve host", "the host {host} cannot be resolved", "check the host in the DSN", True),
+    (
+        "translate host name",
+        "the host {host} cannot be resolved",
+        "check the host in the DSN",
+        True,
+    ),
     ("refused", "nothing listens at {host}:{port}", "start the database, or correct the DSN", True),
     (
         "timeout",
-        "{host}:{port} does not answer",
-        "check the host, the port and firewalls between here and there",
+        "{host}:{port} does not respond",
+        "check the host, the port and the firewalls in between",
         True,
     ),
 )
@@ -119,7 +124,7 @@ _NOT_TEXT = "22021"
 
 
 class SourceError(CdcError):
-    """The database refuses, or cannot be reached. `what` is the problem, `remedy` the cure."""
+    """The database refuses a request or cannot be reached. `what` is the problem."""
 
     code = "cdc"
 
@@ -139,7 +144,7 @@ async def connect(
     autocommit: bool = True,
     parameters: dict[str, str] | None = None,
 ) -> Connection:
-    """`settings` are of the session, `parameters` of libpq. Raises `SourceError`."""
+    """`settings` are those of the session, `parameters` those of libpq. Raises `SourceError`."""
     given = _understood(dsn)
     given.setdefault("connect_timeout", str(CONNECT_TIMEOUT_S))
     given.setdefault("fallback_application_name", f"dragoman {name}")
@@ -166,11 +171,11 @@ async def connect(
 def _understood(dsn: str) -> dict[str, Any]:
     if pq.version() < _LIBPQ_MIN:
         raise SourceError(
-            "libpq is too old to be told how passwords may be sent",
+            "this release of libpq cannot restrict authentication methods",
             "pip install 'psycopg[binary]', or install libpq 16 or later",
         )
     strange = SourceError(
-        "the DSN is not one that libpq understands",
+        "the DSN is not valid",
         "write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters of the"
         " password percent-encoded",
     )
@@ -191,20 +196,20 @@ def _understood(dsn: str) -> dict[str, Any]:
 
 
 def _check_file(keyword: str, path: str) -> None:
-    """Raises `SourceError` unless it is a regular file: a device or a pipe could be endless."""
+    """Raises `SourceError` unless it is a regular file: a device or a pipe could have no end."""
     try:
         found = os.stat(path)
     except OSError as error:
         raise SourceError(
             f"the DSN's {keyword} cannot be read: {error.strerror}",
-            "it has to be a file of the machine that runs the capture",
+            "it has to be a file on the machine that runs the capture",
         ) from None
     is_folder = keyword == "sslcrldir"
     is_fit = stat.S_ISDIR(found.st_mode) if is_folder else stat.S_ISREG(found.st_mode)
     if not is_fit or (not is_folder and found.st_size > CAPTURE_FILE_BYTES_MAX):
         raise SourceError(
-            f"the DSN's {keyword} is no such file",
-            f"name a regular one of at most {CAPTURE_FILE_BYTES_MAX} bytes",
+            f"the DSN's {keyword} is no regular file, or too large",
+            f"name a regular file of at most {CAPTURE_FILE_BYTES_MAX} bytes",
         )
 
 
@@ -236,32 +241,32 @@ def refusal(error: psycopg.Error, dsn: str) -> SourceError:
             is_transient=True,
         )
     if "wal_level" in text:
-        return SourceError(f"the database says: {text}", WAL_LEVEL_REMEDY)
+        return SourceError(f"error of the database: {text}", WAL_LEVEL_REMEDY)
     gone = _GONE.search(text)
     if gone is not None:
         return SourceError(
-            f"{gone[0].replace('does not exist', 'is gone')}, and what has changed since was not"
+            f"{gone[0].replace('does not exist', 'is gone')}, and changes since then were not"
             " captured",
-            "remove the capture and add it again: a new snapshot makes up for what is missing",
+            "remove the capture and add it again: a new snapshot replaces the lost changes",
         )
     if error.sqlstate == _NOT_TEXT:
         return SourceError(
-            f"a row has text that is not UTF-8, which only a database in SQL_ASCII takes ({text})",
-            "correct such text there, then remove the capture and add it again: a new snapshot"
-            " makes up for what is missing",
+            f"a row has text that is not UTF-8, which only SQL_ASCII databases accept ({text})",
+            "correct the text in the database, then remove the capture and add it again: a new"
+            " snapshot replaces the lost changes",
         )
-    # Classes of SQLSTATE: connection, rollback, resources, operator intervention, system; and a
-    # slot in use, and a standby that may be about to take over.
+    # Classes of SQLSTATE: connection, rollback, resources, operator intervention, system; and the
+    # codes of a slot in use and of a standby, which may be promoted.
     is_transient = error.sqlstate[:2] in {"08", "40", "53", "57", "58"} or error.sqlstate in {
         "55006",
         "25006",
     }
-    remedy = "" if is_transient else "`dragoman cdc doctor` names what is missing"
-    return SourceError(f"the database says: {text}", remedy, is_transient=is_transient)
+    remedy = "" if is_transient else "run `dragoman cdc doctor`"
+    return SourceError(f"error of the database: {text}", remedy, is_transient=is_transient)
 
 
 def _last_sentence(text: str) -> str:
-    """libpq reports every address that it tried; the last part is the reason."""
+    """The last reason in a message of libpq, which lists every address that it tried."""
     for sign in ("FATAL:", "failed:", "error:"):
         before, found, after = text.rpartition(sign)
         if found and before:

@@ -1,9 +1,9 @@
 """LISTEN: payloads of NOTIFY become records.
 
-PostgreSQL stores nothing for an absent listener and delivers once: a notification that is sent
-while no process listens, or is in flight when the process dies, is lost. Applications that need
-every event write to an outbox table. Each time listening begins, a record on the channel
-`pgcdc:_notifications` says so, and since when no process had listened.
+PostgreSQL does not store notifications: one that is sent while no process listens, or is in flight
+when the process dies, is lost. Applications that need every event write to an outbox table. Each
+time listening begins, a record on the channel `pgcdc:_notifications` contains the time since which
+no process had listened.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Listening(msgspec.Struct, frozen=True):
 
 
 class Listener:
-    """Lives as long as the process, so that it knows for how long no session listened."""
+    """Lives as long as the process, so it knows how long no session listened."""
 
     def __init__(self, definition: Definition) -> None:
         self._definition = definition
@@ -61,8 +61,8 @@ class Listener:
         since = _text(self._until_us) if self._until_us else None
         if since is not None:
             self.warnings = (
-                f"nobody listened to {', '.join(definition.channels)} from {since} to"
-                f" {_text(now_us)}: what was notified then is lost",
+                f"no process listened to {', '.join(definition.channels)} from {since} to"
+                f" {_text(now_us)}: notifications of that time are lost",
             )
         mark = _Listening(
             op="LISTENING", capture=definition.name, channels=definition.channels, away_since=since

@@ -123,7 +123,7 @@ _MADE_HERE = "made by dragoman for the capture "
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
     is_made_here: bool
     is_for_all: bool
-    #: Of `OPERATIONS`.
+    #: Those of `OPERATIONS` that it sends.
     operations: tuple[str, ...]
     is_via_root: bool
     tables: tuple[str, ...]
@@ -273,54 +273,20 @@ async def publish(
     """
     name = definition.publication_name
     found = await find_publication(connection, name)
-    identifiers = [sql.Identifier(each.schema, each.name) for each in tables]
     if found is None:
         if is_known:
             raise SourceError(
-                f"the publication {name} is gone, and what has changed since was not captured",
-                f"`dragoman cdc remove {definition.name}` and add it again: a new snapshot makes up"
-                " for what is missing",
+                f"the publication {name} is gone, and changes since then were not captured",
+                f"`dragoman cdc remove {definition.name}` and add it again: a new snapshot replaces"
+                " the lost changes",
             )
         if not definition.create:
             raise SourceError(
-                f"there is no publication {name}", f"CREATE PUBLICATION {name} FOR TABLE …;"
+                f"the publication {name} does not exist", f"CREATE PUBLICATION {name} FOR TABLE …;"
             )
-        # Created also without tables: the slot has to begin somewhere, and tables may follow.
-        of = (
-            sql.SQL(" FOR TABLE {}").format(sql.SQL(", ").join(identifiers))
-            if tables
-            else sql.SQL("")
-        )
-        async with connection.transaction():
-            await connection.execute(
-                sql.SQL("CREATE PUBLICATION {}{} WITH (publish_via_partition_root = true)").format(
-                    sql.Identifier(name), of
-                )
-            )
-            await connection.execute(
-                sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(
-                    sql.Identifier(name), sql.Literal(_MADE_HERE + definition.name)
-                )
-            )
-    else:
-        added = [
-            identifier
-            for identifier, table in zip(identifiers, tables, strict=True)
-            # A table of another owner must not hold up all the others.
-            if table.label not in found.tables and table.is_owned
-        ]
-        if not added or found.is_for_all or not found.is_made_here:
-            return found, ()
-        try:
-            await connection.execute(
-                sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
-                    sql.Identifier(name), sql.SQL(", ").join(added)
-                )
-            )
-        except psycopg.errors.ReadOnlySqlTransaction:
-            return found, ()  # a standby, which gets the change from its primary
-        except psycopg.errors.UndefinedTable:
-            return found, ()  # dropped a moment ago; the next attempt adds the others
+        await _create_publication(connection, definition, tables)
+    elif not await _extend_publication(connection, name, found, tables):
+        return found, ()
     made = await find_publication(connection, name)
     assert made is not None
     before = () if found is None else found.tables
@@ -328,17 +294,61 @@ async def publish(
     return made, tuple(label for label in labels if label not in before)
 
 
+async def _create_publication(
+    connection: Connection, definition: Definition, tables: list[SourceTable]
+) -> None:
+    name = sql.Identifier(definition.publication_name)
+    # Created also without tables: the slot has to begin somewhere, and tables may follow.
+    of = sql.SQL(" FOR TABLE {}").format(_listed(tables)) if tables else sql.SQL("")
+    async with connection.transaction():
+        await connection.execute(
+            sql.SQL("CREATE PUBLICATION {}{} WITH (publish_via_partition_root = true)").format(
+                name, of
+            )
+        )
+        await connection.execute(
+            sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(
+                name, sql.Literal(_MADE_HERE + definition.name)
+            )
+        )
+
+
+async def _extend_publication(
+    connection: Connection, name: str, found: Publication, tables: list[SourceTable]
+) -> bool:
+    """Returns whether tables were added."""
+    # A table of another owner must not block the other tables.
+    added = [each for each in tables if each.label not in found.tables and each.is_owned]
+    if not added or found.is_for_all or not found.is_made_here:
+        return False
+    try:
+        await connection.execute(
+            sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
+                sql.Identifier(name), _listed(added)
+            )
+        )
+    except psycopg.errors.ReadOnlySqlTransaction:
+        return False  # a standby, which gets the change from its primary
+    except psycopg.errors.UndefinedTable:
+        return False  # dropped a moment ago; the next attempt adds the others
+    return True
+
+
+def _listed(tables: list[SourceTable]) -> sql.Composed:
+    return sql.SQL(", ").join([sql.Identifier(each.schema, each.name) for each in tables])
+
+
 async def _create_slot(connection: Connection, definition: Definition, *, is_known: bool) -> Slot:
     name = definition.slot_name
     if is_known:
         raise SourceError(
             f"the slot {name} is gone, and with it changes that were not captured yet",
-            f"`dragoman cdc remove {definition.name}` and add it again: a new snapshot makes up for"
-            " what is missing",
+            f"`dragoman cdc remove {definition.name}` and add it again: a new snapshot replaces the"
+            " lost changes",
         )
     if not definition.create:
         raise SourceError(
-            f"there is no slot {name}",
+            f"the slot {name} does not exist",
             f"SELECT pg_create_logical_replication_slot('{name}', '{PLUGIN}');",
         )
     arguments: list[object] = [name, PLUGIN, False, definition.two_phase]
@@ -356,16 +366,16 @@ def _check_slot(slot: Slot, definition: Definition, database: str) -> None:
     name = definition.slot_name
     if slot.plugin != PLUGIN or slot.database != database:
         raise SourceError(
-            f"the slot {name} is of plugin {slot.plugin or 'none'} and database"
-            f" {slot.database or 'none'}, not of {PLUGIN} and {database}",
-            "give the capture another one with --slot",
+            f"the slot {name} has the plugin {slot.plugin or 'none'} and the database"
+            f" {slot.database or 'none'}, expected {PLUGIN} and {database}",
+            "name another slot with --slot",
         )
     if slot.wal_status == "lost":
         raise SourceError(
-            f"the database has thrown away log that the slot {name} had kept"
+            f"the database has removed WAL that the slot {name} had retained"
             " (max_slot_wal_keep_size), and with it changes that were not captured yet",
-            f"`dragoman cdc remove {definition.name}` and add it again: a new snapshot makes up for"
-            " what is missing",
+            f"`dragoman cdc remove {definition.name}` and add it again: a new snapshot replaces the"
+            " lost changes",
         )
 
 
@@ -384,10 +394,10 @@ async def remove(connection: Connection, definition: Definition) -> None:
 
 
 async def take_over(connection: Connection, definition: Definition, session: str) -> None:
-    """Terminate a session of that name that holds the slot. It belongs to a process of the same
-    capture that is fenced, and may not know it yet because its node is frozen or cut off.
+    """Terminate the session of this name that holds the slot. It belongs to a process of the same
+    capture, which is fenced but may not have noticed, because its node is frozen or partitioned.
 
-    A role without that privilege has to wait for the session to end. Raises `SourceError`.
+    Without the privilege to do so, the capture waits for the session to end. Raises `SourceError`.
     """
     query = (
         "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
@@ -403,7 +413,7 @@ async def take_over(connection: Connection, definition: Definition, session: str
 
 
 async def drop_slot(connection: Connection, name: str) -> None:
-    """Drop a slot. A session that still holds it, such as that of a lost connection, is ended."""
+    """Drop a slot. A session that holds it, such as that of a lost connection, is terminated."""
     await rows(
         connection,
         "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"

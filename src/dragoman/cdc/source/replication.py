@@ -1,8 +1,8 @@
 """The replication connection, over which the database sends its WAL.
 
-libpq reads and writes when the event loop says that the socket is ready; there is no thread.
-Nothing is read ahead: while `receive` is not called, messages wait in the socket, and then in the
-database. That is the back-pressure.
+libpq reads and writes when the event loop reports that the socket is ready; there is no thread.
+Nothing is read ahead, which is the back-pressure: until `receive` is called, messages wait in the
+socket and then in the database.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _END: Final = -1
 
 
 class System(msgspec.Struct, frozen=True):
-    """Identity of the server. A primary and all its standbys have the same `identifier`."""
+    """The identity of a server. A primary and its standbys have the same `identifier`."""
 
     identifier: str
     timeline: int
@@ -42,7 +42,7 @@ class ReplicationConnection:
         self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Future[None] | None = None
         self._is_interrupted = False
-        #: Set while `_flush` waits for the socket to take more.
+        #: Set while `_flush_more` waits until the socket is writable.
         self._is_writing = False
         self.version = protocol_version(connection.info.server_version)
 
@@ -57,7 +57,7 @@ class ReplicationConnection:
         return System(str(identifier), int(timeline), parse_lsn(lsn))
 
     async def end_of_timeline(self, timeline: int, current: int) -> int | None:
-        """The LSN at which the WAL left an earlier timeline; None: not known."""
+        """The LSN at which the WAL left an earlier timeline; None if it is not known."""
         try:
             cursor = await self._connection.execute(f"TIMELINE_HISTORY {current:d}".encode())
             row = await cursor.fetchone()
@@ -75,7 +75,7 @@ class ReplicationConnection:
         return None
 
     async def start(self, lsn: int) -> None:
-        """Start sending what was committed after this LSN; 0: after that of the slot."""
+        """Make the server send what was committed after this LSN; 0: after that of the slot."""
         definition = self._definition
         options = {
             "proto_version": str(self.version),

@@ -1,10 +1,10 @@
 """Watches how much WAL the slot of a capture retains, so that the disk of the database does not
 fill up.
 
-Above one bound there is a warning. Above the other, the capture stops or the slot is dropped, as
-the definition says. The guard also watches while the capture is paused or fails, because nothing
-confirms WAL then. A capture that catches up is left alone: the second bound counts when the
-retained WAL has not shrunk over several looks.
+Above one bound the guard warns. Above the other, it applies the policy of the definition: the
+capture stops, or the slot is dropped. The guard also runs while the capture is paused or fails,
+because no WAL is confirmed then. A capture that catches up is not stopped: the second bound applies
+if the retained WAL has not shrunk over several checks.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class Verdict(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-def judge(definition: Definition, slot: Slot, looks: int) -> Verdict:
-    """`looks`: consecutive looks that found too much WAL, and not less than the look before."""
+def judge(definition: Definition, slot: Slot, checks: int) -> Verdict:
+    """`checks`: consecutive checks that found too much WAL, and not less than the one before."""
     retained, limit = slot.retained_bytes, definition.wal_limit_bytes
-    said = f"the database keeps {size_text(retained)} of log for the slot {definition.slot_name}"
-    if 0 < limit < retained and looks >= GUARD_LOOKS:
-        return Verdict(definition.wal_policy, f"{said}, more than {size_text(limit)}")
+    text = f"the database retains {size_text(retained)} of WAL for the slot {definition.slot_name}"
+    if 0 < limit < retained and checks >= GUARD_LOOKS:
+        return Verdict(definition.wal_policy, f"{text}, more than {size_text(limit)}")
     if 0 < definition.wal_warn_bytes < retained or 0 < limit < retained:
-        return Verdict("warn", said)
+        return Verdict("warn", text)
     if slot.wal_status == "unreserved":
-        return Verdict("warn", f"{said}, and is about to throw it away (max_slot_wal_keep_size)")
+        return Verdict("warn", f"{text}, and is about to remove it (max_slot_wal_keep_size)")
     return Verdict("nothing")
 
 
@@ -50,10 +50,10 @@ class WalGuard:
         #: -1: not known.
         self.retained_bytes = -1
         self.warnings: tuple[str, ...] = ()
-        self._looks = 0
+        self._checks = 0
 
     async def run(self) -> None:
-        """Watch until this is cancelled. The session reports a database that cannot be reached."""
+        """Watch until cancelled. The session reports a database that cannot be reached."""
         while True:
             try:
                 await self._watch()
@@ -67,42 +67,42 @@ class WalGuard:
         connection = await connect(definition.dsn, name=definition.name)
         try:
             while True:
-                await self.look(connection)
+                await self.check(connection)
                 await asyncio.sleep(GUARD_LOOK_S)
         except psycopg.Error as error:
             raise refusal(error, definition.dsn) from None
         finally:
             await connection.close()
 
-    async def look(self, connection: Connection) -> None:
+    async def check(self, connection: Connection) -> None:
         definition = self._definition
         slot = await find_slot(connection, definition.slot_name)
         if slot is None:
-            # The slot is not created yet, or it is gone, which the session finds out.
+            # The slot is not created yet, or was dropped, which the session detects.
             self.retained_bytes, self.warnings = -1, ()
             return
         is_over = 0 < definition.wal_limit_bytes < slot.retained_bytes
         is_less = slot.retained_bytes < self.retained_bytes
-        self._looks = self._looks + 1 if is_over and not is_less else 0
+        self._checks = self._checks + 1 if is_over and not is_less else 0
         self.retained_bytes = slot.retained_bytes
-        verdict = judge(definition, slot, self._looks)
+        verdict = judge(definition, slot, self._checks)
         self.warnings = () if verdict.act == "nothing" else (verdict.text,)
         if verdict.act in ("drop", "stop"):
-            self._looks = 0
+            self._checks = 0
         if verdict.act == "drop":
             await drop_slot(connection, definition.slot_name)
             self._stop(
                 SourceError(
-                    f"{verdict.text}: the slot was dropped, as the capture's wal_policy says",
+                    f"{verdict.text}: the slot was dropped by the capture's wal_policy",
                     f"`dragoman cdc remove {definition.name}` and add it again: a new snapshot"
-                    " makes up for what is missing",
+                    " replaces the lost changes",
                 )
             )
         elif verdict.act == "stop":
             self._stop(
                 SourceError(
-                    f"{verdict.text}: the capture stands still, as its wal_policy says",
-                    "it goes on by itself and stops again unless it catches up; give it a higher"
-                    " --wal-limit, or drop the slot if nobody needs it",
+                    f"{verdict.text}: the capture was stopped by its wal_policy",
+                    "it resumes by itself and stops again unless it catches up; raise its"
+                    " --wal-limit, or drop the slot if it is not needed",
                 )
             )

@@ -1,8 +1,8 @@
-"""`dragoman rocketmq`: what `mqadmin` does, for any RocketMQ cluster, without Java.
+"""`dragoman rocketmq`: the commands of `mqadmin`, for any RocketMQ cluster, without Java.
 
-Commands are grouped by subject: brokers, topics, groups, messages and dead letters. They share the
-options that select a cluster and the output. Every command has its name in this command line's
-style (`topic-list`) and in the style of `mqadmin` (`topicList`).
+Commands are grouped by subject: topics and brokers, groups, messages and dead letters. All take the
+options for the name servers and the output. A command has a name in the style of this command line
+(`topic-list`) and one in the style of `mqadmin` (`topicList`).
 """
 
 from __future__ import annotations

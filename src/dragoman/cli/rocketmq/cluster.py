@@ -64,7 +64,7 @@ def topic_list(session: Session, *, cluster: Cluster = None) -> list[NamedTopic]
 
 
 def topic_route(session: Session, *, topic: Topic) -> list[RouteRow]:
-    """Show which brokers have a topic."""
+    """Show the brokers of a topic."""
     route = session.admin.examine_topic_route_info(topic)
     brokers = {each.broker_name: each for each in route.broker_datas}
     return [
@@ -113,16 +113,16 @@ def update_topic(
     Parameters
     ----------
     read_queues
-        Queues that are read.
+        Number of queues to read.
     write_queues
-        Queues that are written to.
+        Number of queues to write.
     perm
         4 for reading, 2 for writing, 6 for both.
     order
-        Whether its messages are consumed in order.
+        Whether messages are consumed in order.
     """
     if min(read_queues, write_queues) < 1 or perm not in (2, 4, 6):
-        raise CommandError("expected at least one queue, and 2, 4 or 6 for --perm", USAGE)
+        raise CommandError("expected at least one queue, and 2, 4 or 6 as --perm", USAGE)
     config = TopicConfig(
         topic_name=topic,
         read_queue_nums=read_queues,
@@ -152,7 +152,7 @@ def cluster_list(session: Session) -> list[BrokerRow]:
             try:
                 table = admin.fetch_broker_runtime_stats(address)
             except ClientError:
-                # The other brokers are shown nevertheless.
+                # The other brokers are still shown.
                 table = {"brokerVersionDesc": "unreachable"}
             sent = table.get("getTransferredTps") or table.get("getTransferedTps", "")
             rows.append(
@@ -170,14 +170,14 @@ def cluster_list(session: Session) -> list[BrokerRow]:
 
 
 def _last_seconds(triple: str) -> str:
-    """The rate of the last ten seconds, which comes before those of one and ten minutes."""
+    """The rate of the last ten seconds: the first one, before those of one and ten minutes."""
     return triple.split()[0] if triple.split() else ""
 
 
 def broker_status(
     session: Session, *, broker: Broker = None, cluster: Cluster = None
 ) -> list[StatusRow]:
-    """Show what brokers tell about themselves."""
+    """Show the runtime figures of brokers."""
     admin = session.admin
     if broker is not None:
         addresses = [broker]

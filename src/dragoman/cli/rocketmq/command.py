@@ -1,8 +1,8 @@
-"""What a command of `dragoman rocketmq` is: its names, options and session, and how it is shown.
+"""Commands of `dragoman rocketmq`: their names, options, session and output.
 
-A command is a function of a session. The rows that it returns become a table or JSON, by the option
-`--output`; a text that it returns is said on stderr. A command that returns nothing has shown its
-result itself.
+A command is a function of a session. Rows that it returns are printed as a table or as JSON, by the
+option `--output`; text that it returns is printed on stderr. A command that returns nothing prints
+its result itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NameServers: TypeAlias = Annotated[
     Parameter(
         name=["--namesrv", "-n", "--namesrvAddr"],
         env_var="NAMESRV_ADDR",
-        help="Addresses of name servers, HOST:PORT; several with commas.",
+        help="Addresses of name servers, HOST:PORT, separated by commas.",
     ),
 ]
 Topic: TypeAlias = Annotated[str, Parameter(name=["--topic", "-t"], help="Topic.")]
@@ -49,19 +49,19 @@ Group: TypeAlias = Annotated[
 ]
 Cluster: TypeAlias = Annotated[
     str | None,
-    Parameter(name=["--cluster", "-c", "--clusterName"], help="Cluster; all when left out."),
+    Parameter(name=["--cluster", "-c", "--clusterName"], help="Cluster; all by default."),
 ]
 Broker: TypeAlias = Annotated[
     str | None,
     Parameter(
         name=["--broker", "-b", "--brokerAddr"],
-        help="Address of one broker; all masters when left out.",
+        help="Address of a broker; all masters by default.",
     ),
 ]
 
 
 class Session:
-    """The clients that a command uses, made on their first use."""
+    """The clients that a command uses, made on first use."""
 
     def __init__(self, namesrv: str, stack: ExitStack) -> None:
         self._namesrv = namesrv
@@ -86,16 +86,16 @@ class Session:
 
 @contextmanager
 def _session(namesrv: str) -> Iterator[Session]:
-    """Every failure inside becomes a `CommandError` fit to be shown."""
+    """A session whose errors become a `CommandError` with one line of text."""
     with one_line_failures("RocketMQ"), ExitStack() as stack:
         yield Session(namesrv, stack)
 
 
 def add(app: App, function: Callable[..., object]) -> None:
-    """Add a command under the name of its function, as commands and as `mqadmin` write it.
+    """Add a command with the name of its function, in both styles.
 
-    To the options of the function come `--namesrv` and, when it returns rows or has a parameter for
-    it, `--output`.
+    The options are those of the function, `--namesrv`, and `--output` if the function returns rows
+    or has a parameter for it.
     """
     hints = get_type_hints(function, include_extras=True)
     row: type[msgspec.Struct] | None = next(iter(get_args(hints.pop("return"))), None)
@@ -130,7 +130,7 @@ def _option(name: str, default: str) -> inspect.Parameter:
 
 
 def show(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct], output: Output) -> None:
-    """Rows of one type: a table with a column for each field, or JSON."""
+    """Print rows of one type as a table with a column for each field, or as JSON."""
     if output == "json":
         print_json(rows)
         return
@@ -140,7 +140,7 @@ def show(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct], output: Out
 
 
 def time_text(time_ms: int) -> str:
-    """A time as text, which is empty for no time."""
+    """A time as text; empty when there is none."""
     if time_ms <= 0:
         return ""
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -16,7 +16,7 @@ from dragoman.cli.status import USAGE, CommandError
 from dragoman.client.rocketmq import LATEST, GroupOfflineError, SubscriptionGroupConfig, lag_of
 from dragoman.protocols.rocketmq.bodies import Connection
 
-#: A time as `mqadmin` writes it: 2026-11-16#04:30:00:000.
+#: A time in the style of `mqadmin`: 2026-11-16#04:30:00:000.
 _MQADMIN_TIME = re.compile(r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})")
 
 
@@ -59,14 +59,14 @@ def consumer_progress(
     topic: Annotated[str | None, Parameter(name=["--topic", "-t"])] = None,
     output: Output = "table",
 ) -> None:
-    """Show how far groups are, and how much they have not consumed.
+    """Show the progress and the lag of groups.
 
     Parameters
     ----------
     group
-        Consumer group, with all its queues; all groups when left out.
+        Consumer group, shown queue by queue; all groups by default.
     topic
-        Topic of the group; all when left out.
+        Topic of the group; all topics by default.
     """
     if group is None:
         groups = session.admin.list_groups()
@@ -104,7 +104,7 @@ def consumer_connection(session: Session, *, group: Group) -> list[MemberRow]:
 
 
 def producer_connection(session: Session, *, group: Group, topic: Topic) -> list[MemberRow]:
-    """Show the members of a producer group that writes to a topic."""
+    """Show the members of a producer group of a topic."""
     return _members(session.admin.examine_producer_connection_info(group, topic).connection_set)
 
 
@@ -123,14 +123,14 @@ def reset_offset_by_time(
     timestamp: Annotated[str, Parameter(name=["--timestamp", "-s"])],
     force: Annotated[bool, Parameter(name=["--force", "-f"])] = True,
 ) -> list[MovedRow]:
-    """Have a group begin with the messages from a time on.
+    """Reset the offsets of a group to a time.
 
     Parameters
     ----------
     timestamp
         now, milliseconds since 1970, or a time like 2026-11-15T10:00:00Z.
     force
-        Whether it may go forward, too.
+        Whether offsets may also move forward.
     """
     time_ms = _time_ms(timestamp)
     moved = session.admin.reset_offset_by_timestamp(topic, group, time_ms, force=force)
@@ -171,13 +171,13 @@ def update_sub_group(
     Parameters
     ----------
     consume_enable
-        Whether it may consume.
+        Whether the group may consume.
     consume_broadcast_enable
-        Whether its members may all get every message.
+        Whether members may consume in broadcasting mode.
     retry_queues
-        Queues of its retry topic.
+        Number of queues of the retry topic.
     retry_max_times
-        How often a message is tried again before it is a dead letter.
+        Number of retries before a message becomes a dead letter.
     """
     config = SubscriptionGroupConfig(
         group_name=group,
@@ -187,7 +187,7 @@ def update_sub_group(
         retry_max_times=retry_max_times,
     )
     session.admin.create_subscription_group(config, broker=broker, cluster=cluster)
-    return f"group {group!r} is there"
+    return f"created or changed group {group!r}"
 
 
 def delete_sub_group(
@@ -202,7 +202,7 @@ def delete_sub_group(
     Parameters
     ----------
     remove_offset
-        Whether its offsets go, too.
+        Whether to delete its offsets as well.
     """
     session.admin.delete_subscription_group(group, broker=broker, clean_offset=remove_offset)
     return f"deleted group {group!r}"

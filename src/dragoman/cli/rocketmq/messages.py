@@ -80,7 +80,7 @@ def query_msg_by_id(
     Parameters
     ----------
     message_id
-        The id that names a broker; with a topic, also the one that its producer gave.
+        Offset message id or, with --topic, unique id of the producer.
     topic
         Topic of the message.
     """
@@ -98,12 +98,12 @@ def query_msg_by_unique_key(
     message_id: Annotated[str, Parameter(name=["--message-id", "-i", "--msgId"])],
     output: Output = "table",
 ) -> None:
-    """Show a message by the id that its producer gave it.
+    """Show a message by the unique id of its producer.
 
     Parameters
     ----------
     message_id
-        The id.
+        Unique id.
     """
     _show_one(session.admin.query_message_by_unique_key(topic, message_id), output)
 
@@ -121,9 +121,9 @@ def query_msg_by_key(
     Parameters
     ----------
     key
-        The key.
+        Key of the messages.
     max_count
-        How many are listed at most.
+        Maximum number of messages.
     """
     found = session.admin.query_message(topic, key, max_count=max_count)
     if output == "json":
@@ -156,9 +156,9 @@ def query_msg_by_offset(
     Parameters
     ----------
     broker_name
-        Name, not address, of the broker.
+        Name of the broker, not its address.
     queue_id
-        Queue of the topic there.
+        Queue of the topic at this broker.
     offset
         Offset in the queue.
     """
@@ -194,17 +194,17 @@ def send_message(
     Parameters
     ----------
     body
-        Its body, as text.
+        Body, as text.
     keys
-        What it is found by, with blanks between them.
+        Keys to find the message by, separated by blanks.
     tags
-        What consumers filter by.
+        Tag, by which consumers filter.
     delay_level
-        1 to 18: when it is delivered, one second to two hours later.
+        1 to 18, for a delay of one second to two hours.
     broker_name
-        Broker that it goes to, with a queue; any when left out.
+        Name of the broker, together with --queue; any by default.
     queue_id
-        Queue of that broker.
+        Queue of this broker.
     """
     if (broker_name is None) != (queue_id is None):
         raise CommandError("--broker-name and --queue: expected both or none", USAGE)
@@ -215,7 +215,7 @@ def send_message(
     if broker_name is not None and queue_id is not None:
         queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
     if queue is not None:
-        # This finds the address of the broker.
+        # This looks up the address of the broker.
         session.producer.queues(topic)
     sent = session.producer.send(message, queue=queue)
     view = SentView(
@@ -254,12 +254,12 @@ class LetterView(msgspec.Struct, frozen=True):
 def dlq_list(
     session: Session, *, group: Group, max_count: MaxCount = 1000, output: Output = "table"
 ) -> None:
-    """List the messages that a group has given up.
+    """List the dead letters of a group.
 
     Parameters
     ----------
     max_count
-        How many are listed at most.
+        Maximum number of dead letters.
     """
     letters = session.admin.list_dead_letters(group, max_count=max_count)
     if output == "json":
@@ -295,16 +295,16 @@ def dlq_resend(
     resend_all: Annotated[bool, Parameter(name=["--all"], negative="")] = False,
     max_count: MaxCount = 1000,
 ) -> str:
-    """Hand messages that a group has given up to it once more. They also stay where they are.
+    """Send dead letters to their group again. They also stay in the dead-letter topic.
 
     Parameters
     ----------
     message_id
-        Ids as `dlq-list` shows them; may be given several times.
+        Id as shown by `dlq-list`; may be given several times.
     resend_all
-        All of them instead.
+        Resend all dead letters.
     max_count
-        How many are looked at, at most.
+        Maximum number of dead letters to read.
     """
     if bool(message_id) == resend_all:
         raise CommandError("expected either --message-id or --all", USAGE)

@@ -1,9 +1,9 @@
-"""Records of a changelog topic to changes: which key, in which version, became what.
+"""Records of a changelog topic to changes: key, version, operation and row.
 
-Three envelopes are understood, and plain keyed JSON, which is `flat` without its extra fields. What
-orders changes is their version: the position of the source's commit and the place in it, from the
-headers or from the envelope; for topics that carry none, the offset. All changes of a key are in
-one partition, so either decides; only the first also orders changes of different partitions.
+Three envelopes are supported, and plain keyed JSON, which is `flat` without its extra fields.
+Changes are ordered by version: the position of the source's commit and the change's index in it,
+from the headers or the envelope; for topics without positions, the offset. All changes of a key are
+in one partition, so both order them; only positions order changes of different partitions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dragoman.pipelines.jobs.columns import RawRow, decode_row
 
 Envelope: TypeAlias = Literal["pgcdc", "debezium", "flat"]
 Order: TypeAlias = Literal["lsn", "offset"]
-#: Of the source's commit, and the place within it.
+#: (position of the source's commit, index of the change within it)
 Version: TypeAlias = tuple[int, int]
 
 INSERT, UPDATE, DELETE, TRUNCATE, NOTHING = range(5)
@@ -33,15 +33,15 @@ _OPERATIONS = {
     **dict.fromkeys(("DELETE", "d"), DELETE),
     **dict.fromkeys(("TRUNCATE", "t"), TRUNCATE),
 }
-#: What Debezium writes for a value that the database did not send.
+#: Debezium's placeholder for a value that the database did not send.
 _UNAVAILABLE = b'"__debezium_unavailable_value"'
-#: Begins the names of what `flat` adds to a row.
+#: Prefix of the fields that `flat` adds to a row.
 _FLAT_MARK = "__"
 _EMPTY: RawRow = {}
 
 
 class EnvelopeError(ConfigError):
-    """A record that is not what a changelog holds."""
+    """A record that is not a change."""
 
 
 class _Pgcdc(msgspec.Struct):
@@ -59,7 +59,7 @@ class _Debezium(msgspec.Struct):
     before: dict[str, msgspec.Raw] | None = None
     after: dict[str, msgspec.Raw] | None = None
     source: _DebeziumSource | None = None
-    #: The rest of it, when the converter writes schemas as well.
+    #: The envelope itself, when the converter writes schemas as well.
     payload: _Debezium | None = None
 
 
@@ -72,7 +72,7 @@ class _FlatMarks(msgspec.Struct, rename=lambda name: f"__{name}"):
 
 
 class _Outline(msgspec.Struct):
-    """What tells envelopes apart."""
+    """The fields that distinguish envelopes."""
 
     op: msgspec.Raw | UnsetType = UNSET
     row: msgspec.Raw | UnsetType = UNSET
@@ -87,16 +87,16 @@ _decode_marks = msgspec.json.Decoder(_FlatMarks).decode
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes of rows, in the order of the records, and truncations beside them."""
+    """Changes of rows, in the order of the records, and truncations."""
 
     #: `_key`, `_lsn`, `_seq`, `_at`, `_deleted`
     marks: pa.Table
     rows: list[RawRow]
-    #: Place → columns that the database did not send because they had not changed.
+    #: Index of a change → columns that the database did not send because they had not changed.
     left_out: dict[int, tuple[str, ...]]
-    #: Version and time of each.
+    #: Version and time of each truncation.
     truncations: list[tuple[Version, int]]
-    #: `topic-partition` and offset of each change, for messages.
+    #: Partition and offset of each change, for messages.
     partitions: NDArray[np.int64]
     offsets: NDArray[np.int64]
 
@@ -119,7 +119,7 @@ class _Event(msgspec.Struct):
 
 
 def detected_envelope(values: Sequence[bytes | None]) -> Envelope:
-    """By the first value that there is."""
+    """The envelope of the first value that is not null."""
     return next((_envelope(value) for value in values if value is not None), "flat")
 
 
@@ -177,7 +177,7 @@ _READERS = {"pgcdc": _pgcdc_event, "debezium": _debezium_event, "flat": _flat_ev
 
 
 def header_values(headers: pa.ListArray, name: str) -> list[bytes | None]:
-    """The value of a header for each record; None where there is none of that name."""
+    """The value of a header for each record; None for a record without that header."""
     found: list[bytes | None] = [None] * len(headers)
     fields = headers.flatten()
     places = np.flatnonzero(pc.equal(fields.field("key"), name).to_numpy(zero_copy_only=False))
@@ -194,7 +194,7 @@ def header_values(headers: pa.ListArray, name: str) -> list[bytes | None]:
 
 
 def detected_order(records: pa.Table, envelope: Envelope) -> Order:
-    """By the first record that has a value."""
+    """`lsn` if any record has a position in its headers, or the first value in its envelope."""
     headers = records.column("headers").combine_chunks()
     if any(value is not None for value in header_values(headers, "pgcdc-lsn")):
         return "lsn"
@@ -205,15 +205,15 @@ def detected_order(records: pa.Table, envelope: Envelope) -> Order:
 
 
 def read_changes(records: pa.Table, envelope: Envelope, order: Order) -> Changes:
-    """`records` has the columns of the source, headers included. Raises `EnvelopeError`."""
+    """Decode records with the columns of the source and headers. Raises `EnvelopeError`."""
     records = records.combine_chunks()
-    return _Gathering(records, envelope, order).gathered()
+    return _ChangeReader(records, envelope, order).read()
 
 
-class _Gathering:
+class _ChangeReader:
     def __init__(self, records: pa.Table, envelope: Envelope, order: Order) -> None:
         self._records = records
-        self._read = _READERS[envelope]
+        self._decode = _READERS[envelope]
         self._envelope = envelope
         self._order = order
         self._headers = _one_chunk(records, "headers")
@@ -222,7 +222,7 @@ class _Gathering:
         self._offsets = _numbers(records, "offset")
         self._partitions = _numbers(records, "partition")
         self._times = _numbers(records, "timestamp")
-        #: Partition → the version before, for a delete that has none of its own.
+        #: Partition → the last version, for a delete without a version of its own.
         self._before: dict[int, Version] = {}
         self._rows: list[RawRow] = []
         self._kept: list[int] = []
@@ -231,7 +231,7 @@ class _Gathering:
         self._left_out: dict[int, tuple[str, ...]] = {}
         self._truncations: list[tuple[Version, int]] = []
 
-    def gathered(self) -> Changes:
+    def read(self) -> Changes:
         lsns = header_values(self._headers, "pgcdc-lsn")
         seqs = header_values(self._headers, "pgcdc-seq")
         values = self._records.column("value").to_pylist()
@@ -239,7 +239,7 @@ class _Gathering:
             event = self._event(index, value)
             version = self._version(index, event, lsns[index], seqs[index])
             if version is None or event.operation == NOTHING:
-                # A mark of a transaction, or a delete of unknown version.
+                # A transaction marker, or a delete of unknown version.
                 continue
             if event.operation == TRUNCATE:
                 self._truncate(index, version)
@@ -251,10 +251,10 @@ class _Gathering:
         if value is None:
             return _Event(DELETE, _EMPTY)
         try:
-            return self._read(value)
+            return self._decode(value)
         except (msgspec.DecodeError, ValueError) as error:
             raise EnvelopeError(
-                f"{self._place(index)}: this is no {self._envelope} record: {error}"
+                f"{self._place(index)}: not a record of envelope {self._envelope}: {error}"
             ) from None
 
     def _version(
@@ -269,12 +269,12 @@ class _Gathering:
             elif event.lsn is not None:
                 version = event.lsn, int(self._offsets[index]) if event.seq is None else event.seq
             elif event.row is _EMPTY:
-                # A delete came before it, unless compaction was there first.
+                # A tombstone follows its delete, unless compaction removed the delete.
                 return self._before.get(partition)
             else:
                 raise EnvelopeError(
-                    f"{self._place(index)}: a record without a position of its source (header "
-                    "pgcdc-lsn) among others that have one; order=offset does without"
+                    f"{self._place(index)}: the record has no position of its source (header "
+                    "pgcdc-lsn), other records do; order=offset needs none"
                 )
         except ValueError as error:
             raise EnvelopeError(f"{self._place(index)}: {error} in header pgcdc-lsn") from None
@@ -284,8 +284,8 @@ class _Gathering:
     def _truncate(self, index: int, version: Version) -> None:
         if self._order == "offset":
             raise EnvelopeError(
-                f"{self._place(index)}: TRUNCATE cannot be ordered by offsets, which say nothing "
-                "about other partitions"
+                f"{self._place(index)}: TRUNCATE cannot be ordered by offsets, which do not order "
+                "records of different partitions"
             )
         self._truncations.append((version, int(self._times[index])))
 
@@ -293,12 +293,12 @@ class _Gathering:
         key, event_id = self._keys[index], self._ids[index]
         if key is None:
             raise EnvelopeError(
-                f"{self._place(index)}: a record without a key; a table of current rows needs keys"
+                f"{self._place(index)}: the record has no key; a table of current rows needs keys"
             )
         if event.operation != INSERT and event_id is not None and key == event_id.decode():
             raise EnvelopeError(
-                f"{self._place(index)}: a row of a table without a key was changed, and nothing "
-                "says which; give the table a primary key, or name one with `keys` of the capture"
+                f"{self._place(index)}: a row of a table without a key was changed and cannot be "
+                "identified; give the table a primary key, or name one with `keys` of the capture"
             )
         if event.left_out:
             self._left_out[len(self._rows)] = event.left_out
@@ -345,7 +345,7 @@ def _numbers(records: pa.Table, name: str) -> NDArray[np.int64]:
 
 
 def _key_texts(keys: pa.BinaryArray) -> list[str | None]:
-    """Keys as text; one that is none, as its bytes in hexadecimal digits behind a NUL."""
+    """Keys as text; a key that is not UTF-8 as NUL and its bytes in hexadecimal digits."""
     try:
         texts: list[str | None] = keys.cast(pa.string()).to_pylist()
     except pa.ArrowInvalid:

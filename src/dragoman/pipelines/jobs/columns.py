@@ -1,10 +1,10 @@
-"""JSON values to typed columns, with nothing lost on the way.
+"""JSON values to typed columns, without loss.
 
-A column has the type that was declared for it or the one that fits what has been seen: `boolean`,
-`bigint`, `double`, `decimal(38,0)` for integers past 64 bits, and `string` for text, for JSON
-within JSON (its text as it came) and for everything that has no type in common. PostgreSQL's
-`numeric` arrives as text and stays text unless a decimal is declared. A value that a type cannot
-hold exactly is never bent: the type is widened, or the value refused.
+A column has its declared type, or the narrowest type of the values seen: `boolean`, `bigint`,
+`double`, `decimal(38,0)` for integers beyond 64 bits, and `string` for text, for JSON within JSON
+(its original text) and for values without a common type. PostgreSQL's `numeric` arrives as text and
+stays text unless a decimal is declared. A value that a type cannot hold exactly is never rounded:
+the type is widened, or the value is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from dragoman.errors import ConfigError
 
-#: Column → JSON text of its value, of one row.
+#: A row: column → JSON text of its value.
 RawRow: TypeAlias = Mapping[str, msgspec.Raw]
 
 decode_row = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -29,14 +29,14 @@ _INTEGERS = msgspec.json.Decoder(list[int | None])
 _NUMBERS = msgspec.json.Decoder(list[float | None])
 _TRUTHS = msgspec.json.Decoder(list[bool | None])
 _TEXTS = msgspec.json.Decoder(list[str | None])
-#: From here on, not every integer is a number of 64 bits.
+#: From here on, a double cannot hold every integer.
 _EXACT_MAX = 2**53
 _INTEGER, _FLOAT, _TEXT = pa.int64(), pa.float64(), pa.string()
 _WIDE_INTEGER = pa.decimal128(38, 0)
-#: What values begin with.
+#: The first bytes of booleans and numbers.
 _TRUTH = {b"t", b"f"}
 _NUMBER = {b"-", *(b"%d" % digit for digit in range(10))}
-#: Texts that PostgreSQL's floating-point numbers have beside digits, and JSON's do not.
+#: PostgreSQL's floating-point values that JSON can only hold as text.
 _NOT_FINITE = {b'"NaN"': b"NaN", b'"Infinity"': b"Infinity", b'"-Infinity"': b"-Infinity"}
 
 
@@ -45,7 +45,7 @@ class MisfitError(ConfigError):
 
 
 def names_in(rows: Iterable[RawRow]) -> list[str]:
-    """The columns of rows, in the order in which they came up."""
+    """The columns of rows, in order of first appearance."""
     found: dict[str, None] = {}
     for row in rows:
         if not row.keys() <= found.keys():
@@ -54,7 +54,7 @@ def names_in(rows: Iterable[RawRow]) -> list[str]:
 
 
 def raw_values(rows: Sequence[RawRow], name: str) -> list[bytes]:
-    """JSON text of one column; a row without it has null."""
+    """JSON text of one column; null for a row without it."""
     return [bytes(row[name]) if name in row else _NULL for row in rows]
 
 
@@ -79,7 +79,7 @@ def fitting_type(raws: Sequence[bytes]) -> pa.DataType | None:
 
 
 def _kind(raw: bytes) -> pa.DataType:
-    """Of a number."""
+    """The type of a number."""
     if b"." in raw or b"e" in raw or b"E" in raw:
         return _FLOAT
     digits = len(raw.lstrip(b"-"))
@@ -89,7 +89,7 @@ def _kind(raw: bytes) -> pa.DataType:
 
 
 def widened(known: pa.DataType, seen: pa.DataType) -> list[pa.DataType]:
-    """Types that might hold both, narrowest first; the last one always does."""
+    """Types that may hold the values of both, narrowest first; the last one always does."""
     if {known, seen} == {pa.int64(), pa.float64()}:
         return [pa.float64(), pa.string()]
     if {known, seen} == {pa.int64(), _WIDE_INTEGER}:
@@ -98,7 +98,7 @@ def widened(known: pa.DataType, seen: pa.DataType) -> list[pa.DataType]:
 
 
 def cast_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column of a narrower type as one of a wider type. Raises `MisfitError`."""
+    """Cast a column to a wider type. Raises `MisfitError`."""
     if pa.types.is_string(kind) and pa.types.is_boolean(column.type):
         return column.cast(kind)
     try:
@@ -111,7 +111,7 @@ def cast_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def column_of(raws: Sequence[bytes], kind: pa.DataType) -> pa.Array:
-    """Raises `MisfitError` when a value does not fit exactly."""
+    """A column of JSON texts. Raises `MisfitError` when a value does not fit exactly."""
     try:
         return _column_of(raws, kind)
     except (msgspec.DecodeError, pa.ArrowException, OverflowError, ValueError) as error:
@@ -119,7 +119,7 @@ def column_of(raws: Sequence[bytes], kind: pa.DataType) -> pa.Array:
 
 
 def first_misfit(raws: Sequence[bytes], kind: pa.DataType) -> int:
-    """Which value it is that does not fit."""
+    """The index of the first value that does not fit."""
     low, high = 0, len(raws)
     while high - low > 1:
         middle = (low + high) // 2
@@ -147,7 +147,7 @@ def _column_of(raws: Sequence[bytes], kind: pa.DataType) -> pa.Array:
             kind,
         )
     if pa.types.is_decimal(kind):
-        # JSON's numbers by their digits: a float in between would round them.
+        # From the digits of the JSON number: a float in between would round it.
         texts = [None if raw == _NULL else raw.strip(b'"').decode() for raw in raws]
         return pa.array(texts, pa.string()).cast(kind)
     if pa.types.is_temporal(kind):
@@ -161,7 +161,7 @@ def _listed(raws: Sequence[bytes]) -> bytes:
 
 
 def _texts(raws: Sequence[bytes]) -> pa.Array:
-    """Strings as what they say, everything else as its JSON text."""
+    """The content of strings, and the JSON text of everything else."""
     if all(raw[:1] == b'"' or raw == _NULL for raw in raws):
         return pa.array(_TEXTS.decode(_listed(raws)), pa.string())
     texts = [
@@ -189,13 +189,13 @@ def _floats(raws: Sequence[bytes], kind: pa.DataType) -> pa.Array:
 
 
 def _is_rounded(raw: bytes, number: float) -> bool:
-    """Of integers: fractions are what a number of 64 bits was printed as."""
+    """Whether an integer was rounded. Fractions are the printed form of a double, hence exact."""
     is_integer = raw[:1] in _NUMBER and _kind(raw) != _FLOAT
     return is_integer and (not math.isfinite(number) or int(number) != int(raw))
 
 
 def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind) and kind.tz is None:
-        # Arrow takes no zone here, and none is sent for a timestamp without one.
+        # Arrow accepts no time zone here, and none is sent for a timestamp without time zone.
         return texts.cast(pa.timestamp(kind.unit))
     return texts.cast(kind)

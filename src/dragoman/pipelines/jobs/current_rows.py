@@ -1,16 +1,16 @@
-"""Which rows a table of keys has after changes, whatever order they came in.
+"""The rows of a keyed table after changes, independent of the order of their arrival.
 
-Rows are never looked into: both functions get versions and say which rows stay, by their place
-among the rows that the table has and those that came, one after the other. The result depends on
-the set of changes alone:
+The content of rows is never read: both functions get versions and return the resulting rows as
+indexes into the table's rows followed by the incoming ones. The result depends only on the set of
+changes:
 
-    current   of each key the row of the highest version, unless that is a delete or a truncation
-              came later. A column that this change left out has the value of the highest version
-              that carried it, since the row was last deleted.
-    history   of each key all rows, each valid until the next one or the next truncation. A column
+    current   for each key the row of the highest version, unless it is a delete or was truncated
+              later. A column that this change left out has the value of the highest version that
+              contained it, since the row was last deleted.
+    history   for each key all rows, each valid until the next one or the next truncation. A column
               that a change left out has the value of the row before.
 
-Deletes are rows as well (markers), so that an older change that comes later finds them.
+Deletes are kept as rows (markers), so that an older change that arrives later finds them.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from dragoman.pipelines.jobs.changes import Version
 Int64s: TypeAlias = NDArray[np.int64]
 Truths: TypeAlias = NDArray[np.bool_]
 
-#: A value that nobody knows yet.
+#: Index of a row for a value that is not known yet.
 UNKNOWN = -1
-#: Before everything.
+#: A version before all others.
 _NEVER: Version = (-1, -1)
 
 
 class Pending(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Columns of a row that are not of the row's version."""
+    """Columns of a row whose values are of another version than the row."""
 
-    #: The version each is of; null: not known.
+    #: Column → the version of its value; null: unknown.
     columns: dict[str, Version | None]
-    #: The last delete that is known; values from before it do not count.
+    #: The last known delete; values before it are invalid.
     deleted: Version = _NEVER
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows that a table has of some keys, then those that came."""
+    """The table's rows of some keys, followed by the incoming rows."""
 
-    #: One number per key.
+    #: The key of each row, as a number.
     keys: Int64s
     lsns: Int64s
     seqs: Int64s
     deleted: Truths
-    #: How many the table has.
+    #: The number of rows of the table.
     held: int
     pending: Mapping[int, Pending] = {}
 
@@ -58,19 +58,19 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.lsns[row]), int(self.seqs[row])
 
     def sorted(self) -> Int64s:
-        """By key and version; of the same version, the table's own last."""
+        """Indexes by key and version; among equal versions the table's row is last."""
         is_held = np.arange(len(self.keys)) < self.held
         order: Int64s = np.lexsort((is_held, self.seqs, self.lsns, self.keys)).astype(np.int64)
         return order
 
 
 class Folded(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows to write: each takes the place of the one of its key (history: and version)."""
+    """Rows to write: each replaces the row of its key (history: of its key and version)."""
 
     rows: Int64s
-    #: Column → (places among `rows`, the row that the value is from or `UNKNOWN`).
+    #: Column → (index into `rows`, the row with the column's value or `UNKNOWN`).
     patches: dict[str, list[tuple[int, int]]]
-    #: Place among `rows` → what its columns are.
+    #: Index into `rows` → versions of its columns.
     pending: dict[int, Pending]
 
 
@@ -78,7 +78,7 @@ class Folded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fold_current(rows: Rows, truncated: Version | None) -> Folded:
-    """What becomes of keys. Rows at or before a truncation are gone and do not count."""
+    """The current rows to write. Rows at or before the truncation are ignored."""
     order = _after(rows, rows.sorted(), truncated)
     last = _last_of_groups(rows.keys[order])
     top = order[last]
@@ -102,7 +102,7 @@ def _fold_key(
     patches: dict[str, list[tuple[int, int]]],
     pending: dict[int, Pending],
 ) -> None:
-    """One key whose changes left columns out; `members` are sorted."""
+    """Fold one key whose changes left out columns; `members` are its rows by version."""
     top = members[-1]
     own = rows.pending.get(top)
     if own is None or rows.deleted[top]:
@@ -132,7 +132,7 @@ def _fold_key(
 def _newest(
     rows: Rows, members: Sequence[int], name: str, deleted: Version
 ) -> tuple[Version | None, int]:
-    """The highest version that carried a column, and the row with that value."""
+    """The highest version that contained a column, and the row with that value."""
     best, source = deleted, UNKNOWN
     for row in members:
         if rows.deleted[row]:
@@ -150,7 +150,7 @@ def _newest(
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows of some keys, with when they were valid; microseconds since 1970."""
+    """All rows of some keys with the times for which they are valid, microseconds since 1970."""
 
     folded: Folded
     valid_from: Int64s
@@ -159,7 +159,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fold_history(rows: Rows, times: Int64s, truncations: Sequence[tuple[Version, int]]) -> History:
-    """What became of keys, version by version; a version that came twice counts once."""
+    """All versions of the keys; a version that arrived twice counts once."""
     order = rows.sorted()
     order = order[~_is_repeated(rows, order)]
     keys = rows.keys[order]
@@ -175,7 +175,7 @@ def fold_history(rows: Rows, times: Int64s, truncations: Sequence[tuple[Version,
 
 
 def _is_repeated(rows: Rows, order: Int64s) -> Truths:
-    """Those that have the same key and version as the next one."""
+    """Rows with the same key and version as the next one."""
     repeated = np.zeros(len(order), np.bool_)
     sames = [each[order][1:] == each[order][:-1] for each in (rows.keys, rows.lsns, rows.seqs)]
     repeated[:-1] = np.logical_and.reduce(sames)
@@ -183,7 +183,7 @@ def _is_repeated(rows: Rows, order: Int64s) -> Truths:
 
 
 def _never_back(times: Int64s, is_last: Truths) -> Int64s:
-    """Commits may be stamped slightly out of order; ranges must not end before they begin."""
+    """Times that never fall within a key: clocks may step back, but no range may be negative."""
     found = times.copy()
     is_back = np.zeros(len(times), np.bool_)
     is_back[1:] = (times[1:] < times[:-1]) & ~is_last[:-1]
@@ -206,7 +206,7 @@ def _end_at_truncations(
     truncations: Sequence[tuple[Version, int]],
 ) -> None:
     for version, at in sorted(truncations, reverse=True):
-        # From the last one back, so that the first that follows a row remains.
+        # From the last to the first, so that the first truncation after a row remains.
         before = _is_before(rows, order, version)
         is_covering = before & (is_last | ~np.concatenate((before[1:], [False])))
         end = np.maximum(at, valid_from[is_covering])
@@ -217,7 +217,7 @@ def _end_at_truncations(
 def _carried(
     rows: Rows, order: Int64s, is_last: Truths, truncations: Sequence[Version]
 ) -> tuple[dict[str, list[tuple[int, int]]], dict[int, Pending]]:
-    """Values of columns that changes left out: those of the row before, if that was not deleted."""
+    """Columns that changes left out, taken from the row before unless it was deleted."""
     patches: dict[str, list[tuple[int, int]]] = {}
     pending: dict[int, Pending] = {}
     is_pending = np.isin(order, list(rows.pending))

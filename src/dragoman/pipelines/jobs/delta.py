@@ -1,8 +1,8 @@
-"""A Delta table that rows are put into by key, through `deltalake`: no JVM and no jar takes part.
+"""A Delta table with rows by key, through `deltalake`, without a JVM or a jar.
 
-What a table was made for (envelope, order, history) is kept in its description, so that a second
-run cannot read the same topic differently. Every write is one commit with the number of its
-micro-batch: one that a killed driver had made already is recognised.
+The table's description states what the table was made for (envelope, order, history), so that a
+second run cannot read the same topic differently. Every write is one commit with the number of its
+micro-batch, so a batch that a killed driver has committed is recognized.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 KEY = "_key"
 #: Rows to read or rewrite at a time.
 _CHUNK_ROWS = 512 << 10
-#: Characters of a key that is written into a condition; with longer ones all files are looked at.
+#: Maximum length of a key in a predicate; with longer keys all files are scanned.
 _LITERAL_MAX = 1_000
-#: In every commit, so that two jobs at once conflict, also when both only append.
+#: Part of every commit, so that two concurrent jobs conflict even when both only append.
 _ONE_AT_A_TIME = Transaction("dragoman-materialize", 0)
 Made = TypeVar("Made", bound=msgspec.Struct)
 
@@ -39,7 +39,7 @@ class TableError(LogError):
 
 
 class KeyedTable:
-    """The table at a path, as of its last version; None of it is in memory."""
+    """The table at a path, as of its last version. Its rows are not held in memory."""
 
     def __init__(self, table: DeltaTable, storage: Mapping[str, str]) -> None:
         self._table = table
@@ -77,12 +77,12 @@ class KeyedTable:
         return pa.schema(self._table.schema())
 
     def made_for(self, kind: type[Made]) -> Made:
-        """What `made` was given. Raises `ConfigError` for a table of somebody else."""
+        """The description given to `made`. Raises `ConfigError` for a table of another program."""
         try:
             return msgspec.json.decode(self._table.metadata().description or "", type=kind)
         except msgspec.DecodeError:
             raise ConfigError(
-                f"{self.path} is a table that this job has not made: name another path, or move it"
+                f"{self.path} was not created by this job: name another path, or move the table"
             ) from None
 
     # ---- reading
@@ -90,9 +90,9 @@ class KeyedTable:
     def rows_of(
         self, keys: pa.Array | None, columns: list[str], *, with_pending: bool = False
     ) -> pa.Table:
-        """The rows of these keys (None: all), and those without a key, which are truncations.
+        """The rows of these keys (None: all), and the rows without a key, which are truncations.
 
-        `with_pending`: also those that have columns of another version.
+        With `with_pending`, also the rows with columns of another version.
         """
         schema = pa.schema([self.schema.field(name) for name in columns])
         found = [schema.empty_table()]
@@ -101,7 +101,7 @@ class KeyedTable:
         predicate = _around(keys)
         for batch in self._table.scan(columns=columns, predicate=predicate and predicate + further):
             scanned.append(pa.table(batch).select(columns).cast(schema))
-            # Each look-up builds a set of the keys first.
+            # In chunks, since each look-up builds a set of the keys first.
             if sum(map(len, scanned)) >= _CHUNK_ROWS:
                 found.append(_chosen(pa.concat_tables(scanned), keys, with_pending))
                 scanned.clear()
@@ -109,7 +109,7 @@ class KeyedTable:
         return pa.concat_tables([*found, _chosen(rest, keys, with_pending)])
 
     def last_batch(self, writer: str) -> int:
-        """The number of the last micro-batch that this writer has committed; -1: none."""
+        """The number of the last micro-batch that this writer committed; -1: none."""
         found = self._table.transaction_version(writer)
         return -1 if found is None else found
 
@@ -121,7 +121,7 @@ class KeyedTable:
         self._table.alter.add_columns(Schema.from_arrow(pa.schema(fields)).fields)
 
     def retype(self, types: Mapping[str, pa.DataType]) -> None:
-        """Write all rows again, with columns of wider types. Raises `MisfitError`."""
+        """Rewrite all rows with columns of wider types. Raises `MisfitError`."""
         data = self._table.to_pyarrow_dataset()
         schema = pa.schema(
             [field.with_type(types.get(field.name, field.type)) for field in data.schema]
@@ -137,7 +137,7 @@ class KeyedTable:
                     )
                 yield from rows.cast(schema).to_batches()
 
-        # Looked through first: the reader below cannot say why it failed.
+        # Converted once before: an error in the reader below would lose its reason.
         for _ in batches():
             pass
         write_deltalake(
@@ -158,9 +158,9 @@ class KeyedTable:
         writer: str,
         batch_id: int,
     ) -> None:
-        """Rows take the place of those of the same identity. `is_new`: there are none.
+        """Merge rows into those of the same identity and commit; `is_new`: none of them exists.
 
-        What is at or before `truncated` and not among the rows is deleted.
+        Rows of the table at or before `truncated` that are not merged are deleted.
         """
         properties = CommitProperties(
             app_transactions=[_ONE_AT_A_TIME, Transaction(writer, batch_id)]
@@ -186,14 +186,14 @@ class KeyedTable:
         merger.execute()
 
     def forget_deletes(self, before: datetime) -> None:
-        """Without the markers of deletes that are older."""
+        """Delete the markers of deletes that are older than `before`."""
         at_us = round(before.timestamp() * 1_000_000)
-        # A literal would be of another unit, which does not compare.
+        # A plain literal would have another unit, which cannot be compared.
         at = f"arrow_cast({at_us}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
         self._table.delete(f"_deleted AND {KEY} IS NOT NULL AND _at < {at}")
 
     def tidy(self, *, keep_hours: int) -> None:
-        """Few files instead of many, and none of versions that are older."""
+        """Compact small files and delete files of versions older than `keep_hours`."""
         self._table.optimize.compact()
         self._table.vacuum(
             retention_hours=keep_hours, dry_run=False, enforce_retention_duration=False
@@ -212,7 +212,7 @@ def _chosen(rows: pa.Table, keys: pa.Array | None, with_pending: bool) -> pa.Tab
 
 
 def _around(keys: pa.Array | None) -> str | None:
-    """A condition that leaves out files without any of the keys: it knows the range they are in."""
+    """A predicate on the range of the keys, which excludes files without any of them."""
     if keys is None:
         return None
     ends = pc.min_max(keys)
@@ -235,7 +235,7 @@ def delta_frame(
     version: int | None = None,
     storage: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """A Delta table as a DataFrame, as of now or of a version: Spark reads its Parquet files."""
+    """The current or a given version of a Delta table; Spark reads its Parquet files itself."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     try:
@@ -243,7 +243,7 @@ def delta_frame(
     except DeltaError as error:
         raise TableError(f"{path}: {error}") from None
     if table.deletion_vectors().read_all().num_rows:
-        raise TableError(f"{path}: has deletion vectors, which Spark is not told of; purge it")
+        raise TableError(f"{path}: has deletion vectors, which Spark would ignore; purge it")
     schema = from_arrow_schema(pa.schema(table.schema()))
     files = table.file_uris()
     if not files:

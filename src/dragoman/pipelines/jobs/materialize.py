@@ -24,38 +24,38 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-#: What a micro-batch has.
+#: The columns of a micro-batch.
 RECORD_COLUMNS = ("key", "value", "partition", "offset", "timestamp", "headers")
 _START_S = 300.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topic: str
-    #: Where the Delta table is or will be.
+    #: Path of the Delta table.
     table: str
-    #: Where Spark keeps how far it has read; beside the table when empty.
+    #: Spark's checkpoint; beside the table when empty.
     checkpoint: str = ""
     bootstrap: str = ""
-    #: A broker's data directory, in place of the broker or beside it.
+    #: The data directory of a broker, instead of the broker or in addition to it.
     path: str = ""
     envelope: Literal["auto", "pgcdc", "debezium", "flat"] = "auto"
     order: Literal["auto", "lsn", "offset"] = "auto"
-    #: Types of columns, as DDL; of others they are found out.
+    #: Types of columns, as DDL; those of other columns are inferred.
     schema: str = ""
-    #: What becomes of columns that turn up later, or that `schema` does not name.
+    #: What to do with columns that appear later, or that `schema` does not name.
     evolve: Literal["add", "ignore", "fail"] = "add"
-    #: Keep every version of a row, with the time that it was valid.
+    #: Keep every version of a row, with the time for which it was valid.
     history: bool = False
-    #: `once` (what there is), `continuous`, or a pace such as `every 10s`.
+    #: `once` (the current records), `continuous`, or a pace such as `every 10s`.
     trigger: str = ""
-    #: In one micro-batch, which is held in the driver's memory.
+    #: Bounds of one micro-batch, which is held in the driver's memory.
     batch_records: int = MATERIALIZED_BATCH_RECORDS
     batch_bytes: int = MATERIALIZED_BATCH_BYTES
-    #: Markers of deletes are kept for older changes that might still come. 0: for ever.
+    #: How long markers of deletes are kept for older changes that may still arrive. 0: for ever.
     forget_deletes_hours: int = 168
-    #: Files of earlier versions of the table are kept for their readers.
+    #: How long files of earlier versions of the table are kept for their readers.
     keep_hours: int = 168
-    #: Small files are put together every so many batches; 0: never.
+    #: Batches between two compactions of small files; 0: never.
     tidy_every: int = 100
     #: Further options of the source, and those of the table's storage.
     source: dict[str, str] = {}
@@ -73,7 +73,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def run(spark: SparkSession, options: Options, report: Report) -> StreamingQuery:
-    """The query that keeps the table up to date, started. Raises `ConfigError`."""
+    """Start the query that keeps the table up to date, and return it. Raises `ConfigError`."""
     from dragoman.pipelines.jobs.table_updates import Materializer
     from dragoman.pipelines.sinks.batches import failing_plainly
     from dragoman.spark.tables import frame
@@ -82,7 +82,7 @@ def run(spark: SparkSession, options: Options, report: Report) -> StreamingQuery
     identity: Future[str] = Future()
 
     def each(batch: DataFrame, batch_id: int) -> None:
-        # The query's id stays with its checkpoint; a new checkpoint counts from nought again.
+        # The query's id belongs to its checkpoint; a new checkpoint numbers batches from 0 again.
         writer = f"dragoman-materialize-{identity.result(_START_S)}"
         materializer.apply(batch.select(*RECORD_COLUMNS).toArrow(), batch_id, writer)
 
@@ -106,7 +106,7 @@ def run(spark: SparkSession, options: Options, report: Report) -> StreamingQuery
 
 
 def declared_types(ddl: str) -> dict[str, pa.DataType]:
-    """Raises `ConfigError`."""
+    """Arrow types of the columns that the DDL declares. Raises `ConfigError`."""
     if not ddl:
         return {}
     from pyspark.errors import PySparkException

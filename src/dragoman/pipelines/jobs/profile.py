@@ -1,7 +1,7 @@
-"""What is in a topic: counts, sizes, skew of keys, times, and fields that come and go.
+"""The profile of a topic: counts, sizes, skew of keys, times, and fields that appear or vanish.
 
-The topic is read once, by executors; nothing is written but the report: `profile.json`,
-`profile.html` with plots, and `profile.txt` for a terminal.
+Executors read the topic once. The only output is the report: `profile.json`, `profile.html` with
+plots, and `profile.txt` for a terminal.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     #: A folder for the report; `profile-TOPIC` when empty.
     output: str = ""
     bootstrap: str = ""
-    #: A broker's data directory, in place of the broker or beside it.
+    #: The data directory of a broker, instead of the broker or in addition to it.
     path: str = ""
-    #: Each partition is cut into so many ranges of offsets, between which fields are compared.
+    #: Number of ranges of offsets per partition, between which fields are compared.
     slices: int = 12
-    #: Values of each slice that are looked into, evenly spread, at most.
+    #: Maximum number of values of each slice that are parsed, evenly spread.
     sample: int = 2_000
     #: Further options of the source, such as `startingTimestamp`.
     source: dict[str, str] = {}
@@ -54,7 +54,7 @@ def run(spark: SparkSession, options: Options, report: Report) -> None:
 
     tasks, lease = _tasks(options)
     if not tasks:
-        raise ConfigError(f"topic {options.topic!r} is empty: there is nothing to count")
+        raise ConfigError(f"topic {options.topic!r} is empty: there is nothing to profile")
     report(Progress(part="profile", note=f"{len(tasks)} ranges of offsets are counted"))
     try:
         counted = spark.sparkContext.parallelize(tasks, len(tasks)).map(count_slice).collect()
@@ -99,7 +99,7 @@ def _tasks(options: Options) -> tuple[list[CountTask], Lease | None]:
             for number in range(options.slices)
             if borders[number] < borders[number + 1]
         ]
-    # The slices are the pieces.
+    # Each slice is one Spark partition.
     source = msgspec.structs.replace(source, max_records=None, min_partitions=None)
     planned, lease = planner.plan([each for _, each in pieces], source, stored)
     tasks = [

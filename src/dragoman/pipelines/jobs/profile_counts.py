@@ -1,10 +1,10 @@
-"""What is in the records of a topic, counted piece by piece and put together in bounded space.
+"""Statistics of the records of a topic, counted slice by slice and merged in bounded space.
 
-pieces   each partition is cut into slices of offsets; an executor counts one of them
-keys     how many different ones: HyperLogLog; the most frequent: counts of those that were
-         frequent in some slice, so that a number may be too low, never too high
-times    records by time, in minutes; when there are too many of these, in twice as many each
-fields   of JSON values, some of them per slice: which types each field had
+slices   each partition is cut into slices of offsets; an executor counts one slice
+keys     distinct keys by HyperLogLog; the most frequent keys by counts of those that were frequent
+         in some slice, so a count may be too low, never too high
+times    records by time, in buckets of minutes, which double in width when there are too many
+fields   the types of each field of JSON values, for a sample of each slice
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 COLUMNS = ("key", "value", "offset", "timestamp", "headers")
 _MINUTE_US = 60_000_000
-#: 2**14 registers: off by 0.8 % on average.
+#: 2**14 registers have a standard error of 0.8 %.
 _REGISTER_BITS = 14
 
 
 class Sizes(msgspec.Struct):
-    """Of keys or values, in bytes."""
+    """Sizes of keys or values in bytes."""
 
     nulls: int = 0
     total: int = 0
     smallest: int = -1
     largest: int = -1
-    #: Power of two → how many are below it and not below the one before.
+    #: Exponent → number of sizes below this power of two and not below the one before.
     powers: dict[int, int] = {}
 
     def add(self, column: pa.Array) -> None:
@@ -70,9 +70,9 @@ class Sizes(msgspec.Struct):
 
 
 class Times(msgspec.Struct):
-    """Records by time."""
+    """Numbers of records by time."""
 
-    #: Of one bucket; a power of two.
+    #: Width of a bucket, a power of two.
     minutes: int = 1
     counts: dict[int, int] = {}
     first_us: int = -1
@@ -116,9 +116,9 @@ class Times(msgspec.Struct):
 
 
 class Keys(msgspec.Struct):
-    #: Key → how often; those that were frequent in a slice.
+    #: Key → count, for keys that were frequent in a slice.
     frequent: dict[bytes, int] = {}
-    #: Of HyperLogLog.
+    #: The registers of HyperLogLog.
     registers: bytes = bytes(1 << _REGISTER_BITS)
 
     def add(self, keys: pa.Array) -> None:
@@ -145,7 +145,7 @@ class Keys(msgspec.Struct):
 
     @property
     def distinct(self) -> int:
-        """How many there are, more or less."""
+        """The estimated number of distinct keys."""
         registers = np.frombuffer(self.registers, np.uint8).astype(np.float64)
         count = len(registers)
         estimate = 0.7213 / (1 + 1.079 / count) * count * count / np.exp2(-registers).sum()
@@ -158,11 +158,11 @@ class Keys(msgspec.Struct):
 
 
 class Fields(msgspec.Struct):
-    """Types of the fields of JSON values, in some of the records."""
+    """Types of the fields of JSON values, in a sample of the records."""
 
     looked_at: int = 0
     not_json: int = 0
-    #: Path → type → how often.
+    #: Path → type → count.
     types: dict[str, dict[str, int]] = {}
 
     def add(self, values: Iterable[bytes]) -> None:
@@ -212,10 +212,10 @@ _KINDS = {
 
 
 class Slice(msgspec.Struct, kw_only=True):
-    """Counts of some offsets of a partition, or of many of these together."""
+    """Counts for one slice of a partition, or for several slices merged."""
 
     partition: int
-    #: Which slice of the partition it is.
+    #: The index of the slice in its partition.
     number: int
     start: int
     end: int
@@ -228,7 +228,7 @@ class Slice(msgspec.Struct, kw_only=True):
     fields: Fields = msgspec.field(default_factory=Fields)
 
     def add(self, batch: pa.RecordBatch, stride: int) -> None:
-        """`stride`: of so many values one is looked into."""
+        """Count a batch; one of `stride` values is parsed."""
         if not len(batch):
             return
         first = -self.records % stride
@@ -257,7 +257,7 @@ class CountTask(msgspec.Struct, frozen=True):
 
 
 def count_slice(task: CountTask) -> Slice:
-    """On an executor."""
+    """Count one slice, on an executor."""
     from dragoman.spark.reader import read_range
 
     offsets = task.planned.offsets
@@ -270,7 +270,7 @@ def count_slice(task: CountTask) -> Slice:
 
 
 def merged(slices: Sequence[Slice]) -> Slice:
-    """All of them together. There is at least one."""
+    """The slices merged into one. There must be at least one."""
     whole = msgspec.msgpack.decode(msgspec.msgpack.encode(slices[0]), type=Slice)
     for each in slices[1:]:
         whole.merge(each)
@@ -281,20 +281,20 @@ def merged(slices: Sequence[Slice]) -> Slice:
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """One field over the slices."""
+    """One field across the slices."""
 
     path: str
     types: dict[str, int]
-    #: In which share of the values looked at it is there, slice by slice; -1: none was looked at.
+    #: For each slice, the share of parsed values that have the field; -1: no value was parsed.
     shares: list[float]
-    #: Types, without null, slice by slice.
+    #: For each slice, the types without null.
     kinds: list[list[str]]
-    #: What changed, in sentences.
+    #: Descriptions of changes.
     changes: list[str]
 
 
 def drifts(slices: Sequence[Slice]) -> list[Drift]:
-    """Of all fields, in order of their names; `slices` of all partitions."""
+    """All fields by name, over the slices of all partitions."""
     numbers = sorted({each.number for each in slices})
     by_number = [merged([each for each in slices if each.number == number]) for number in numbers]
     paths = sorted({path for each in by_number for path in each.fields.types})
@@ -322,11 +322,11 @@ def _changes(shares: Sequence[float], kinds: Sequence[Sequence[str]]) -> list[st
     if there and there[0] != looked[0]:
         found.append(f"appears in slice {there[0] + 1}")
     if there and there[-1] != looked[-1]:
-        found.append(f"is gone after slice {there[-1] + 1}")
+        found.append(f"vanishes after slice {there[-1] + 1}")
     before: Sequence[str] = ()
     for number in there:
         if kinds[number] and before and kinds[number] != before:
             was, now = "/".join(before), "/".join(kinds[number])
-            found.append(f"becomes {now} in slice {number + 1}, was {was}")
+            found.append(f"changes from {was} to {now} in slice {number + 1}")
         before = kinds[number] or before
     return found

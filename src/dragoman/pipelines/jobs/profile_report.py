@@ -22,7 +22,7 @@ _BARS_MAX = 120
 
 
 class KeyCount(msgspec.Struct, frozen=True):
-    #: As text; one that is none, in hexadecimal digits.
+    #: The key as text, or in hexadecimal digits when it is not UTF-8.
     key: str
     records: int
 
@@ -59,7 +59,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     steps_back: int
     span_minutes: int
     spans: list[Span]
-    #: Values that were looked into, and those that are not JSON.
+    #: The number of parsed values, and of those that are not JSON.
     looked_at: int
     not_json: int
     #: Slice → partition → (first offset, end).
@@ -142,7 +142,7 @@ def _overview(found: Profile) -> list[tuple[str, str]]:
     return [
         ("records", f"{found.records:,}"),
         ("time", f"{found.first_time} to {found.last_time} UTC"),
-        ("older than the one before", f"{found.steps_back:,}"),
+        ("older than their predecessor", f"{found.steps_back:,}"),
         ("keys", f"about {found.distinct_keys:,}"),
         ("null keys", _share(found.key_sizes.nulls, found.records)),
         (
@@ -154,7 +154,7 @@ def _overview(found: Profile) -> list[tuple[str, str]]:
         ("null values", _share(found.value_sizes.nulls, found.records)),
         ("headers", f"{found.header_count / max(found.records, 1):.1f} a record"),
         (
-            "values looked into",
+            "values parsed",
             f"{found.looked_at:,}; {_share(found.not_json, found.looked_at)} are not JSON",
         ),
     ]  # fmt: skip
@@ -222,7 +222,7 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> T
     for head in heads:
         table.add_column(head, overflow="fold")
     for row in rows:
-        # What comes from records is no markup.
+        # Text from records must not be parsed as markup.
         table.add_row(*map(Text, row))
     return table
 
@@ -265,7 +265,7 @@ def html(found: Profile) -> str:
             ),
         ),
         (
-            f"Fields in {len(found.slices)} slices of the offsets: how often each is there; "
+            f"Fields in {len(found.slices)} slices of the offsets: share of values that have each; "
             "a frame marks a change of type",
             heat_map([(each.path, each.shares, _is_changed(each)) for each in shown]),
         ),
@@ -286,7 +286,7 @@ _STYLE = (
 
 
 def _fewer(spans: Sequence[Span]) -> list[Span]:
-    """Neighbours put together, so that bars stay visible."""
+    """Adjacent spans merged, so that bars stay visible."""
     size = -(-len(spans) // _BARS_MAX) or 1
     return [
         Span(spans[first].start, sum(each.records for each in spans[first : first + size]))
@@ -295,7 +295,7 @@ def _fewer(spans: Sequence[Span]) -> list[Span]:
 
 
 def _is_changed(drift: Drift) -> list[bool]:
-    """Per slice, whether types are others than before."""
+    """For each slice, whether the types differ from those of the slice before."""
     found, before = [], None
     for kinds in drift.kinds:
         found.append(bool(kinds and before and kinds != before))
@@ -306,17 +306,17 @@ def _is_changed(drift: Drift) -> list[bool]:
 _WIDTH = 800
 _BAR, _BACK, _INK = "#3b6ea8", "#f4f4f4", "#444"
 _LABELS_MAX = 6
-#: Few bars are not drawn as walls.
+#: Maximum width of a bar.
 _BAR_MAX = 60.0
 _TEXT_MAX = 36
 
 
 def bars(values: Sequence[tuple[str, int]], *, is_wide: bool = False) -> str:
-    """Upright bars, or (`is_wide`) lying ones with room for long labels."""
-    return _lying(values) if is_wide else _upright(values)
+    """A chart of vertical bars, or (`is_wide`) of horizontal ones with room for long labels."""
+    return _horizontal(values) if is_wide else _vertical(values)
 
 
-def _upright(values: Sequence[tuple[str, int]], height: int = 180) -> str:
+def _vertical(values: Sequence[tuple[str, int]], height: int = 180) -> str:
     most = max((value for _, value in values), default=0) or 1
     step = (_WIDTH - 60) / max(len(values), 1)
     every = -(-len(values) // _LABELS_MAX) or 1
@@ -332,7 +332,7 @@ def _upright(values: Sequence[tuple[str, int]], height: int = 180) -> str:
     return _svg(height + 22, parts)
 
 
-def _lying(values: Sequence[tuple[str, int]], line: int = 18) -> str:
+def _horizontal(values: Sequence[tuple[str, int]], line: int = 18) -> str:
     most = max((value for _, value in values), default=0) or 1
     parts = []
     for index, (label, value) in enumerate(values):
@@ -345,7 +345,7 @@ def _lying(values: Sequence[tuple[str, int]], line: int = 18) -> str:
 
 
 def heat_map(rows: Sequence[tuple[str, Sequence[float], Sequence[bool]]], line: int = 18) -> str:
-    """A row for each label: shares from 0 to 1 (less: not known) as shades, some framed."""
+    """A row for each label: shares from 0 to 1 (negative: unknown) as shades, some framed."""
     count = max((len(shares) for _, shares, _ in rows), default=1)
     step = (_WIDTH - 240) / count
     parts = []
@@ -401,6 +401,6 @@ def _text(left: float, top: float, content: str, anchor: str = "start") -> str:
 
 
 def _short(text: str, room: float = 6.0 * _TEXT_MAX) -> str:
-    """Cut to what fits, at about six units a character."""
+    """The text cut to fit, at about six units per character."""
     most = max(int(room / 6), 3)
     return text if len(text) <= most else f"{text[: most - 1]}…"

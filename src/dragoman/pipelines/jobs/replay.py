@@ -32,30 +32,30 @@ _PLAN = "replay.json"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    #: The topic that records are sent to; made like the one they come from when it is missing.
+    #: The topic that records are sent to. A missing one is created with the partitions needed.
     to: str
-    #: Where they come from: a topic, or a table (Delta, a Parquet file, or a folder of them).
+    #: Where records come from: a topic, or a table (Delta, a Parquet file, or a folder of them).
     topic: str = ""
     table: str = ""
-    #: A folder for what is to be sent and how far that is.
+    #: A folder for the plan and its progress.
     checkpoint: str = ""
     bootstrap: str = ""
-    #: Of the topic that is read, where that is another cluster's.
+    #: The broker of the topic that is read, where it is in another cluster.
     source_bootstrap: str = ""
-    #: A broker's data directory to read from, in place of the broker or beside it.
+    #: The data directory of a broker to read from, instead of the broker or in addition to it.
     path: str = ""
     #: The folder of Parquet twins, for records that the log has deleted.
     tier: str = ""
     #: `earliest`, `latest`, a time such as `2026-11-16T08:00:00Z`, or offsets: `{"0": 23, "1": 7}`.
     starting: str = "earliest"
     ending: str = "latest"
-    #: keep: records go to the partitions that they come from; key: where their keys send them.
+    #: keep: records stay in their partitions; key: the hash of the key decides.
     partitions: Literal["keep", "key"] = "keep"
     #: Whether records keep their times.
     keep_times: bool = True
     #: The column that becomes the key of a table's rows; `_key` for materialized tables.
     key: str = ""
-    #: Of one partition in one batch.
+    #: Offsets of one partition in one batch.
     batch_records: int = REPLAY_BATCH_RECORDS
     #: Further options of the source and of the sink.
     source: dict[str, str] = {}
@@ -69,9 +69,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent, and how far that is."""
+    """The batches to send, and how many of them are done."""
 
-    #: Whose batches these are.
+    #: The writer id under which the batches are published.
     writer_id: str
     options: Options
     batches: Batches
@@ -80,8 +80,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(spark: SparkSession, options: Options, report: Report) -> None:
-    """Send what has not been sent. Raises `ConfigError`, `DataLossError`."""
-    from dragoman.pipelines.jobs import replay_sources as replaying
+    """Send the batches that were not sent. Raises `ConfigError`, `DataLossError`."""
+    from dragoman.pipelines.jobs import replay_sources
     from dragoman.spark.options import parse_sink
     from dragoman.spark.tables import DEFAULT_BOOTSTRAP
     from dragoman.spark.writer import Staged, open_client, publish
@@ -92,11 +92,11 @@ def run(spark: SparkSession, options: Options, report: Report) -> None:
     with closing(open_client(sink)) as client:
         _make_target(client, plan, options)
         for number in range(plan.done, plan.batches.count):
-            tasks = replaying.tasks_of(plan, number, sink)
+            tasks = replay_sources.tasks_of(plan, number, sink)
             with closing(tasks):
                 count = len(tasks.each)
                 found = spark.sparkContext.parallelize(tasks.each, max(count, 1))
-                staged = found.map(replaying.stage).collect()
+                staged = found.map(replay_sources.stage).collect()
             pieces: list[Staged] = [each.staged for each in staged]
             publish(client, pieces, number, is_single=False)
             rows = plan.rows + sum(each.rows for each in staged)
@@ -119,10 +119,10 @@ def _planned(options: Options) -> Plan:
     from dragoman.pipelines.jobs.replay_sources import batches_of
 
     if not options.checkpoint:
-        raise ConfigError("give checkpoint: a folder for what is to be sent and how far that is")
+        raise ConfigError("give checkpoint: a folder for the plan and its progress")
     if "://" in options.checkpoint:
         raise ConfigError(
-            f"checkpoint: expected a folder of this machine, got {options.checkpoint}"
+            f"checkpoint: expected a folder on this machine, got {options.checkpoint}"
         )
     try:
         with open(os.path.join(options.checkpoint, _PLAN), "rb") as file:
@@ -135,14 +135,14 @@ def _planned(options: Options) -> Plan:
         return plan
     if _essence(plan.options) != _essence(options):
         raise ConfigError(
-            f"{options.checkpoint} is of another replay, with other options: name another folder"
+            f"{options.checkpoint} belongs to a replay with other options: name another folder"
         )
-    # Brokers may have moved since.
+    # Addresses may change between runs.
     return msgspec.structs.replace(plan, options=options)
 
 
 def _essence(options: Options) -> Options:
-    """What must not change on the way."""
+    """The options that must not change between runs."""
     return msgspec.structs.replace(
         options, bootstrap="", source_bootstrap="", checkpoint="", path="", source={}, sink={}
     )
@@ -160,7 +160,7 @@ def _save(options: Options, plan: Plan) -> None:
 
 
 def _make_target(client: BlockingKafkaClient, plan: Plan, options: Options) -> None:
-    """Raises `ConfigError` when the partitions to keep are not there."""
+    """Create a missing target topic. Raises `ConfigError` when it has too few partitions."""
     from dragoman.client.kafka import NewTopic, UnknownTopicError
 
     needed = plan.batches.partition_count
@@ -183,7 +183,7 @@ class TopicBatches(msgspec.Struct, frozen=True, kw_only=True, tag="topic"):
     #: Partition → (first offset, end).
     ranges: dict[int, tuple[int, int]]
     records: int
-    #: Partition → up to where its Parquet twin is read.
+    #: Partition → the offset up to which the Parquet twin is read.
     tiered: dict[int, int] = {}
 
     @property
@@ -209,9 +209,9 @@ class TopicBatches(msgspec.Struct, frozen=True, kw_only=True, tag="topic"):
 
 
 class TableBatches(msgspec.Struct, frozen=True, kw_only=True, tag="table"):
-    """Files of a table, in this order: batch n is so many groups of rows of one."""
+    """Row groups of the files of a table: batch n is the n-th group."""
 
-    #: (path, group of rows, rows)
+    #: (path, index of the row group, rows)
     groups: list[tuple[str, int, int]]
     key: str
 

@@ -1,6 +1,6 @@
 """Where a replay's records come from: a log, its Parquet twin, or a table.
 
-The driver finds out which offsets or files there are; executors read them and stage the records.
+The driver determines the offsets or files; executors read them and stage the records.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COLUMNS = ("key", "value", "partition", "offset", "timestamp", "headers")
 
 
 def batches_of(options: Options) -> Batches:
-    """What there is to send now. Raises `ConfigError`."""
+    """The batches of everything that exists now. Raises `ConfigError`."""
     return _table_batches(options) if options.table else _topic_batches(options)
 
 
@@ -51,7 +51,7 @@ def source_of(options: Options) -> SourceOptions:
 def _topic_batches(options: Options) -> TopicBatches:
     log, _ = open_logs(source_of(options))
     with closing(log):
-        known = _Known(log, options)
+        known = _KnownOffsets(log, options)
         starts = known.offsets(options.starting, known.first)
         ends = known.offsets(options.ending, known.latest)
     return TopicBatches(
@@ -62,8 +62,8 @@ def _topic_batches(options: Options) -> TopicBatches:
     )
 
 
-class _Known:
-    """Which offsets there are, in the log and in its twin."""
+class _KnownOffsets:
+    """The offsets that exist, in the log and in its twin."""
 
     def __init__(self, log: AnyLog, options: Options) -> None:
         self._log = log
@@ -81,7 +81,7 @@ class _Known:
         }
 
     def offsets(self, text: str, otherwise: Offsets) -> Offsets:
-        """By a word, a time or JSON; `otherwise` for partitions that JSON leaves out."""
+        """Offsets by a word, a time or JSON; `otherwise` for partitions that JSON leaves out."""
         if text in ("earliest", "latest"):
             return self.first if text == "earliest" else self.latest
         if text.startswith("{"):
@@ -90,7 +90,7 @@ class _Known:
             at = datetime.fromisoformat(text)
         except ValueError:
             raise ConfigError(
-                f"{text!r} is no beginning or end: expected earliest, latest, a time such as "
+                f"{text!r} is not an offset: expected earliest, latest, a time such as "
                 '2026-11-16T08:00:00Z, or offsets such as {"0": 23}'
             ) from None
         if at.tzinfo is None:
@@ -103,20 +103,21 @@ class _Known:
         try:
             given = msgspec.json.decode(text, type=dict[int, int])
         except msgspec.DecodeError as error:
-            raise ConfigError(f"{text!r} are no offsets: {error}") from None
+            raise ConfigError(f"{text!r} is not a map of offsets: {error}") from None
         known = {where.partition: where for where in self.first}
         for partition, offset in given.items():
             where = known.get(partition)
             if where is None or not self.first[where] <= offset <= self.latest[where]:
-                there = f"there are {self.first[where]} to {self.latest[where]}" if where else ""
+                if where is None:
+                    raise ConfigError(f"there is no partition {partition}")
                 raise ConfigError(
-                    f"partition {partition} has no offset {offset}: "
-                    + (there or "there is no such one")
+                    f"partition {partition} has no offset {offset}; "
+                    f"its offsets are {self.first[where]} to {self.latest[where]}"
                 )
         return {known[partition]: offset for partition, offset in given.items()}
 
     def _earlier(self, where: TopicPartition, at_ms: int, offset: int) -> int:
-        """Where the log's first record is late enough, the twin may have earlier ones."""
+        """The twin's offset for a time, where the log begins at or after that time."""
         if offset > self._earliest[where]:
             return offset
         files = (
@@ -140,7 +141,7 @@ def _table_batches(options: Options) -> TableBatches:
 
 
 def _files_of(table: str) -> tuple[list[str], str]:
-    """Files of a table as it is now, and the key that it has by itself."""
+    """The files of a table's current version, and the key column of a materialized table."""
     from deltalake import DeltaTable
 
     path = Path(table)
@@ -148,7 +149,7 @@ def _files_of(table: str) -> tuple[list[str], str]:
         found = DeltaTable(table)
         if found.deletion_vectors().read_all().num_rows:
             raise ConfigError(
-                f"{table} has deletion vectors, which a replay does not read; purge it"
+                f"{table} has deletion vectors, which a replay does not support; purge it"
             )
         _refuse_folders(table, found.metadata().partition_columns)
         key = KEY if KEY in pa.schema(found.schema()).names else ""
@@ -167,18 +168,18 @@ def _refuse_folders(table: str, columns: list[str]) -> None:
     """Raises `ConfigError` for columns whose values are not in the files."""
     if columns:
         raise ConfigError(
-            f"{table} has {', '.join(columns)} as names of folders, which a replay leaves out: "
-            "write it without partition_by, or read it with a pipeline's source of type table"
+            f"{table} has {', '.join(columns)} only as names of folders, which a replay does not "
+            "read: write it without partition_by, or use a pipeline's source of type table"
         )
 
 
 def _committed(folder: Path) -> list[Path]:
-    """All files; of a folder that a stream writes to, without those of batches that did not end."""
+    """All files; in a folder that a stream writes to, only those of committed batches."""
     log = folder / "_spark_metadata"
     if not log.is_dir():
         return sorted(folder.rglob("*.parquet"))
     batches = {int(each.stem): each for each in log.iterdir() if each.stem.isdigit()}
-    # Has all that came before it as well.
+    # A compacted file contains all earlier batches as well.
     whole = max((n for n, each in batches.items() if each.suffix == ".compact"), default=0)
     return sorted(
         Path(unquote(urlsplit(msgspec.json.decode(line)["path"]).path))
@@ -192,25 +193,25 @@ def _committed(folder: Path) -> list[Path]:
 
 
 class ReplayTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What one executor is to stage."""
+    """What one executor stages."""
 
     sink: SinkOptions
     writer_id: str
     options: Options
     partition: int = 0
-    #: From the twin: files, and the offsets that are wanted of them.
+    #: For the twin: files, and the range of offsets to read of them.
     files: tuple[str, ...] = ()
     start: int = 0
     end: int = 0
     planned: RangePartition | None = None
-    #: From a table.
+    #: For a table: a file, its row group, and the column of keys.
     path: str = ""
     group: int = 0
     key: str = ""
 
 
 class Tasks:
-    """Of one batch; files of a log are kept from deletion until `close`."""
+    """The tasks of one batch; files of a log are kept from deletion until `close`."""
 
     def __init__(self, each: list[ReplayTask], lease: Lease | None = None) -> None:
         self.each = each
@@ -250,7 +251,7 @@ def tasks_of(plan: Plan, number: int, sink: SinkOptions) -> Tasks:
             ReplayTask(**common, partition=each.offsets.where.partition, planned=each)
             for each in planned
         ]
-    # Of one partition, what is older comes first.
+    # Within a partition, older records come first.
     tasks.sort(key=lambda each: (each.partition, each.planned is not None))
     return Tasks(tasks, lease)
 
@@ -307,7 +308,7 @@ def _log_records(task: ReplayTask) -> Iterator[pa.RecordBatch]:
 
 
 def _twin_records(task: ReplayTask) -> Iterator[pa.RecordBatch]:
-    """Files are cut by day, and days may mix: offsets put them back in order."""
+    """Records of the twin, sorted by offset: files are cut by day, and days may overlap."""
     parts = [
         pa.Table.from_batches([batch]).filter(
             (pc.field("offset") >= task.start) & (pc.field("offset") < task.end)
@@ -323,7 +324,7 @@ def _twin_records(task: ReplayTask) -> Iterator[pa.RecordBatch]:
 
 
 def _table_records(task: ReplayTask) -> Iterator[pa.RecordBatch]:
-    """Rows as records: as they are when there are columns for that, else as JSON objects."""
+    """Rows as records: unchanged when they have the columns of records, else as JSON objects."""
     rows = pq.ParquetFile(task.path).read_row_group(task.group)
     if "value" in rows.schema.names and pa.types.is_binary(rows.schema.field("value").type):
         names = [name for name in _COLUMNS if name in rows.schema.names and name != "partition"]

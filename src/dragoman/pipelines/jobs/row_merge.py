@@ -1,6 +1,7 @@
-"""Changes of a batch, and what a table has of their keys, to the rows that it shall have.
+"""The changes of a batch are merged with the table's rows of the same keys.
 
-Which rows these are is decided in `folding.py`; here they are looked up, gathered and put.
+`current_rows.py` decides which rows result; this module looks up the table's rows, assembles the
+result and commits it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dragoman.pipelines.jobs.current_rows import (
 from dragoman.pipelines.jobs.delta import KEY, KeyedTable
 
 _TIME = pa.timestamp("us", "UTC")
-#: Of every table, behind the columns of the rows.
+#: Columns of every table, after the columns of the rows. RANGES are those of a history.
 MARKS = pa.schema(
     [
         (KEY, pa.string()),
@@ -39,7 +40,7 @@ RANGES = pa.schema([("_valid_from", _TIME), ("_valid_to", _TIME), ("_is_current"
 
 
 class CurrentMerge:
-    """Rows are known by their keys."""
+    """Merges into a table of current rows, which are identified by key."""
 
     identity: tuple[str, ...] = (KEY,)
 
@@ -49,19 +50,19 @@ class CurrentMerge:
         self._schema = table.schema
         held, self._known = self._held(incoming)
         self._count = len(held)
-        #: Values that no change has told, among the rows that were written.
+        #: Values in the written rows that no change contained.
         self.unknown = 0
         self._rows = pa.concat_tables([held, incoming], promote_options="default")
         self._fold = self._foldable(held)
 
     @property
     def _fresh(self) -> list[tuple[Version, int]]:
-        """Truncations that the table does not know of."""
+        """Truncations that the table has not seen."""
         known = {version for version, _ in self._known}
         return sorted({each for each in self._changes.truncations if each[0] not in known})
 
     def _held(self, incoming: pa.Table) -> tuple[pa.Table, list[tuple[Version, int]]]:
-        """What the table has of the keys, and which truncations it knows."""
+        """The table's rows of the keys, and the truncations that it has seen."""
         keys = pc.unique(incoming.column(KEY).combine_chunks())
         found = self._read(keys)
         is_mark = pc.is_null(found.column(KEY))
@@ -79,7 +80,7 @@ class CurrentMerge:
 
     def _read(self, keys: pa.Array) -> pa.Table:
         if self._changes.truncations or self._changes.left_out:
-            # A truncation also ends what columns of other keys were taken from.
+            # A truncation also ends values that columns of other keys were taken from.
             return self._table.rows_of(
                 keys, self._schema.names, with_pending=bool(self._changes.truncations)
             )
@@ -107,11 +108,11 @@ class CurrentMerge:
         )
 
     def put(self, writer: str, batch_id: int) -> None:
-        """Commit the outcome."""
+        """Commit the merged rows."""
         versions = [version for version, _ in (*self._known, *self._changes.truncations)]
         truncated = max(versions, default=None)
         folded = fold_current(self._fold, truncated)
-        # One mark is enough: what comes before the last truncation is before all of them.
+        # One marker is enough: a row before the last truncation needs no other.
         fresh = [each for each in self._fresh if each[0] == truncated]
         rows = self._gathered(folded)
         if not len(rows) and not fresh:
@@ -126,7 +127,7 @@ class CurrentMerge:
         )
 
     def _gathered(self, folded: Folded) -> pa.Table:
-        """The rows to write, with columns from other rows where the fold says so."""
+        """The rows to write, with the columns that are taken from other rows."""
         found = self._rows.take(pa.array(folded.rows))
         for name, patches in folded.patches.items():
             place = found.schema.get_field_index(name)
@@ -161,7 +162,7 @@ class CurrentMerge:
 
 
 class HistoryMerge(CurrentMerge):
-    """Rows are known by their keys and versions."""
+    """Merges into a history, whose rows are identified by key and version."""
 
     identity = (KEY, "_lsn", "_seq")
 

@@ -1,7 +1,7 @@
-"""Changes into the table: micro-batch by micro-batch, without Spark.
+"""Applies changes to the table, micro-batch by micro-batch, without Spark.
 
-Changes are read (`changes.py`), their columns typed (`columns.py`), what the table has of their
-keys is looked up, the two are folded (`folding.py`), and the outcome is one commit (`delta.py`).
+Changes are decoded (`changes.py`), their columns typed (`columns.py`) and merged with the table's
+rows of the same keys (`row_merge.py`, `current_rows.py`), in one commit (`delta.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dragoman.pipelines.state import Progress, Report
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """What a table was made for; in its description."""
+    """What a table was created for, kept as the table's description."""
 
     job: Literal["materialize"]
     topic: str
@@ -53,10 +53,10 @@ class Materializer:
         self._report = report
 
     def apply(self, records: pa.Table, batch_id: int, writer: str) -> None:
-        """Bring a micro-batch into the table, unless it is there already.
+        """Apply a micro-batch to the table, unless it was applied before.
 
-        `records` has `RECORD_COLUMNS`. Raises `ConfigError` for records that are no changes, for
-        values that do not fit, and for a table that was made for something else.
+        `records` has `RECORD_COLUMNS`. Raises `ConfigError` for records that are not changes, for
+        values that do not fit, and for a table that was created with other options.
         """
         table = self.opened()
         if not len(records) or (table is not None and table.last_batch(writer) >= batch_id):
@@ -69,13 +69,12 @@ class Materializer:
         if not len(changes) and not changes.truncations:
             return
         table, incoming = self._typed(changes, table, made)
-        merge = HistoryMerge if made.history else CurrentMerge
-        merging = merge(table, incoming, changes)
-        merging.put(writer, batch_id)
-        if merging.unknown:
-            self._say(
-                f"{merging.unknown} values are not known and null for now: the database left them "
-                "out because they had not changed, and the change that has them did not come"
+        merge = (HistoryMerge if made.history else CurrentMerge)(table, incoming, changes)
+        merge.put(writer, batch_id)
+        if merge.unknown:
+            self._note(
+                f"{merge.unknown} values are unknown and null for now: the database left them out "
+                "because they had not changed, and no change with them has arrived"
             )
         self._tidied(table, batch_id, made)
 
@@ -104,7 +103,7 @@ class Materializer:
             was, now = getattr(made, name), getattr(options, name)
             if now not in (was, "auto"):
                 raise ConfigError(
-                    f"{options.table} was made with {name} = {was!r}, now it is {now!r}: "
+                    f"{options.table} was created with {name} = {was!r}, now it is {now!r}: "
                     "name another table and checkpoint"
                 )
         return made
@@ -114,7 +113,7 @@ class Materializer:
     def _typed(
         self, changes: Changes, table: KeyedTable | None, made: Made
     ) -> tuple[KeyedTable, pa.Table]:
-        """The table with all columns that are needed, and the changes in its types."""
+        """The table with all columns of the changes, and the changes in its types."""
         known = {} if table is None else {each.name: each.type for each in table.schema}
         names = self._names(changes, known)
         raws = {name: columns.raw_values(changes.rows, name) for name in names}
@@ -153,18 +152,18 @@ class Materializer:
         for name in dict.fromkeys([*self._declared, *columns.names_in(changes.rows)]):
             if name.lower() in hidden:
                 raise ConfigError(
-                    f"topic {self._options.topic}: column {name!r} has a name that the table needs "
-                    "itself; leave it out where it is captured"
+                    f"topic {self._options.topic}: column {name!r} has a reserved name; exclude it "
+                    "from the capture"
                 )
             if (other := seen.setdefault(name.lower(), name)) != name:
                 raise ConfigError(
-                    f"topic {self._options.topic}: columns {other!r} and {name!r} differ in case "
-                    "only, which Delta does not tell apart; leave one out where it is captured"
+                    f"topic {self._options.topic}: columns {other!r} and {name!r} differ only in "
+                    "case, which Delta ignores; exclude one from the capture"
                 )
             wanted = self._declared.get(name)
             if wanted is not None and known.get(name, wanted) != wanted:
                 raise ConfigError(
-                    f"{self._options.table} has column {name!r} as {known[name]}, and schema says "
+                    f"{self._options.table} has column {name!r} as {known[name]}, the schema has "
                     f"{wanted}: name another table and checkpoint"
                 )
             if name in known or name in self._declared or not (known or self._declared):
@@ -202,18 +201,18 @@ class Materializer:
         if added:
             table.add_columns(added)
         for field in added:
-            self._say(f"column {field.name} of type {field.type} was added")
+            self._note(f"column {field.name} of type {field.type} was added")
         for name, kind in wider.items():
-            self._say(f"column {name} became {kind}: all rows were written again")
+            self._note(f"column {name} became {kind}: all rows were rewritten")
 
-    def _say(self, message: str) -> None:
+    def _note(self, message: str) -> None:
         self._report(Progress(part="materialize", note=message))
 
     def _tidied(self, table: KeyedTable, batch_id: int, made: Made) -> None:
         every = self._options.tidy_every
         if not every or (batch_id + 1) % every:
             return
-        # In a history a delete says how long the row before it was valid.
+        # In a history a delete ends the validity of the row before it.
         if self._options.forget_deletes_hours and not made.history:
             age = timedelta(hours=self._options.forget_deletes_hours)
             table.forget_deletes(datetime.now(UTC) - age)

@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topic: str
-    #: The folder of all twins; seen by executors as well.
+    #: The folder of all twins, visible to driver and executors.
     root: str
     bootstrap: str = ""
-    #: A broker's data directory, in place of the broker or beside it.
+    #: The data directory of a broker, instead of the broker or in addition to it.
     path: str = ""
-    #: How far to copy. stable: what is in rolled segments, where the directory is seen, which
-    #: makes few large files; latest: all that is committed.
+    #: How far to copy. stable: rolled segments, where the directory is visible, which makes few
+    #: large files; latest: all committed records.
     until: Literal["stable", "latest"] = "stable"
-    #: What to do about records that the log deleted before they were copied.
+    #: For records that the log deleted before they were copied: fail, or record the gap.
     on_loss: Literal["fail", "record"] = "fail"
-    #: Offsets in one file at most.
+    #: Maximum number of offsets in one file.
     file_records: int = TIER_FILE_RECORDS
     #: Further options of the source.
     source: dict[str, str] = {}
@@ -75,7 +75,7 @@ def run(spark: SparkSession, options: Options, report: Report) -> None:
             twin.save(manifest)
         left = sum(each.end - each.start for each in wanted)
         rows = batches = 0
-        note = f"{swept} files of a killed run were removed" if swept else ""
+        note = f"{swept} files of a killed run were deleted" if swept else ""
         report(_progress(rows, batches, left, note))
         for wave in _waves(spark, wanted, source, manifest.topic_id, stored, twin, options):
             manifest = manifest.with_ranges(wave)
@@ -87,7 +87,7 @@ def run(spark: SparkSession, options: Options, report: Report) -> None:
 
 
 def source_options(topic: str, bootstrap: str, path: str, given: dict[str, str]) -> SourceOptions:
-    """As the source takes them for all columns of one topic."""
+    """Options of the source for all columns of one topic. Raises `ConfigError`."""
     from dragoman.spark.options import parse
     from dragoman.spark.tables import DEFAULT_BOOTSTRAP
 
@@ -137,7 +137,7 @@ def _waves(
     twin: Twin,
     options: Options,
 ) -> Iterator[list[TierRange]]:
-    """Ranges that were copied, some at a time; of each partition in their order."""
+    """Copied ranges, some at a time; within a partition in order."""
     from dragoman.client.kafka import TopicPartition
     from dragoman.pipelines.jobs.tier_files import TierTask, copy_range
     from dragoman.spark import planner
@@ -164,11 +164,11 @@ def _cut(start: int, end: int, most: int) -> list[tuple[int, int]]:
     return [(first, min(first + most, end)) for first in range(start, end, most)]
 
 
-#: Those of the source, headers included.
+#: The columns of the source, including headers.
 _COLUMNS = (
     "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
 )  # fmt: skip
-#: Tasks of a check.
+#: Maximum number of tasks of a check.
 _CHECKS_AT_ONCE = 1000
 
 
@@ -182,11 +182,11 @@ def tiered(
     tail: bool = True,
     **options: str,
 ) -> DataFrame:
-    """All records of a topic that there are or that were copied, each once.
+    """All records of a topic that exist in its log or were copied, each once.
 
-    Where history ends and the tail begins is fixed when this is called; the tail's end is what
-    there is when a query runs. Without `tail` no broker is asked. Raises `TierError` when the log
-    has lost records that the twin does not have.
+    This call fixes the offsets at which history ends and the tail begins; the tail ends where the
+    log ends when a query runs. Without `tail` no broker is contacted. Raises `TierError` when the
+    log has lost records that the twin does not have.
     """
     twin = Twin(root, topic)
     if not tail:
@@ -214,7 +214,7 @@ def _meeting(
     log, _ = open_logs(source_options(twin.topic, bootstrap, path, options))
     with closing(log):
         topics = planner.chosen_topics(log, Topics(names=(twin.topic,)))
-        # First the log, then the twin: what is deleted in between has been copied by then.
+        # First the log, then the twin: what is deleted in between was copied before.
         earliest = log.earliest(planner.partitions_of(topics))
         manifest = twin.manifest(topics[twin.topic].topic_id)
     starts = {}
@@ -230,7 +230,7 @@ def _meeting(
 
 
 def history(spark: SparkSession, twin: Twin, manifest: Manifest) -> DataFrame:
-    """What the manifest names, with the columns of the source."""
+    """The files that the manifest names, as a DataFrame with the columns of the source."""
     from pyspark.sql.functions import lit
     from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -248,13 +248,13 @@ def history(spark: SparkSession, twin: Twin, manifest: Manifest) -> DataFrame:
     return found.withColumn("topic", lit(manifest.topic)).select(*_COLUMNS)
 
 
-# ---- whether all is right
+# ---- verification
 
 
 def problems(spark: SparkSession, topic: str, *, root: str) -> list[str]:
-    """What is wrong with a twin; nothing, when every file holds what was written to it.
+    """The problems of a twin's files, whose content is compared with the hashes in the manifest.
 
-    That ranges follow each other is checked whenever a manifest is read.
+    Empty for an intact twin. Ranges are checked whenever a manifest is read.
     """
     from dragoman.pipelines.jobs.tier_files import problem_in
 

@@ -1,7 +1,7 @@
-"""Ranges of a log to Parquet files and back, on executors: Arrow in, Arrow out, no rows in the JVM.
+"""Ranges of a log to Parquet files and back, on executors, in Arrow, without rows in the JVM.
 
-Files have the columns of the source `dragoman`, without topic and partition, which are in their
-paths, in the order of offsets.
+Files have the columns of the source `dragoman` except topic and partition, which are in their
+paths. Records are in the order of their offsets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 SCHEMA = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in COLUMNS])
-#: Keys, values and offsets hardly repeat: a dictionary of them costs readers more than it saves.
+#: Keys, values and offsets rarely repeat: a dictionary of them costs readers more than it saves.
 _ENCODING: dict[str, Any] = {
     "compression": "zstd",
     "use_dictionary": ["timestamp", "timestampType", "headers.list.element.key"],
@@ -39,10 +39,10 @@ _DAY_US = 86_400_000_000
 
 
 class ContentHash:
-    """Of records in the order of their offsets: the same for a log and for its files.
+    """A hash of records in the order of their offsets, the same for a log and for its files.
 
-    Every column has a hash of its own, of lengths (-1: null) and of bytes, so that it does not
-    matter in how many pieces the records come.
+    Every column has a hash of its own, of lengths (-1: null) and of bytes, so the division of the
+    records into batches does not matter.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class ContentHash:
 
 
 class TierTask(msgspec.Struct, frozen=True):
-    """What one executor is to copy."""
+    """What one executor copies."""
 
     planned: RangePartition
     options: SourceOptions
@@ -95,9 +95,9 @@ class TierTask(msgspec.Struct, frozen=True):
 
 
 def copy_range(task: TierTask) -> TierRange:
-    """The records of a range, in files that are synced; nobody reads these before they are named.
+    """Copy the records of a range to files and sync them.
 
-    Raises what reading the source raises.
+    No reader sees the files before the manifest names them. Raises the errors of the source.
     """
     from dragoman.spark.reader import read_range
 
@@ -112,7 +112,7 @@ def copy_range(task: TierTask) -> TierRange:
 
 
 class _RangeWriter:
-    """One file for each day; the longest unused is closed when too many are open."""
+    """Writes one file per day; the least recently used is closed when too many are open."""
 
     def __init__(self, directory: Path, partition: int, start: int) -> None:
         self._directory = directory
@@ -202,7 +202,7 @@ def read_file(path: Path, rows: int = 64 << 10) -> Iterator[pa.RecordBatch]:
 
 
 def problem_in(directory: str, file: TierFile) -> str:
-    """What is wrong with a file: missing, damaged, or not of the content that was written."""
+    """The problem of a file that is missing, damaged, or has other content; else empty."""
     path = Path(directory) / file.path
     content, rows = ContentHash(), 0
     try:

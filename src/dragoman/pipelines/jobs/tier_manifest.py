@@ -1,11 +1,11 @@
-"""What a topic's Parquet twin holds: ranges of offsets, one after the other, and their files.
+"""The content of a topic's Parquet twin: consecutive ranges of offsets, and their files.
 
     ROOT/topic=orders/manifest.json
                      /date=2026-11-16/partition=3/00000000000000020000-9f3c1c7e.parquet
 
-Of each partition the ranges are contiguous: every offset from the first range's start to the last
-one's end belongs to exactly one. A record is in exactly one of its range's files, which are cut by
-day. Files that no manifest names do not count: a job that was killed has left them.
+The ranges of a partition are contiguous: every offset from the start of the first to the end of the
+last belongs to exactly one range. A record is in exactly one file of its range, which are cut by
+day. Files that the manifest does not name were left by a job that was killed, and are ignored.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _FORMAT = 1
 
 
 class TierError(LogError):
-    """A twin that is not what its manifest says, or does not fit its log."""
+    """A twin that does not match its manifest or its log."""
 
 
 class TierFile(msgspec.Struct, frozen=True, kw_only=True):
-    #: Below the topic's folder.
+    #: Relative to the topic's folder.
     path: str
     rows: int
     size: int
@@ -41,12 +41,12 @@ class TierFile(msgspec.Struct, frozen=True, kw_only=True):
     #: Milliseconds since 1970.
     first_timestamp: int
     last_timestamp: int
-    #: Of what is in it, however it is encoded (`tier_files.ContentHash`).
+    #: Hash of the records, independent of their encoding (`tier_files.ContentHash`).
     content: str
 
 
 class TierRange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Offsets from start to before end, whether there is a record for each or not."""
+    """Offsets from `start` up to but not including `end`, with or without a record for each."""
 
     partition: int
     start: int
@@ -63,7 +63,7 @@ class TierRange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     format: int = _FORMAT
     topic: str
-    #: A topic that was deleted and made anew is another one.
+    #: A topic that was deleted and created again has another id.
     topic_id: str
     ranges: tuple[TierRange, ...] = ()
 
@@ -87,7 +87,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ends(self) -> dict[int, int]:
-        """Partition → the offset at which its history ends and its tail begins."""
+        """Partition → the offset at which history ends and the tail begins."""
         return {each.partition: each.end for each in self.ranges}
 
     @property
@@ -95,7 +95,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return [file for each in self.ranges for file in each.files]
 
     def with_ranges(self, ranges: Sequence[TierRange]) -> Manifest:
-        """Raises `TierError` when they do not follow."""
+        """The manifest with further ranges. Raises `TierError` when they leave a gap or overlap."""
         whole = (*self.ranges, *sorted(ranges, key=lambda each: (each.partition, each.start)))
         return msgspec.structs.replace(self, ranges=whole)
 
@@ -114,7 +114,10 @@ class Twin:
         return self.directory / _NAME
 
     def manifest(self, topic_id: str = "") -> Manifest:
-        """An empty one when there is none. Raises `TierError`, also for another topic's."""
+        """The manifest, empty when there is none.
+
+        Raises `TierError` when it is damaged, or belongs to another topic of the same name.
+        """
         try:
             with self._path.open("rb") as file:
                 content = file.read(TIER_MANIFEST_BYTES_MAX + 1)
@@ -130,13 +133,14 @@ class Twin:
             raise TierError(f"{self._path} is of format {found.format}; known is {_FORMAT}")
         if topic_id and found.topic_id and found.topic_id != topic_id:
             raise TierError(
-                f"topic {self.topic!r} was deleted and made anew: {self.directory} is of id "
-                f"{found.topic_id}, now it has id {topic_id}. Move the folder away to start over"
+                f"topic {self.topic!r} was deleted and created again: {self.directory} is of id "
+                f"{found.topic_id}, the topic now has id {topic_id}; move the folder away to start "
+                "over"
             )
         return found
 
     def save(self, manifest: Manifest) -> None:
-        """Whole or not at all; the files that it names are synced already."""
+        """Replace the manifest atomically; the files that it names must be synced already."""
         content = msgspec.json.encode(manifest)
         if len(content) > TIER_MANIFEST_BYTES_MAX:
             raise TierError(f"{self._path} would be larger than {TIER_MANIFEST_BYTES_MAX} bytes")
@@ -150,7 +154,7 @@ class Twin:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """For one job at a time. Raises `ConfigError` when another is at work."""
+        """Hold the lock of the one job that writes. Raises `ConfigError` when another holds it."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / _LOCK).open("wb") as file:
             try:
@@ -160,7 +164,7 @@ class Twin:
             yield
 
     def sweep(self, manifest: Manifest) -> int:
-        """Remove files that the manifest does not name; how many there were."""
+        """Delete files that the manifest does not name; their number."""
         named = {each.path for each in manifest.files}
         found = 0
         for path in self.directory.glob("date=*/partition=*/*.parquet"):
@@ -178,7 +182,7 @@ def sync_directory(path: Path) -> None:
         os.close(number)
 
 
-# ---- what is to be copied
+# ---- ranges to copy
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,7 +201,7 @@ def wanted_ranges(
     *,
     is_loss_allowed: bool,
 ) -> list[Wanted]:
-    """What the twin lacks. Raises `TierError` when the log has lost some of it."""
+    """The ranges that the twin lacks. Raises `TierError` when the log has lost some of them."""
     known = manifest.ends
     found = []
     for partition, end in sorted(ends.items()):
@@ -209,7 +213,7 @@ def wanted_ranges(
                 raise TierError(
                     f"{manifest.topic}-{partition}: offsets {reached} to {first - 1} were deleted "
                     "before they were copied: run this job more often than retention deletes. "
-                    "on_loss = 'record' notes the gap and goes on"
+                    "on_loss = 'record' records the gap and continues"
                 )
             reached, lost_from = first, reached
         if end > reached or lost_from is not None:

@@ -22,14 +22,14 @@ Write: TypeAlias = "Callable[[DataFrame, int], None]"
 
 
 class BatchError(DragomanError):
-    """A batch could not be made."""
+    """A micro-batch could not be computed or written."""
 
 
 def failing_plainly(write: Write) -> Write:
-    """Have what Spark raises in a function of a batch leave it in one line.
+    """Wrap a function of `foreachBatch` so that Spark's errors leave it in one line.
 
-    Spark looks through what the function raises with a pattern that ends in a StackOverflowError
-    when it is long, and a trace of Java is.
+    Spark matches the text of such an error against a pattern that overflows the stack when the text
+    is long, as with a stack trace of Java.
     """
 
     def call(batch: DataFrame, batch_id: int) -> None:
@@ -45,8 +45,8 @@ def failing_plainly(write: Write) -> Write:
     return call
 
 
-def passed_over(batch: DataFrame) -> None:
-    """Make a batch of which the sink has all rows already: aggregates and joins remember by it."""
+def skip_batch(batch: DataFrame) -> None:
+    """Compute a batch that the sink already has, for the state of aggregates and joins."""
     batch.write.format("noop").mode("overwrite").save()
 
 
@@ -54,7 +54,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 
 class Writer(msgspec.Struct, frozen=True):
-    """A sink of a pipeline."""
+    """Identity of a sink as the writer of a table."""
 
     pipeline: str
     sink: str
@@ -63,18 +63,18 @@ class Writer(msgspec.Struct, frozen=True):
     def name(self) -> str:
         return f"dragoman/{self.pipeline}/{self.sink}"
 
-    def strange(self, table: str) -> ConfigError:
-        """For a table that another checkpoint has filled."""
+    def other_checkpoint(self, table: str) -> ConfigError:
+        """The error for a table that was filled with another checkpoint."""
         return ConfigError(
             f"sinks.{self.sink}: {table} was filled by this sink with another checkpoint, so the "
-            "rows would be written again; put that checkpoint back, or empty the table and "
-            "forget its writer by giving the sink a new name"
+            "rows would be written again; restore that checkpoint, or empty the table and rename "
+            "the sink"
         )
 
 
 def query_id(batch: DataFrame) -> str:
-    """Of the query whose batch this is."""
+    """The id of the query that the batch belongs to."""
     found = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     if not found:
-        raise ConfigError(f"Spark did not tell the id of the query ({_QUERY_ID})")
+        raise ConfigError(f"Spark did not pass the id of the query ({_QUERY_ID})")
     return str(found)

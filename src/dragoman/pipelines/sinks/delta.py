@@ -1,7 +1,7 @@
-"""Delta tables, through `deltalake`: no JVM and no jar takes part.
+"""Delta tables, through `deltalake`, without a JVM or a jar.
 
-A batch is one commit, which carries the batch's number as an application transaction. A batch that
-comes again, because the driver died between the commit and Spark's own, finds its number there.
+A batch is one commit, which records the batch's number as an application transaction. A batch that
+is repeated, because the driver died between this commit and Spark's own, finds its number there.
 The batch passes through the driver's memory: `batch_records` of the sources bounds it.
 """
 
@@ -17,13 +17,13 @@ from pyspark.sql import functions as f
 
 from dragoman.errors import ConfigError
 from dragoman.pipelines.definition import DeltaSink
-from dragoman.pipelines.sinks.batches import Writer, passed_over, query_id
+from dragoman.pipelines.sinks.batches import Writer, query_id, skip_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-#: Others, such as a compaction, may commit meanwhile.
+#: Attempts of a commit, which conflicts with concurrent ones such as a compaction.
 _ATTEMPTS = 5
 
 
@@ -36,17 +36,17 @@ class DeltaWriter:
         query = query_id(batch)
         table = self._table()
         if self._is_written(table, query, batch_id):
-            return passed_over(batch)
+            return skip_batch(batch)
         sink = self._sink
         rows = (latest(batch, sink.key, sink.latest_by) if sink.key else batch).toArrow()
         if sink.key:
             check_keys(rows, sink.key, f"sinks.{self._writer.sink}")
         for left in reversed(range(_ATTEMPTS)):
             try:
-                # To the version that was looked at: a driver that wrote this batch since conflicts.
+                # Against the version that was checked, so that another driver's commit conflicts.
                 return self._write(table, rows, self._marks(query, batch_id))
             except DeltaError as error:
-                # Without a table: somebody has made it meanwhile.
+                # Without a table, any error may mean that another writer created it.
                 is_overtaken = table is None or isinstance(error, CommitFailedError)
                 table = self._table()
                 if is_overtaken and self._is_written(table, query, batch_id):
@@ -60,7 +60,7 @@ class DeltaWriter:
             return False
         owner = table.transaction_version(self._writer.name)
         if owner is not None and owner != _number(query):
-            raise self._writer.strange(self._sink.path)
+            raise self._writer.other_checkpoint(self._sink.path)
         last = table.transaction_version(f"{self._writer.name}/{query}")
         return last is not None and last >= batch_id
 
@@ -104,7 +104,10 @@ class DeltaWriter:
 
 
 def latest(batch: DataFrame, key: tuple[str, ...], order: str) -> DataFrame:
-    """One row for each key, the one that has most of a column, if one is given; without it."""
+    """One row for each key, that with the greatest value of the column `order`, which is dropped.
+
+    Without `order` the batch is unchanged.
+    """
     if not order:
         return batch
     rank = f.row_number().over(Window.partitionBy(*key).orderBy(f.col(order).desc_nulls_last()))
@@ -112,17 +115,19 @@ def latest(batch: DataFrame, key: tuple[str, ...], order: str) -> DataFrame:
 
 
 def check_keys(rows: pa.Table, key: tuple[str, ...], where: str) -> None:
-    """Raises when two rows have one key: which of them counts, nobody said."""
+    """Raises `ConfigError` for a row without a key, and for two rows with the same key."""
     keys = rows.select(list(key))
     if any(column.null_count for column in keys.columns):
-        raise ConfigError(f"{where}: a row has no {' and '.join(key)}, its key; leave it out")
+        raise ConfigError(
+            f"{where}: a row has no {' and '.join(key)}, which is its key; filter such rows"
+        )
     if keys.group_by(list(key)).aggregate([]).num_rows != rows.num_rows:
         raise ConfigError(
-            f"{where}: rows of a batch have the same {', '.join(key)}; say which counts "
+            f"{where}: rows of a batch have the same {', '.join(key)}; choose one of them "
             'with latest_by = "COLUMN"'
         )
 
 
 def _number(query: str) -> int:
-    """A query's id as the number that a transaction of Delta can hold."""
+    """A query's id as a number, which is what a Delta transaction can hold."""
     return int.from_bytes(hashlib.sha256(query.encode()).digest()[:7])

@@ -1,6 +1,6 @@
-"""Tables in PostgreSQL: a batch is one transaction, which also takes down the batch's number.
+"""Tables in PostgreSQL: a batch is one transaction, which also records the batch's number.
 
-Rows are copied into a temporary table and put from there into the target with one statement.
+Rows are copied into a temporary table and written from there to the target with one statement.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pyspark.sql.types import (
 from dragoman.captures.addresses import hide_secrets, with_methods
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.pipelines.definition import PostgresSink
-from dragoman.pipelines.sinks.batches import Writer, passed_over, query_id
+from dragoman.pipelines.sinks.batches import Writer, query_id, skip_batch
 from dragoman.pipelines.sinks.delta import latest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: Which batch of which query each sink has written last.
+#: The table with the last batch of each sink.
 BATCHES = sql.Identifier("dragoman_pipeline_batches")
 _TYPES = {
     "boolean": "boolean",
@@ -51,7 +51,7 @@ _STAGED = sql.Identifier("dragoman_staged")
 
 
 class PostgresError(DragomanError):
-    """PostgreSQL refused a batch, or is not there."""
+    """PostgreSQL refused a batch, or is unreachable."""
 
 
 class PostgresWriter:
@@ -67,17 +67,17 @@ class PostgresWriter:
                 if self._is_new(connection, query, batch_id):
                     self._write(connection, batch)
                 else:
-                    passed_over(batch)
+                    skip_batch(batch)
         except psycopg.Error as error:
             place = f"sinks.{self._writer.sink}: PostgreSQL"
             text = hide_secrets(" ".join(str(error).split()), self._sink.dsn)
             raise PostgresError(f"{place}: {text}") from None
 
     def _is_new(self, connection: psycopg.Connection, query: str, batch_id: int) -> bool:
-        """Take the batch's number down; False when it is there already."""
+        """Record the batch's number; False when it is recorded already."""
         found = connection.execute("select to_regclass('dragoman_pipeline_batches')").fetchone()
         if found is None or found[0] is None:
-            # Two sinks may come here at once.
+            # Two sinks may create the table at once.
             connection.execute("select pg_advisory_xact_lock(hashtext('dragoman_pipeline'))")
             connection.execute(
                 sql.SQL(
@@ -95,10 +95,10 @@ class PostgresWriter:
             who,
         ).fetchone()
         if row is not None and row[0] != query:
-            raise self._writer.strange(f"table {self._sink.table}")
+            raise self._writer.other_checkpoint(f"table {self._sink.table}")
         if row is not None and row[1] >= batch_id:
             return False
-        # Another driver may have been here since, when there was no row to lock.
+        # Another driver may have inserted the row meanwhile, when there was none to lock.
         taken = connection.execute(
             sql.SQL(
                 "insert into {} as known values (%s, %s, %s, %s, %s)"
@@ -147,9 +147,9 @@ class PostgresWriter:
             )
         )
         columns = [_sent(field).alias(field.name) for field in batch.schema.fields]
-        copying = sql.SQL("copy {} ({}) from stdin").format(_STAGED, _names(batch.columns))
-        with connection.cursor() as cursor, cursor.copy(copying) as copy:
-            # A partition at a time: the driver need not hold the batch.
+        statement = sql.SQL("copy {} ({}) from stdin").format(_STAGED, _names(batch.columns))
+        with connection.cursor() as cursor, cursor.copy(statement) as copy:
+            # A partition at a time, so that the driver need not hold the batch.
             for row in batch.select(*columns).toLocalIterator():
                 copy.write_row(
                     [bytes(each) if isinstance(each, bytearray) else each for each in row]
@@ -186,7 +186,7 @@ class PostgresWriter:
 
 
 def _sent(field: StructField) -> Column:
-    """A column as it is copied."""
+    """A column in the form that is copied to PostgreSQL."""
     column = f.col(field.name)
     match field.dataType:
         case StructType() | MapType() | VariantType():
@@ -199,7 +199,7 @@ def _sent(field: StructField) -> Column:
 
 
 def _with_zone(moment: Column) -> Column:
-    """As text: in Python it would be local time, which PostgreSQL takes for that of its session."""
+    """A time as text. In Python it would be local time, which PostgreSQL takes for session time."""
     return f.date_format(moment, "yyyy-MM-dd HH:mm:ss.SSSSSSXXX")
 
 

@@ -1,7 +1,7 @@
 """Topics, through the sink `dragoman`, which publishes a batch exactly once.
 
-Spark lets a Python sink only append. Rows that change (`output` update and complete) go through the
-same writer from a function of the batch: tasks stage, the driver publishes under its number.
+In Spark a Python sink can only append. Rows that change (`output` update and complete) use the same
+writer in `foreachBatch`: tasks stage, the driver publishes under the batch's number.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from dragoman.pipelines.dataflow import as_text
 from dragoman.pipelines.definition import TopicSink
-from dragoman.pipelines.sources import as_text
 from dragoman.spark.writer import DragomanStreamWriter
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def options_of(sink: TopicSink) -> dict[str, str]:
 
 
 def records(frame: DataFrame, sink: TopicSink) -> DataFrame:
-    """Rows as the columns that the sink takes."""
+    """Rows in the columns of the sink."""
     if sink.format == "columns":
         return frame
     value = f.to_json(f.struct("*"), _NULLS_STAY).alias("value")
@@ -41,7 +41,7 @@ def records(frame: DataFrame, sink: TopicSink) -> DataFrame:
 
 
 class TopicWriter:
-    """For batches of rows that change."""
+    """Writes batches of rows that change."""
 
     def __init__(self, sink: TopicSink) -> None:
         self._options = options_of(sink)

@@ -1,6 +1,7 @@
-"""Templates of projects: the folders beside this file, copied.
+"""Templates of projects, which are the folders beside this file.
 
-A placeholder in the files becomes the absolute path of the project: Spark requires absolute paths.
+A placeholder in the files becomes the absolute path of the project, since Spark needs absolute
+paths.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ _FOLDER = "PROJECT-FOLDER"
 
 
 def write_project(directory: Path, template: str) -> list[Path]:
-    """Copy a template; the files. Raises `ConfigError` rather than write over anything."""
+    """Copy a template and return its files. Raises `ConfigError` when one of them exists."""
     source = _HERE / template
     files = sorted(path for path in source.rglob("*") if path.is_file())
     targets = [directory / path.relative_to(source) for path in files]
     for target in targets:
         if target.exists():
-            raise ConfigError(f"{target} is there already: choose an empty folder")
+            raise ConfigError(f"{target} exists: choose an empty folder")
     try:
         for path, target in zip(files, targets, strict=True):
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
-"""Cursus: frames, text commands and binary batches, without input or output.
+"""Cursus: frames with text commands and binary batches; codec, connection, handlers and client.
 
-The codec turns frames into values; the connection is one end of the wire, for server and client;
-compressed frames carry a codec that users may register; error texts are those of the original.
+Codec and connection do no input or output, and serve both ends of the wire. Users may register
+compressions of frames. Error texts are those of the original.
 """

@@ -1,15 +1,16 @@
-"""Bytes of frames to values and back: commands, batches, replies. Total functions.
+"""Frames to values and back: commands, batches, replies.
 
-A request is a batch, a command, or a command in an envelope that names a topic nobody looks at:
+A request is a batch, a command, or a command in an envelope whose topic is ignored:
 
     BA 7C …                              batch (6 bytes or more, the topic not empty)
-    command text                         command, when its first word is one
+    command text                         command, if its first word is one
     u16 size, topic, command text        command in an envelope
 
-Batches come in two layouts of the header. That of all published clients is tried first and taken
-when it uses up the frame exactly; otherwise that of the first protocol page, in which the partition
-is a text and the length of `acks` has two bytes. With one digit and `acks` of one character both
-use up the frame; then the partition tells, which reads as 77,824 or more in the wrong layout.
+A batch has one of two header layouts. The layout of all published clients is tried first, and
+accepted when it consumes the frame exactly; otherwise that of the first protocol page, in which the
+partition is a text and the length of `acks` has two bytes. For one digit and an `acks` of one
+character, both consume the frame; then the partition decides, which is 77,824 or more in the wrong
+layout.
 """
 
 from __future__ import annotations
@@ -44,19 +45,20 @@ _SEQUENCES: Final = Struct(">BQQi")
 _MESSAGE_HEAD: Final = Struct(">QQH")
 _EPOCH_AND_SIZE: Final = Struct(">qI")
 _EVENT: Final = Struct(">IQH")
-#: Above this, a partition is the text of the other layout read as a number.
+#: A larger partition is the text of the other layout, read as a number.
 _PARTITION_MAX: Final = 0xFFFF
-#: A message of nothing but empty fields; a count that needs more than there is cannot be true.
+#: Size of a message whose fields are empty. A count of messages that would need more bytes than the
+#: frame has is refused before memory is allocated.
 _MESSAGE_BYTES_MIN: Final = 48
 
 _WORDS: Final = frozenset(COMMANDS) | INTERNAL_COMMANDS
 _MESSAGE_KEY: Final = b"message="
-#: What is cut off at both ends of a command in an envelope.
+#: Bytes that are stripped at both ends of a command in an envelope.
 _TRIMMED: Final = b"\0 \t\r\n\v\f"
-#: And of one without.
+#: Bytes that are stripped at both ends of a command without an envelope.
 _BLANK: Final = _TRIMMED[1:]
-#: A PUBLISH with more than that before its payload is not worth remembering, nor one with
-#: arguments that the next will not share.
+#: A PUBLISH with more bytes before its payload is not cached, nor is one with arguments that the
+#: next PUBLISH will not share.
 _HEAD_BYTES_MAX: Final = 1024
 _OWN_ARGUMENTS: Final = frozenset(("key", "seqNum"))
 _ESCAPES: Final = str.maketrans(
@@ -64,7 +66,7 @@ _ESCAPES: Final = str.maketrans(
     | {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 )
 
-#: Reads partition and acks; gives them and the position after them.
+#: Reads partition and acks, and returns both with the position after them.
 _ReadHeader: TypeAlias = Callable[[bytes, int], tuple[int, str, int]]
 
 _encode_ack: Final = msgspec.json.Encoder().encode
@@ -72,12 +74,12 @@ _decode_ack: Final = msgspec.json.Decoder(Ack).decode
 
 
 class UnreadableRequest(DecodeError):  # noqa: N818
-    """A frame that is no request. `reply` is what the original says to it."""
+    """A frame that is not a request. `reply` is the original's error text."""
 
     def __init__(self, reply: str, *, closes: bool = False) -> None:
         super().__init__(reply)
         self.reply = reply
-        #: Whether the connection ends with that.
+        #: Whether the connection is closed after the reply.
         self.closes = closes
 
 
@@ -87,15 +89,15 @@ class UnreadableRequest(DecodeError):  # noqa: N818
 class RequestReader:
     """Reads the requests of one connection.
 
-    Messages that are published by text mostly differ in nothing but their payload: what stands
-    before it is parsed once. Commands that share it share their `arguments`.
+    Successive PUBLISH commands mostly differ only in their payload: the part before it is parsed
+    once, and commands that share it share their `arguments`.
     """
 
     __slots__ = ("_command", "_head", "_trimmed")
 
     def __init__(self) -> None:
         self._command = Command(word="")
-        #: Everything up to the payload of the last PUBLISH, and what is cut off behind it.
+        #: The last PUBLISH up to its payload, and the bytes to strip after the payload.
         self._head = b""
         self._trimmed = _BLANK
 
@@ -116,7 +118,7 @@ class RequestReader:
             except DecodeError as error:
                 text = f"batch_decode_failed reason={quoted(str(error))}"
                 raise UnreadableRequest(text) from None
-        # No command begins with a zero, and most envelopes do.
+        # No command begins with a zero byte; most envelopes do.
         start = 0
         command = parse_command(data.strip()) if data[:1] != b"\0" else None
         if command is None:
@@ -139,12 +141,12 @@ class RequestReader:
 
 
 def decode_request(frame: Buffer) -> Command | Batch:
-    """A request by itself. Raises `UnreadableRequest`."""
+    """Decode a single request. Raises `UnreadableRequest`."""
     return RequestReader().read(frame)
 
 
 def _start_of_text(data: bytes) -> int:
-    """Where the command of an envelope begins."""
+    """The position of the command in an envelope."""
     if len(data) < 2:
         raise UnreadableRequest('decode_failed reason="data too short"')
     start = 2 + int.from_bytes(data[:2], "big")
@@ -154,8 +156,9 @@ def _start_of_text(data: bytes) -> int:
 
 
 def parse_command(text: bytes) -> Command | None:
-    """None when the first word is no command. Raises `UnreadableRequest` for one that lacks its
-    arguments."""
+    """None when the first word is not a command. Raises `UnreadableRequest` for a command without
+    its arguments.
+    """
     head, found, message = text.partition(_MESSAGE_KEY)
     if len(head) > CURSUS_COMMAND_BYTES_MAX:
         raise UnreadableRequest(f"command_too_large bytes={len(head)}")
@@ -181,7 +184,7 @@ def parse_command(text: bytes) -> Command | None:
 
 
 def encode_command(command: Command) -> bytes:
-    """As the published clients send it: in an envelope without a topic."""
+    """A command as published clients send it: in an envelope with an empty topic."""
     parts = [command.word]
     parts += [f"{name}={_checked(name, value)}" for name, value in command.arguments.items()]
     if command.last:
@@ -195,7 +198,7 @@ def encode_command(command: Command) -> bytes:
 
 
 def _checked(name: str, value: str) -> str:
-    """A value as part of a command. It must survive `parse_command`."""
+    """A value that `parse_command` reads back unchanged. Raises `EncodeError` for any other."""
     if not value.isprintable() or " " in value or "message=" in f"{name}={value}":
         raise EncodeError(f"{name}: {value!r} cannot be part of a command")
     return value
@@ -205,7 +208,7 @@ def _checked(name: str, value: str) -> str:
 
 
 def decode_batch(data: bytes, messages_max: int = BATCH_MESSAGES_MAX) -> Batch:
-    """Raises `DecodeError`, also for more messages than that."""
+    """Raises `DecodeError`, also for more messages than `messages_max`."""
     failure: DecodeError | None = None
     published: Batch | None = None
     try:
@@ -269,8 +272,8 @@ def _decode_batch(data: bytes, read_header: _ReadHeader, messages_max: int) -> B
 
 
 def _decode_message(data: bytes, position: int) -> tuple[Message, int]:
-    # Slices may be shorter than asked for; then the next fixed field is missing, or, at the end of
-    # the batch, the position is past the end. Both are found out.
+    # Slices of a truncated batch are too short. Then the next fixed field is missing or, for the
+    # last field, the position is past the end; both are errors.
     offset, seq_num, size = _MESSAGE_HEAD.unpack_from(data, position)
     start = position + 18
     position = start + size
@@ -318,7 +321,7 @@ def _text(data: bytes, start: int, size: int) -> tuple[str, int]:
 
 
 def encode_batch(batch: Batch) -> bytes:
-    """Raises `EncodeError` for what the layout has no room for."""
+    """Raises `EncodeError` for values that the layout cannot hold."""
     topic, acks = batch.topic.encode(), batch.acks.encode()
     try:
         parts = [
@@ -357,7 +360,7 @@ def _message_parts(message: Message) -> tuple[bytes, ...]:
 
 
 def frame(payload: Buffer) -> bytes:
-    """Raises `EncodeError` above 16 MiB, which no original takes."""
+    """Raises `EncodeError` above 16 MiB, which the original does not accept."""
     size = len(payload)
     if size > SENT_FRAME_BYTES_MAX:
         raise EncodeError(f"frame of {size} bytes; at most {SENT_FRAME_BYTES_MAX} are sent")
@@ -365,7 +368,7 @@ def frame(payload: Buffer) -> bytes:
 
 
 def decode_reply(payload: Buffer) -> Text | Batch | KeepAlive:
-    """What a server sent. Raises `DecodeError`."""
+    """A frame from a server. Raises `DecodeError`."""
     data = bytes(payload)
     if not data:
         return KeepAlive()
@@ -378,7 +381,7 @@ def decode_reply(payload: Buffer) -> Text | Batch | KeepAlive:
 
 
 def ack_end(epoch: int, producer_id: str, seq_start: int, seq_end: int) -> str:
-    """What follows the offset in an `Ack` that says OK."""
+    """The part after the offset of an `Ack` with status OK."""
     return (
         f',"producer_epoch":{epoch},"producer_id":{_json_text(producer_id)},'
         f'"seq_start":{seq_start},"seq_end":{seq_end}}}'
@@ -391,7 +394,7 @@ def _json_text(text: str) -> str:
 
 
 def ack_frame(last_offset: int, end: str) -> bytes:
-    """The frame of an `Ack` that says OK, for less than the value and its encoder take."""
+    """The frame of an `Ack` with status OK, faster than by encoding the value."""
     text = f'{{"status":"OK","last_offset":{last_offset}{end}'.encode()
     return _U32.pack(len(text)) + text
 
@@ -409,7 +412,7 @@ def decode_ack(text: str) -> Ack:
 
 
 def quoted(text: str) -> str:
-    """A value with spaces or quotes in it, as Go's %q writes it."""
+    """A value that may contain spaces or quotes, as Go's `%q` writes it."""
     escaped = text.translate(_ESCAPES)
     if not escaped.isprintable():
         escaped = "".join(each if each.isprintable() else _code_point(each) for each in escaped)
@@ -434,7 +437,7 @@ def fnv1a_32(data: bytes) -> int:
 
 
 def fnv1a_64(data: bytes) -> int:
-    """The hash by which the server does."""
+    """The hash by which the server chooses a partition."""
     value = 0xCBF29CE484222325
     for byte in data:
         value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF

@@ -1,8 +1,8 @@
-"""Compressed frames: which codec, by the first bytes, and a registry to which users may add.
+"""Compressed frames: a registry of compressions, which are recognized by their first bytes.
 
-Nothing on the wire says whether a frame is compressed. The published clients compress batches and
-send commands plain, so each frame is looked at by itself. Replies are never compressed. Raw snappy
-has no first bytes of its own: it is tried on what is no request otherwise (`raw_snappy`).
+No field on the wire says whether a frame is compressed. The published clients compress batches and
+send commands plain, so every frame is examined. Replies are never compressed. Raw snappy has no
+magic bytes: it is tried on frames that are not requests otherwise (`raw_snappy`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dragoman.types import Buffer
 
 class Compressor(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    #: First bytes of everything that `compress` gives.
+    #: The first bytes of all output of `compress`.
     magic: bytes
     compress: Callable[[Buffer], bytes]
     #: Raises `DecodeError` for bad input and for output of more than the given size.
@@ -38,12 +38,14 @@ def _builtin(name: str, magic: bytes, codec: Codec) -> Compressor:
 
 
 _REGISTERED: dict[str, Compressor] = {}
-#: Of all that are registered: most frames are plain, and seen to be so at once.
+#: The first byte of each registered magic: a fast check, because most frames are plain.
 _FIRST_BYTES: set[int] = set()
 
 
 def register(compressor: Compressor) -> None:
-    """Replaces one of the same name. Raises `EncodeError` when its first bytes cannot be told."""
+    """Register a compressor, replacing one of the same name. Raises `EncodeError` for one without a
+    name or magic bytes.
+    """
     if not compressor.magic or compressor.name == "none":
         raise EncodeError(f"compressor {compressor.name!r} needs a name and first bytes")
     _REGISTERED[compressor.name] = compressor
@@ -60,7 +62,7 @@ for _each in (
 
 
 def compress(name: str, data: bytes) -> bytes:
-    """Raises `EncodeError` for a name that nobody registered."""
+    """Raises `EncodeError` for a name that is not registered."""
     if name == "none":
         return data
     compressor = _REGISTERED.get(name)
@@ -70,7 +72,7 @@ def compress(name: str, data: bytes) -> bytes:
 
 
 def plain(frame: Buffer) -> Buffer:
-    """The frame as it was before it was compressed, if it was. Raises `DecodeError`."""
+    """The frame, decompressed if it was compressed. Raises `DecodeError`."""
     if not frame or frame[0] not in _FIRST_BYTES:
         return frame
     head = bytes(frame[:16])

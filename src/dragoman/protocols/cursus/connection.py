@@ -1,9 +1,9 @@
-"""One end of a Cursus connection without input and output: bytes in, messages out, and back.
+"""One end of a Cursus connection, without input or output: bytes in, messages out, and back.
 
-Cursus numbers nothing: replies come in the order of the requests, and what a stream pushes comes
-unasked. Which reply belongs to what is the caller's to know. A `DecodeError` says that the bytes
-cannot go on; of single requests that make no sense the server's end makes `UnreadableRequest`
-values instead, because the connection lives on after most of them.
+There are no request numbers: replies come in the order of the requests, and a stream pushes frames
+without requests. The caller matches replies to requests. After a `DecodeError` the connection is
+unusable. For a single unreadable request a server gets an `UnreadableRequest` value instead,
+because the connection survives most of these.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Connection:
         self._requests = codec.RequestReader()
 
     def receive_data(self, data: Buffer) -> list[Event]:
-        """Raises `DecodeError`; the connection is of no more use then."""
+        """Raises `DecodeError`, after which the connection is unusable."""
         return [self._event(frame) for frame in self._reader.receive(data)]
 
     def _event(self, frame: bytearray) -> Event:

@@ -6,14 +6,14 @@ from typing import Final
 
 #: First two bytes of a binary batch.
 BATCH_MAGIC: Final = 0xBA7C
-#: Published clients send frames of up to 64 MiB; the original broker and its Go client take no more
-#: than 16 MiB, so no more is sent.
+#: Published clients send frames of up to 64 MiB. The original broker and its Go client accept up to
+#: 16 MiB, so larger frames are not sent.
 FRAME_BYTES_MAX: Final = 64 << 20
 SENT_FRAME_BYTES_MAX: Final = 16 << 20
 DECOMPRESSED_BYTES_MAX: Final = 16 << 20
 BATCH_MESSAGES_MAX: Final = 100_000
 
-#: What acknowledgements a producer may ask for; none stands for "1".
+#: The values of `acks`. An empty one means "1".
 ACKS: Final = frozenset({"", "0", "1", "-1", "all"})
 ACKS_OF_ALL: Final = frozenset({"-1", "all"})
 
@@ -32,14 +32,14 @@ INTERNAL_BATCH
 _BARE_COMMANDS: Final = """
 LIST HELP LIST_GROUPS PROTOCOL_INFO NEGOTIATE AUTH FIND_COORDINATOR LIST_CLUSTER CLUSTER_STATUS
 """
-#: Every command that clients may send, as HELP lists them.
+#: The commands of clients, as HELP lists them.
 COMMANDS: Final = tuple(_COMMANDS.split())
-#: What the original's brokers say to each other: known, and refused.
+#: Commands between the original's brokers, which are refused.
 INTERNAL_COMMANDS: Final = frozenset(_INTERNAL_COMMANDS.split())
-#: Commands that mean something without arguments.
+#: Commands that are valid without arguments.
 BARE_COMMANDS: Final = frozenset(_BARE_COMMANDS.split())
-#: Commands of the first published protocol page, with their arguments in its order: there they
-#: have no names.
+#: Commands of the first published protocol page, whose arguments have no names, with the arguments
+#: in their order there.
 POSITIONAL: Final[dict[str, tuple[str, ...]]] = {
     "CREATE": ("topic", "partitions"),
     "DELETE": ("topic",),

@@ -11,9 +11,9 @@ from typing import Final
 from dragoman.errors import DragomanError
 from dragoman.protocols.cursus.constants import ERROR_PREFIX
 
-#: The code of ours for a request that may have taken effect, or still may.
+#: Dragoman's code for a request whose outcome is unknown.
 UNKNOWN_OUTCOME: Final = "request_cancelled"
-#: Class of each code that its form does not tell.
+#: The class of each code whose form does not determine it.
 _CODES: Final[dict[str, str]] = {
     code: name
     for name, codes in {
@@ -49,9 +49,9 @@ CLASSES: Final = tuple(sorted({*_CODES.values(), "internal", "not_found"}))
 
 
 class Refusal(DragomanError):  # noqa: N818
-    """A request that is refused: `text` is the error without its `ERROR: `.
+    """A refused request. `text` is the error without its `ERROR: `.
 
-    A structured one is shown with class and `retryable`, whatever the connection has negotiated.
+    A structured refusal includes class and `retryable`, whatever the connection has negotiated.
     """
 
     def __init__(self, text: str, *, is_structured: bool = False) -> None:

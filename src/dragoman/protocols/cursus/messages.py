@@ -1,4 +1,4 @@
-"""What travels on Cursus's wire, as values."""
+"""The messages of Cursus's wire as values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One message of a batch. `offset` is 0 when sent by a producer."""
+    """One message of a batch. A producer sends 0 as `offset`."""
 
     offset: int = 0
     seq_num: int = 0
@@ -23,7 +23,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """A binary batch, in either direction. `topic` may be a pattern in what a server sends."""
+    """A binary batch, in either direction. From a server, `topic` may be a pattern."""
 
     topic: str
     partition: int
@@ -39,26 +39,26 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     word: str
     arguments: Mapping[str, str] = {}
-    #: Everything after `message=`, which ends the arguments; None without it.
+    #: The bytes after `message=`, which ends the arguments; None without it.
     message: bytes | None = None
-    #: The last word, for the commands that end with a list of offsets.
+    #: The last word, for commands that end with a list of offsets.
     last: str = ""
-    #: The form of the first published protocol page, in which arguments have no names.
+    #: Whether it has the form of the first published protocol page, without names of arguments.
     is_positional: bool = False
 
 
 class Text(msgspec.Struct, frozen=True):
-    """A reply in words: `OK …`, `ERROR: …`, JSON or a stream's last word."""
+    """A text reply: `OK …`, `ERROR: …`, JSON, or the reason why a stream ends."""
 
     text: str
 
 
 class KeepAlive(msgspec.Struct, frozen=True):
-    """An empty frame, by which a server shows that a stream lives."""
+    """An empty frame, by which a server shows that a stream is alive."""
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer to a batch or a PUBLISH, as JSON in this order of keys."""
+    """The reply to a batch or a PUBLISH, as JSON with its keys in this order."""
 
     status: str
     last_offset: int

@@ -1,5 +1,5 @@
-"""minibroker: codec and connection without input or output, handlers, client, import.
+"""minibroker: a codec and a connection that do no input or output, handlers, client and import.
 
-Error replies are texts without codes. A key maps to a partition by FNV-1a. The import reads data
+Error replies are texts without codes. Keys map to partitions by FNV-1a. The import reads the data
 directories of the original: records, keys, offsets and commits.
 """

@@ -2,11 +2,11 @@
 
     | size u32 | op u8 | body |        size counts the op and the body; all integers big-endian
 
-A string is a length in two bytes and that many bytes, a key or payload the same with four. A list
-of partitions is a count and so many numbers, four bytes each. Decoders are given a frame without
-its size. What is left over behind the last field is ignored, as the original does.
+A string is a length of two bytes and that many bytes; a key or payload has a length of four bytes.
+A list of partitions is a count and as many numbers of four bytes each. Decoders take a frame
+without its size. As in the original, bytes after the last field are ignored.
 
-The text of a `DecodeError` for a request is the reason that the peer is told (spec, section 8).
+The text of a `DecodeError` for a request is the reason that is sent to the peer (spec, section 8).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PUBLISHED: Final = Struct(">IBIQ")
 #: Partition, offset and length of the key.
 _PLACE: Final = Struct(">IQI")
 AnyMessage = TypeVar("AnyMessage", bound=m.Message)
-# Looking up a member of an enumeration takes as long as a call: not for every record.
+# Looking up a member of an enumeration costs as much as a call, too much for every record.
 _PUB: Final = int(Op.PUB)
 _OK: Final = int(Op.OK)
 _unpack_u16: Final = _U16.unpack_from
@@ -72,7 +72,7 @@ _write_u32: Final = _number(_U32)
 
 
 class _Fields:
-    """Reads one field after the other; each says what a frame that ends too early is told."""
+    """Reads one field after the other, each with the error text for a frame that is too short."""
 
     __slots__ = ("_at", "_frame")
 
@@ -105,7 +105,7 @@ class _Fields:
         return tuple(number for (number,) in _U32.iter_unpack(listed))
 
 
-#: How each kind of field is written and read.
+#: The writer and the reader of each kind of field.
 _KINDS: Final[Mapping[str, tuple[Callable[..., bytes], Callable[[_Fields, str], object]]]] = {
     "string": (_string, _Fields.string),
     "bytes": (_bytes, _Fields.bytes),
@@ -121,7 +121,7 @@ def _layout(text: str) -> _Layout:
     return tuple((name, kind) for name, _, kind in (each.partition(":") for each in text.split()))
 
 
-#: The body of every message; of subscriptions, what follows topic and mode.
+#: The body of every message; for subscriptions, the part after topic and mode.
 _LAYOUTS: Final[Mapping[type[object], tuple[Op, _Layout]]] = {
     m.Publish: (Op.PUB, _layout("topic:string key:bytes payload:bytes")),
     m.SubscribeHead: (Op.SUB, _layout("partition:u32")),
@@ -149,19 +149,20 @@ _MODES: Final[Mapping[int, type[m.Subscribe]]] = {
     Mode.GROUP: m.SubscribeGroup,
 }
 _MODE_OF: Final = {kind: bytes((mode,)) for mode, kind in _MODES.items()}
-#: What other ops stand for, by the side that they come from.
+#: The other ops of requests.
 _REQUESTS: Final[Mapping[int, type[m.Request]]] = {
     Op.UNSUB: m.Unsubscribe,
     Op.COMMIT: m.Commit,
     Op.QUIT: m.Quit,
     Op.HEARTBEAT: m.Heartbeat,
 }
+#: The ops of frames that answer no request.
 _PUSHES: Final[Mapping[int, type[m.Push | m.Failed]]] = {
     Op.MSG: m.Delivered,
     Op.REBALANCE: m.Rebalanced,
     Op.ERR: m.Failed,
 }
-#: What OK means depends on what was asked.
+#: The message of an OK, which depends on the request; `Done` for all other requests.
 _REPLIES: Final[Mapping[type[m.Request], type[m.Reply]]] = {
     m.Publish: m.Published,
     m.SubscribeHead: m.Subscribed,
@@ -175,7 +176,7 @@ _REPLIES: Final[Mapping[type[m.Request], type[m.Reply]]] = {
 
 
 def encode(message: m.Message) -> bytes:
-    """The whole frame. Raises `EncodeError` for what the wire cannot express."""
+    """The whole frame. Raises `EncodeError` for values that the wire cannot express."""
     op, layout = _LAYOUTS[type(message)]
     parts = [_KINDS[kind][0](getattr(message, name)) for name, kind in layout]
     if isinstance(message, m.Subscribe):
@@ -187,12 +188,12 @@ def encode(message: m.Message) -> bytes:
 
 
 def published_frame(partition: int, offset: int) -> bytes:
-    """`encode(Published(...))`, for the one reply that is sent for every record."""
+    """`encode(Published(...))`, optimized because it answers every record."""
     return _PUBLISHED.pack(13, _OK, partition, offset)
 
 
 class DeliveredFrames:
-    """`encode(Delivered(...))` for many records of one partition."""
+    """`encode(Delivered(...))`, optimized for many records of one partition."""
 
     __slots__ = ("_fixed_bytes", "_partition", "_topic")
 
@@ -226,7 +227,7 @@ def _read(fields: _Fields, kind: type[AnyMessage], what: str, **known: object) -
 
 
 def decode_request(frame: Buffer) -> m.Request:
-    """What a client sent."""
+    """The request in a frame. Raises `DecodeError`."""
     if not frame:
         raise DecodeError("a frame has at least one byte")
     op = frame[0]
@@ -245,7 +246,7 @@ def decode_request(frame: Buffer) -> m.Request:
 
 
 def _decode_publish(frame: Buffer) -> m.Publish:
-    """Written out: this one is decoded for every record."""
+    """Written out because it runs for every record."""
     end = len(frame)
     topic_end = 3 + _unpack_u16(frame, 1)[0] if end >= 3 else end + 1
     if topic_end > end:
@@ -267,7 +268,7 @@ def _decode_publish(frame: Buffer) -> m.Publish:
 
 
 def is_push(frame: Buffer) -> bool:
-    """Whether this answers no request."""
+    """Whether the frame answers no request."""
     if frame[0] == Op.ERR:
         return is_unasked(decode_failure(frame).reason)
     return frame[0] in _PUSHES
@@ -292,12 +293,12 @@ def decode_reply(frame: Buffer, request: m.Request) -> m.Reply:
     return _read(_Fields(frame), _REPLIES.get(type(request), m.Done), "ok: bad")
 
 
-_BASIS: Final = 0x811C9DC5
-_PRIME: Final = 0x01000193
+# ---- keys
 
 
 def fnv1a_32(data: bytes) -> int:
-    value = _BASIS
+    """The hash by which keys choose partitions, modulo their number."""
+    value = 0x811C9DC5
     for byte in data:
-        value = (value ^ byte) * _PRIME & 0xFFFF_FFFF
+        value = (value ^ byte) * 0x01000193 & 0xFFFF_FFFF
     return value

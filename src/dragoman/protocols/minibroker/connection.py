@@ -1,9 +1,9 @@
-"""One end of a minibroker connection without input or output: bytes in, messages out, and back.
+"""One end of a minibroker connection, without input or output: bytes in, messages out, and back.
 
-Replies carry no number: the first belongs to the request that waits longest. `Connection` keeps
-that line for either role. A client's gets replies (`Reply`) and pushes (`Push`) in the order of the
-wire; an ERR that nobody waits for is an event like any other. A server's must answer what it
-received, in order, and may push at any time.
+Replies carry no number: the next reply belongs to the oldest unanswered request. `Connection` keeps
+these requests for either role. A client receives replies (`Reply`) and pushes (`Push`) in the order
+of the wire; an ERR that answers no request is an event like any other. A server must answer its
+requests in order, and may push at any time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Connection:
         return len(self._waiting)
 
     def receive_data(self, data: Buffer) -> list[Event]:
-        """Raises `RemoteProtocolError` for what leaves the connection of no more use."""
+        """Raises `RemoteProtocolError`, after which the connection is unusable."""
         return [self._event(frame) for frame in self._reader.receive(data)]
 
     def send(self, message: m.Message) -> bytes:
@@ -69,5 +69,5 @@ class Connection:
         if not self._waiting:
             if frame[0] == Op.ERR:
                 return codec.decode_failure(frame)
-            raise RemoteProtocolError("a reply that nobody waits for")
+            raise RemoteProtocolError("a reply to no request")
         return codec.decode_reply(frame, self._waiting.popleft())

@@ -22,20 +22,20 @@ class Op(IntEnum):
 
 
 class Mode(IntEnum):
-    """Where a subscription starts, and who chooses its partitions."""
+    """Where a subscription starts, and whether the group assigns its partitions."""
 
     HEAD = 0x00
     OFFSET = 0x01
     GROUP = 0x02
 
 
-#: Op byte and body together. A frame that announces more ends the connection without a word.
+#: Bound on op and body together. A larger frame closes the connection without a reply.
 FRAME_BYTES_MAX: Final = 100 << 20
-#: Strings have a length of 16 bits; keys are bounded like them by the original's files.
+#: Strings have a length of 16 bits. The original's files bound keys in the same way.
 STRING_BYTES_MAX: Final = 0xFFFF
 KEY_BYTES_MAX: Final = 0xFFFF
-#: The wire's offsets are unsigned, those of every log are not.
+#: Offsets are unsigned on the wire, but signed in the log.
 OFFSET_MAX: Final = (1 << 63) - 1
-#: Of topics that are made for clients of this protocol: any number of segments. In a topic with a
-#: limit on them the active segment is never dropped for its age, as in the original.
+#: Configuration of topics created for clients of this protocol: any number of segments. Where a
+#: number is set, the active segment is never deleted for its age, as in the original.
 TOPIC_CONFIG: Final = {"retention.segments": str((1 << 31) - 1)}

@@ -1,30 +1,27 @@
-"""The original's data directory into topics of this broker: records, keys, offsets, commits.
+"""Import of the original's data directories: records with keys and offsets, and commits.
 
     DIR/TOPIC/part-N/BASE.log            segments, in order of their base offsets (20 digits)
-    DIR/TOPIC/offsets/GROUP/N.off        committed offsets, as decimal text; a group with slashes in
-                                         its name has as many folders more
-    DIR/raft                             not ours to read: what it agreed on is in the segments
+    DIR/TOPIC/offsets/GROUP/N.off        committed offsets, as decimal text; each slash in a group's
+                                         name adds a folder
+    DIR/raft                             not read: the records it agreed on are in the segments
 
-Records keep their offsets, so committed offsets mean what they meant. Their time is that of the
-segment's last change: the original keeps none.
+Records keep their offsets, so committed offsets keep their meaning. The original stores no
+timestamps: records get the modification time of their segment.
 
-An import may be killed and repeated. What is there already is compared with what would be
-imported: the same is passed over, anything else ends the import of that topic. A commit is taken
-over only where the group has none, so that a group which has gone on is not moved back.
-
-Work that waits for the disk is a generator: it yields what to wait for and is sent what came of
-it.
+An import may be killed and repeated. Records that exist already are compared with those to be
+imported: equal ones are skipped, and a difference ends the import of that topic. A commit is
+imported only where the group has none, so that a group that has made progress is not moved back.
 """
 
 from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import msgspec
 
@@ -44,28 +41,23 @@ from dragoman.limits import (
     TOPIC_PARTITIONS_MAX,
 )
 from dragoman.log.batch import Record, build_batch
-from dragoman.outcome import start
+from dragoman.outcome import Acknowledge, acknowledged, pause, start
 from dragoman.protocols.minibroker.constants import OFFSET_MAX, TOPIC_CONFIG
 from dragoman.protocols.minibroker.storage import Damage, Source, StoredRecord, scan
-from dragoman.replication.replica import Acknowledge, Replica
+from dragoman.replication.replica import Replica
 from dragoman.types import GroupId, Offset, Partition, TopicName
 from dragoman.world import Scheduler
-
-#: Something that calls back once, and what to do with what it says.
-Wait: TypeAlias = Callable[[Acknowledge], None]
-Steps: TypeAlias = Generator[Wait, DragomanError | None, None]
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION: Final = re.compile(r"part-(\d{1,9})")
 _SEGMENT: Final = re.compile(r"(\d{20})\.log")
 _COMMIT: Final = re.compile(r"(\d{1,9})\.off")
-#: The original deletes by count of segments, not by age: what is imported shall not vanish because
-#: it is old.
+#: The original deletes by number of segments, not by age: imported records must not expire.
 _CONFIG: Final = {"retention.ms": "-1", **TOPIC_CONFIG}
 
 
 class SourceError(DragomanError):
-    """Why something could not be imported. Names the file, and the position in it."""
+    """Something could not be imported. The message names the file and the position in it."""
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -82,7 +74,7 @@ class SourceCommit(msgspec.Struct, frozen=True):
 
 class SourceTopic(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    #: By partition, in order.
+    #: Segments by partition, in order.
     segments: dict[int, list[Segment]]
     commits: list[SourceCommit]
 
@@ -92,7 +84,7 @@ class SourceTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Imported(msgspec.Struct, kw_only=True):
-    """What came of it. `problems` are for people; damage makes an import incomplete."""
+    """The result of an import. `problems` are for people; damage makes an import incomplete."""
 
     topics: int = 0
     records: int = 0
@@ -104,7 +96,7 @@ class Imported(msgspec.Struct, kw_only=True):
 
 
 def find_topics(directory: Path) -> list[SourceTopic]:
-    """What the directory holds. Raises `SourceError` when it is none of the original's."""
+    """The topics in a directory. Raises `SourceError` when it is not one of the original's."""
     if not directory.is_dir():
         raise SourceError(f"{directory} is not a directory")
     found = []
@@ -133,8 +125,8 @@ def _segments(part: Path) -> list[Segment]:
 
 
 def _commits(folder: Path) -> Iterator[SourceCommit]:
-    """The original makes a path of a group's name: `team/billing` is a folder within another, which
-    may be that of a group `team`.
+    """The original uses a group's name as a path: `team/billing` is a folder inside another one,
+    which may belong to a group `team`.
     """
     waiting = [folder] if folder.is_dir() else []
     while waiting:
@@ -148,7 +140,7 @@ def _commits(folder: Path) -> Iterator[SourceCommit]:
 
 
 class Core(Protocol):
-    """What the import needs of its node."""
+    """The part of the node that the import uses."""
 
     @property
     def image(self) -> MetadataImage: ...
@@ -167,7 +159,7 @@ class Core(Protocol):
 
 
 class Importer:
-    """Runs on the broker's scheduler; `run` calls back at the end, with what ended it early."""
+    """Imports topics. `run` calls back at the end, with the error that ended it early, if any."""
 
     def __init__(
         self,
@@ -183,39 +175,18 @@ class Importer:
         self._skips_damaged = skips_damaged
         self._progress = progress
         self.imported = imported
-        self._steps = self._import_all()
-        self._done: Acknowledge = lambda _error: None
 
     def run(self, done: Acknowledge) -> None:
-        self._done = done
-        self._go_on(None)
+        start(self._run()).then(done)
 
-    def _go_on(self, told: DragomanError | None) -> None:
+    async def _run(self) -> None:
         try:
-            wait = self._steps.send(told)
-        except StopIteration:
-            self._done(None)
-        except (DragomanError, OSError) as error:
-            fault = error if isinstance(error, DragomanError) else SourceError(str(error))
-            self._done(fault)
-        else:
-            wait(self._resume)
-
-    def _resume(self, told: DragomanError | None) -> None:
-        # In a turn of its own: what calls back at once must not pile up calls.
-        self._broker.scheduler.call_soon(self._go_on, told)
-
-    # ---- the work
-
-    def _import_all(self) -> Steps:
-        while not self._are_groups_loaded():
-            yield self._pause
-        for topic in self._topics:
-            try:
-                yield from self._import_topic(topic)
-            except SourceError as fault:
-                self.imported.is_complete = False
-                self.imported.problems.append(str(fault))
+            while not self._are_groups_loaded():
+                await pause(self._broker.scheduler, GROUPS_LOADING_PAUSE_S)
+            for topic in self._topics:
+                await self._import_topic(topic)
+        except OSError as error:
+            raise SourceError(str(error)) from None
 
     def _are_groups_loaded(self) -> bool:
         try:
@@ -224,31 +195,36 @@ class Importer:
             return False
         return True
 
-    def _import_topic(self, topic: SourceTopic) -> Steps:
-        yield from self._make(topic)
-        for index, segments in sorted(topic.segments.items()):
-            yield from self._import_partition(topic, index, segments)
-        for commit in topic.commits:
-            yield from self._import_commit(topic, commit)
-        self.imported.topics += 1
+    async def _import_topic(self, topic: SourceTopic) -> None:
+        try:
+            await self._create(topic)
+            for index, segments in sorted(topic.segments.items()):
+                await self._import_partition(topic, index, segments)
+            for commit in topic.commits:
+                await self._import_commit(topic, commit)
+        except SourceError as fault:
+            self._report(fault)
+        else:
+            self.imported.topics += 1
 
-    def _pause(self, done: Acknowledge) -> None:
-        self._broker.scheduler.call_later(GROUPS_LOADING_PAUSE_S, partial(done, None))
+    def _report(self, fault: SourceError) -> None:
+        self.imported.is_complete = False
+        self.imported.problems.append(str(fault))
 
-    def _make(self, topic: SourceTopic) -> Steps:
+    async def _create(self, topic: SourceTopic) -> None:
         count = topic.partition_count
         new = NewTopic(name=topic.name, partition_count=count, config=_CONFIG)
-        error = yield lambda done: start(self._broker.topics.ensure(new)).then(done)
-        if error is not None:
-            raise error
+        await self._broker.topics.ensure(new)
         found = len(self._broker.image.topics[topic.name].partitions)
         if found != count:
             raise SourceError(
                 f"topic {topic.name!r} has {found} partitions here and {count} there: keys would "
-                "be looked for in the wrong ones"
+                "map to other partitions"
             )
 
-    def _import_partition(self, topic: SourceTopic, index: int, segments: list[Segment]) -> Steps:
+    async def _import_partition(
+        self, topic: SourceTopic, index: int, segments: list[Segment]
+    ) -> None:
         replica = self._broker.partitions.find(topic.name, index)
         present = _Present(replica, f"{topic.name}/{index}")
         first: int | None = None
@@ -261,16 +237,16 @@ class Importer:
                 continue
             base = gathered[0].offset if gathered else record.offset
             if size >= IMPORT_BATCH_BYTES or record.offset - base > IMPORT_BATCH_OFFSETS_MAX:
-                yield from self._append(replica, gathered)
+                await self._append(replica, gathered)
                 gathered, size = [], 0
             gathered.append(record)
             size += len(record.key or b"") + len(record.value or b"")
-        yield from self._append(replica, gathered)
+        await self._append(replica, gathered)
         if first is not None:
-            # What the original had deleted is deleted here, too.
+            # Records that the original had deleted are deleted here, too.
             replica.log.move_log_start(first)
 
-    def _append(self, replica: Replica, records: list[Record]) -> Steps:
+    async def _append(self, replica: Replica, records: list[Record]) -> None:
         if not records:
             return
         base, last = records[0].offset, records[-1].offset
@@ -281,13 +257,11 @@ class Importer:
             last_offset_delta=last - base,
         )
         end = replica.log.append_as_is(batch)
-        error = yield partial(replica.when_committed, end)
-        if error is not None:
-            raise error
+        await acknowledged(partial(replica.when_committed, end))
         self.imported.records += len(records)
 
     def _records(self, segments: list[Segment]) -> Iterator[Record]:
-        """Of one partition, up to the first damage unless damage is skipped."""
+        """The records of one partition, up to the first damage unless damage is skipped."""
         offset = 0
         for number, segment in enumerate(segments):
             is_last = number == len(segments) - 1
@@ -295,7 +269,7 @@ class Importer:
             with _mapped(segment.path) as data:
                 for found in scan(data, offset):
                     if isinstance(found, Damage):
-                        if not self._goes_on(segment, found, is_last=is_last):
+                        if not self._continues(segment, found, is_last=is_last):
                             return
                         continue
                     yield _record(found, segment)
@@ -304,44 +278,41 @@ class Importer:
                     done = found.end
             self._progress(segment.size - done)
 
-    def _goes_on(self, segment: Segment, damage: Damage, *, is_last: bool) -> bool:
-        """Whether anything that follows the damage is imported."""
+    def _continues(self, segment: Segment, damage: Damage, *, is_last: bool) -> bool:
+        """Whether the records after the damage are imported."""
         where = f"{segment.path} at byte {damage.position}: {damage.reason}"
         if damage.is_torn and is_last:
-            self.imported.problems.append(f"{where}; a write that was cut off is left out")
+            self.imported.problems.append(f"{where}; an incomplete last write is skipped")
             return True
         self.imported.is_complete = False
         if self._skips_damaged:
-            self.imported.problems.append(f"{where}; left out")
+            self.imported.problems.append(f"{where}; skipped")
             return True
-        self.imported.problems.append(f"{where}; nothing behind it was imported")
+        self.imported.problems.append(f"{where}; nothing after it was imported")
         return False
 
-    def _import_commit(self, topic: SourceTopic, commit: SourceCommit) -> Steps:
+    async def _import_commit(self, topic: SourceTopic, commit: SourceCommit) -> None:
         try:
             group, offset = _checked(topic, commit)
         except SourceError as fault:
-            self.imported.is_complete = False
-            self.imported.problems.append(str(fault))
+            self._report(fault)
             return
         name, partition = TopicName(topic.name), Partition(commit.partition)
         coordination = self._broker.coordination
         if coordination.groups.offsets.committed(group, name, partition) is not None:
             self.imported.commits_present += 1
             return
-        asked = CommitRequest(
+        request = CommitRequest(
             group_id=group,
             offsets=(OffsetCommit(topic=name, partition=partition, offset=Offset(offset)),),
             owner="minibroker",
         )
-        error = yield lambda done: coordination.groups.commit(asked, lambda _, error: done(error))
-        if error is not None:
-            raise error
+        await acknowledged(partial(coordination.groups.commit_anywhere, request))
         self.imported.commits += 1
 
 
 class _Present:
-    """What a partition holds already, read beside what is to be imported."""
+    """The records that a partition already has, read in parallel with those to be imported."""
 
     def __init__(self, replica: Replica, name: str) -> None:
         self._name = name
@@ -353,7 +324,9 @@ class _Present:
         return next(iter(self._tail.read(TAIL_CHUNK_BYTES_MAX, 1)), None)
 
     def has(self, record: Record) -> bool:
-        """Whether this record need not be appended. Raises `SourceError` where another one is."""
+        """Whether the record need not be appended. Raises `SourceError` if another record has its
+        offset.
+        """
         present = self._next
         if present is not None and present.offset <= record.offset:
             if (present.offset, present.key, present.value) != (
@@ -363,10 +336,10 @@ class _Present:
             ):
                 raise SourceError(
                     f"{self._name} holds another record at offset {present.offset}: the topic has "
-                    "records that do not come from here"
+                    "records from elsewhere"
                 )
             self._next = self._read()
-        # One that was deleted or compacted away since an earlier import stays away.
+        # A record that was deleted or compacted since an earlier import is not restored.
         return record.offset < self._end
 
 
@@ -399,7 +372,7 @@ def _checked(topic: SourceTopic, commit: SourceCommit) -> tuple[GroupId, int]:
 
 @contextmanager
 def _mapped(path: Path) -> Iterator[Source]:
-    """A file's bytes, read as they are looked at: segments may be larger than memory."""
+    """A file's bytes, mapped because segments may be larger than memory."""
     with path.open("rb") as file:
         if not file.seek(0, 2):
             yield b""

@@ -1,4 +1,4 @@
-"""The texts of ERR (spec, section 8): there are no codes, so clients tell errors by them."""
+"""The texts of ERR (spec, section 8). There are no codes: clients distinguish errors by text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dragoman.protocols.minibroker.constants import KEY_BYTES_MAX, STRING_BYTES_
 EVICTED: Final = "evicted: heartbeat timeout"
 KEY_TOO_LARGE: Final = f"record key too large (>{KEY_BYTES_MAX} bytes)"
 BAD_COMMIT_OFFSET: Final = "commit: bad offset"
-#: Clients look for this anywhere in a text and try the next address.
+#: Clients that find this anywhere in a text try the next address.
 NOT_LEADER: Final = "not leader"
 
 #: What Go's `%q` writes for these characters.
@@ -40,7 +40,7 @@ def partition_out_of_range(partition: int, count: int) -> str:
 
 
 def not_leader(leader: str = "") -> str:
-    """The original's address is that of its Raft port; here it is one that clients can use."""
+    """The original names its Raft port; here the address is one that clients can use."""
     return f"{NOT_LEADER}; leader={leader}"
 
 
@@ -49,12 +49,12 @@ def reader_failed(topic: str, partition: int, cause: str) -> str:
 
 
 def is_unasked(reason: str) -> bool:
-    """Whether no request is answered with this text."""
+    """Whether this text is only sent unasked, in reply to no request."""
     return reason == EVICTED or reason.startswith("iterate ")
 
 
 def fitting(reason: str) -> str:
-    """As much of a text as an ERR has room for: names in it may be as long as the frame allows."""
+    """A text, truncated to the bound of an ERR: names in it may be as long as a frame allows."""
     data = reason.encode("utf-8", "surrogateescape")
     if len(data) <= STRING_BYTES_MAX:
         return reason
@@ -62,7 +62,7 @@ def fitting(reason: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """As Go's `%q` does it; lone surrogates stand for bytes that are not UTF-8."""
+    """A text as Go's `%q` quotes it. Lone surrogates stand for bytes that are not UTF-8."""
     return '"' + "".join(map(_quoted_character, text)) + '"'
 
 

@@ -1,7 +1,7 @@
 """The messages of the minibroker wire as values: requests, replies, pushes.
 
-Strings of the wire are bytes that nobody checks; those that are not UTF-8 keep their bytes as lone
-surrogates (`surrogateescape`). An empty key and no key are the same.
+Strings on the wire are unchecked bytes. Bytes that are not UTF-8 become lone surrogates
+(`surrogateescape`). An empty key means no key.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True):
-    """Values only; the codec knows their bytes."""
+    """Root of all messages. The codec knows their encoding."""
 
 
 # ---- requests
@@ -25,7 +25,7 @@ class Publish(_Message, frozen=True, kw_only=True):
 
 
 class SubscribeHead(_Message, frozen=True, kw_only=True):
-    """From the next record on."""
+    """Subscribe to one partition, from the next record on."""
 
     topic: str
     partition: int
@@ -38,7 +38,7 @@ class SubscribeOffset(_Message, frozen=True, kw_only=True):
 
 
 class SubscribeGroup(_Message, frozen=True, kw_only=True):
-    """The partitions that the group gives this member, from what the group committed."""
+    """Subscribe to the partitions that the group assigns, from its committed offsets on."""
 
     topic: str
     group: str
@@ -49,7 +49,7 @@ class Unsubscribe(_Message, frozen=True, kw_only=True):
 
 
 class Commit(_Message, frozen=True, kw_only=True):
-    """`offset` is the next one to be read."""
+    """`offset` is the next one to read."""
 
     topic: str
     group: str
@@ -87,11 +87,11 @@ class Committed(_Message, frozen=True, kw_only=True):
 
 
 class Done(_Message, frozen=True, kw_only=True):
-    """OK to a request whose reply says no more."""
+    """OK without a body."""
 
 
 class Failed(_Message, frozen=True, kw_only=True):
-    """ERR. Also sent unasked, before the connection is closed."""
+    """ERR. Also sent without a request, before the server closes the connection."""
 
     reason: str
 
@@ -110,7 +110,7 @@ class Delivered(_Message, frozen=True, kw_only=True):
 
 
 class Rebalanced(_Message, frozen=True, kw_only=True):
-    """All partitions that the member has from now on."""
+    """REBALANCE: all partitions that the member has from now on."""
 
     topic: str
     group: str

@@ -1,10 +1,10 @@
-"""The original's segment files (spec, section 11): records back to back, each with its own CRC.
+"""The original's segment files (spec, section 11): consecutive records, each with its own CRC.
 
     | size u32 | offset u64 | key size u16 | key | payload size u32 | payload | CRC-32 u32 |
 
-The first size counts everything behind it; the CRC is IEEE's, over everything between the two.
-What is read is checked; what does not check is told, with the place where records that do begin
-again.
+The first size counts everything after it. The CRC is IEEE's, over everything between the size and
+the CRC. Every record is checked. Damage is reported with the position at which valid records
+resume.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class StoredRecord(NamedTuple):
 class Damage(NamedTuple):
     position: int
     reason: str
-    #: Position of the next record that is sound, None when there is none.
+    #: Position of the next valid record; None when there is none.
     resume: int | None
     #: The file ends inside this record.
     is_cut_off: bool
 
     @property
     def is_torn(self) -> bool:
-        """What a write that was interrupted leaves behind: a beginning, and nothing after it."""
+        """Whether an interrupted write can have caused it: a beginning, and nothing after it."""
         return self.is_cut_off and self.resume is None
 
 
@@ -56,7 +56,7 @@ class _Bad(NamedTuple):
 
 
 def scan(data: Source, offset: int = 0) -> Iterator[StoredRecord | Damage]:
-    """Everything in one segment whose records have `offset` or more, in order."""
+    """The records and the damage of one segment, in order. Records have `offset` or more."""
     position = 0
     while position < len(data):
         found = _record_at(data, position, offset)

@@ -1,5 +1,5 @@
-"""mlog: codec and connection without input or output, handlers, client.
+"""mlog: a codec and a connection that do no input or output, handlers and client.
 
-The fields of each message are a table, from which both encodings work: JSON as Go writes it, and
-protobuf 3. Replication messages of the original are decoded and answered, too.
+Both encodings, JSON as Go writes it and protobuf 3, work from one table of each message's fields.
+Replication messages of the original are also decoded and answered.
 """

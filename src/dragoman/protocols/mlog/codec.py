@@ -1,9 +1,17 @@
 """Messages to payloads and back, in JSON as Go writes it and in protobuf.
 
-JSON: all fields, in order, without spaces; bytes in base64; `<`, `>`, `&` and two line separators
-escaped. Reading, Go takes keys in any case, skips keys it does not know and takes `null` for any
-value. msgspec reads what real clients send; whatever it refuses is read a second time by those
-rules, and only then refused.
+JSON has all fields in order, without spaces; bytes are in base64; `<`, `>`, `&` and two line
+separators are escaped. When it reads, Go accepts keys in any case, skips unknown keys and accepts
+`null` for any value. msgspec decodes what real clients send; what it refuses is decoded again by
+Go's rules.
+
+A batch of ReplicateStream travels in `ReplicateResp.raw_chunk`. As in the original, its base offset
+is not compared with its records, and malformed bytes after valid records are ignored:
+
+    0   base offset i64     8   bytes of records i32     12  leader epoch i32 (always 0)
+    16  CRC-32 u32 (IEEE, of the records)                20  attributes u8 (0)
+    21  last offset delta i32
+    25  records: offset i64, size i32, value
 """
 
 from __future__ import annotations
@@ -38,7 +46,7 @@ from dragoman.types import Buffer
 
 AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
 
-# Looking up a member of an enumeration takes as long as a call: not for every record.
+# Looking up a member of an enumeration costs as much as a call, too much for every record.
 _JSON: Final = Encoding.JSON
 _PRODUCE_RESP: Final = int(MessageType.PRODUCE_RESP)
 _pack_header: Final = struct.Struct(HEADER_FORMAT).pack
@@ -65,7 +73,7 @@ def encode_frame(message: Message, encoding: Encoding) -> bytes:
 
 
 def encode_produced(offset: int, encoding: Encoding) -> bytes:
-    """The frame of a ProduceResp: written out, as it answers every record."""
+    """The frame of a ProduceResp, written out because it answers every record."""
     if encoding is _JSON:
         payload = b'{"Offset":%d}' % offset
         return _pack_header(_PRODUCE_RESP, len(payload)) + payload
@@ -73,7 +81,7 @@ def encode_produced(offset: int, encoding: Encoding) -> bytes:
 
 
 def decode_payload(number: int, payload: Buffer, encoding: Encoding) -> Message:
-    """Raises `DecodeError`, also for a type that there is not."""
+    """Raises `DecodeError`, also for an unknown type."""
     kind = _BY_NUMBER.get(number)
     if kind is None:
         raise DecodeError(f"message type {number}; 0 to {max(MessageType)} are known")
@@ -93,7 +101,7 @@ def encode_json(message: msgspec.Struct) -> bytes:
         raise EncodeError(f"{type(message).__name__} cannot be written: {error}") from None
     if type(message) not in _PLAIN:
         for character, escape in _ESCAPES:
-            # They are part of strings wherever they are.
+            # These characters occur only inside strings.
             if character in text:
                 text = text.replace(character, escape)
     return text
@@ -112,7 +120,7 @@ def decode_json(kind: type[AnyStruct], payload: Buffer) -> AnyStruct:
 
 def _decode_as_go_does(kind: type[AnyStruct], payload: Buffer) -> AnyStruct:
     try:
-        # Go puts the replacement character in place of bytes that are not UTF-8.
+        # Go replaces bytes that are not UTF-8 with the replacement character.
         text = bytes(payload).decode(errors="replace")
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -139,7 +147,7 @@ def _struct(kind: type[AnyStruct], value: object) -> AnyStruct:
 
 
 def _element(field: Field, value: object) -> object:
-    """In a list, `null` stands for the zero value, which of bytes is nil."""
+    """In a list, `null` means the zero value, which is nil for bytes."""
     if value is not None:
         return _scalar(field, value)
     match field.kind:
@@ -180,7 +188,7 @@ def _sort(value: object) -> str:
 
 
 def check(message: msgspec.Struct) -> None:
-    """Raises `EncodeError` for an integer that its field cannot hold. For what users say: the
+    """Raises `EncodeError` for an integer that its field cannot hold. Only clients call it: the
     broker's own numbers fit.
     """
     for field in fields_of(type(message)):
@@ -197,7 +205,7 @@ def _has_text(kind: type[msgspec.Struct]) -> bool:
     )
 
 
-#: Messages in which there is nothing to escape.
+#: Messages without text, which need no escapes.
 _PLAIN: Final = frozenset(each for each in TYPES if not _has_text(each))
 
 
@@ -208,7 +216,7 @@ _RECORD: Final = struct.Struct(">qi")
 
 
 def encode_batch(entries: Sequence[Entry]) -> bytes:
-    """No entries make no bytes."""
+    """The batch of some records; empty without records."""
     if not entries:
         return b""
     records = b"".join(
@@ -220,7 +228,7 @@ def encode_batch(entries: Sequence[Entry]) -> bytes:
 
 
 def decode_batch(data: Buffer) -> list[Entry]:
-    """Raises `DecodeError` for another length than announced and for a wrong checksum."""
+    """Raises `DecodeError` for a wrong length or checksum."""
     if not data:
         return []
     if len(data) < _BATCH.size:

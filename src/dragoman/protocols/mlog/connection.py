@@ -1,11 +1,11 @@
-"""An mlog connection without input and output, for either side of it.
+"""One end of an mlog connection, without input or output, for either role.
 
-Frames are cut by `reader`, which has the shape of `asyncio.BufferedProtocol`; `receive` reads one,
-`send` writes one. A client chooses the encoding. A server takes it from the first frame: JSON
-begins with `{`, which protobuf never does here, and is never empty. Then it stays.
+`reader` cuts frames, with the methods of `asyncio.BufferedProtocol`; `receive` decodes a frame, and
+`send` encodes one. A client chooses the encoding. A server detects it with the first frame: JSON is
+never empty and begins with `{`, as no protobuf message here does. It does not change afterwards.
 
-There are no request numbers: replies come in the order of the requests, which is the caller's
-business. After a `DecodeError` the stream cannot go on.
+There are no request numbers: replies come in the order of the requests, and the caller matches
+them. After a `DecodeError` the connection is unusable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Connection:
         self, role: Role, scratch: Scratch | None = None, encoding: Encoding | None = None
     ) -> None:
         if role is Role.CLIENT and encoding is None:
-            raise LocalProtocolError("a client chooses its encoding")
+            raise LocalProtocolError("a client has to choose its encoding")
         self._role = role
         #: None until a server has seen a frame.
         self.encoding = encoding
@@ -44,7 +44,7 @@ class Connection:
         )
 
     def receive(self, frame: bytearray) -> Message:
-        """A frame of the reader, which is its type and payload. Raises `DecodeError`."""
+        """The message in a frame of the reader: type and payload. Raises `DecodeError`."""
         encoding = self.encoding
         if encoding is None:
             is_json = len(frame) > LEAD_BYTES and frame[LEAD_BYTES] == _BRACE
@@ -56,7 +56,7 @@ class Connection:
         return message
 
     def receive_data(self, data: Buffer) -> list[Message]:
-        """Every message that is complete with these bytes."""
+        """The messages that these bytes complete."""
         return [self.receive(frame) for frame in self.reader.receive(data)]
 
     def send(self, message: Message) -> bytes:

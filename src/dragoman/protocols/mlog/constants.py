@@ -1,4 +1,4 @@
-"""Numbers of mlog's wire: message types, encodings, the bound on a payload."""
+"""Numbers of mlog's wire: message types, encodings and the bound on a payload."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class MessageType(IntEnum):
 
 
 class Encoding(Enum):
-    """How payloads are written; a connection uses one from its first frame on."""
+    """The encoding of payloads. A connection uses one from its first frame on."""
 
     JSON = "json"
     PROTOBUF = "protobuf"
@@ -53,10 +53,10 @@ class AckMode(IntEnum):
     ALL = 2
 
 
-#: Type and payload size.
+#: A frame begins with its type and the size of its payload.
 HEADER_FORMAT: Final = ">HI"
-#: Bytes of the type, which stand before the size.
+#: Size of the type, which precedes the payload size.
 LEAD_BYTES: Final = 2
 PAYLOAD_BYTES_MAX: Final = 4 << 20
-#: What a client is that does not say.
+#: The id of a client that does not give one.
 DEFAULT_ID: Final = "default"

@@ -1,6 +1,6 @@
-"""mlog's error codes, which of them send a client looking for the leader, and fixed texts.
+"""mlog's error codes and fixed texts.
 
-What becomes of the broker's own refusals is in `handlers/refusals.py`.
+`handlers/session.py` maps the broker's errors to them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ErrorCode(IntEnum):
     TIMEOUT_CATCH_UP = 16
 
 
-#: A client that gets one of these finds the leader anew and asks again (section 6).
+#: After one of these codes a client finds the leader again and repeats its request (section 6).
 RECONNECT_CODES: Final = frozenset(
     {
         ErrorCode.TOPIC_NOT_FOUND,

@@ -40,11 +40,11 @@ def _go_name(name: str) -> str:
     return _GO_NAMES.get(name) or "".join(map(str.capitalize, name.split("_")))
 
 
-# What is not as expected (another case, unknown keys, null) is told by an error and read again.
+# Unknown keys are an error, so that such JSON is decoded again by Go's rules.
 class Message(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=_go_name
 ):
-    """Root of everything that is sent."""
+    """Root of all messages."""
 
 
 # ---- records
@@ -103,7 +103,9 @@ class FetchBatchResp(Message, frozen=True, kw_only=True):
 
 
 class FetchStream(FetchBatch, frozen=True, kw_only=True):
-    """The original numbers this and has no struct for it: ours is a FetchBatch that waits."""
+    """The original reserves a number for it, without a struct: here it is a FetchBatch that
+    waits.
+    """
 
 
 class FetchStreamResp(FetchBatchResp, frozen=True, kw_only=True): ...
@@ -136,7 +138,7 @@ class FetchOffsetResp(Message, frozen=True, kw_only=True):
 
 class CreateTopic(Message, frozen=True, kw_only=True):
     topic: str = ""
-    #: Copies besides the leader's.
+    #: Replicas besides the leader.
     replica_count: UInt32 = 0
     designated_leader_node_id: str = ""
 
@@ -201,7 +203,7 @@ class ReplicateStream(Message, frozen=True, kw_only=True):
 
 class ReplicateResp(Message, frozen=True, kw_only=True):
     topic: str = ""
-    #: A batch as `replication.py` has it.
+    #: A batch; see `codec.py`.
     raw_chunk: bytes | None = None
     end_of_stream: bool = False
     leader_leo: Int64 = 0
@@ -217,13 +219,13 @@ class ApplyIsrUpdateEventResp(Message, frozen=True, kw_only=True): ...
 
 
 class RPCError(Message, frozen=True, kw_only=True, rename=None):
-    """Answers any request that is refused. The only message whose JSON names are small."""
+    """The answer to any refused request. The only message whose JSON names are in lower case."""
 
     code: Int32 = 0
     message: str = ""
 
 
-#: The struct of each type.
+#: The message of each type.
 MESSAGES: Final[dict[MessageType, type[Message]]] = dict(
     zip(
         MessageType,
@@ -262,7 +264,7 @@ MESSAGES: Final[dict[MessageType, type[Message]]] = dict(
     )
 )
 TYPES: Final[dict[type[Message], MessageType]] = {kind: each for each, kind in MESSAGES.items()}
-#: What a client may send, and what answers it.
+#: The requests of clients, and the reply to each.
 REPLIES: Final[dict[type[Message], type[Message]]] = {
     ReplicateStream: ReplicateResp,
     Produce: ProduceResp,
@@ -296,10 +298,10 @@ class Field(NamedTuple):
     json_name: str
     kind: Kind
     is_list: bool
-    #: Of an integer: the smallest and the largest.
+    #: Bounds of an integer.
     low: int = 0
     high: int = 0
-    #: Of a message: which.
+    #: Type of a nested message.
     message: type[msgspec.Struct] | None = None
 
 

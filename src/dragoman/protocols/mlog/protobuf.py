@@ -1,7 +1,7 @@
 """Messages in protobuf 3: the payloads of the original's later revision (section 12).
 
-Field numbers are the order of declaration, integers are varints, and what has its zero value is
-left out. Unknown fields, and known ones in another wire type, are skipped, as protobuf wants it.
+Field numbers follow the order of declaration, integers are varints, and zero values are omitted.
+Unknown fields, and known fields with another wire type, are skipped, as protobuf requires.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def encode(message: msgspec.Struct) -> bytes:
 
 @cache
 def _tagged(kind: type[msgspec.Struct]) -> tuple[tuple[Field, bytes], ...]:
-    """The fields with what stands before each: number and wire type."""
+    """The fields, each with its tag: number and wire type."""
     return tuple(
         (each, _varint(each.number << 3 | (_VARINT if each.kind in _VARINTS else _LENGTH)))
         for each in fields_of(kind)
@@ -51,7 +51,7 @@ def _tagged(kind: type[msgspec.Struct]) -> tuple[tuple[Field, bytes], ...]:
 
 def _sized(value: object) -> tuple[bytes, bytes]:
     if value is None:
-        # Go's nil among bytes: protobuf has only the empty ones.
+        # Go's nil in a list of bytes: protobuf only has empty bytes.
         content = b""
     elif isinstance(value, msgspec.Struct):
         content = encode(value)
@@ -97,7 +97,7 @@ def decode(kind: type[AnyStruct], data: bytes) -> AnyStruct:
             tag, position = _read_varint(data, position)
         field = fields.get(tag)
         if field is not None and position < end and data[position] < 0x80:
-            # Nearly every field: a short content, or a small number.
+            # Fast path for nearly every field: short content, or a small number.
             small = data[position]
             start = position = position + 1
             if tag & 7 == _VARINT:
@@ -124,7 +124,7 @@ def decode(kind: type[AnyStruct], data: bytes) -> AnyStruct:
 
 @cache
 def _by_tag(kind: type[msgspec.Struct]) -> dict[int, Field]:
-    """The fields by their number and wire type together; any other wire type is unknown."""
+    """The fields by tag. A known number with another wire type is an unknown tag."""
     return {
         each.number << 3 | (_VARINT if each.kind in _VARINTS else _LENGTH): each
         for each in fields_of(kind)
@@ -149,7 +149,7 @@ def _value(field: Field, data: bytes, start: int, end: int) -> object:
         return number != 0
     if number <= field.high >> 1:
         return number
-    # Readers of protobuf cut integers to the size of the field.
+    # protobuf truncates integers to the size of the field.
     bits = (field.high - field.low).bit_length()
     number &= (1 << bits) - 1
     return number - (1 << bits) if number > field.high else number

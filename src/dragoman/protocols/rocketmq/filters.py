@@ -67,7 +67,7 @@ def compile_filter(kind: str | None, expression: str) -> Filter:
     if kind in (None, "", TAG):
         return _tag_filter(expression)
     if kind != SQL92:
-        raise FilterError(f"no filters of the kind {kind!r}", 0)
+        raise FilterError(f"filter type {kind!r} is not supported", 0)
     condition = compile_condition(expression)
     return Filter(lambda properties: condition(properties) is True)
 
@@ -77,7 +77,7 @@ def _tag_filter(expression: str) -> Filter:
         return TAKES_ALL
     tags = frozenset(filter(None, map(str.strip, expression.split("||"))))
     if not tags:
-        raise FilterError("no tag between bars", 0)
+        raise FilterError("no tags", 0)
     return Filter(lambda properties: properties.get(Property.TAGS) in tags, tags)
 
 
@@ -160,7 +160,7 @@ def _tokens(expression: str) -> Iterator[_Token]:
         if found is None:
             bad = _NOT_BLANK.search(expression, position)
             assert bad is not None
-            what = "text without its closing quote" if bad[0] == "'" else f"unexpected {bad[0]!r}"
+            what = "text without a closing quote" if bad[0] == "'" else f"unexpected {bad[0]!r}"
             raise FilterError(what, bad.start())
         sort = found.lastgroup
         assert sort is not None
@@ -358,7 +358,7 @@ def _property(name: str) -> Evaluate:
 
 def _signed(sign: str, operand: _Operand) -> _Operand:
     if operand.kind not in (_Kind.PROPERTY, _Kind.NUMBER):
-        raise FilterError(f"{sign} before what is no number", operand.position)
+        raise FilterError(f"{sign} before an operand that is not a number", operand.position)
     evaluate = operand.evaluate
 
     def signed(properties: Properties) -> Value:
@@ -373,7 +373,7 @@ def _signed(sign: str, operand: _Operand) -> _Operand:
 
 def _boolean_of(operand: _Operand) -> Condition:
     if operand.kind in (_Kind.NUMBER, _Kind.TEXT):
-        raise FilterError("a value that is no condition", operand.position)
+        raise FilterError("a value that is not a condition", operand.position)
     evaluate = operand.evaluate
     return lambda properties: as_boolean(evaluate(properties))
 
@@ -429,7 +429,7 @@ def are_equal(left: Value, right: Value) -> bool | None:
 def _ordered(compare: Callable[[float, float], bool], left: _Operand, right: _Operand) -> Condition:
     for each in (left, right):
         if each.kind not in (_Kind.PROPERTY, _Kind.NUMBER):
-            raise FilterError("only numbers have an order", each.position)
+            raise FilterError("only numbers can be compared by order", each.position)
     left_value, right_value = left.evaluate, right.evaluate
 
     def evaluate(properties: Properties) -> bool | None:
@@ -453,7 +453,7 @@ def _is_one_of(operand: _Operand, texts: frozenset[str]) -> Condition:
 
 def _text_test(test: Callable[[str, str], bool], operand: _Operand, text: str) -> Condition:
     if operand.kind not in (_Kind.PROPERTY, _Kind.TEXT):
-        raise FilterError("what is no text is searched", operand.position)
+        raise FilterError("only text can be searched", operand.position)
     evaluate = operand.evaluate
 
     def tested(properties: Properties) -> bool | None:

@@ -1,6 +1,6 @@
-"""The library made of `records.c`, when it is there.
+"""The library compiled from `records.c`, where there is one.
 
-It is looked for once per process. `DRAGOMAN_SPARK_RECORDS=numpy` leaves it out, for comparison.
+It is loaded once per process. `DRAGOMAN_SPARK_RECORDS=numpy` disables it, for comparison.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Source(ctypes.Structure):
 
 
 def load(path: Path = LIBRARY) -> ctypes.CDLL | None:
-    """None without a library, or with one that was made of another source than is here."""
+    """None without a library, or with one that was compiled from another version of the source."""
     return None if os.environ.get("DRAGOMAN_SPARK_RECORDS") == "numpy" else _load(path)
 
 
@@ -82,12 +82,12 @@ def _load(path: Path) -> ctypes.CDLL | None:
     return library
 
 
-#: Small enough for what is read and what is written to stay in the processor's cache.
+#: Small enough for input and output to stay in the processor's cache.
 UNIT_BYTES = 4 << 20
 
 
 class CompiledRecords:
-    """Both directions, by a library that `load` has returned."""
+    """Scan and pack by a library that `load` returned."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._decode = library.dragoman_decode
@@ -111,7 +111,7 @@ class CompiledRecords:
         return Scanned(rows, out.arrays(rows))
 
     def pack(self, rows: Rows, bounds: Int64s) -> Iterator[memoryview]:
-        """The `Pack` of layout.py. What it yields is overwritten by the next."""
+        """The `Pack` of layout.py. Each view is overwritten when the next is requested."""
         columns = [_source(rows.key), _source(rows.value), _source(rows.headers)]
         room = np.empty(_bytes_max(rows, bounds), np.uint8)
         for first, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
@@ -126,7 +126,7 @@ class CompiledRecords:
 
 
 def _bytes_max(rows: Rows, bounds: Int64s) -> int:
-    """What the largest batch can take: bytes of fields, and the longest varints around them."""
+    """Upper bound of the largest batch: the bytes of fields and the longest varints around them."""
     sizes = np.full(len(rows.times_ms), _VARINTS_BYTES_MAX, np.int64)
     for column in (rows.key, rows.value, rows.headers):
         if column is not None:
@@ -147,12 +147,12 @@ def _source(column: pa.BinaryArray | None) -> _Source:
 
 
 class _Outputs:
-    """Memory for the columns wanted, each as large as the input allows it to become."""
+    """Memory for the requested columns, each as large as the input allows it to become."""
 
     def __init__(self, rows_max: int, input_bytes: int, wanted: frozenset[str]) -> None:
         self.columns = _Columns()
         self._wanted = wanted
-        #: By field of the structure, so that what the library writes to stays alive.
+        #: Buffers by field of the structure, kept alive while the library writes to them.
         self._fixed: dict[str, pa.Buffer] = {}
         self._binary: dict[str, tuple[pa.Buffer, pa.Buffer, pa.Buffer]] = {}
         for column, (field, item_bytes) in _FIXED_FIELDS.items():
@@ -212,7 +212,7 @@ class _Outputs:
 
 
 def _room(size: int) -> pa.Buffer:
-    """At least the first item is zero: the offset that a column of variable length begins with."""
+    """A buffer whose first item is zero: the first offset of a column of variable length."""
     room = pa.allocate_buffer(max(size, 8))
     ctypes.memset(room.address, 0, 8)
     return room
@@ -224,7 +224,7 @@ _FIXED_FIELDS = {
     "timestamp": ("timestamps", 8),
     "timestampType": ("timestamp_types", 4),
 }
-#: Of a record: length, attributes, two deltas, two lengths, no headers.
+#: Bytes of a record around its fields: length, attributes, two deltas, two lengths, header count.
 _VARINTS_BYTES_MAX = 5 + 1 + 10 + 5 + 5 + 5 + 1
-#: Two lengths.
+#: The smallest header: two lengths.
 _HEADER_BYTES_MIN = 2

@@ -1,7 +1,7 @@
 """Record batches to Arrow batches, in exactly the types that Spark expects.
 
-`walk.py` finds the batches, `units.py` gathers their records in plain until there are enough to
-scan them together, and the compiled library or numpy does that.
+`walk.py` finds the batches, `units.py` collects their uncompressed records until there are enough
+to scan them together, and the compiled library or numpy scans them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from dragoman.types import Buffer
 
 
 class BatchDecoder:
-    """Decodes to the columns named, in that order; `headers` only with `include_headers`.
+    """Decodes to the named columns, in that order; `headers` requires `include_headers`.
 
-    The compiled library is used when it is there, unless `use_compiled` says otherwise.
+    The compiled library is used where there is one, unless `use_compiled` is False. Raises
+    `ValueError` for an unknown column, and when `use_compiled` is True without a library.
     """
 
     def __init__(
@@ -30,12 +31,12 @@ class BatchDecoder:
         known = [name for name in COLUMN_TYPES if include_headers or name != "headers"]
         unknown = [name for name in columns if name not in known]
         if unknown or not columns:
-            raise ValueError(f"no column {', '.join(unknown)}: there are {', '.join(known)}")
+            raise ValueError(f"no column {', '.join(unknown)}; the columns are {', '.join(known)}")
         self.schema = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in columns])
         self._wanted = frozenset(columns)
         library = compiled.load() if use_compiled is not False else None
         if library is None and use_compiled:
-            raise ValueError(f"{compiled.LIBRARY} is not there, or not made of its source")
+            raise ValueError(f"{compiled.LIBRARY} is missing or was not compiled from this source")
         if library is None:
             self._scan: Scan = numpy_records.scan
             self._unit_bytes = numpy_records.UNIT_BYTES
@@ -54,11 +55,11 @@ class BatchDecoder:
         aborted: Sequence[tuple[int, int]] = (),
         committed_only: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """Records with start ≤ offset < end out of chunks of whole batches, in order.
+        """The records with start ≤ offset < end in chunks of whole batches, in order.
 
         `aborted` holds (producer id, first offset) of aborted transactions, as Kafka's brokers
-        report them; with `committed_only` their records are left out. Markers always are. Raises
-        `DecodeError`, which names the place, for everything that is not sound.
+        report them; with `committed_only` their records are left out. Control records always are.
+        Raises `DecodeError`, which names the place, for malformed or damaged batches.
         """
         unit = Unit(self._unit_bytes)
         piece_bytes = self._unit_bytes // 4
@@ -95,7 +96,7 @@ class BatchDecoder:
         try:
             return self._scan(unit.flat, table, start, end, self._wanted)
         except pa.ArrowInvalid as error:
-            # Somewhere a header's name is not UTF-8.
+            # The name of a header is not UTF-8: find its batch.
             for index in range(len(table)):
                 try:
                     self._scan(unit.flat, table[index : index + 1], start, end, self._wanted)

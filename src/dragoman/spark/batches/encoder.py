@@ -30,11 +30,11 @@ def encode_batches(
     base_sequence: int = -1,
     use_compiled: bool | None = None,
 ) -> list[tuple[int, bytearray]]:
-    """(record count, batch) pieces of all rows in order, as `build_batch` would make them.
+    """Batches of all rows in order, each with its record count, as `build_batch` would make them.
 
-    Columns are `value` and, when they are there, `key`, `headers` and `timestamp`; `now_ms` stands
-    in for a time that is not. No batch is larger than `batch_bytes_max`, unless one record alone
-    is. Sequences count on from batch to batch. Raises `EncodeError` for what a batch cannot hold.
+    Columns are `value` and optionally `key`, `headers` and `timestamp`; a row without a time gets
+    `now_ms`. No batch is larger than `batch_bytes_max`, unless one record alone is. Sequence
+    numbers continue from batch to batch. Raises `EncodeError` for what a batch cannot hold.
     """
     if not table.num_rows:
         return []
@@ -70,7 +70,7 @@ def _packer(use_compiled: bool | None) -> Pack:
 
 
 def _assemble(body: Buffer, header: BatchHeader, bytes_max: int) -> bytearray:
-    """Without its codec when bytes that do not compress would become too many by it."""
+    """The batch; uncompressed when compression makes incompressible bytes exceed the limit."""
     batch = assemble_batch(body, header)
     if len(batch) > bytes_max and header.attributes:
         batch = assemble_batch(body, header._replace(attributes=Codec.NONE))
@@ -78,17 +78,19 @@ def _assemble(body: Buffer, header: BatchHeader, bytes_max: int) -> bytearray:
 
 
 def _cut(rows: Rows, room: int) -> Int64s:
-    """Where batches begin, and the end.
+    """Rows at which batches begin, and the number of rows.
 
-    How long a record's deltas are depends on where its batch begins, so they count with the longest
-    that they can be anywhere in these rows.
+    The size of a record's deltas depends on where its batch begins, so they count with the largest
+    size that they can have anywhere in these rows.
     """
     spread = int(rows.times_ms.max()) - int(rows.times_ms.min())
     deltas = varint_sizes(np.array([min(spread, 2**63 - 1), len(rows.times_ms)]))
     sizes = 1 + int(deltas.sum()) + content_sizes(rows)
     ends = np.cumsum(sizes + varint_sizes(sizes))
     if ends[-1] > ARROW_BYTES_MAX:
-        raise EncodeError(f"{ends[-1]} bytes of records at once, {ARROW_BYTES_MAX} are possible")
+        raise EncodeError(
+            f"{ends[-1]} bytes of records at once are too many: at most {ARROW_BYTES_MAX}"
+        )
     bounds = [0]
     while bounds[-1] < len(ends):
         begin = bounds[-1]
@@ -103,7 +105,7 @@ def _cut(rows: Rows, room: int) -> Int64s:
 def _rows(table: pa.RecordBatch, now_ms: int) -> Rows:
     columns = dict(zip(table.schema.names, table.columns, strict=True))
     if "value" not in columns:
-        raise EncodeError(f"no column value among {', '.join(columns)}")
+        raise EncodeError(f"the column value is missing; the columns are {', '.join(columns)}")
     key, headers = columns.get("key"), columns.get("headers")
     return Rows(
         key=None if key is None else _binary("key", key),
@@ -130,7 +132,7 @@ def _times_ms(column: pa.Array | None, count: int, now_ms: int) -> Int64s:
 
 
 def _wire_headers(headers: pa.Array) -> pa.BinaryArray:
-    """Each row's headers as a record has them, their count in front."""
+    """The headers of each row in wire form, preceded by their count."""
     if not pa.types.is_list(headers.type) or not pa.types.is_struct(headers.type.value_type):
         raise EncodeError(f"headers is {headers.type}, not an array of key and value")
     entries = headers.flatten()

@@ -1,4 +1,4 @@
-"""What the compiled and the numpy way share: the table of batches, Arrow's types, the verdict."""
+"""What the compiled and the numpy scan share: the table of batches, Arrow's types, their error."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from dragoman.types import Buffer
 Int64s: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.uint8]
 
-#: What a scan must know of a batch. `batch_t` of records.c has the same layout.
+#: The input of a scan for each batch. `batch_t` of records.c has the same layout.
 BATCH = np.dtype(
     [
         (name, np.int64)
         for name in ("start", "size", "count", "base_offset", "time_ms", "is_append_time")
     ]
 )
-#: Length, attributes, two deltas, two lengths and a count take a byte each.
+#: The smallest record: length, attributes, two deltas, two lengths and a count of one byte each.
 RECORD_BYTES_MIN = 7
 
-#: Times are milliseconds in batches and microseconds in Arrow; past this they do not fit.
+#: Times are milliseconds in batches and microseconds in Arrow; larger ones overflow.
 TIME_MS_MAX = (2**63 - 1) // 1000
 
 #: Arrow counts the bytes of a column in 32 bits.
 ARROW_BYTES_MAX = 2**31 - 1
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-#: Spark's own conversion of its Kafka source's columns, which Spark compares with what it gets.
+#: Spark's own conversion of the columns of its Kafka source, with which Spark compares each batch.
 COLUMN_TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -45,18 +45,18 @@ COLUMN_TYPES: dict[str, pa.DataType] = {
 
 
 class Scanned(NamedTuple):
-    """The columns asked for, of `row_count` records."""
+    """The requested columns of `row_count` records."""
 
     row_count: int
     columns: dict[str, pa.Array]
 
 
-#: (payloads, table of batches, first offset, end offset, columns wanted) → records in that range.
+#: (payloads, table of batches, first offset, end offset, columns) → records in that range.
 Scan: TypeAlias = Callable[[Bytes, NDArray[Any], int, int, frozenset[str]], Scanned]
 
 
 class Rows(NamedTuple):
-    """What batches are made of; `headers` in wire form with their count in front."""
+    """The content of records; `headers` are in wire form, preceded by their count."""
 
     key: pa.BinaryArray | None
     value: pa.BinaryArray
@@ -64,12 +64,15 @@ class Rows(NamedTuple):
     times_ms: Int64s
 
 
-#: (rows, where batches begin and the end) → the records of each batch in wire form.
+#: (rows, first rows of batches and the number of rows) → the records of each batch in wire form.
 Pack: TypeAlias = Callable[[Rows, Int64s], Iterable[Buffer]]
 
 
 class MalformedBatchError(Exception):
-    """The batch at `index` of a table is not what its header promises. Never leaves this folder."""
+    """The records of the batch at `index` of a table do not match its header.
+
+    `BatchDecoder` turns it into a `DecodeError`.
+    """
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -77,7 +80,10 @@ class MalformedBatchError(Exception):
 
 
 def headers_column(offsets: NDArray[np.int32], names: pa.Array, values: pa.Array) -> pa.Array:
-    """Null for records without headers. Raises `pyarrow.ArrowInvalid` when a name is not UTF-8."""
+    """The column of headers, null for records without any.
+
+    Raises `pyarrow.ArrowInvalid` when a name is not UTF-8.
+    """
     names.validate(full=True)
     entries = pa.StructArray.from_buffers(HEADER, len(names), [None], children=[names, values])
     has_headers = np.packbits(offsets[1:] > offsets[:-1], bitorder="little")
@@ -97,13 +103,13 @@ def fixed_column(name: str, numbers: NDArray[Any]) -> pa.Array:
 
 
 def offsets_of(column: pa.Array) -> NDArray[np.int32]:
-    """Those of a slice are those of its rows."""
+    """The offsets of a column of variable length; of a slice, those of its rows."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)
     return offsets[column.offset : column.offset + len(column) + 1]
 
 
 def field_sizes(column: pa.Array | None, count: int) -> Int64s:
-    """-1 for null, and for a column that is not there."""
+    """Bytes of each field; -1 for null, and for a column that is None."""
     if column is None:
         return np.full(count, -1, np.int64)
     sizes = np.diff(offsets_of(column)).astype(np.int64)
@@ -113,10 +119,10 @@ def field_sizes(column: pa.Array | None, count: int) -> Int64s:
 
 
 def gather(flat: Bytes, starts: Int64s, sizes: Int64s, kind: pa.DataType) -> pa.Array:
-    """The bytes of each field, one after the other; null where the size is negative.
+    """The column of the fields at these positions; null where the size is negative.
 
-    Positions only grow, so fields and what lies between them are one array over the input; every
-    second entry of that is taken.
+    Positions are rising, so fields and the gaps between them are one array over the input, of which
+    every second entry is taken.
     """
     count = len(starts)
     if not count:

@@ -42,7 +42,7 @@ from dragoman.spark.batches.varints import (
     write_varints,
 )
 
-#: Wide enough that a step, which costs the same for one batch as for a hundred, is shared by many.
+#: Large enough for many batches: a step costs the same for one batch as for a hundred.
 UNIT_BYTES = 32 << 20
 
 
@@ -75,7 +75,7 @@ def scan(
 
 
 class _MalformedRecordError(Exception):
-    """`row` counts the records of all batches."""
+    """A record is malformed; `row` is its index among the records of all batches."""
 
     def __init__(self, row: int) -> None:
         super().__init__(row)
@@ -93,7 +93,7 @@ class _Fields(NamedTuple):
 
 
 class _Headers(NamedTuple):
-    """Those of all records, in order; `counts` says how many each record has."""
+    """The headers of all records, in order; `counts` is the number of headers of each record."""
 
     counts: Int64s
     names: _Fields
@@ -101,7 +101,7 @@ class _Headers(NamedTuple):
 
 
 class _Cursor:
-    """A position in each of many records. What is read moves all of them on."""
+    """A position in each of many records. Every read advances all of them."""
 
     def __init__(self, flat: Bytes, at: Int64s, ends: Int64s, rows: Int64s | None = None) -> None:
         self._flat = flat
@@ -132,7 +132,7 @@ class _Cursor:
 
 
 class _Records:
-    """Every field of every record, by where it is."""
+    """Every field of every record, by position or value."""
 
     def __init__(self, flat: Bytes, batches: NDArray[Any]) -> None:
         self._batches = batches
@@ -171,14 +171,14 @@ class _Records:
 # ---- where records begin
 
 
-#: By the first two bytes of a record: how far it is to the next one; 0 when two do not tell.
+#: By the first two bytes of a record: the distance to the next one; 0 when it takes more bytes.
 _JUMPS = np.where((PAIR_SIZES > 0) & (PAIR_VALUES >= 0), PAIR_SIZES + PAIR_VALUES, 0)
 
 
 def _find_records(flat: Bytes, batches: NDArray[Any]) -> tuple[Int64s, Int64s]:
-    """Where each record begins, its length included, and where it ends.
+    """Where each record begins, including its length, and where it ends.
 
-    Batches with most records come first, so that those with a k-th record are always a prefix.
+    Batches with the most records come first, so that the batches with a k-th record are a prefix.
     """
     order = np.argsort(-batches["count"], kind="stable")
     counts = batches["count"][order]
@@ -208,16 +208,16 @@ def _find_records(flat: Bytes, batches: NDArray[Any]) -> tuple[Int64s, Int64s]:
 
 
 def _next_records(flat: Bytes, positions: Int64s, rows: Int64s) -> Int64s:
-    """The slow way over records of any length."""
+    """The positions after records of any length; slower than the table."""
     cursor = _Cursor(flat, positions, positions, rows)
     sizes = cursor.varints()
-    # A record that ends past all data cannot lead further astray: the next one ends there too.
+    # A record that ends past all data is harmless: the next one ends there too.
     cursor.require((sizes >= 0) & (sizes <= len(flat)))
     return cursor.at + sizes
 
 
 def _row_order(order: Int64s, counts: Int64s, step_starts: Int64s) -> Int64s:
-    """For each record in its order in the log: where the steps have put it."""
+    """For each record in log order, its index in the order of the steps."""
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order))
     first_rows = np.cumsum(counts) - counts
@@ -229,7 +229,7 @@ def _row_order(order: Int64s, counts: Int64s, step_starts: Int64s) -> Int64s:
 
 
 def _read_headers(flat: Bytes, cursor: _Cursor) -> _Headers:
-    """In lockstep again: the first header of all records that have one, then the second."""
+    """Headers in lockstep: the first of all records that have one, then the second."""
     counts = cursor.varints()
     cursor.require((counts >= 0) & (2 * counts <= cursor.ends - cursor.at))
     total = int(counts.sum())
@@ -271,7 +271,7 @@ def pack(rows: Rows, bounds: Int64s) -> list[memoryview]:
     offsets = np.arange(len(times)) - np.repeat(firsts, counts)
     key_sizes = field_sizes(rows.key, len(times))
     sizes = 1 + varint_sizes(times) + varint_sizes(offsets) + content_sizes(rows)
-    # The attributes, always 0, are the same byte as a varint.
+    # The attributes are always 0, which is the same byte as a varint.
     front = write_varints([sizes, np.zeros_like(times), times, offsets, key_sizes])
     middle = write_varints([field_sizes(rows.value, len(times))])
     keys = [] if rows.key is None else [rows.key]
@@ -283,7 +283,7 @@ def pack(rows: Rows, bounds: Int64s) -> list[memoryview]:
 
 
 def content_sizes(rows: Rows) -> Int64s:
-    """Bytes of each row's record from its key on: what does not depend on its batch."""
+    """Bytes of each row's record after the key's length field, which do not depend on its batch."""
     count = len(rows.times_ms)
     total = (
         field_sizes(rows.headers, count) if rows.headers is not None else np.ones(count, np.int64)
@@ -295,7 +295,7 @@ def content_sizes(rows: Rows) -> Int64s:
 
 
 def join_headers(counts: Int64s, names: pa.BinaryArray, values: pa.BinaryArray) -> pa.BinaryArray:
-    """Headers in wire form, by row; `counts` says how many of the names each row has."""
+    """Headers in wire form, by row; `counts` is the number of headers of each row."""
     entries = _join(
         *(write_varints([field_sizes(names, len(names))]), names),
         *(write_varints([field_sizes(values, len(names))]), values),

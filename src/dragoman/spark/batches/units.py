@@ -1,8 +1,8 @@
-"""Records in plain, gathered out of batches until there are enough to scan them together.
+"""Uncompressed records, collected from batches until there are enough to scan them together.
 
 Stretches of batches become pieces, pieces fill a unit, and a unit is one flat buffer with a table
-of the batches in it. The buffer is used again for the next unit, so that it stays in the
-processor's cache; a scan copies what it keeps.
+of its batches. The buffer is reused for the next unit, so that it stays in the processor's cache; a
+scan copies what it keeps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dragoman.types import Buffer
 
 
 class Piece(NamedTuple):
-    """Some batches of a stretch; `starts` and `sizes` tell where their records are in `parts`."""
+    """Some batches of a stretch; `starts` and `sizes` locate their records in `parts`."""
 
     stretch: Stretch
     indexes: Int64s
@@ -42,7 +42,7 @@ class Piece(NamedTuple):
         return sum(map(len, self.parts))
 
     def table(self, shift: int) -> NDArray[Any]:
-        """Their rows of `BATCH` when the parts lie at `shift`."""
+        """The rows of `BATCH` for parts that are copied to `shift`."""
         headers = self.stretch.headers[self.indexes]
         counts = headers["record_count"].astype(np.int64)
         too_many = counts * RECORD_BYTES_MIN > self.sizes
@@ -65,7 +65,7 @@ class Piece(NamedTuple):
 
 
 def pieces(stretch: Stretch, indexes: Int64s, bytes_min: int) -> Iterator[Piece]:
-    """Plain batches as they lie there, headers and all; compressed ones opened, some at a time."""
+    """Uncompressed batches as one piece over the input; others decompressed, some at a time."""
     codecs = stretch.headers["attributes"][indexes] & CODEC_MASK
     if len(indexes) and not codecs.any():
         yield _plain(stretch, indexes)
@@ -93,7 +93,7 @@ def _plain(stretch: Stretch, indexes: Int64s) -> Piece:
 
 
 class Unit:
-    """The buffer, which grows when a single piece is larger, and the table."""
+    """One flat buffer, which grows for a single larger piece, and the table of its batches."""
 
     def __init__(self, bytes_max: int) -> None:
         self._room = np.empty(bytes_max, np.uint8)
@@ -124,7 +124,7 @@ class Unit:
     def add(self, piece: Piece) -> None:
         size = self._used + piece.byte_count
         if size > ARROW_BYTES_MAX:
-            raise piece.error(0, f"{size} bytes of records, {ARROW_BYTES_MAX} are possible")
+            raise piece.error(0, f"{size} bytes of records are too many: at most {ARROW_BYTES_MAX}")
         if size > len(self._room):
             self._room = np.empty(size, np.uint8)
         self._tables.append(piece.table(self._used))
@@ -134,7 +134,7 @@ class Unit:
             self._used += len(part)
 
     def error(self, index: int, reason: object) -> DecodeError:
-        """About the batch with that index in the table."""
+        """An error about the batch at this index of the table."""
         for piece in self._pieces:
             if index < len(piece.indexes):
                 return piece.error(index, reason)

@@ -1,4 +1,4 @@
-"""Zigzag varints, many at once."""
+"""Reading and writing many zigzag varints at once."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class BadVarintError(Exception):
 
 class ReadVarints(NamedTuple):
     values: Int64s
-    #: Where each ends; past the input when it is cut off, so callers must look.
+    #: Where each ends; past the input when it is cut off, which callers must check.
     ends: Int64s
 
 
 def read_varints(flat: Bytes, positions: Int64s) -> ReadVarints:
-    """Raises `BadVarintError` for the first that does not fit."""
+    """Raises `BadVarintError` for the first that does not fit in 64 bits."""
     found = scan_varints(flat, positions)
     if len(positions) and found.ends.min() < 0:
         raise BadVarintError(int(np.argmin(found.ends)))
@@ -37,10 +37,10 @@ def read_varints(flat: Bytes, positions: Int64s) -> ReadVarints:
 
 
 def scan_varints(flat: Bytes, positions: Int64s) -> ReadVarints:
-    """Those of one or two bytes, which most are, by table; the rest byte by byte.
+    """Varints of one or two bytes, the usual ones, by table; longer ones byte by byte.
 
-    A position outside of `flat` reads as its last byte, never as memory that is not ours. One that
-    does not fit in 64 bits ends at -1.
+    A position outside of `flat` reads its last byte, never foreign memory. A varint that does not
+    fit in 64 bits ends at -1.
     """
     first = flat.take(positions, mode="clip")
     if not (first >= 0x80).any():
@@ -72,11 +72,11 @@ def _scan_longer(flat: Bytes, positions: Int64s) -> ReadVarints:
         bits[rows] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(shift)
         ends[rows] += 1
         # The tenth byte has room for one bit.
-        goes_on = byte > (1 if shift == 63 else 0x7F)
-        if not goes_on.any():
+        continues = byte > (1 if shift == 63 else 0x7F)
+        if not continues.any():
             return ReadVarints(_unzigzag(bits), ends)
-        if not goes_on.all():
-            rows = np.arange(len(positions))[rows][goes_on]
+        if not continues.all():
+            rows = np.arange(len(positions))[rows][continues]
     ends[rows] = -1
     return ReadVarints(_unzigzag(bits), ends)
 
@@ -95,7 +95,7 @@ def _pair_tables() -> tuple[NDArray[np.int16], NDArray[np.int8]]:
     return values.astype(np.int16), sizes.astype(np.int8)
 
 
-#: By pair: the varint that it begins with, and its size, 0 when it is longer than the pair.
+#: By pair of bytes: the varint at its beginning, and its size; 0 when it is longer than the pair.
 PAIR_VALUES, PAIR_SIZES = _pair_tables()
 
 
@@ -107,7 +107,7 @@ def varint_sizes(values: Int64s) -> Int64s:
 
 
 def write_varints(columns: Sequence[Int64s]) -> pa.BinaryArray:
-    """Row by row the varints of all columns, one after the other."""
+    """For each row, the varints of all columns, one after the other."""
     bits = [_zigzag(column) for column in columns]
     sizes = [_sizes(column) for column in bits]
     offsets = np.zeros(len(bits[0]) + 1, np.int32)
@@ -126,8 +126,8 @@ def _write(out: Bytes, positions: Int64s, bits: NDArray[np.uint64], sizes: Int64
     rows: slice | Int64s = slice(None)
     for index in range(int(sizes.max(initial=0))):
         byte = (bits[rows] >> np.uint64(7 * index)).astype(np.uint8) & np.uint8(0x7F)
-        goes_on = sizes[rows] > index + 1
-        byte[goes_on] |= 0x80
+        continues = sizes[rows] > index + 1
+        byte[continues] |= 0x80
         out[positions[rows] + index] = byte
         rows = np.flatnonzero(sizes > index + 1)
 

@@ -1,7 +1,7 @@
-"""From fetched bytes to the batches whose records are wanted: checked, committed, in range.
+"""From fetched bytes to the batches whose records are read: checked, committed, in range.
 
-One pass in Python finds the batches and verifies their checksums; all else is done for many of
-them at once, on their headers as a table. Small batches are common, and then this is what costs.
+One pass in Python finds the batches and verifies their checksums; everything else is done for many
+batches at once, on a table of their headers. With small batches, which are common, this dominates.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HEADERS = np.dtype(
 
 
 class _UnsoundBatchError(Exception):
-    """Says what the log has against the batch at `position`."""
+    """The batch at `position` is malformed or damaged; the text is that of `check_batch`."""
 
     def __init__(self, view: memoryview, position: int) -> None:
         self.position = position
@@ -54,7 +54,7 @@ class _UnsoundBatchError(Exception):
 
 
 class Stretch(NamedTuple):
-    """Batches that lie side by side in a chunk: their checksums are right, their offsets grow."""
+    """Adjacent batches of a chunk, with verified checksums and rising offsets."""
 
     source: str
     chunk_number: int
@@ -73,7 +73,7 @@ class Stretch(NamedTuple):
 
 
 def stretches(chunks: Sequence[Buffer], source: str, bytes_min: int) -> Iterator[Stretch]:
-    """All batches of the chunks, so many bytes at once. Raises `DecodeError`."""
+    """All batches of the chunks, at least `bytes_min` bytes at once. Raises `DecodeError`."""
     last_offset = -1
     for number, chunk in enumerate(chunks):
         view = memoryview(chunk).cast("B")
@@ -90,7 +90,7 @@ def stretches(chunks: Sequence[Buffer], source: str, bytes_min: int) -> Iterator
 
 
 def _checked(view: memoryview, position: int, enough: int) -> tuple[Int64s, int]:
-    """Where batches begin until there are enough bytes of them, and where the last one ends."""
+    """Where batches begin, up to the position `enough`, and where the last one ends."""
     positions = []
     size = len(view)
     while position < size and position < enough:
@@ -118,7 +118,7 @@ def _stretch(source: str, number: int, view: memoryview, positions: Int64s) -> S
 
 
 def _require_growth(stretch: Stretch, last_offset: int) -> None:
-    """Offsets lie outside the checksum; that they only grow is what can be seen here."""
+    """Check that offsets rise: they are not covered by the checksum."""
     headers = stretch.headers
     before = np.concatenate(([last_offset], stretch.last_offsets[:-1]))
     fine = headers["base_offset"] > before
@@ -136,10 +136,10 @@ def _error(source: str, chunk_number: int, position: int, reason: object) -> Dec
 
 
 class Selection:
-    """Which batches hold data between two offsets that no aborted transaction has written.
+    """Selects batches with data between two offsets that no aborted transaction has written.
 
-    As Kafka's consumer does it: a transaction of `aborted` (producer id, first offset) counts from
-    its first offset on until its marker, so that a producer may have several in the list.
+    As in Kafka's consumer, a transaction of `aborted` (producer id, first offset) lasts from its
+    first offset to its marker, so a producer may have several in the list.
     """
 
     def __init__(self, start: int, end: int, aborted: Sequence[tuple[int, int]]) -> None:
@@ -149,7 +149,7 @@ class Selection:
         self._aborting: set[int] = set()
 
     def indexes(self, stretch: Stretch) -> Int64s:
-        """To be asked for every stretch, in order."""
+        """The selected batches of a stretch. Must be called for every stretch, in order."""
         headers = stretch.headers
         kept = headers["attributes"] & CONTROL == 0
         kept &= (headers["base_offset"] < self._end) & (stretch.last_offsets >= self._start)

@@ -1,10 +1,10 @@
 """Avro values to Arrow without a loop over records.
 
-Values of one schema have the same fields in the same order, so all values of a batch go in
-lockstep: each field of all of them is one pass over the positions that the field before it has
-left. Branches of unions are passes over the values that take them. Numbers in arrays are found all
-at once; items of other kinds in lockstep too, the k-th of every array in step k, as long as many
-arrays have one. Where the items of the last few end is found one by one.
+Values of one schema have the same fields in the same order, so all values of a batch are decoded in
+lockstep: each field of all values is one pass over the positions at which the field before it
+ended. A branch of a union is a pass over the values that take it. Numbers in arrays are found all
+at once. Items of other types are decoded in lockstep too, the k-th item of every array in step k,
+as long as many arrays have one; the ends of the last few are found one by one.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from dragoman.spark.values.avro_cursor import Cursor
 from dragoman.spark.values.avro_schema import AvroType, parse_avro_schema
 from dragoman.spark.values.decoded import Decode, Decoded, fixed_width, scattered
 
-#: What stands in front of a value: a mark and the schema's fingerprint, or a mark and a number.
+#: Framing before a value: a marker and the schema's fingerprint, or a marker and a schema id.
 _SINGLE_OBJECT = b"\xc3\x01"
 _CONFLUENT_BYTES = 5
-#: Steps of a lockstep whose columns are kept apart.
+#: Steps of a lockstep whose columns are kept before they are concatenated.
 _PIECES_MAX = 4096
-#: Rows that are not worth a step.
+#: With fewer rows, a step costs more than walking over the items.
 _FEW_ROWS = 64
 
-#: None where only positions are to move: nobody wants the column.
+#: None where the column was not requested, so that only positions advance.
 Kind: TypeAlias = pa.DataType | None
 Column: TypeAlias = Any  # a pyarrow.Array, or None
-#: Columns of one step, and which rows they are of.
+#: Columns of one step, and the rows that they belong to.
 Piece: TypeAlias = tuple[list[Column], Int64s]
-Step: TypeAlias = "Callable[[_Reading, Int64s], list[Column]]"
+Step: TypeAlias = "Callable[[_ColumnReader, Int64s], list[Column]]"
 
 
 class AvroFormat(msgspec.Struct, frozen=True):
-    #: JSON, as the writer of the values has it.
+    #: The writer's schema, as JSON.
     schema: str
     #: Empty (plain, or single-object encoding of this schema), single-object or confluent.
     framing: str = ""
@@ -53,8 +53,8 @@ class AvroFormat(msgspec.Struct, frozen=True):
         def decode(values: pa.BinaryArray) -> Decoded:
             cursor, rows = Cursor.over(values), np.arange(len(values))
             _skip_framing(cursor, rows, self.framing, schema.fingerprint)
-            array = _Reading(cursor).column(schema, kind, rows)
-            cursor.refuse(rows, cursor.left(rows) > 0, "bytes are left behind the last field")
+            array = _ColumnReader(cursor).column(schema, kind, rows)
+            cursor.refuse(rows, cursor.left(rows) > 0, "bytes follow the last field")
             if cursor.problems:
                 array = array.filter(pa.array(~cursor.is_bad))
             if self.framing != "confluent":
@@ -76,18 +76,21 @@ def _skip_framing(cursor: Cursor, rows: Int64s, framing: str, fingerprint: bytes
 
 
 def _name_other_schemas(problems: dict[int, str], values: pa.Array, fingerprint: bytes) -> None:
-    """A plain value may begin like any other thing. When it fails, the likeness is worth a word."""
+    """Add to a problem that the value looks like single-object encoding of another schema.
+
+    Any bytes may begin a plain value, so the marker alone is no error.
+    """
     for row, problem in problems.items():
         mark, other = values[row].as_py()[:2], values[row].as_py()[2:10]
         if mark == _SINGLE_OBJECT and other != fingerprint:
             problems[row] = (
-                f"{problem}; as single-object encoding it is of the schema {other.hex()}, "
-                f"the one given is {fingerprint.hex()}"
+                f"{problem}; as single-object encoding its schema has the fingerprint "
+                f"{other.hex()}, the given schema has {fingerprint.hex()}"
             )
 
 
-class _Reading:
-    """Columns of the rows asked for, whose positions move on."""
+class _ColumnReader:
+    """Reads columns of the given rows and advances the positions of these rows."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
@@ -174,7 +177,7 @@ class _Reading:
         return scattered(pa.concat_arrays([each.cast(kind) for each in arrays]), every, len(rows))
 
     def _members(self, branches: list[tuple[AvroType, Int64s]], kind: Kind, rows: Int64s) -> Column:
-        """A struct of all branches, of which one is not null."""
+        """A struct of all branches, exactly one of which is not null."""
         wanted = {field.name: field.type for field in kind or ()}
         is_null = np.ones(len(rows), np.bool_)
         members: dict[str, pa.Array] = {}
@@ -195,7 +198,7 @@ class _Reading:
         (item,) = schema.parts
         wanted = None if kind is None else kind.value_type
 
-        def step(reading: _Reading, each: Int64s) -> list[Column]:
+        def step(reading: _ColumnReader, each: Int64s) -> list[Column]:
             return [reading.column(item, wanted, each)]
 
         offsets, (items,) = self._blocks(rows, item, step, [wanted])
@@ -205,7 +208,7 @@ class _Reading:
         of_key, of_value = schema.entry.parts
         wanted = [None, None] if kind is None else [kind.key_type, kind.item_type]
 
-        def step(reading: _Reading, each: Int64s) -> list[Column]:
+        def step(reading: _ColumnReader, each: Int64s) -> list[Column]:
             key = reading.column(of_key, wanted[0], each)
             return [key, reading.column(of_value, wanted[1], each)]
 
@@ -213,7 +216,7 @@ class _Reading:
         return None if kind is None else pa.MapArray.from_arrays(offsets, keys, items, type=kind)
 
     def _block(self, rows: Int64s, counts: Int64s, item: AvroType, step: Step) -> Iterator[Piece]:
-        """So many items of each row: numbers at once, others in steps while many rows share one."""
+        """`counts` items of each row: numbers at once, others in steps that many rows share."""
         cursor, here, done = self._cursor, np.arange(len(rows)), 0
         while here.size > _FEW_ROWS and item.kind not in _WIDTHS:
             yield step(self, rows[here]), here
@@ -224,7 +227,7 @@ class _Reading:
             inner, owners = cursor.numbers_within(rows, counts, _WIDTHS[item.kind])
         else:
             inner, owners = cursor.items_within(rows, counts, item)
-        yield step(_Reading(inner), np.arange(len(owners))), here[owners]
+        yield step(_ColumnReader(inner), np.arange(len(owners))), here[owners]
         cursor.adopt(inner, rows, owners)
 
     def _blocks(
@@ -234,7 +237,7 @@ class _Reading:
         step: Step,
         kinds: list[Kind],
     ) -> tuple[pa.Array, list[Column]]:
-        """Items of all rows in the order of rows, and where those of each row begin and end."""
+        """The offsets at which the items of each row begin and end, and all items in row order."""
         none = [None if kind is None else pa.array([], kind) for kind in kinds]
         pieces: list[Piece] = [(none, rows[:0])]
         active = np.arange(len(rows))
@@ -262,21 +265,21 @@ def _joined(pieces: list[Piece]) -> Piece:
 
 
 _NUMBERS = {"int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64()}
-#: Bytes of numbers, 0 when that varies: items of these types need no steps.
+#: Bytes of a number, 0 when that varies. Items of these types need no steps.
 _WIDTHS = {"boolean": 1, "float": 4, "double": 8, "int": 0, "long": 0, "enum": 0}
-_READERS: dict[str, Callable[[_Reading, AvroType, Kind, Int64s], Column]] = {
-    "null": _Reading._null,
-    "boolean": _Reading._boolean,
-    "int": _Reading._int,
-    "long": _Reading._long,
-    "float": _Reading._float,
-    "double": _Reading._float,
-    "bytes": _Reading._bytes,
-    "string": _Reading._bytes,
-    "fixed": _Reading._bytes,
-    "enum": _Reading._enum,
-    "record": _Reading._record,
-    "union": _Reading._union,
-    "array": _Reading._array,
-    "map": _Reading._map,
+_READERS: dict[str, Callable[[_ColumnReader, AvroType, Kind, Int64s], Column]] = {
+    "null": _ColumnReader._null,
+    "boolean": _ColumnReader._boolean,
+    "int": _ColumnReader._int,
+    "long": _ColumnReader._long,
+    "float": _ColumnReader._float,
+    "double": _ColumnReader._float,
+    "bytes": _ColumnReader._bytes,
+    "string": _ColumnReader._bytes,
+    "fixed": _ColumnReader._bytes,
+    "enum": _ColumnReader._enum,
+    "record": _ColumnReader._record,
+    "union": _ColumnReader._union,
+    "array": _ColumnReader._array,
+    "map": _ColumnReader._map,
 }

@@ -22,7 +22,7 @@ from dragoman.spark.batches.layout import Bytes, Int64s, gather, offsets_of
 from dragoman.spark.batches.varints import scan_varints
 from dragoman.spark.values.avro_schema import AvroType
 
-#: Twice what a decimal takes: longer ones could only begin with more of their sign.
+#: Twice the size of a decimal: the further bytes of a longer one could only repeat its sign.
 _DECIMAL_BYTES_MAX = 32
 _CUT_OFF = "it is cut off"
 
@@ -33,13 +33,13 @@ class Cursor:
         self._at = at
         self._ends = ends
         self.is_bad = np.zeros(len(at), np.bool_)
-        #: By row.
+        #: Row → why its value is malformed.
         self.problems: dict[int, str] = {}
 
     @staticmethod
     def over(values: pa.BinaryArray) -> Cursor:
         data = values.buffers()[2] if len(values) else None
-        # One byte at least, so that there is one to read where a value should be.
+        # At least one byte, so that every read has a byte to return.
         flat = np.frombuffer(data, np.uint8) if data else np.zeros(1, np.uint8)
         offsets = offsets_of(values).astype(np.int64) if len(values) else np.zeros(1, np.int64)
         return Cursor(flat, offsets[:-1].copy(), offsets[1:])
@@ -57,7 +57,7 @@ class Cursor:
         return self._of(self._ends, rows) - self._of(self._at, rows)
 
     def _of(self, numbers: Int64s, rows: Int64s) -> Int64s:
-        # As many rows as there are can only be all of them.
+        # As many rows as there are positions can only be all rows.
         return numbers if len(rows) == len(numbers) else numbers[rows]
 
     def _move(self, rows: Int64s, to: Int64s) -> None:
@@ -69,7 +69,7 @@ class Cursor:
     # ---- parts of values
 
     def skip(self, rows: Int64s, start: bytes, size: int) -> NDArray[np.bool_]:
-        """Leave out so many bytes of values that have them and begin so; which these were."""
+        """Skip `size` bytes of the values that begin with `start`; which values these are."""
         is_so: NDArray[np.bool_] = self.left(rows) >= size
         for index, byte in enumerate(start):
             if not is_so.any():
@@ -87,10 +87,10 @@ class Cursor:
         return values
 
     def indexes(self, rows: Int64s, count: int, what: str) -> Int64s:
-        """Numbers below `count`; 0 where there is no such."""
+        """Numbers below `count`; 0 where a number is out of range."""
         found = self.numbers(rows)
         is_wrong = (found < 0) | (found >= count)
-        self.refuse(rows, is_wrong, f"there is no such {what}")
+        self.refuse(rows, is_wrong, f"a {what} is out of range")
         found[is_wrong] = 0
         return found
 
@@ -101,13 +101,13 @@ class Cursor:
         if sized.size:
             self.numbers(sized)  # bytes of the block, for readers that skip it
             counts = np.abs(counts)
-        # Every item takes a byte at least, and the smallest number has no positive twin.
+        # Every item takes at least one byte, and the smallest integer has no positive counterpart.
         is_wrong = (counts < 0) | (counts > self.left(rows))
         self.refuse(rows, is_wrong, "an array or map has more items than bytes")
         return np.where(self.is_bad[rows], 0, counts)
 
     def spans(self, rows: Int64s, sizes: Int64s) -> tuple[Int64s, Int64s]:
-        """So many bytes of each: where they begin, and their sizes, 0 where they do not fit."""
+        """Advance by `sizes` bytes: where these begin, and their sizes, 0 where they do not fit."""
         is_wrong = (sizes < 0) | (sizes > self.left(rows))
         self.refuse(rows, is_wrong, "a length goes past the end")
         sizes = np.where(is_wrong, 0, sizes)
@@ -116,7 +116,7 @@ class Cursor:
         return starts, sizes
 
     def lines(self, rows: Int64s, width: int) -> Bytes:
-        """A line of so many bytes for each."""
+        """The next `width` bytes of each row, one line per row."""
         starts = self._of(self._at, rows)
         is_cut_off = self.left(rows) < width
         self._move(rows, starts + width)
@@ -134,14 +134,16 @@ class Cursor:
         except pa.ArrowInvalid:
             is_wrong = np.array([not _is_text(each) for each in found.to_pylist()], np.bool_)
             self.refuse(rows, is_wrong, "a string is not UTF-8")
-            # Not null: keys of a map cannot be.
+            # Empty and not null, since keys of a map cannot be null.
             return gather(self._flat, starts, np.where(is_wrong, 0, sizes), kind)
 
     def decimals(
         self, rows: Int64s, starts: Int64s, sizes: Int64s, precision: int
     ) -> NDArray[np.uint8]:
-        """Two's complement, highest byte first, to 16 bytes of which the lowest is first."""
-        self.refuse(rows, (sizes < 1) | (sizes > _DECIMAL_BYTES_MAX), "a decimal has no such size")
+        """Two's complement, big-endian, to 16 bytes in little-endian order."""
+        self.refuse(
+            rows, (sizes < 1) | (sizes > _DECIMAL_BYTES_MAX), "a decimal has an impossible size"
+        )
         is_negative = (self._flat.take(starts, mode="clip") >= 0x80) & (sizes > 0)
         filler = np.where(is_negative, 0xFF, 0).astype(np.uint8)
         out = np.repeat(filler[:, None], 16, axis=1)
@@ -162,7 +164,7 @@ class Cursor:
         self.refuse(rows, is_wrong, f"a decimal has more than {precision} digits")
         return out
 
-    # ---- items, when it is known where each ends
+    # ---- items whose ends are known
 
     @cached_property
     def _last_bytes(self) -> Int64s:
@@ -170,9 +172,9 @@ class Cursor:
         return np.flatnonzero(self._flat < 0x80)
 
     def numbers_within(self, rows: Int64s, counts: Int64s, width: int) -> tuple[Cursor, Int64s]:
-        """A cursor over so many numbers of each row, and whose each is.
+        """A cursor over `counts` numbers of each row, and the row that owns each number.
 
-        They have `width` bytes, or when it is 0 as many as it takes to one without the high bit.
+        Numbers have `width` bytes; with 0 they are varints, which end with a byte below 0x80.
         """
         at, left = self._at[rows], self.left(rows)
         if width:
@@ -193,7 +195,7 @@ class Cursor:
         return self._within(rows, owners, ends), owners
 
     def items_within(self, rows: Int64s, counts: Int64s, item: AvroType) -> tuple[Cursor, Int64s]:
-        """The same for items of any kind."""
+        """A cursor over `counts` items of any type of each row, and the row that owns each item."""
         data = self._flat.data
         owners: list[Int64s] = []
         ends: list[int] = []
@@ -210,7 +212,7 @@ class Cursor:
         return self._within(rows, every, np.array(ends, np.int64)), every
 
     def _within(self, rows: Int64s, owners: Int64s, ends: Int64s) -> Cursor:
-        """Over items that follow each other, in rows that move behind the last of theirs."""
+        """A cursor over adjacent items; their rows advance to the end of their last item."""
         starts = np.roll(ends, 1)
         is_first = np.diff(owners, prepend=-1) > 0
         starts[is_first] = self._at[rows[owners[is_first]]]
@@ -219,9 +221,9 @@ class Cursor:
         return Cursor(self._flat, starts, ends)
 
     def adopt(self, inner: Cursor, rows: Int64s, owners: Int64s) -> None:
-        """What is wrong within a row is wrong with it."""
+        """Mark the rows of malformed items as malformed."""
         every = np.arange(len(owners))
-        inner.refuse(every, inner.left(every) > 0, "an item is longer than what is in it")
+        inner.refuse(every, inner.left(every) > 0, "an item is longer than its content")
         for index, problem in inner.problems.items():
             row = rows[owners[index : index + 1]]
             self.refuse(row, ~self.is_bad[row], problem)
@@ -244,7 +246,7 @@ _NUMBER_BITS_MAX = 70
 
 
 def item_ends(item: AvroType, data: memoryview, at: int, end: int, count: int) -> list[int]:
-    """Raises `ValueError` or `IndexError` when there are not so many up to `end`."""
+    """Raises `ValueError` or `IndexError` when `count` items do not fit before `end`."""
     ends = []
     for _ in range(count):
         at = _end(item, data, at, end)
@@ -274,7 +276,7 @@ def _end(schema: AvroType, data: memoryview, at: int, end: int) -> int:
     if kind == "union":
         branch, at = _number(data, at)
         if branch < 0:
-            raise ValueError("there is no such branch")
+            raise ValueError("a branch is out of range")
         return _end(schema.parts[branch], data, at, end)
     return _end_of_blocks(schema, data, at, end)
 
@@ -287,7 +289,7 @@ def _end_of_blocks(schema: AvroType, data: memoryview, at: int, end: int) -> int
             return at
         if count < 0:
             count, (_, at) = -count, _number(data, at)
-        # Every item takes a byte at least.
+        # Every item takes at least one byte.
         if count > end - at:
             raise ValueError("an array or map has more items than bytes")
         ends = item_ends(item, data, at, end, count)

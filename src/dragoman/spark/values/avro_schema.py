@@ -1,7 +1,7 @@
-"""Avro schemas: their JSON, the fingerprint of what they say, and the Spark type of their values.
+"""Avro schemas: their JSON, their fingerprint, and the Spark type of their values.
 
-Types are those that spark-avro gives. What no table can hold is refused: a record within itself,
-a record without fields, an array of items that take no bytes (of which a few bytes promise 2^60).
+Types are those of spark-avro. Refused is what no table can hold: a record within itself, a record
+without fields, an array of items that take no bytes (a few bytes could announce 2^60 of them).
 """
 
 from __future__ import annotations
@@ -33,42 +33,42 @@ _LOGICAL: dict[tuple[str, str], t.DataType] = {
     ("long", "local-timestamp-millis"): t.TimestampNTZType(),
     ("long", "local-timestamp-micros"): t.TimestampNTZType(),
 }
-#: Spark has one number for these, as spark-avro does.
+#: Unions that spark-avro reads as one wider number.
 _WIDENED = {frozenset(("int", "long")): "long", frozenset(("float", "double")): "double"}
 _DECIMAL_DIGITS_MAX = 38
 
 
 class AvroType(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """One type of a schema, with the types that it names in place of their names."""
+    """One type of a schema, with references to named types resolved."""
 
     #: Avro's name for it: a primitive type, record, enum, fixed, array, map or union.
     kind: str
-    #: With its namespace; for record, enum and fixed.
+    #: The full name of a record, enum or fixed.
     name: str = ""
     field_names: tuple[str, ...] = ()
-    #: Of fields, items, values or branches.
+    #: The types of fields, items, values or branches.
     parts: tuple[AvroType, ...] = ()
     symbols: tuple[str, ...] = ()
-    #: Bytes of a fixed.
+    #: The bytes of a fixed.
     size: int = 0
-    #: A logical type that has a meaning here, else empty.
+    #: A supported logical type, else empty.
     logical: str = ""
     precision: int = 0
     scale: int = 0
 
     @cached_property
     def branches(self) -> tuple[AvroType, ...]:
-        """Of a union, without null."""
+        """The branches of a union without null."""
         return tuple(part for part in self.parts if part.kind != "null")
 
     @cached_property
     def entry(self) -> AvroType:
-        """Of a map: its keys and values as they follow each other."""
+        """An entry of a map as a record of its key and its value."""
         return AvroType(kind="record", parts=(AvroType(kind="string"), *self.parts))
 
     @cached_property
     def widened(self) -> str:
-        """`long` or `double` for a union of a number and its wider kin, else empty."""
+        """`long` or `double` for a union of a number and its wider counterpart, else empty."""
         return _WIDENED.get(frozenset(part.kind for part in self.branches), "")
 
     @property
@@ -126,19 +126,19 @@ class AvroType(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 @lru_cache(maxsize=16)
 def parse_avro_schema(text: str) -> AvroType:
-    """Raises `ConfigError` that says what is wrong and where."""
+    """Raises `ConfigError` that names the problem and its place."""
     try:
-        found = _Parsing().type_of(json.loads(text), "", "value", 0)
+        found = _SchemaParser().type_of(json.loads(text), "", "value", 0)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ConfigError(f"the Avro schema is not JSON: {error}") from None
     if found.kind == "null":
-        raise ConfigError("the Avro schema is null: there would be nothing to read")
+        raise ConfigError("the Avro schema is null, which has no values")
     return found
 
 
-class _Parsing:
+class _SchemaParser:
     def __init__(self) -> None:
-        #: By full name; None while a type is being read.
+        #: Types by full name; None while a type is being parsed.
         self._named: dict[str, AvroType | None] = {}
 
     def type_of(self, given: Any, namespace: str, where: str, depth: int) -> AvroType:
@@ -230,7 +230,7 @@ def _full_name(name: str, namespace: str) -> str:
 
 
 def _with_logical(found: AvroType, given: dict[str, Any], where: str) -> AvroType:
-    """Avro has readers ignore logical types that they do not know, or that make no sense."""
+    """The type with its logical type; the specification has readers ignore unknown ones."""
     logical = given.get("logicalType")
     if (found.kind, logical) in _LOGICAL:
         return msgspec.structs.replace(found, logical=logical)
@@ -255,7 +255,7 @@ def _with_logical(found: AvroType, given: dict[str, Any], where: str) -> AvroTyp
 
 
 def _canonical(given: AvroType, known: set[str]) -> str:
-    """The specification's parsing canonical form: a named type in full once, then by its name."""
+    """The specification's parsing canonical form: a named type in full once, then by name."""
     if given.kind == "union":
         return f"[{','.join(_canonical(part, known) for part in given.parts)}]"
     if given.kind in ("array", "map"):

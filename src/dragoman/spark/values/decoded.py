@@ -17,27 +17,27 @@ from dragoman.spark.batches.layout import Int64s
 
 
 class Decoded(NamedTuple):
-    #: The values that are right, in their order.
+    #: The values that decode, in their order.
     values: pa.Array
-    #: What is wrong with each of the others, by its place among those given.
+    #: Why the other values do not decode, by their index among the given values.
     problems: dict[int, str]
 
 
-#: Values without nulls to columns of the type that the decoder was made for.
+#: Decodes values without nulls to a column of the type that the decoder was made for.
 Decode: TypeAlias = Callable[[pa.BinaryArray], Decoded]
 
 
 def converted(
     items: Sequence[Any], parse: Callable[[Any], Any], build: Callable[[list[Any]], pa.Array]
 ) -> Decoded:
-    """The column of all items; without those that do not parse or that no column can hold.
+    """The column of all items except those that do not parse or that no column can hold.
 
-    Which these are is found by halves, so that few of them cost little.
+    These are found by bisection, so that a few of them cost little.
     """
     try:
         with _collector_paused():
             return Decoded(build([parse(item) for item in items]), {})
-    except Exception as error:  # noqa: BLE001 - libraries have many ways to say that bytes are wrong
+    except Exception as error:  # noqa: BLE001 - libraries raise many exceptions for malformed bytes
         if len(items) == 1:
             return Decoded(build([]), {0: f"{type(error).__name__}: {error}"})
     middle = len(items) // 2
@@ -49,7 +49,7 @@ def converted(
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """A batch makes many objects and no cycles; looking for some takes long."""
+    """Pause the garbage collector: a batch makes many objects and no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -60,12 +60,12 @@ def _collector_paused() -> Iterator[None]:
 
 
 def fixed_width(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Numbers as Arrow has them in memory."""
+    """An Arrow array over the memory of the numbers."""
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def scattered(array: pa.Array, places: Int64s, count: int) -> pa.Array:
-    """`count` rows with those of the array at their places, null elsewhere."""
+    """`count` rows: those of the array at `places`, null elsewhere."""
     if len(places) == count and (np.diff(places) > 0).all():
         return array
     chosen = np.full(count, -1, np.int64)
@@ -74,16 +74,16 @@ def scattered(array: pa.Array, places: Int64s, count: int) -> pa.Array:
 
 
 def check_fits(found: DataType, wanted: DataType, where: str = "value") -> None:
-    """A schema from the user may leave fields out, and differ in what may be null; no more.
+    """Raises `ConfigError` for a user's schema that differs from the type of the values.
 
-    Raises `ConfigError`.
+    It may leave out fields and differ in nullability.
     """
     if isinstance(found, StructType) and isinstance(wanted, StructType):
         known = {field.name: field.dataType for field in found.fields}
         for field in wanted.fields:
             if field.name not in known:
                 listed = ", ".join(known)
-                raise ConfigError(f"{where} has no field {field.name!r}; there are {listed}")
+                raise ConfigError(f"{where} has no field {field.name!r}; its fields are {listed}")
             check_fits(known[field.name], field.dataType, f"{where}.{field.name}")
     elif isinstance(found, ArrayType) and isinstance(wanted, ArrayType):
         check_fits(found.elementType, wanted.elementType, where)
@@ -91,23 +91,23 @@ def check_fits(found: DataType, wanted: DataType, where: str = "value") -> None:
         check_fits(found.keyType, wanted.keyType, where)
         check_fits(found.valueType, wanted.valueType, where)
     elif found != wanted:
-        is_type, says = found.simpleString(), wanted.simpleString()
-        raise ConfigError(f"{where} is {is_type}, the schema says {says}")
+        is_type, given = found.simpleString(), wanted.simpleString()
+        raise ConfigError(f"{where} is {is_type}, the schema has {given}")
 
 
 def forbidden_nulls(array: pa.Array, field: pa.Field) -> dict[int, str]:
-    """What is null though its field is NOT NULL, by row. Spark would read it as some value."""
+    """Nulls in NOT NULL fields, by row. Spark would read them as arbitrary values."""
     if not _first_null(array, field):
         return {}
     rows = ((row, _first_null(array.slice(row, 1), field)) for row in range(len(array)))
-    return {row: f"{name} is null, the schema says NOT NULL" for row, name in rows if name}
+    return {row: f"{name} is null, the schema has NOT NULL" for row, name in rows if name}
 
 
 def _first_null(array: pa.Array, field: pa.Field) -> str:
-    """The name of a field that is null and must not be; empty when there is none."""
+    """The path of the first NOT NULL field that is null; empty when there is none."""
     if array.null_count and not field.nullable:
         return str(field.name)
-    # What is within a null is not there.
+    # A null has no fields to check.
     kind, valid = array.type, array.drop_null() if array.null_count else array
     if pa.types.is_struct(kind):
         within = [(valid.field(index), each) for index, each in enumerate(kind)]

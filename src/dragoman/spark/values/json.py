@@ -1,4 +1,4 @@
-"""Text and JSON values to Arrow, and the type of JSON that nobody has described."""
+"""Text and JSON values to Arrow, and the inferred type of JSON without a schema."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TextFormat(msgspec.Struct, frozen=True):
 
 class JsonFormat(msgspec.Struct, frozen=True):
     def spark_type(self) -> DataType | None:
-        """Any: JSON is read as what is asked for."""
+        """None: JSON is decoded to any requested type."""
         return None
 
     def decoder(self, kind: pa.DataType) -> Decode:
@@ -43,7 +43,7 @@ class JsonFormat(msgspec.Struct, frozen=True):
 
 
 def _as_in_json(kind: pa.DataType) -> pa.DataType:
-    """The type with text in place of what JSON has no form for."""
+    """The type with strings in place of types that JSON does not have."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_as_in_json(field.type)) for field in kind])
     if pa.types.is_list(kind):
@@ -61,7 +61,7 @@ def inferred_type(values: Sequence[bytes]) -> StructType:
     except (msgspec.DecodeError, pa.ArrowException, TypeError) as error:
         raise ConfigError(f"no schema fits the first records: {error}; give valueSchema") from None
     if not pa.types.is_struct(kind) or not kind.num_fields:
-        raise ConfigError("no schema was found: there are no JSON objects yet; give valueSchema")
+        raise ConfigError("no schema can be inferred without JSON objects; give valueSchema")
     found = from_arrow_type(kind)
     assert isinstance(found, StructType)
     return found

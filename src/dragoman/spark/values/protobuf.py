@@ -1,7 +1,7 @@
 """Protobuf messages to Arrow: Google's library parses them, and each field becomes a column.
 
-Types are those that spark-protobuf gives, and so is what is null: a field that can be unset and is,
-and, unless defaults are asked for, one without presence (proto3) that has its default.
+Types and nulls are those of spark-protobuf. Null is a field with presence that is not set and,
+unless `emit_defaults`, a field without presence (proto3) that has its default.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dragoman.errors import ConfigError
 from dragoman.limits import SPARK_TYPE_DEPTH_MAX
 from dragoman.spark.values.decoded import Decode, converted, scattered
 
-#: By the name of a field's type in C++: numbers as numpy has them, and as Spark has.
+#: Name of a field's C++ type → its type in numpy and in Spark.
 _NUMBERS: dict[str, tuple[str, t.DataType]] = {
     "CPPTYPE_INT32": ("i4", t.IntegerType()),
     "CPPTYPE_INT64": ("i8", t.LongType()),
@@ -43,18 +43,18 @@ _BITS = {1: np.uint8, 4: np.uint32, 8: np.uint64}
 class ProtobufFormat(msgspec.Struct, frozen=True):
     #: A `FileDescriptorSet` with the files that the message needs.
     descriptors: bytes
-    #: With its package.
+    #: The full name.
     message: str
-    #: Whether defaults of fields without presence are values, not null.
+    #: Whether a field without presence that has its default is that value, not null.
     emit_defaults: bool = False
-    #: Whether uint32 and uint64 become wider types, not negative numbers.
+    #: Whether uint32 and uint64 become wider types instead of negative numbers.
     upcast_unsigned: bool = False
 
     @staticmethod
     def of(
         descriptors: bytes, message: str, *, emit_defaults: bool, upcast_unsigned: bool
     ) -> ProtobufFormat:
-        """`message` may go without its package. Raises `ConfigError`."""
+        """`message` may omit its package where it is unambiguous. Raises `ConfigError`."""
         found = _descriptor(descriptors, message)
         return ProtobufFormat(
             _needed(descriptors, found.file.name), found.full_name, emit_defaults, upcast_unsigned
@@ -73,7 +73,7 @@ class ProtobufFormat(msgspec.Struct, frozen=True):
         fields = []
         for field in descriptor.fields:
             kind = self._field_type(field, within)
-            # Spark has no column without a type: a message without fields is left out.
+            # Spark has no empty struct: a field whose message has no fields is left out.
             if kind is not None:
                 fields.append(t.StructField(field.name, kind, not field.is_required))
         return t.StructType(fields) if fields else None
@@ -166,7 +166,7 @@ class ProtobufFormat(msgspec.Struct, frozen=True):
         if field.cpp_type == field.CPPTYPE_STRING:
             return pa.array(found, kind, mask=_is_zero(found) if hide_default else None)
         numbers = np.array(found, _NUMBERS[_cpp_type(field)][0])
-        # By their bits: a negative zero is not the default.
+        # Compared as bits, since a negative zero is not the default.
         is_null = numbers.view(_BITS[numbers.itemsize]) == 0 if hide_default else None
         if pa.types.is_decimal(kind) or numbers.dtype.kind != "u":
             return pa.array(numbers, mask=is_null).cast(kind)
@@ -194,24 +194,24 @@ def _is_zero(found: list[Any]) -> NDArray[np.bool_]:
 
 
 class _Symbols(dict[int, str]):
-    """Names of an enum's numbers."""
+    """Names of an enum by number."""
 
     def __init__(self, enum: Any) -> None:
         super().__init__((each.number, each.name) for each in reversed(enum.values))
         self._enum = enum.name
 
     def __missing__(self, number: int) -> str:
-        # As Java names a number that only newer writers know.
+        # Java's name for a number that only newer writers know.
         return f"UNKNOWN_ENUM_VALUE_{self._enum}_{number}"
 
 
 def _micros(times: list[Any]) -> NDArray[np.int64]:
-    """Of timestamps or durations. Raises `OverflowError` for what Spark cannot hold."""
+    """Timestamps or durations in microseconds. Raises `OverflowError` beyond Spark's range."""
     seconds = np.fromiter(map(attrgetter("seconds"), times), np.int64, len(times))
     nanos = np.fromiter(map(attrgetter("nanos"), times), np.int64, len(times))
     if ((seconds > _SECONDS_MAX) | (seconds < -_SECONDS_MAX)).any():
         raise OverflowError("a time is out of range")
-    # Both have the sign of the whole; what is below a microsecond is dropped.
+    # Both fields have the sign of the duration; fractions of a microsecond are dropped.
     return seconds * 10**6 + (nanos / 1000).astype(np.int64)
 
 
@@ -230,7 +230,7 @@ def _descriptor(descriptors: bytes, message: str) -> Any:
         except TypeError as error:
             raise ConfigError(
                 f"descriptorFile: {name} lacks a file that it imports (`protoc` needs "
-                f"--include_imports), or is wrong: {error}"
+                f"--include_imports) or is malformed: {error}"
             ) from None
     try:
         return pool.FindMessageTypeByName(message)
@@ -242,7 +242,9 @@ def _descriptor(descriptors: bytes, message: str) -> Any:
     same = [each for each in found if each.name == message]
     if len(same) != 1:
         listed = ", ".join(sorted(each.full_name for each in same or found)[:20])
-        raise ConfigError(f"messageName: {message!r} is not one message of {listed or 'none'}")
+        raise ConfigError(
+            f"messageName: {message!r} is not exactly one message of {listed or 'none'}"
+        )
     return same[0]
 
 
@@ -254,12 +256,12 @@ def _files(descriptors: bytes) -> dict[str, Any]:
         return {file.name: file for file in FileDescriptorSet.FromString(descriptors).file}
     except DecodeError as error:
         raise ConfigError(
-            f"descriptorFile: expected what `protoc --descriptor_set_out` writes: {error}"
+            f"descriptorFile: expected the output of `protoc --descriptor_set_out`: {error}"
         ) from None
 
 
 def _needed(descriptors: bytes, name: str) -> bytes:
-    """The file of that name and those that it imports, the way they came, without comments."""
+    """The descriptors of a file and of its imports, in their given order, without comments."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
     files = _files(descriptors)

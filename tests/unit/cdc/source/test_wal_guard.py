@@ -8,7 +8,7 @@ from dragoman.cdc.source.wal_guard import judge
 from dragoman.limits import GUARD_LOOKS
 
 
-def verdict(retained, looks=GUARD_LOOKS, status="reserved", **fields):
+def verdict(retained, checks=GUARD_LOOKS, status="reserved", **fields):
     fields.setdefault("wal_warn_bytes", 100)
     fields.setdefault("wal_limit_bytes", 200)
     definition = Definition(name="n", dsn="host=db", tables=("t",), **fields)
@@ -20,7 +20,7 @@ def verdict(retained, looks=GUARD_LOOKS, status="reserved", **fields):
         confirmed_lsn="0/0",
         retained_bytes=retained,
     )
-    return judge(definition, slot, looks).act
+    return judge(definition, slot, checks).act
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_the_policy_says_what_is_done():
 
 
 def test_a_capture_that_catches_up_is_left_alone():
-    assert verdict(201, looks=GUARD_LOOKS - 1) == "warn"
+    assert verdict(201, checks=GUARD_LOOKS - 1) == "warn"
 
 
 def test_without_bounds_nothing_is_said():

@@ -91,11 +91,16 @@ def test_key_that_is_no_text_is_its_digits() -> None:
 @pytest.mark.parametrize(
     ("row", "envelope", "order", "problem"),
     [
-        (record("1", b"[]", 4), "pgcdc", "lsn", "partition 0, offset 4: this is no pgcdc record"),
-        (record("1", b"{", 4), "debezium", "lsn", "this is no debezium record"),
-        (record("1", b'{"__lsn": "x"}', 4), "flat", "lsn", "this is no flat record"),
-        (record("1", b'{"a": 1}', 4), "flat", "lsn", "without a position of its source"),
-        (record(None, b'{"a": 1}', 4), "flat", "offset", "without a key"),
+        (
+            record("1", b"[]", 4),
+            "pgcdc",
+            "lsn",
+            "partition 0, offset 4: not a record of envelope pgcdc",
+        ),
+        (record("1", b"{", 4), "debezium", "lsn", "not a record of envelope debezium"),
+        (record("1", b'{"__lsn": "x"}', 4), "flat", "lsn", "not a record of envelope flat"),
+        (record("1", b'{"a": 1}', 4), "flat", "lsn", "no position of its source"),
+        (record(None, b'{"a": 1}', 4), "flat", "offset", "the record has no key"),
         (record("1", b"{}", 4, headers=[("pgcdc-lsn", b"zz")]), "flat", "lsn", "pgcdc-lsn"),
         (record("1", b'{"__op": "TRUNCATE"}', 4), "flat", "offset", "TRUNCATE cannot be ordered"),
         (

@@ -130,9 +130,9 @@ def test_fields_that_come_go_and_change_are_told() -> None:
     found = {each.path: each.changes for each in drifts(slices)}
     assert found == {
         "id": [],
-        "old": ["is gone after slice 2"],
+        "old": ["vanishes after slice 2"],
         "new": ["appears in slice 3"],
-        "x": ["becomes string in slice 2, was integer"],
+        "x": ["changes from integer to string in slice 2"],
         "deep": [],
         "deep.a": [],
     }
@@ -162,7 +162,7 @@ def test_report_shows_what_was_counted_and_believes_nothing() -> None:
     text, page = profile_report.text(found), profile_report.html(found)
     assert "[red]a" in text
     assert "0xff" in text
-    assert "becomes string in slice 2, was integer" in text
+    assert "changes from integer to string in slice 2" in text
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
     assert page.count("<svg") == 5

@@ -65,12 +65,12 @@ def test_brokers_may_move_and_nothing_else(tmp_path: Path) -> None:
     moved = _planned(structs.replace(options, bootstrap="new:1"))
     assert (moved.writer_id, moved.batches) == (first.writer_id, first.batches)
     assert moved.options.bootstrap == "new:1"
-    with pytest.raises(ConfigError, match="of another replay"):
+    with pytest.raises(ConfigError, match="belongs to a replay with other options"):
         _planned(structs.replace(options, to="elsewhere"))
 
 
 def test_folders_that_are_no_folders_here_are_refused() -> None:
-    with pytest.raises(ConfigError, match="a folder of this machine, got hdfs://"):
+    with pytest.raises(ConfigError, match="a folder on this machine, got hdfs://"):
         _planned(Options(to="again", table="t", checkpoint="hdfs:///plans"))
     with pytest.raises(ConfigError, match="mounted here"):
         Twin("s3://bucket/twins", "orders")
@@ -98,5 +98,5 @@ def test_columns_that_are_folders_are_refused(tmp_path: Path) -> None:
     )
     table_of(tmp_path / "files", "day=mon/a.parquet")
     for name in ("delta", "files"):
-        with pytest.raises(ConfigError, match="has day as names of folders"):
+        with pytest.raises(ConfigError, match="has day only as names of folders"):
             _files_of(str(tmp_path / name))

@@ -74,7 +74,7 @@ def test_manifest_of_another_topic_or_damaged_is_refused(tmp_path: Path) -> None
     twin = Twin(str(tmp_path), "t")
     twin.directory.mkdir()
     twin.save(_manifest((0, 0, 1)))
-    with pytest.raises(TierError, match="deleted and made anew"):
+    with pytest.raises(TierError, match="deleted and created again"):
         twin.manifest("2")
     path = twin.directory / "manifest.json"
     path.write_bytes(path.read_bytes()[:-5])

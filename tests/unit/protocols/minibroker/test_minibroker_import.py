@@ -249,7 +249,7 @@ def test_torn_last_record_is_reported_and_left_out(world: World, tmp_path: Path)
     imported = run(world, tmp_path)
     assert offsets(world, "t/0") == list(range(9))
     assert imported.is_complete
-    assert "cut off" in imported.problems[0]
+    assert "incomplete last write" in imported.problems[0]
 
 
 def test_segment_that_ends_early_before_another_one_is_damage(world: World, tmp_path: Path) -> None:

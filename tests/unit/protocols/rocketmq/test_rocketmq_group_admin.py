@@ -184,7 +184,7 @@ def test_topics_of_a_group(pipe: RocketmqPipe, field: str) -> None:
     pipe.beat("c1", "g", {"U": "*", "gone": "*"})
     reply = pipe.ok(Request.QUERY_TOPICS_BY_CONSUMER, {field: "g"})
     assert bodies.decode(reply.body, bodies.TopicList).topic_list == ["T", "U"]
-    reply = pipe.ok(Request.QUERY_TOPICS_BY_CONSUMER, {field: "nobody"})
+    reply = pipe.ok(Request.QUERY_TOPICS_BY_CONSUMER, {field: "unknown"})
     assert bodies.decode(reply.body, bodies.TopicList).topic_list == []
 
 
@@ -270,7 +270,7 @@ def test_running_info_is_asked_of_the_member(
     assert (reply.code, reply.body) == (0, expected)
 
 
-def test_member_that_is_not_there_is_told(pipe: RocketmqPipe) -> None:
+def test_absent_member_is_reported(pipe: RocketmqPipe) -> None:
     pipe.beat("c1", "g", {"T": "*"})
     for group, client in (("g", "c2"), ("h", "c1")):
         fields: dict[str, object] = {"consumerGroup": group, "clientId": client}
@@ -278,7 +278,7 @@ def test_member_that_is_not_there_is_told(pipe: RocketmqPipe) -> None:
         assert code == Response.CONSUMER_NOT_ONLINE
 
 
-def test_member_that_does_not_answer_is_told(pipe: RocketmqPipe) -> None:
+def test_member_that_does_not_answer_is_reported(pipe: RocketmqPipe) -> None:
     tool = RocketmqPipe(pipe.world)
     pipe.beat("c1", "g", {"T": "*"})
     number = tool.send(Request.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g", "clientId": "c1"})
@@ -340,7 +340,7 @@ def test_status_is_asked_of_all_members(pipe: RocketmqPipe, language: str, is_ob
     assert code == Response.CONSUMER_NOT_ONLINE
 
 
-def test_member_that_refuses_is_told(pipe: RocketmqPipe) -> None:
+def test_refusal_of_a_member_is_passed_on(pipe: RocketmqPipe) -> None:
     tool = RocketmqPipe(pipe.world)
     pipe.beat("c1", "g", {"T": "*"})
     fields: dict[str, object] = {"topic": "T", "group": "g"}
@@ -455,7 +455,7 @@ def test_progress_in_time(pipe: RocketmqPipe) -> None:
         ]
 
 
-def test_all_offsets_are_told(pipe: RocketmqPipe) -> None:
+def test_all_offsets_are_listed(pipe: RocketmqPipe) -> None:
     filled(pipe, 3, 2)
     commit(pipe, 2)
     commit(pipe, 1, number=1)
@@ -532,10 +532,10 @@ def test_members_are_told_of_a_reset(pipe: RocketmqPipe, language: str, body: by
     member = RocketmqPipe(pipe.world, language)
     member.beat("c1", "g", {"T": "*"})
     assert reset(pipe, isForce="true") == {queue(0): 2}
-    told = pushed(member, Request.RESET_CONSUMER_CLIENT_OFFSET)
-    assert told.is_one_way
-    assert told.fields == {"topic": "T", "group": "g", "timestamp": "-1", "isForce": "true"}
-    assert told.body == body
+    request = pushed(member, Request.RESET_CONSUMER_CLIENT_OFFSET)
+    assert request.is_one_way
+    assert request.fields == {"topic": "T", "group": "g", "timestamp": "-1", "isForce": "true"}
+    assert request.body == body
 
 
 def test_group_of_another_protocol_is_not_reset(pipe: RocketmqPipe) -> None:
@@ -652,7 +652,7 @@ def test_queues_of_all_nodes_are_measured_on_each(pair: Pair) -> None:
         assert list(reset(tool, group=f"g{group}").values()) == [1, 2]
 
 
-def test_members_of_other_nodes_are_asked_and_told(pair: Pair) -> None:
+def test_members_of_other_nodes_get_requests(pair: Pair) -> None:
     member, tool = RocketmqPipe(pair.one), RocketmqPipe(pair.two)
     member.beat("c1", "g", {"T": "*"})
     pair.settle()

@@ -468,7 +468,7 @@ def test_the_permission_of_a_broker_is_a_setting(pipe: RocketmqPipe) -> None:
     code, remark = pipe.refused(Request.UPDATE_BROKER_CONFIG, {}, b"brokerPermission=2\n")
     assert (code, remark) == (
         Response.INVALID_PARAMETER,
-        "brokerPermission=2 cannot be set: it is one of 4 and 6",
+        "brokerPermission=2 cannot be set: expected 4 or 6",
     )
 
 

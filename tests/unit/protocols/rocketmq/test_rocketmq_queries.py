@@ -157,7 +157,7 @@ def test_search_ends_when_its_time_is_up(
     large_topic(pipe, 3)
     code, remark = pipe.refused(QUERY, query("T", "k"))
     assert code == Response.QUERY_NOT_FOUND
-    assert "within 0 s; a narrower time takes less" in remark
+    assert "within 0 s; a shorter period takes less time" in remark
     assert node_of(pipe.world.broker).searches == 0
 
 
@@ -451,7 +451,7 @@ def test_what_is_past_its_time_is_deleted_at_once(pipe: RocketmqPipe, code: Requ
 
 
 def test_every_request_of_administration_is_known(pipe: RocketmqPipe) -> None:
-    """Whatever its fields: code 3 is for what nobody here has heard of."""
+    """Code 3 is only for requests that are not supported, whatever their fields."""
     unserved = {
         # Only ever sent by brokers.
         Request.CHECK_TRANSACTION_STATE,

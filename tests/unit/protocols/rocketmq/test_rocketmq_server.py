@@ -537,7 +537,7 @@ def test_a_group_that_is_new_to_a_young_queue_may_begin_at_its_first_message(
 
 
 def test_a_commit_without_an_answer_is_seen_by_the_next_request(pipe: RocketmqPipe) -> None:
-    """A client that is told to begin anew commits so, and asks at once where it is."""
+    """A client whose offsets are reset commits the new ones one way, and queries them at once."""
     pipe.create("T", 2)
     query: dict[str, object] = {"consumerGroup": "g", "topic": "T", "queueId": 0}
     pipe.ok(Request.UPDATE_CONSUMER_OFFSET, query | {"commitOffset": 7})
@@ -589,8 +589,8 @@ def test_members_are_listed_and_told_of_each_other(world: World) -> None:
     one.pushed.clear()
     two.beat("c2", "g", {"T": "*"})
     assert two.ids("g") == one.ids("g") == ["c1", "c2"]
-    (told,) = one.pushed
-    assert (told.code, told.is_one_way, told.fields) == (40, True, {"consumerGroup": "g"})
+    (pushed,) = one.pushed
+    assert (pushed.code, pushed.is_one_way, pushed.fields) == (40, True, {"consumerGroup": "g"})
     one.pushed.clear()
     two.beat("c2", "g", {"T": "*"})
     one.ids("g")
@@ -715,8 +715,8 @@ def test_a_request_that_is_to_be_replied_to_says_where(pipe: RocketmqPipe) -> No
     (pushed,) = [each for each in pipe.pushed if each.code == 326]
     assert pushed.body == b"answer"
     assert pushed.fields["topic"] == "R"
-    nobody = send_fields("R", {"CORRELATION_ID": "1"})
-    assert pipe.refused(Request.SEND_REPLY_MESSAGE, nobody, b"answer")[0] == 1
+    no_client = send_fields("R", {"CORRELATION_ID": "1"})
+    assert pipe.refused(Request.SEND_REPLY_MESSAGE, no_client, b"answer")[0] == 1
 
 
 def test_topics_of_the_tools_take_messages_as_large_as_others_do(pipe: RocketmqPipe) -> None:
@@ -731,7 +731,7 @@ def test_a_batch_may_not_expand_beyond_its_bound(pipe: RocketmqPipe) -> None:
     fields = {**send_fields("T"), "batch": "true", "sysFlag": 1}
     reply = pipe.ask(Request.SEND_MESSAGE, fields, encode_batch(many))
     assert reply.code == Response.MESSAGE_ILLEGAL
-    assert "a batch that expands to more than" in (reply.remark or "")
+    assert "bytes when inflated" in (reply.remark or "")
 
 
 def test_a_queue_that_no_topic_can_have_is_refused(pipe: RocketmqPipe) -> None:

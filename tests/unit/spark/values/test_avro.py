@@ -49,22 +49,27 @@ _MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
         (PAIR, GOOD, number(7) + b"\x06ab", "a length goes past the end"),
         (PAIR, GOOD, number(7) + number(-1), "a length goes past the end"),
         (PAIR, GOOD, number(7) + number(2**62) + b"x", "a length goes past the end"),
-        (PAIR, GOOD, GOOD + b"\0", "bytes are left behind the last field"),
+        (PAIR, GOOD, GOOD + b"\0", "bytes follow the last field"),
         (PAIR, GOOD, number(7) + sized(b"\xff\xfe"), "a string is not UTF-8"),
         (PAIR, GOOD, number(2**31) + sized(b"x"), "an int has more than 32 bits"),
         (PAIR, GOOD, b"\xff" * 11 + sized(b"x"), "a number has more than 64 bits"),
         (_of("boolean"), b"\x01", b"\x02", "a boolean is neither 0 nor 1"),
         (_of("double"), bytes(8), bytes(7), "cut off"),
-        (_of(["null", "int"]), number(0), number(2), "no such branch"),
-        (_of(["null", "int"]), number(0), number(-1), "no such branch"),
-        (_of({"type": "enum", "name": "E", "symbols": ["A"]}), b"\0", number(1), "no such symbol"),
+        (_of(["null", "int"]), number(0), number(2), "a branch is out of range"),
+        (_of(["null", "int"]), number(0), number(-1), "a branch is out of range"),
+        (
+            _of({"type": "enum", "name": "E", "symbols": ["A"]}),
+            b"\0",
+            number(1),
+            "a symbol is out of range",
+        ),
         (_of({"type": "fixed", "name": "F", "size": 4}), b"abcd", b"abc", "past the end"),
         (_of(_MILLIS), number(0), number(2**62), "a time is out of range"),
         (_of(_DECIMAL), sized(b"\x01"), sized(b"\x27\x10"), "more than 4 digits"),
         (_of(_DECIMAL), sized(b"\x01"), sized(b"\xd8\xf0"), "more than 4 digits"),
         (_of(_DECIMAL), sized(b"\x01"), sized(b"\x01" + bytes(16)), "more than 4 digits"),
-        (_of(_DECIMAL), sized(b"\x01"), sized(b""), "no such size"),
-        (_of(_DECIMAL), sized(b"\x01"), sized(bytes(33)), "no such size"),
+        (_of(_DECIMAL), sized(b"\x01"), sized(b""), "an impossible size"),
+        (_of(_DECIMAL), sized(b"\x01"), sized(bytes(33)), "an impossible size"),
         (_array("int"), b"\0", number(2**60) + b"\0", "more items than bytes"),
         (_array("int"), b"\0", number(-(2**63)) + number(1) + b"\0", "more items than bytes"),
         (_array("int"), b"\0", number(2) + b"\x02", "more items than bytes"),
@@ -168,7 +173,7 @@ def test_single_object_encoding_is_known_by_its_fingerprint() -> None:
     decoded = decode(PAIR, [SINGLE, GOOD, OTHER])
     assert decoded.values.to_pylist() == [ROW, ROW]
     assert (
-        f"it is of the schema {'00' * 8}, the one given is {FINGERPRINT.hex()}"
+        f"its schema has the fingerprint {'00' * 8}, the given schema has {FINGERPRINT.hex()}"
         in decoded.problems[2]
     )
 

@@ -47,9 +47,9 @@ def test_fields_may_be_left_out_at_any_depth() -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (StringType(), r"value is struct<.*>, the schema says string"),
-        (_struct(m=IntegerType()), "value has no field 'm'; there are n, items, by_name"),
-        (_struct(n=LongType()), r"value\.n is int, the schema says bigint"),
+        (StringType(), r"value is struct<.*>, the schema has string"),
+        (_struct(m=IntegerType()), "value has no field 'm'; its fields are n, items, by_name"),
+        (_struct(n=LongType()), r"value\.n is int, the schema has bigint"),
         (_struct(items=ArrayType(_struct(z=IntegerType()))), r"value\.items has no field 'z'"),
         (_struct(by_name=MapType(IntegerType(), _INNER)), r"value\.by_name is string"),
     ],
@@ -98,5 +98,5 @@ def test_nulls_are_found_where_they_are_forbidden(
     field: pa.Field, rows: list[Any], found: dict[int, str]
 ) -> None:
     array = pa.array([None, *rows, None], field.type)[1:-1]
-    expected = {row: f"{text}, the schema says NOT NULL" for row, text in found.items()}
+    expected = {row: f"{text}, the schema has NOT NULL" for row, text in found.items()}
     assert forbidden_nulls(array, field) == expected

@@ -185,7 +185,9 @@ def test_messages_are_found_by_either_name_and_mistakes_named() -> None:
     protocol = Protocol()
     protocol.message("M", "string s", "google.protobuf.Timestamp at")
     assert protocol.format("M").message == protocol.format("shop.M").message == "shop.M"
-    with pytest.raises(ConfigError, match=r"messageName: 'N' is not one message of .*shop\.M"):
+    with pytest.raises(
+        ConfigError, match=r"messageName: 'N' is not exactly one message of .*shop\.M"
+    ):
         protocol.format("N")
     alone = protocol.descriptors.file.pop().SerializeToString()
     broken = type(protocol.descriptors)()
@@ -193,7 +195,7 @@ def test_messages_are_found_by_either_name_and_mistakes_named() -> None:
     flags = {"emit_defaults": False, "upcast_unsigned": False}
     with pytest.raises(ConfigError, match=r"orders\.proto lacks a file that it imports"):
         ProtobufFormat.of(broken.SerializeToString(), "M", **flags)
-    with pytest.raises(ConfigError, match="expected what `protoc --descriptor_set_out` writes"):
+    with pytest.raises(ConfigError, match="expected the output of `protoc --descriptor_set_out`"):
         ProtobufFormat.of(b"\xff\xff", "M", **flags)
 
 

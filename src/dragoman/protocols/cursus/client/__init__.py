@@ -1,5 +1,5 @@
 """The Cursus client; `dragoman.client.cursus` has its public names.
 
-It has an idempotent producer, a member of a consumer group, event streams, transactions and topic
-administration, for asyncio and for blocking code.
+It offers an idempotent producer, members of consumer groups, event streams, transactions and topic
+administration. There are classes for asyncio and for blocking code.
 """

@@ -56,8 +56,9 @@ class CursusClient(Commands):
     async def create_topic(
         self, /, topic: str, partitions: int = 4, **options: str | int
     ) -> TopicInfo:
-        """Makes or grows a topic. `options` are those of CREATE, such as `cleanup_policy`,
-        `idempotent`, `event_sourcing`, `partitioner`, `retention_hours`."""
+        """Create a topic, or add partitions to it. `options` are those of CREATE, such as
+        `cleanup_policy`, `idempotent`, `event_sourcing`, `partitioner`, `retention_hours`.
+        """
         await self.command("CREATE", {"topic": topic, "partitions": partitions, **options})
         return await self.topic(topic)
 
@@ -73,9 +74,10 @@ class CursusClient(Commands):
     async def publish(
         self, topic: str, payload: bytes, *, key: str = "", producer_id: str = "dragoman"
     ) -> int:
-        """One message, by text; its offset. Not repeated: use a `Producer` for what must not be
-        lost or doubled, and for bytes that end with blanks or zeros, which text commands lose
-        (`EncodeError`)."""
+        """Publish one message by a text command and return its offset. It is not retried once it
+        may have been received: use a `Producer` for messages that must be stored exactly once. Text
+        commands cannot carry payloads that begin or end with blanks or zeros (`EncodeError`).
+        """
         given = {"topic": topic, "producerId": producer_id, "key": key}
         text = await self.command("PUBLISH", given, message=payload, repeat=False)
         return checked(codec.decode_ack(text)).last_offset
@@ -90,8 +92,10 @@ class CursusClient(Commands):
         count_max: int = 8192,
         wait_s: float = 0.0,
     ) -> Sequence[Message]:
-        """Records from `offset` on, on a connection of their own: brokers remember, for each
-        connection, where it has read to. A group's committed offset goes before `offset`."""
+        """Records from `offset` on, or from the group's committed offset if there is one.
+
+        The call has a connection of its own, because brokers keep a position per connection.
+        """
         given: Arguments = {
             "topic": topic,
             "partition": partition,
@@ -116,7 +120,7 @@ class CursusClient(Commands):
         return await self.retry.call(attempt)
 
     def producer(self, *, acks: str = "all") -> Producer:
-        """Close it before the client."""
+        """A new producer. Close it before the client."""
         return Producer(self, acks=acks)
 
     def consumer(self, topic: str, group: str, **options: Unpack[ConsumerOptions]) -> Consumer:
@@ -129,8 +133,11 @@ class CursusClient(Commands):
     # ---- event streams
 
     async def append_event(self, topic: str, key: str, version: int, event: Event) -> Appended:
-        """`version` is the stream's present one plus 1. Raises `VersionConflictError`; after an
-        error that leaves the outcome open, `stream_version` tells."""
+        """Append an event. `version` is the stream's current version plus 1.
+
+        Raises `VersionConflictError`. After an error with an unknown outcome, `stream_version`
+        shows whether the event was appended.
+        """
         given: Arguments = {
             "topic": topic,
             "key": key,
@@ -194,7 +201,7 @@ class BlockingProducer(BlockingPart[Producer]):
     send = waiting(Producer.send)
 
     def send_many(self, topic: str, payloads: Sequence[bytes], *, key: bytes = b"") -> list[int]:
-        """The offsets, in order, once all are durable: one wait for many messages."""
+        """Send many messages and return their offsets, in order, once all are durable."""
 
         async def work() -> list[int]:
             begun = [await self._part.begin(topic, each, key=key) for each in payloads]
@@ -204,7 +211,7 @@ class BlockingProducer(BlockingPart[Producer]):
 
 
 class BlockingConsumer(BlockingPart[Consumer]):
-    """See `Consumer`. Iterating waits for records without end; `take` within a time."""
+    """See `Consumer`. Iteration waits for records without limit, `take` up to a time-out."""
 
     @property
     def assigned(self) -> tuple[int, ...]:

@@ -38,10 +38,10 @@ DEFAULT_PORT = 9000
 
 
 class CursusSettings(RetrySettings, frozen=True, kw_only=True):
-    """Times are in seconds."""
+    """Settings of a Cursus client. Times are in seconds."""
 
     connect_timeout_s: float = 10.0
-    #: How batches are compressed: `none`, or a name of `dragoman.client.cursus.register`.
+    #: Compression of batches: `none`, or a name registered by `dragoman.client.cursus.register`.
     compression: str = "none"
 
 
@@ -49,7 +49,7 @@ _OnPush: TypeAlias = Callable[[bytearray | ClientError], None]
 
 
 def broker_address(text: str) -> Address:
-    """An address that a broker has given. Raises `UnreachableError`."""
+    """An address received from a broker. Raises `UnreachableError`."""
     try:
         return parse_address(text)
     except ConfigError as error:
@@ -59,8 +59,9 @@ def broker_address(text: str) -> Address:
 async def _open_channel(
     address: Address, settings: CursusSettings, on_push: _OnPush | None = None
 ) -> OrderedChannel:
-    """`on_push` takes every frame, and last the loss of the connection; without it, frames are
-    replies. Raises `UnreachableError`."""
+    """Connect. `on_push` receives every frame, and finally the loss of the connection; without it,
+    frames are replies. Raises `UnreachableError`.
+    """
 
     def make(loop: asyncio.AbstractEventLoop) -> OrderedChannel:
         return OrderedChannel(
@@ -78,7 +79,7 @@ async def _open_channel(
 
 
 def _ignore(_pushed: bytearray | ClientError) -> None:
-    """A caller that waits for a reply gets the error there."""
+    """The error reaches the callers that wait for replies."""
 
 
 class Broker(KeptConnection[OrderedChannel]):
@@ -97,7 +98,7 @@ class Broker(KeptConnection[OrderedChannel]):
 
 
 class Stream:
-    """The frames of a connection whose broker sends more than one, one after the other."""
+    """The frames that a broker pushes on one connection, in order."""
 
     def __init__(
         self, channel: OrderedChannel, frames: asyncio.Queue[bytearray | ClientError]
@@ -106,7 +107,7 @@ class Stream:
         self._frames = frames
 
     async def next(self, timeout_s: float) -> bytearray:
-        """Raises `ConnectionLostError`, also when nothing comes in time."""
+        """The next frame. Raises `ConnectionLostError`, also after the time-out."""
         try:
             async with asyncio.timeout(timeout_s):
                 frame = await self._frames.get()
@@ -121,7 +122,7 @@ class Stream:
 async def open_stream(
     address: Address, settings: CursusSettings, payload: Buffer
 ) -> AsyncIterator[Stream]:
-    """The frames that answer a command, on a connection of their own."""
+    """The frames that answer a command, on a connection of its own."""
     frames: asyncio.Queue[bytearray | ClientError] = asyncio.Queue()
     channel = await _open_channel(address, settings, frames.put_nowait)
     try:
@@ -131,7 +132,7 @@ async def open_stream(
         channel.close()
 
 
-#: Of a command; those that are empty are left out.
+#: Arguments of a command. Empty ones are omitted.
 Arguments: TypeAlias = Mapping[str, str | int]
 _FIELD: Final = re.compile(r"(\w+)=(\[[^\]]*\]|\S*)")
 _OFFSETS: Final = re.compile(r"P\d+:earliest=(\d+):latest=(\d+)")
@@ -146,7 +147,7 @@ def encoded(
 
 
 def _shown(value: str | int) -> str:
-    """The wire's words for what is true and false are not Python's."""
+    """An argument as text: booleans in lower case, as the wire has them."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -157,7 +158,7 @@ def checked(ack: Ack) -> Ack:
 
 
 class Commands:
-    """Owned by one event loop."""
+    """Commands to the brokers of a list. Owned by one event loop."""
 
     def __init__(self, addresses: str, settings: CursusSettings | None = None) -> None:
         self.settings = settings or CursusSettings()
@@ -171,7 +172,7 @@ class Commands:
 
     @property
     def address(self) -> str:
-        """Of the broker that is asked first."""
+        """The address of the broker that is tried first."""
         return str(self._addresses.first)
 
     def _broker(self, address: Address) -> Broker:
@@ -181,7 +182,7 @@ class Commands:
         return found
 
     def _turn(self, error: ClientError) -> None:
-        """Prefer the leader that the error names; move on from a broker that was not reached."""
+        """Prefer the leader that the error names, or the next broker after a lost connection."""
         if not error.retriable:
             return
         if not isinstance(error, CursusError):
@@ -193,7 +194,7 @@ class Commands:
     async def ask(
         self, payload: bytes, broker: Broker | None = None, wait_s: float = 0.0
     ) -> str | Batch:
-        """One try. Raises `CursusError` for a reply that is an error."""
+        """Send a command once. Raises `CursusError` for an error reply."""
         answer = await (broker or self._broker(self._addresses.first)).ask(payload, wait_s)
         match codec.decode_reply(answer):
             case Batch() as batch:
@@ -202,7 +203,7 @@ class Commands:
                 raise server_error(text)
             case Text(text=text):
                 return text
-        raise DecodeError("a keep-alive is no reply")
+        raise DecodeError("expected a reply, got a keep-alive")
 
     async def command(
         self,
@@ -213,10 +214,10 @@ class Commands:
         last: str = "",
         repeat: bool = True,
     ) -> str:
-        """Any text command; the reply without its `OK`. Raises `CursusError`.
+        """Send any text command; returns the reply without its `OK`. Raises `CursusError`.
 
-        Without `repeat`, for what must not be done twice, only a broker that was not reached is
-        gone past.
+        Without `repeat`, for commands that must not be performed twice, it is retried only after
+        failures that certainly had no effect.
         """
         payload = encoded(word, arguments or {}, message=message, last=last)
 
@@ -239,7 +240,7 @@ class Commands:
         message: bytes | None = None,
         repeat: bool = True,
     ) -> dict[str, str]:
-        """The same for a reply of `name=value`."""
+        """Send a command whose reply consists of `name=value` fields. Raises `CursusError`."""
         reply = await self.command(word, arguments, message=message, repeat=repeat)
         return dict(_FIELD.findall(reply))
 
@@ -264,7 +265,7 @@ class Commands:
     # ---- records
 
     async def publish_batch(self, batch: Batch, *, address: str = "") -> Ack:
-        """One try. Raises `CursusError`; an acknowledgement of a part is returned."""
+        """Send a batch once. Returns partial acknowledgements as well. Raises `CursusError`."""
         payload = compression.compress(self.settings.compression, codec.encode_batch(batch))
         where = broker_address(address) if address else self._addresses.first
         reply = await self.ask(payload, self._broker(where))
@@ -272,6 +273,6 @@ class Commands:
         return checked(codec.decode_ack(reply))
 
     async def committed(self, group: str, topic: str, partition: int) -> int:
-        """0 when nothing was committed."""
+        """The committed offset of a partition; 0 when nothing was committed."""
         where: Arguments = {"topic": topic, "partition": partition, "group": group}
         return int((await self.fields("FETCH_OFFSET", where))["offset"])

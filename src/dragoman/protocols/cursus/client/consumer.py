@@ -1,10 +1,10 @@
-"""A member of a group: streams of its partitions, heartbeats, commits.
+"""A member of a consumer group: streams of its partitions, heartbeats and commits.
 
-    joined ── heartbeat or commit refused ──► joins again, under the id it has while that is known
+    joined ── heartbeat or commit refused ──► joins again, under its id if the group still knows it
            ── stream ends, connection lost ──► the stream is opened again, with growing pauses
 
-Records that a new stream brings a second time, because they were not committed yet, are left out.
-When too many records wait to be taken, streams are not read.
+A new stream begins at the committed offset; records that were received before are dropped. While
+too many records are queued, streams are not read.
 """
 
 from __future__ import annotations
@@ -42,29 +42,30 @@ log = logging.getLogger("dragoman.client.cursus")
 class ConsumerOptions(TypedDict, total=False):
     """Options of a consumer. Times are in seconds."""
 
-    #: The name of the member; the broker adds digits to it.
+    #: Name of the member, to which the broker adds digits.
     member: str
-    #: Where to begin when there is no committed offset or its record is deleted; default: earliest.
+    #: Start without a committed offset, or when its record is deleted; default: earliest.
     reset: Literal["earliest", "latest"]
-    #: How often records that the caller is done with are committed; default: 5. None leaves that
-    #: to `commit`.
+    #: Interval of commits of the records that the caller has processed; default: 5. None leaves
+    #: commits to `commit`.
     auto_commit_s: float | None
-    #: Between heartbeats; default: 3.
+    #: Interval of heartbeats; default: 3.
     heartbeat_s: float
-    #: A stream without even a keep-alive for this long is opened anew; default: 15.
+    #: A stream without records or keep-alives for this long is opened again; default: 15.
     stream_silence_s: float
 
 
 def offsets_text(offsets: dict[int, int]) -> str:
-    """By partition, as commits name them."""
+    """Offsets by partition, as commits encode them."""
     return ",".join(f"P{index}:{offset}" for index, offset in offsets.items())
 
 
 class _Partition:
-    """One assigned partition: where it stands, and the task that keeps its stream open."""
+    """One assigned partition: its positions, and the task that keeps its stream open."""
 
     def __init__(self, start: int) -> None:
-        #: Of the next record to be queued, and of the next to be handed to the caller.
+        #: Offsets of the next record to queue and of the next to deliver to the caller, and the
+        #: committed offset.
         self.position = self.delivered = self.committed = start
         self.reader: asyncio.Task[None] | None = None
 
@@ -85,7 +86,7 @@ class Consumer:
         self.assigned: tuple[int, ...] = ()
         self._partitions: dict[int, _Partition] = {}
         self._queue: deque[Record] = deque()
-        #: Handed out last: until the next one is asked for, the caller may be busy with it.
+        #: The record delivered last, which the caller may be processing until it takes the next.
         self._in_hand: Record | None = None
         self._changed = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -122,13 +123,13 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Record:
-        """The next record. Asking for it says that the one before is done with."""
+        """The next record. The previous one counts as processed."""
         record = await self.take(None)
         assert record is not None
         return record
 
     async def take(self, timeout_s: float | None) -> Record | None:
-        """The same within a time; None when there is none in it."""
+        """The next record; None after the time-out. The previous one counts as processed."""
         self._in_hand = None
         try:
             async with asyncio.timeout(timeout_s):
@@ -154,7 +155,9 @@ class Consumer:
         return None
 
     async def commit(self) -> None:
-        """Commit all records handed out so far. Raises `MemberFencedError` if others have them."""
+        """Commit all records delivered so far. Raises `MemberFencedError` if another member owns a
+        partition of theirs.
+        """
         self._in_hand = None
         await self._commit_done()
 
@@ -175,7 +178,7 @@ class Consumer:
                 self._partitions[index].committed = offset
 
     def handed_out(self) -> dict[int, int]:
-        """The next offset of each partition of which something is not committed."""
+        """The next offset of each partition with delivered records that are not committed."""
         return {
             index: each.delivered
             for index, each in self._partitions.items()
@@ -183,9 +186,9 @@ class Consumer:
         }
 
     async def close(self) -> None:
-        """Commit, when that is done automatically, leave, and end the streams.
+        """Commit if commits are automatic, leave the group and end the streams.
 
-        A block that is left by an exception does the same, but for the record handed out last.
+        A block that is left by an exception does the same, but does not commit the last record.
         """
         self._in_hand = None
         await self._close()
@@ -210,7 +213,7 @@ class Consumer:
     # ---- membership
 
     def identity(self) -> dict[str, str | int]:
-        """What names this member in its commands."""
+        """The arguments that identify this member in its commands."""
         return {
             "topic": self._topic,
             "group": self._group,
@@ -226,7 +229,7 @@ class Consumer:
             try:
                 found = await self._client.fields("JOIN_GROUP", who)
             except MemberFencedError:
-                # Forgotten: as a new member, under the name without the broker's digits.
+                # The group has forgotten the member: join as a new one, without the digits.
                 self._member = re.sub(r"-\d{4,}$", "", self._member)
                 self._is_joined = False
                 who = {"topic": self._topic, "group": self._group, "member": self._member}
@@ -259,7 +262,7 @@ class Consumer:
     async def _beat(self) -> None:
         await self._client.command("HEARTBEAT", self.identity())
         if self._partitions.keys() != set(self.assigned):
-            # The last join did not come to its end.
+            # The last join was incomplete.
             await self._join_again()
 
     async def _often(self, interval_s: float, action: Callable[[], Awaitable[None]]) -> None:
@@ -293,27 +296,27 @@ class Consumer:
             try:
                 await self._read(index, partition)
             except (NotLeaderError, MemberFencedError) as error:
-                # Leaders are asked for again; members find out with their next heartbeat.
+                # The next attempt looks up the leader; the next heartbeat shows a lost membership.
                 log.info("stream of %s-%d: %s", self._topic, index, error)
             except DragomanError as error:
                 if isinstance(error, ClientError) and not error.retriable:
                     self._fail(error)
                     return
-                # Also bytes that make no sense: the next connection may bring better ones.
+                # Undecodable bytes are included: the next connection may be sound.
                 log.info("stream of %s-%d: %s", self._topic, index, error)
             failures = 0 if partition.position > before else failures + 1
             await asyncio.sleep(self._client.retry.pause_s(max(1, failures)))
 
     async def _read(self, index: int, partition: _Partition) -> None:
-        """One stream, until it ends."""
+        """Read one stream until it ends."""
         info = await self._client.topic(self._topic)
-        asked = self.identity() | {"partition": index, "offset": partition.position}
-        settings, payload = self._client.settings, encoded("STREAM", asked)
+        request = self.identity() | {"partition": index, "offset": partition.position}
+        settings, payload = self._client.settings, encoded("STREAM", request)
         leader = broker_address(info.leaders[index])
         async with open_stream(leader, settings, payload) as stream:
             while True:
                 if not self._has_room.is_set():
-                    # What the broker sends now waits in the socket, and then at the broker.
+                    # Back-pressure: unread frames fill the socket, then the broker stops sending.
                     stream.channel.pause()
                     await self._has_room.wait()
                     stream.channel.resume()
@@ -321,7 +324,7 @@ class Consumer:
                     return
 
     async def _take_in(self, index: int, partition: _Partition, frame: bytearray) -> bool:
-        """Whether the stream has ended."""
+        """Handle a frame. Returns whether the stream has ended."""
         match codec.decode_reply(frame):
             case KeepAlive():
                 return False
@@ -350,13 +353,13 @@ class Consumer:
             raise server_error(text)
         if text.startswith(STREAM_CONTROL) and "reason=offset_out_of_range" in text:
             found = dict(re.findall(r"(earliest|latest)=(\d+)", text))
-            # The broker prefers the committed offset to the one asked for: it has to move.
+            # The broker prefers the committed offset to the requested one, so commit the new one.
             partition.position = int(found[self._reset])
             partition.delivered = max(partition.delivered, partition.position)
             if partition.delivered > partition.committed:
                 await self._commit_done()
         elif "reason=replaced" in text:
-            # Another member reads the partition now. This one would drive it out in turn, and
-            # learns with its next heartbeat whether it has lost the partition.
+            # Another member reads the partition now, and a new stream would end that one's. The
+            # next heartbeat shows whether this member has lost the partition.
             await asyncio.sleep(self._heartbeat_s)
         return True

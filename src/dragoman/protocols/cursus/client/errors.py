@@ -1,12 +1,12 @@
-"""What the client raises beside the errors of connections (`dragoman.client_core.errors`).
+"""Errors of the broker's replies. `client_core.errors` has those of connections.
 
 ClientError
-  CursusError               the broker refused; `server_code` and `text` are its words
-    MemberFencedError       not a member any more, or of an older generation
+  CursusError               the broker refused; `server_code` and `text` are from its reply
+    MemberFencedError       no longer a member, or of an older generation
     ProducerFencedError     a newer instance of the producer has taken over
     UnknownTopicError
     VersionConflictError    the event stream has another version
-    NotLeaderError          another broker leads the partition: `leader`, if it is known
+    NotLeaderError          another broker leads the partition: `leader`, if known
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CursusError(ClientError):
 
     @property
     def leader(self) -> str:
-        """Address of the broker that should be asked instead; empty when the error names none."""
+        """Address of the broker to use instead; empty when the error names none."""
         found = _LEADER.search(self.text) if self.retriable else None
         return "" if found is None else found[1] or f"{found[2]}:{found[3]}"
 
@@ -67,9 +67,9 @@ _KINDS: dict[str, type[CursusError]] = {
 
 
 def server_error(text: str) -> CursusError:
-    """The error that a reply's text stands for."""
+    """The error for the text of a reply."""
     plain = text.removeprefix(ERROR_PREFIX)
     if _FENCED.search(plain):
-        # Commands of transactions have codes of their own, and say the same in their reason.
+        # Commands of transactions have codes of their own, and give the reason as text.
         return ProducerFencedError(plain)
     return _KINDS.get(plain.partition(" ")[0], CursusError)(plain)

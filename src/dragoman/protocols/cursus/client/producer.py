@@ -29,7 +29,7 @@ from dragoman.protocols.cursus.client.values import TopicInfo
 from dragoman.protocols.cursus.constants import PARTIAL
 from dragoman.protocols.cursus.messages import Batch, Message
 
-#: A batch is cut before this many messages: the layout has room for ten times as many.
+#: Maximum number of messages of a batch. The layout allows ten times as many.
 _BATCH_MESSAGES_MAX = 10_000
 
 
@@ -51,10 +51,10 @@ class _Lane:
 
 
 class MessageFields(TypedDict, total=False):
-    """What a message may have beside topic and payload."""
+    """Optional fields of a message."""
 
     key: bytes
-    #: Chosen by the key, or in turn, when it is None.
+    #: Without one, the key chooses the partition, or keyless messages go to all in turn.
     partition: int | None
     event_type: str
     metadata: str
@@ -74,13 +74,13 @@ class Producer:
         self._failed: DragomanError | None = None
 
     async def send(self, topic: str, payload: bytes, **fields: Unpack[MessageFields]) -> int:
-        """The offset, once the broker has the message durably. Raises `ClientError`."""
+        """Send a message and return its offset, once it is durable. Raises `ClientError`."""
         return await (await self.begin(topic, payload, **fields))
 
     async def begin(
         self, topic: str, payload: bytes, **fields: Unpack[MessageFields]
     ) -> asyncio.Future[int]:
-        """Hand a message over without waiting for its offset."""
+        """Queue a message and return the future of its offset."""
         while not self._has_room.is_set() and self._failed is None:
             await self._has_room.wait()
         info = self._topics.get(topic)
@@ -139,7 +139,7 @@ class Producer:
     async def _deliver(
         self, topic: str, partition: int, lane: _Lane, taken: list[_Waiting]
     ) -> None:
-        """Send until all are acknowledged. The broker drops messages that it has already."""
+        """Send until all are acknowledged. The broker drops repeats."""
         while taken:
             first, last = taken[0].message, taken[-1].message
             batch = Batch(
@@ -157,7 +157,7 @@ class Producer:
                     ack = await self._client.publish_batch(batch, address=lane.address)
                 except ClientError as error:
                     if error.retriable:
-                        # The leader may have moved with what was lost.
+                        # The leader may have changed.
                         lane.address = error.leader if isinstance(error, CursusError) else ""
                     raise
                 done = ack.seq_end if ack.status == PARTIAL else batch.seq_end
@@ -175,7 +175,7 @@ class Producer:
             taken = [each for each in taken if each.message.seq_num > done]
 
     def _fail(self, error: DragomanError, taken: list[_Waiting]) -> None:
-        """One message that cannot be sent ends the producer: those after it would be gaps."""
+        """A message that cannot be sent ends the producer, because later ones would leave a gap."""
         self._failed = error
         self._has_room.set()
         left = [*taken, *(each for lane in self._lanes.values() for each in lane.waiting)]
@@ -184,11 +184,12 @@ class Producer:
         for each in left:
             if not each.sent.done():
                 each.sent.set_exception(error)
-                # A caller that does not wait for it gets the error with its next call.
+                # Mark it as retrieved: a caller that does not await it gets the error from its next
+                # call.
                 each.sent.exception()
 
     async def flush(self) -> None:
-        """Wait until everything handed over is acknowledged. Raises the first failure."""
+        """Wait until all queued messages are acknowledged. Raises the first failure."""
         while senders := [lane.sender for lane in self._lanes.values() if lane.sender is not None]:
             await asyncio.wait(senders)
         if self._failed is not None:
@@ -237,13 +238,14 @@ class Transaction:
         where: dict[str, str | int] = {"topic": topic, "key": key, "seqNum": self._sequence}
         if partition is not None:
             where["partition"] = partition
-        # Repeated only where the broker can tell: a partition of its choice may change.
+        # Retried only where the broker recognizes the repeat: a keyless one may go to another
+        # partition.
         repeat = partition is not None or bool(key)
         sent = self._who | where
         await self._client.command("TXN_PUBLISH", sent, message=payload, repeat=repeat)
 
     async def send_offsets(self, consumer: Consumer) -> None:
-        """Commit what the consumer has handed out together with the messages."""
+        """Commit the offsets of the records that the consumer has delivered, with the messages."""
         offsets = consumer.handed_out()
         if offsets:
             sent = self._who | consumer.identity()
@@ -266,5 +268,5 @@ class Transaction:
         try:
             await self.abort()
         except ClientError:
-            # The broker aborts it after its time-out; the error of the block matters more.
+            # The broker aborts it after a time-out. The exception of the block matters more.
             return

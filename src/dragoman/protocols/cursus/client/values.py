@@ -1,4 +1,4 @@
-"""The values that callers of the client give and get."""
+"""Values that the client takes and returns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class TopicInfo(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     #: Address of each partition's leader.
     leaders: tuple[str, ...]
-    #: Whether keys choose the partition; else all go in turn.
+    #: Whether keys choose the partition; otherwise messages go to all partitions in turn.
     is_hashed: bool = True
 
 
@@ -22,7 +22,7 @@ class OffsetRange(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that a consumer was given."""
+    """A record that a consumer has received."""
 
     topic: str
     partition: int
@@ -32,7 +32,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of a stream. `version` is set in what is read."""
+    """An event of a stream. `version` is set in events that were read."""
 
     payload: bytes
     event_type: str = ""

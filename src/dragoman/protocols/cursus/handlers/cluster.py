@@ -1,8 +1,8 @@
 """LIST_CLUSTER, CLUSTER_STATUS and ELECT_LEADER.
 
-The fields are those of broker 0.1.0, in its order. `addr` is where nodes talk to each other, and
-`client_addr` where this client finds a node. `committed_hwm` is what this node knows: the high
-watermark of its own copy, 0 for a partition that it has none of.
+The fields are those of broker 0.1.0, in its order. `addr` is a node's address for other nodes, and
+`client_addr` its address for this client. `committed_hwm` is the high watermark of this node's own
+replica, 0 for a partition without one.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def handle_cluster_status(call: Call) -> None:
 
 
 def handle_elect_leader(call: Call) -> None:
-    """Leaders are elected by the cluster itself: the command is checked and refused."""
+    """Checked, then refused: the cluster elects its leaders itself."""
     _require_cluster(call, "distribution_required command=ELECT_LEADER")
     topic = call.require("topic")
     partition = call.number("partition", refusal="invalid_partition command=ELECT_LEADER")
@@ -82,7 +82,7 @@ def handle_elect_leader(call: Call) -> None:
     known = call.service.broker.image.topics.get(topic)
     if known is None or partition >= len(known.partitions):
         raise Refusal(f"partition_not_found topic={topic} partition={partition}")
-    reason = quoted("the cluster elects leaders itself; dragoman cluster elect asks it to")
+    reason = quoted("the cluster elects leaders itself; see dragoman cluster elect")
     where = f"topic={topic} partition={partition} broker={node}"
     raise Refusal(f"leader_election_rejected {where} reason={reason}")
 
@@ -100,7 +100,7 @@ def _status(call: Call, node: int) -> str:
 
 
 def _last_seen(call: Call, node: int) -> str:
-    """An active node has been heard of within its session; of others it is not known when."""
+    """The current time for an active node, whose session is alive; unknown for any other node."""
     is_active = _status(call, node) == _ACTIVE
     return go_time(call.service.broker.clock.wall_ms()) if is_active else NEVER
 
@@ -111,7 +111,7 @@ def _peer_address(call: Call, node: int) -> str:
 
 
 def _client_address(call: Call, node: int) -> dict[str, str]:
-    """The original leaves out one that it does not know."""
+    """The field with a node's address for clients, omitted as in the original when unknown."""
     address = call.address_of(node)
     return {"client_addr": address} if address else {}
 

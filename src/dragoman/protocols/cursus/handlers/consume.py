@@ -46,10 +46,10 @@ DEFAULT_GROUP = "default-group"
 _BATCH_MESSAGES = 8192
 
 
-class Wanted(NamedTuple):
-    """What CONSUME and STREAM ask for."""
+class ReadRequest(NamedTuple):
+    """The arguments of CONSUME and STREAM."""
 
-    #: All that match a pattern and have the partition.
+    #: The topics that the name or pattern matches and that have the partition.
     topics: list[TopicMetadata]
     partition: int
     offset: int
@@ -58,18 +58,22 @@ class Wanted(NamedTuple):
     committed_only: bool
 
 
-def wanted(call: Call, refusal: str, needed: tuple[str, ...], default_group: str) -> Wanted:
-    """Raises `Refusal`: the one given for an argument that is missing or no number."""
+def _read_request(
+    call: Call, refusal: str, needed: tuple[str, ...], default_group: str
+) -> ReadRequest:
+    """The arguments of a command. Raises `Refusal`, with the given text for an argument that is
+    missing or not a number.
+    """
     if not all(map(call.get, needed)):
         raise Refusal(refusal)
     partition = call.number("partition", refusal=refusal)
     offset = call.number("offset", 0, refusal=refusal)
     count = call.number("batch", _BATCH_MESSAGES, refusal=refusal)
-    # Published clients call the argument by either name.
+    # Published clients use either name.
     isolation = call.get("isolation") or call.get("isolation_level") or "read_committed"
     if isolation.lower() not in ("read_committed", "read_uncommitted"):
         raise Refusal(f"invalid_isolation isolation={isolation}")
-    return Wanted(
+    return ReadRequest(
         topics=_readable(call, partition),
         partition=partition,
         offset=offset,
@@ -100,11 +104,11 @@ def _failed(reason: str) -> Refusal:
 async def committed_offsets(
     service: CursusService, group: str, topics: list[str], partition: int
 ) -> dict[str, int]:
-    """By topic, what a group has committed of this partition, wherever the group is coordinated;
-    without the topics of which it has committed nothing.
+    """The offsets of this partition that a group has committed, by topic, from whichever node
+    coordinates the group. Topics without a committed offset are absent.
     """
     look_up = service.broker.coordination.groups.committed
-    # All are looked up at the same time.
+    # All lookups run concurrently.
     found = [start(look_up(GroupId(group), TopicName(each))) for each in topics]
     return _of_partition(partition, topics, [await each for each in found])
 
@@ -112,7 +116,9 @@ async def committed_offsets(
 def _committed_here(
     service: CursusService, group: str, topics: list[str], partition: int
 ) -> dict[str, int] | None:
-    """The same at once, if this node coordinates the group; None if it does not."""
+    """`committed_offsets` without waiting, for a group that this node coordinates; None for any
+    other group.
+    """
     coordination = service.broker.coordination
     node_id = coordination.coordinator_of(CoordinatorKind.GROUP, group)
     if node_id != service.broker.node_id:
@@ -131,7 +137,7 @@ def _of_partition(partition: int, topics: list[str], found: list[dict[int, int]]
 
 
 def committed_offset(service: CursusService, group: str, topic: str, partition: int) -> int | None:
-    """Of a group that this node coordinates."""
+    """A committed offset of a group that this node coordinates."""
     coordination = service.broker.coordination
     coordination.groups.require(group)
     found = coordination.groups.offsets.committed(
@@ -147,39 +153,43 @@ def out_of_range(tail: LocalReader) -> str:
 def handle_consume(call: Call) -> Coroutine[object, None, None] | None:
     member = () if call.command.is_positional else ("member",)
     needed = ("topic", "partition", "offset", *member)
-    return _Consume(call, wanted(call, "invalid_consume_syntax", needed, DEFAULT_GROUP)).start()
+    return _Consume(
+        call, _read_request(call, "invalid_consume_syntax", needed, DEFAULT_GROUP)
+    ).start()
 
 
 class _Consume:
-    """One CONSUME under way."""
+    """One CONSUME."""
 
-    def __init__(self, call: Call, wanted: Wanted) -> None:
+    def __init__(self, call: Call, request: ReadRequest) -> None:
         self._call = call
-        self._wanted = wanted
+        self._request = request
         self._tails: list[tuple[tuple[str, int], LocalReader]] = []
-        #: Where the next CONSUME begins, once what was read has been sent.
+        #: Positions of the next CONSUME, which take effect when the records are sent.
         self._moved: dict[tuple[str, int], int] = {}
         self._timer: Handle | None = None
 
     def start(self) -> Coroutine[object, None, None] | None:
-        call, partition = self._call, self._wanted.partition
+        call, partition = self._call, self._request.partition
         new = []
-        for topic in self._wanted.topics:
+        for topic in self._request.topics:
             replica = call.service.replica(topic, partition)
-            tail = LocalReader(replica, 0, self._woken, committed_only=self._wanted.committed_only)
+            tail = LocalReader(replica, 0, self._woken, committed_only=self._request.committed_only)
             place = (topic.name, partition)
             self._tails.append((place, tail))
             if self._remembered(place, tail) is None:
                 new.append(topic.name)
-        committed = _committed_here(call.service, self._wanted.group, new, partition) if new else {}
+        committed = (
+            _committed_here(call.service, self._request.group, new, partition) if new else {}
+        )
         if committed is None:
             return self._begin_at_committed(new)
         self._begin(committed)
         return None
 
     async def _begin_at_committed(self, topics: list[str]) -> None:
-        call, wanted = self._call, self._wanted
-        committed = await committed_offsets(call.service, wanted.group, topics, wanted.partition)
+        call, request = self._call, self._request
+        committed = await committed_offsets(call.service, request.group, topics, request.partition)
         if not call.is_closed:
             self._begin(committed)
 
@@ -196,7 +206,7 @@ class _Consume:
 
     def _remembered(self, place: tuple[str, int], tail: LocalReader) -> int | None:
         remembered = self._call.session.positions.get(place)
-        # A position past the end is that of an earlier topic of the same name.
+        # A position past the end belongs to a deleted topic of the same name.
         if remembered is None or remembered > tail.replica.log.log_end_offset:
             return None
         return max(remembered, tail.log_start_offset)
@@ -206,9 +216,9 @@ class _Consume:
         remembered = self._remembered(place, tail)
         if remembered is not None:
             return remembered
-        start = self._wanted.offset if committed is None else committed
+        start = self._request.offset if committed is None else committed
         if start >= tail.log_start_offset:
-            # Past the end there is nothing yet: the original waits there, and so do its clients.
+            # Past the end there are no records yet: the original waits, as its clients expect.
             return start
         match call.get("autoOffsetReset").lower():
             case "earliest":
@@ -219,13 +229,13 @@ class _Consume:
         raise Refusal(f"OFFSET_OUT_OF_RANGE {out_of_range(tail)}")
 
     def _look(self) -> None:
-        """Answer with what there is, or wait for more."""
+        """Answer with the available records, or wait for some."""
         found = self._read()
         if found or self._timer is None:
             self._answer(found)
             return
         for _, tail in self._tails:
-            # One of them may have found something already.
+            # A wait may have found records at once, and answered.
             if not self._call.place.is_done:
                 tail.wait()
 
@@ -237,12 +247,12 @@ class _Consume:
             self._call.refuse(error)
 
     def _read(self) -> list[Record]:
-        """What there is now."""
+        """The records that are available now."""
         found: list[Record] = []
-        # However many readers are stuck, there is room for one more, and for its first record.
+        # However many readers are stuck, one more may read at least its first record.
         room = max(1, min(CURSUS_CONSUME_BYTES_MAX, self._call.service.budget.room // 2))
         for place, tail in self._tails:
-            left = self._wanted.count_max - len(found)
+            left = self._request.count_max - len(found)
             if room <= 0 or left <= 0:
                 break
             try:
@@ -264,7 +274,7 @@ class _Consume:
     def _answer(self, found: list[Record]) -> None:
         self._end()
         call = self._call
-        frame = batch_frame(sent_batch(call.get("topic"), self._wanted.partition, found))
+        frame = batch_frame(sent_batch(call.get("topic"), self._request.partition, found))
         call.session.positions |= self._moved
         call.place.reply(frame)
 
@@ -281,30 +291,30 @@ KEEP_ALIVE_S = 5.0
 
 async def handle_stream(call: Call) -> None:
     service, default = call.service, DEFAULT_GROUP if call.command.is_positional else ""
-    asked = wanted(call, "invalid_stream_syntax", ("topic", "partition"), default)
-    if not asked.group or is_pattern(call.get("topic")):
+    request = _read_request(call, "invalid_stream_syntax", ("topic", "partition"), default)
+    if not request.group or is_pattern(call.get("topic")):
         raise Refusal("invalid_stream_syntax")
     if len(service.streams) >= service.broker.settings.cursus_streams_max:
         raise Refusal('command_failed reason="too many streams"')
-    (topic,) = asked.topics
-    # A node that does not lead the partition refuses before it asks other nodes.
-    service.replica(topic, asked.partition)
-    committed = await committed_offsets(service, asked.group, [topic.name], asked.partition)
+    (topic,) = request.topics
+    # A node that does not lead the partition refuses before it queries other nodes.
+    service.replica(topic, request.partition)
+    committed = await committed_offsets(service, request.group, [topic.name], request.partition)
     if not call.is_closed:
-        _begin(call, asked, committed.get(topic.name, asked.offset))
+        _begin(call, request, committed.get(topic.name, request.offset))
 
 
-def _begin(call: Call, asked: Wanted, offset: int) -> None:
+def _begin(call: Call, request: ReadRequest, offset: int) -> None:
     service = call.service
-    (topic,) = asked.topics
+    (topic,) = request.topics
     tail = LocalReader(
-        service.replica(topic, asked.partition),
+        service.replica(topic, request.partition),
         offset,
         lambda: stream.pump(),
-        committed_only=asked.committed_only,
+        committed_only=request.committed_only,
     )
-    name = (topic.name, asked.partition, asked.group)
-    stream = Stream(call.session, name, asked.count_max, tail)
+    name = (topic.name, request.partition, request.group)
+    stream = Stream(call.session, name, request.count_max, tail)
     call.session.stream = stream
     call.session.release = stream.stop
     call.place.reply()
@@ -334,7 +344,7 @@ class Stream:
         self.pump()
 
     def pump(self) -> None:
-        """Push what there is and the peer takes; then wait for more of either."""
+        """Push available records while the peer accepts them, then wait for either."""
         self._next_turn = None
         pushed = 0
         try:
@@ -352,7 +362,7 @@ class Stream:
                 self._sent_at = self._service.scheduler.time()
                 pushed += len(frame)
                 if pushed >= CURSUS_TURN_BYTES_MAX:
-                    # Others want their turn, too.
+                    # Continue in the next loop turn, so that other connections are served.
                     self._next_turn = self._service.scheduler.call_soon(self.pump)
                     return
         except OffsetOutOfRangeError:
@@ -373,7 +383,7 @@ class Stream:
         self._timer = scheduler.call_later(KEEP_ALIVE_S, self._keep_alive)
 
     def close(self, reason: str, more: str = "") -> None:
-        """Say why, then end the connection."""
+        """Push the reason, then close the connection."""
         if self._is_over:
             return
         self.stop()

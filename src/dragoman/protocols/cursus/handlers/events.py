@@ -1,10 +1,10 @@
 """Event sourcing: APPEND_STREAM, STREAM_VERSION, READ_STREAM, SAVE_SNAPSHOT, READ_SNAPSHOT.
 
-An event stream is the records of one key in a topic made with `event_sourcing=true`; its events
-carry versions that rise by one. Which stream has which versions at which offsets is an index in
-memory, eight bytes an event, read out of the log when a partition's streams are first used. Appends
-to one stream go one after the other, so that of two with the same version one is refused.
-Snapshots are kept in `state.py`.
+An event stream consists of the records of one key, in a topic created with `event_sourcing=true`.
+Its events have versions that rise by one. An index in memory, of eight bytes per event, holds the
+offset of each version; it is built from the log when a partition's streams are first used. Appends
+to one stream run one after the other, so that of two with the same version one is refused.
+Snapshots are stored by `state.py`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from dragoman.protocols.cursus.messages import Message
 from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation
 
-#: Room in a frame for what surrounds keys and payloads.
+#: Bound on keys and payloads, which leaves room in the frame for the other fields.
 _STREAM_BYTES_MAX: Final = SENT_FRAME_BYTES_MAX - (1 << 20)
 
 
 class _Events:
-    """One stream: its first version that is known, and the offsets of that and all later ones."""
+    """One stream: its first known version, and the offsets of that version and all later ones."""
 
     __slots__ = ("first_version", "offsets")
 
@@ -66,28 +66,28 @@ class StreamIndex:
 
     def __init__(self, service: CursusService, replica: Replica) -> None:
         self.replica = replica
-        #: An append holds the turn of its stream.
+        #: Serializes the appends to each stream.
         self.lock = KeyedLock()
         self._scheduler = service.scheduler
         self._streams: dict[bytes, _Events] = {}
-        #: Everything before it is in the index.
+        #: The index covers all records below this offset.
         self._next_offset = replica.log.log_start_offset
         self._count = 0
-        #: Commands that wait until the log has been scanned up to its present end.
+        #: Commands that wait for the current scan of the log.
         self._waiting: list[Outcome[None]] = []
 
     async def current(self) -> None:
-        """Return when every event in the log is in the index."""
+        """Return when the index covers every event in the log."""
         while True:
             if self._count > CURSUS_EVENTS_MAX:
                 raise Refusal('command_failed reason="the partition has too many events"')
             if self._next_offset >= self.replica.log.high_watermark:
                 return
-            # More may come in the meantime.
+            # Events may be appended during the scan.
             await self._scanned()
 
     async def _scanned(self) -> None:
-        """Commands share a scan, and resume in the order in which they came."""
+        """Wait for a scan, which commands share. They resume in the order in which they arrived."""
         scanned: Outcome[None] = Outcome()
         self._waiting.append(scanned)
         if len(self._waiting) == 1:
@@ -116,7 +116,7 @@ class StreamIndex:
             each.acknowledge(error)
 
     def add(self, key: bytes, version: int, offset: int) -> None:
-        """An event that is durable; one that is known, or does not follow, changes nothing."""
+        """Add a durable event. One that is known, or is not the next version, changes nothing."""
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = _Events(version)
@@ -186,7 +186,7 @@ class _Stream:
         return self.index.version(self.key_bytes)
 
     async def current(self) -> None:
-        """Return when the snapshots and the index have been read back."""
+        """Return when the snapshots are loaded and the index is up to date."""
         await self._state.loaded()
         await self.index.current()
 
@@ -230,7 +230,7 @@ async def handle_stream_version(call: Call) -> None:
 
 
 async def handle_read_stream(call: Call) -> None:
-    """Two frames: what there is, as JSON, and the events. An error is one frame of JSON."""
+    """Reply with two frames: a head in JSON, and the events. An error is one frame of JSON."""
     stream = _Stream(call, Operation.READ)
     since = call.number("from_version", 1)
     await stream.current()
@@ -256,34 +256,34 @@ async def handle_read_stream(call: Call) -> None:
 
 
 class _EventReader:
-    """Reads the events of a stream, a slice in each loop turn."""
+    """Reads the events of a stream, one slice per loop turn."""
 
     def __init__(self, stream: _Stream, offsets: list[int]) -> None:
         self._stream = stream
-        #: Offsets of the events that were not read yet, the last one first.
+        #: Offsets of the events that are still to be read, the last one first.
         self._offsets = offsets[::-1]
         self.events: list[Record] = []
         self._size = 0
         self._tail = LocalReader(stream.index.replica, 0, lambda: None, committed_only=False)
 
     def read_more(self) -> bool:
-        """Read a slice; whether that was the last one."""
+        """Read a slice. Returns whether it was the last one."""
         room = CURSUS_TURN_BYTES_MAX
         while self._offsets and room > 0:
             room -= self._read()
         return not self._offsets
 
     def _read(self) -> int:
-        """Read some more events; how many bytes were looked at for them."""
+        """Read some more events. Returns how many bytes were scanned."""
         wanted = self._offsets
         if self._tail.offset != wanted[-1]:
             self._tail.seek(wanted[-1])
-        looked_at = 1
+        scanned = 1
         for record in self._tail.read(CURSUS_PUSH_BYTES, INTERNAL_RECORDS_PER_SLICE):
             size = len(record.value or b"") + len(record.key or b"")
-            looked_at += size
+            scanned += size
             while wanted and wanted[-1] < record.offset:
-                # Compaction has removed it.
+                # Compaction has removed the event.
                 wanted.pop()
             if wanted and wanted[-1] == record.offset:
                 wanted.pop()
@@ -292,7 +292,7 @@ class _EventReader:
         if self._size > _STREAM_BYTES_MAX:
             stream = self._stream
             raise Refusal(f"stream_too_large topic={stream.topic.name} key={stream.key}")
-        return looked_at
+        return scanned
 
 
 async def handle_save_snapshot(call: Call) -> None:

@@ -36,7 +36,7 @@ from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, MemberId, Offset, Partition, ProducerId, TopicName
 
 OWNER: Final = "cursus"
-#: What GROUP_STATUS calls the states of a group with members; all others are stable.
+#: Names of GROUP_STATUS for the states of a group with members; any other state is stable.
 _STATES: Final = {
     State.PREPARING_REBALANCE: "Rebalancing",
     State.COMPLETING_REBALANCE: "Rebalancing",
@@ -47,8 +47,8 @@ _LISTED_NAME: Final = re.compile(r"[^\s,]+")
 
 
 def share(members: Sequence[MemberId], count: int) -> Mapping[MemberId, tuple[int, ...]]:
-    """Ranges in the order of the member ids; the first members get one partition more when the
-    partitions cannot be shared evenly.
+    """Assign ranges of partitions in the order of the member ids. When they do not divide evenly,
+    the first members get one partition more.
     """
     least, extra = divmod(count, len(members)) if members else (0, 0)
     shares = {}
@@ -61,7 +61,7 @@ def share(members: Sequence[MemberId], count: int) -> Mapping[MemberId, tuple[in
 
 
 def _group_to_read(call: Arguments) -> GroupId:
-    """The group that a command names beside a topic. Raises `Refusal`."""
+    """The group that a command with a topic names. Raises `Refusal`."""
     group_id = GroupId(call.require("group"))
     call.require("topic")
     call.authorize(Operation.READ, Resource.GROUP, group_id)
@@ -69,7 +69,7 @@ def _group_to_read(call: Arguments) -> GroupId:
 
 
 def open_group(call: Arguments, *, to_join: bool = False) -> DirectGroup:
-    """The group that a command names, for the topic that it names. Raises `Refusal`."""
+    """The group that a command names, bound to the topic that it names. Raises `Refusal`."""
     group_id = _group_to_read(call)
     topic, broker = TopicName(call.get("topic")), call.service.broker
     broker.coordination.groups.require(group_id)
@@ -89,7 +89,7 @@ def open_group(call: Arguments, *, to_join: bool = False) -> DirectGroup:
     )
     group = broker.coordination.groups.direct(group_id, OWNER, rules)
     bound = group.bound_to
-    # The topic that it is bound to may have been deleted, and its members may have left.
+    # A group without members whose topic was deleted may be bound to another one.
     is_free = to_join and not group.has_members and bound and not topics_named(topics, bound)
     if bound is None or (is_free and bound != topic):
         group.bind(topic)
@@ -112,20 +112,20 @@ def find_member(call: Arguments, group: DirectGroup) -> DirectMember:
 
 
 def check_generation(call: Arguments, group: DirectGroup) -> None:
-    """Raises `Refusal` unless the command names the present generation."""
+    """Raises `Refusal` unless the command names the current generation."""
     call.require("generation")
     generation = call.number("generation")
     if generation == group.generation:
         return
     who = f"group={group.group_id} member={call.get('member')}"
     if call.command.is_positional and call.command.word == "HEARTBEAT":
-        # What the first protocol page tells clients to expect.
+        # The error of the first protocol page.
         raise Refusal(f"REBALANCE_REQUIRED generation={group.generation} {who}")
     raise Refusal(f"GEN_MISMATCH current={group.generation} requested={generation} {who}")
 
 
 def _present(call: Call) -> tuple[DirectGroup, DirectMember]:
-    """The group and the member that a command names, in the present generation; the command counts
+    """The group and the member that a command names, in the current generation. The command counts
     as a heartbeat. Raises `Refusal`.
     """
     group = open_group(call)
@@ -136,7 +136,7 @@ def _present(call: Call) -> tuple[DirectGroup, DirectMember]:
 
 
 def _assigned(group: DirectGroup, member: DirectMember) -> str:
-    # Java's client takes nothing but digits and blanks between the brackets.
+    # The Java client accepts only digits and blanks between the brackets.
     partitions = " ".join(map(str, member.assigned))
     return f"generation={group.generation} member={member.member_id} assignments=[{partitions}]"
 
@@ -151,7 +151,7 @@ async def handle_find_coordinator(call: Call) -> None:
     address = call.host_and_port(node)
     if address is None:
         raise CoordinatorNotAvailable(f"node {node} has no listener like this one")
-    # A single broker of the original calls itself so.
+    # The name that a single broker of the original uses.
     name = "standalone" if len(broker.image.nodes) == 1 else str(node)
     host, port = address
     call.ok(f"coordinator_id={name} coordinator_type={kind.value} host={host} port={port}")
@@ -181,7 +181,7 @@ async def handle_join_group(call: Call) -> None:
 
 
 def _new_member_id(call: Call, group: DirectGroup, wanted: str) -> MemberId:
-    """With four random digits, as the original adds them; with more where they are taken."""
+    """A member id with four random digits, as in the original, or with more if it is taken."""
     random = call.service.broker.random
     digits = 4
     while True:
@@ -201,7 +201,7 @@ def handle_heartbeat(call: Call) -> None:
 
 
 def handle_leave_group(call: Call) -> None:
-    """Published clients name no generation; one that is named is checked."""
+    """Published clients name no generation; if one is named, it is checked."""
     group = open_group(call)
     member = _by_client_name(call, group) or find_member(call, group)
     if "generation" in call.command.arguments:
@@ -211,7 +211,7 @@ def handle_leave_group(call: Call) -> None:
 
 
 def _by_client_name(call: Call, group: DirectGroup) -> DirectMember | None:
-    """The first protocol page lets clients leave under the name that they joined with."""
+    """The member, by the name with which it joined: the first protocol page allows that."""
     if not call.command.is_positional:
         return None
     name = call.get("member")
@@ -265,7 +265,7 @@ def handle_group_status(call: Call) -> None:
 
 
 def go_time(wall_ms: int) -> str:
-    """RFC 3339 with nine digits behind the point, as Go writes it."""
+    """RFC 3339 with nine decimals, as Go writes it."""
     from datetime import UTC, datetime
 
     moment = datetime.fromtimestamp(wall_ms // 1000, UTC)
@@ -273,7 +273,7 @@ def go_time(wall_ms: int) -> str:
 
 
 def handle_list_groups(call: Call) -> None:
-    """Groups whose names contain no blanks and no commas, which other protocols allow."""
+    """List the groups, except names with blanks or commas, which other protocols allow."""
     coordination = call.service.broker.coordination
     coordination.require_loaded(CoordinatorKind.GROUP)
     names = sorted(
@@ -286,7 +286,7 @@ def handle_list_groups(call: Call) -> None:
 
 
 def _ignore(*_: object) -> None:
-    """Cursus pushes nothing to members: they learn of changes when they ask."""
+    """Cursus pushes nothing to members: the replies to their commands show changes."""
 
 
 def handle_fetch_offset(call: Call) -> None:
@@ -301,7 +301,7 @@ def handle_fetch_offset(call: Call) -> None:
 def handle_commit_offset(call: Call) -> None:
     call.require("partition")
     offsets = {call.number("partition"): call.number("offset")}
-    # COMMIT names no member: any client may send it.
+    # Any client may send COMMIT, which names no member.
     is_members = call.command.word != "COMMIT"
     group = open_group(call, to_join=not is_members)
     request = commit_request(call, group, offsets, is_members=is_members)
@@ -318,7 +318,7 @@ def handle_batch_commit(call: Call) -> None:
 
 
 def parse_offsets(call: Arguments) -> dict[int, int]:
-    """The last word: `P0:2,P1:1`. Raises `Refusal`."""
+    """Offsets by partition from the last word: `P0:2,P1:1`. Raises `Refusal`."""
     offsets: dict[int, int] = {}
     text = call.get("offsets") or call.command.last
     entries = [each for each in text.split(",") if each] if "=" not in text else []
@@ -349,7 +349,7 @@ def commit_request(
     is_members: bool = True,
     producer_id: int | None = None,
 ) -> CommitRequest:
-    """Raises `Refusal` for a commit that goes back, or that the member may not make."""
+    """Raises `Refusal` for an offset that moves back, or a partition of another member."""
     topic, group_id = TopicName(call.get("topic")), group.group_id
     member_id = _check_owner(call, group, offsets) if is_members else MemberId("")
     under_way = call.service.commits_under_way
@@ -378,7 +378,7 @@ def commit_request(
 
 
 def _check_owner(call: Arguments, group: DirectGroup, offsets: dict[int, int]) -> MemberId:
-    """The member that the command names, if the partitions are assigned to it. Raises `Refusal`."""
+    """The member that the command names, if it owns the partitions. Raises `Refusal`."""
     member = find_member(call, group)
     check_generation(call, group)
     for partition in offsets:
@@ -391,7 +391,7 @@ def _check_owner(call: Arguments, group: DirectGroup, offsets: dict[int, int]) -
 
 
 def commit(service: CursusService, request: CommitRequest, done: Acknowledge) -> None:
-    """Commit offsets; `done` is called when all are durable, or with why one of them is refused."""
+    """Commit offsets. `done` is called when all are durable, or with the error of one of them."""
     under_way = service.commits_under_way
     places = {(request.group_id, each.topic, each.partition): each for each in request.offsets}
     for place, each in places.items():

@@ -27,7 +27,7 @@ def handle_protocol_info(call: Call) -> None:
 
 
 def _refusal(text: str) -> Refusal:
-    """Errors of the negotiation itself always have the long form, and have it once."""
+    """Errors of the negotiation always have the structured form."""
     return Refusal(text, is_structured=True)
 
 
@@ -38,21 +38,20 @@ def handle_negotiate(call: Call) -> None:
     if version != "1":
         shown = version if version.isdecimal() else quoted(version)
         raise _refusal(f"UNSUPPORTED_PROTOCOL_VERSION requested={shown} min=1 max=1")
-    asked = [each for each in text.split(",") if each] if text != "*" else list(FEATURES)
-    well_formed = all(_FEATURE.fullmatch(each) for each in asked)
-    if len(text) > _FEATURES_BYTES_MAX or len(asked) > _FEATURES_MAX or not well_formed:
+    requested = [each for each in text.split(",") if each] if text != "*" else list(FEATURES)
+    well_formed = all(_FEATURE.fullmatch(each) for each in requested)
+    if len(text) > _FEATURES_BYTES_MAX or len(requested) > _FEATURES_MAX or not well_formed:
         raise _refusal("invalid_features command=NEGOTIATE")
-    unsupported = ",".join(each for each in asked if each not in FEATURES)
+    unsupported = ",".join(each for each in requested if each not in FEATURES)
     if unsupported and call.get("require_features").lower() == "true":
         raise _refusal(f"UNSUPPORTED_FEATURE features={unsupported}")
-    enabled = [each for each in FEATURES if each in asked]
+    enabled = [each for each in FEATURES if each in requested]
     call.session.features = frozenset(enabled)
     call.ok(f"protocol_version=1 enabled={','.join(enabled)} unsupported={unsupported}")
 
 
 def handle_auth(call: Call) -> None:
-    """There are no users, so this is an original without `enable_sasl`: nobody has to authenticate,
-    and nobody can."""
+    """Refused: there are no users, as in an original without `enable_sasl`."""
     if not call.get("principal") or not call.get("token"):
         raise Refusal("invalid_auth command=AUTH")
     raise Refusal("authentication_failed mechanism=PLAIN")

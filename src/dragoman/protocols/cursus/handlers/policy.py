@@ -1,7 +1,8 @@
-"""What a Cursus topic has beside a log: kept as one entry of the topic's configuration.
+"""Policies of Cursus topics, stored as one entry of the topic's configuration.
 
-`cleanup_policy`, `retention_hours` and `retention_bytes` are the topic's own `cleanup.policy`,
-`retention.ms` and `retention.bytes`, so that they hold for every protocol; the rest is Cursus's.
+`cleanup_policy`, `retention_hours` and `retention_bytes` are stored as the topic's
+`cleanup.policy`, `retention.ms` and `retention.bytes`, so that they apply to every protocol. The
+other settings are specific to Cursus.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def policy_of(topic: TopicMetadata) -> Policy:
 
 @lru_cache(maxsize=1024)
 def is_expressible(name: str) -> bool:
-    """Can Cursus name this topic?"""
+    """Whether clients of Cursus can name this topic."""
     return _NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
@@ -100,13 +101,14 @@ def is_pattern(topic: str) -> bool:
 
 
 def topics_named(topics: dict[str, TopicMetadata], name: str) -> list[TopicMetadata]:
-    """The topic of that name, or those that a pattern names, in order. Internal ones are nobody's
-    to read by accident: no pattern names them."""
+    """The topic of that name, or the topics that a pattern matches, in order. Patterns do not match
+    internal topics.
+    """
     if not is_pattern(name):
         return [topics[name]] if name in topics and is_expressible(name) else []
     if len(name) > TOPIC_NAME_BYTES_MAX:
         return []
-    # The standard library's patterns know brackets, too; Cursus's do not.
+    # Brackets are special in the standard library's patterns, but not in Cursus's.
     pattern = name.replace("[", "[[]")
     return [
         topic
@@ -123,7 +125,7 @@ def config_from(
 ) -> dict[str, str]:
     """The topic's configuration after a CREATE. Raises `Refusal`."""
     config = dict(present)
-    # The original compares what is true or false without regard to case: a client may say True.
+    # As in the original, `true` and `false` are not case-sensitive: clients may send True.
     flags = {name: arguments[name].lower() for name in _FLAGS if name in arguments}
     arguments = {**arguments, **flags}
     for name, choices in _CHOICES.items():
@@ -145,7 +147,7 @@ def config_from(
 
 
 def policy_fields(topic: TopicMetadata) -> dict[str, str | int]:
-    """The fields that replies show, in their order."""
+    """The fields of replies, in their order."""
     policy, config = policy_of(topic), topic.config
     return {
         "cleanup_policy": config.get("cleanup.policy", "delete"),

@@ -1,15 +1,15 @@
-"""Idempotent producers: each message once, in order, whatever is repeated.
+"""Idempotent producers: each message is stored once, in order, despite repeats.
 
-Cursus names producers by text and counts epochs and sequences with 64 bits, which a record batch
-has no room for. So each producer and epoch gets a producer id of the log, which is written down
-before its first record; from then on the partition's own producer state tells what is next and what
-was there before, also after a restart. Sequence 1 is the log's 0; the log counts modulo 2^31.
+Cursus identifies producers by text and has epochs and sequence numbers of 64 bits, for which a
+record batch has no room. So each producer and epoch gets a producer id of the log, which is stored
+before its first record. From then on the partition's own producer state recognizes repeats and
+gaps, also after a restart. Sequence number 1 is 0 in the log, which counts modulo 2^31.
 
-    sequence    what becomes of the message
-    next        appended
-    lower       a repeat: dropped and acknowledged
-    higher      refused, with all after it: something is missing
-    0           not checked
+    sequence number    effect
+    next               appended
+    lower              a repeat: dropped and acknowledged
+    higher             refused, with all messages after it: messages are missing
+    0                  not checked
 
 An epoch below the newest one that any partition has seen is refused: a newer instance of the
 producer has taken over.
@@ -38,10 +38,10 @@ from dragoman.replication.replica import Replica
 from dragoman.world import Clock
 
 log = logging.getLogger("dragoman.cursus")
-#: Takes the last message that the answer is about, its offset, the status and what is wrong.
+#: Receives the last message that the reply concerns, its offset, the status and the error text.
 _Answer: TypeAlias = Callable[[Message, int, str, str], None]
 _Refuse: TypeAlias = Callable[[DragomanError], None]
-#: Sequences further back than this are taken to lie ahead.
+#: A sequence number further behind than this is taken to be ahead.
 _HALF = 1 << 30
 _EPOCH = 0
 
@@ -54,11 +54,11 @@ class Producers:
         self._producer_ids = producer_ids
         self._accumulator = accumulator
         self._clock = clock
-        #: Batches that wait while a producer id is being written down, by producer and epoch.
+        #: Batches that wait while a producer id is being stored, by producer and epoch.
         self._registering: dict[tuple[str, int], list[Outcome[None]]] = {}
 
     def publish(self, batch: Batch, replica: Replica, answer: _Answer, refuse: _Refuse) -> None:
-        """Take a batch whose sequence numbers count. Raises `Refusal`."""
+        """Publish a batch whose sequence numbers are checked. Raises `Refusal`."""
         first = batch.messages[0]
         identity = (first.producer_id, first.epoch)
         if any((each.producer_id, each.epoch) != identity for each in batch.messages):
@@ -66,7 +66,7 @@ class Producers:
 
         def identified(found: int | DragomanError) -> None:
             if isinstance(found, Refusal):
-                # Of the published clients two read nothing but JSON in answer to a batch.
+                # Two of the published clients only understand JSON in reply to a batch.
                 answer(first, -1, ERROR, found.text)
             elif isinstance(found, DragomanError):
                 refuse(found)
@@ -79,16 +79,14 @@ class Producers:
         else:
             identified(known)
 
-    # ---- who it is
+    # ---- identity
 
     def _known(self, name: str, epoch: int) -> int | Refusal | None:
-        """The producer id that the records of a producer and epoch carry in the log; None when it
-        is not known here.
-        """
+        """The producer id in the log of a producer and epoch; None when it is not stored yet."""
         stored = self._state.producers.pop(name, None) if self._state.is_loaded else None
         if stored is None:
             return None
-        # Back in, as the one used last.
+        # Reinserted as the most recently used one.
         self._state.producers[name] = stored
         if epoch < stored.epoch:
             epochs = f"current={stored.epoch} got={epoch}"
@@ -96,7 +94,9 @@ class Producers:
         return stored.internal_id if stored.epoch == epoch else None
 
     async def _identify(self, name: str, epoch: int) -> int:
-        """The same for one that may have to be given an id."""
+        """The producer id in the log of a producer and epoch, which is stored if there is none.
+        Raises `Refusal`.
+        """
         await self._state.loaded()
         while True:
             known = self._known(name, epoch)
@@ -104,12 +104,12 @@ class Producers:
                 raise known
             if known is not None:
                 return known
-            # Looked up again after that: a newer epoch may have come in between.
+            # Looked up again afterwards: a newer epoch may have been stored in between.
             await self._registered(name, epoch)
 
     async def _registered(self, name: str, epoch: int) -> None:
         """Return when the producer and epoch have a producer id. Batches of one producer resume in
-        the order in which they came.
+        the order in which they arrived.
         """
         registered: Outcome[None] = Outcome()
         waiting = self._registering.setdefault((name, epoch), [])
@@ -133,7 +133,7 @@ class Producers:
             oldest = next(iter(producers))
             start(self._state.put_producer(oldest, None)).then(_log_failure)
 
-    # ---- what is new
+    # ---- records
 
     def _append(
         self, batch: Batch, replica: Replica, internal_id: int, answer: _Answer, refuse: _Refuse
@@ -154,7 +154,7 @@ class Producers:
                 sequence=expected,
             )
             if not appended.count and isinstance(appended.error, NotLeader):
-                # The lead was lost while the producer was looked up.
+                # Leadership was lost while the producer was looked up.
                 refuse(appended.error)
                 return
             fresh = fresh[: appended.count]
@@ -168,7 +168,7 @@ class Producers:
             else:
                 answer(last, log_end - 1, status, str(failure or ""))
 
-        # A repeat is acknowledged when what it repeats is as safe as it asks for.
+        # A repeat is acknowledged when the stored messages are as durable as its `acks` requires.
         if batch.acks in ACKS_OF_ALL:
             replica.when_committed(log_end, acknowledged)
         else:
@@ -176,7 +176,7 @@ class Producers:
 
 
 def _expected(replica: Replica, internal_id: int, first: Message) -> int:
-    """The log's number for the message that is next."""
+    """The next sequence number in the log."""
     states = replica.log.producers
     known = None if states is None else states.producers().get(internal_id)
     if known is not None and known.next_sequence >= 0:
@@ -188,7 +188,7 @@ def _expected(replica: Replica, internal_id: int, first: Message) -> int:
 def _fresh(
     messages: Sequence[Message], expected: int
 ) -> tuple[Sequence[Message], DragomanError | None]:
-    """Those to be appended, and why there are not more."""
+    """The messages to append, and the error that stops at the one after them."""
     fresh: list[Message] = []
     for each in messages:
         ahead = (each.seq_num - 1 - expected) & SEQUENCE_MASK
@@ -203,4 +203,4 @@ def _fresh(
 
 def _log_failure(error: DragomanError | None) -> None:
     if error is not None:
-        log.warning("an idle producer could not be forgotten: %s", error)
+        log.warning("an idle producer could not be removed: %s", error)

@@ -1,11 +1,11 @@
-"""PUBLISH and binary batches: messages into the log, acknowledged when they are durable.
+"""PUBLISH and binary batches: messages are appended, and acknowledged when they are durable.
 
 `acks` 0 and 1 are answered when the messages are on the leader's stable storage, `-1` and `all`
-when all in-sync replicas have them. Batches with `acks` 0 are answered too, in the form that all
-published clients understand. Sequence numbers are checked when the batch, the topic or the node's
-settings ask for it; see `producers.py`.
+when all in-sync replicas have them. Batches with `acks` 0 are answered as well, in the form that
+all published clients understand. Sequence numbers are checked when the batch, the topic or the
+node's settings require it; see `producers.py`.
 
-What is for a partition that another node leads is sent on to that node, as the original does it.
+As in the original, messages for a partition that another node leads are forwarded to that node.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from dragoman.protocols.session import Place
 from dragoman.replication.replica import Replica
 
 _OK: Final = codec.frame(b"OK")
-#: What an acknowledgement begins with when all is well.
+#: The beginning of an acknowledgement with status OK.
 _STATUS_OK: Final = b'{"status":"OK"'
 
 
 class PublishHeader:
-    """A PUBLISH without its payload, checked once: successive messages often share it.
+    """A PUBLISH without its payload, validated once because successive messages often share it.
 
-    As in the original, the command's own arguments name its producer. Raises `Refusal`.
+    As in the original, the arguments of the command identify its producer. Raises `Refusal`.
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class PublishHeader:
     )
 
     def __init__(self, call: Call) -> None:
-        # Messages with keys do not share it: no more calls than are needed.
+        # Messages with keys do not share it, so this is on the hot path.
         arguments = self.arguments = call.command.arguments
         self._topic = arguments.get("topic") or call.require("topic")
         producer_id = arguments.get("producerId")
@@ -81,8 +81,8 @@ class PublishHeader:
         if partition is None:
             partition = route(session, topic, key)
         led = service.partition(topic, partition)
-        is_asked = self.arguments.get("isIdempotent", "").lower() == "true"
-        if self._seq_num and is_checked(session, topic, is_asked):
+        is_requested = self.arguments.get("isIdempotent", "").lower() == "true"
+        if self._seq_num and is_checked(session, topic, is_requested):
             batch = self._as_batch(partition, payload)
             reply = partial(self._acknowledged, session, place)
             _publish(session, led, RelayedBatch(batch, is_counted=True), reply)
@@ -159,16 +159,16 @@ def named_partition(call: Call) -> int | None:
 
 
 def route(session: CursusSession, topic: TopicMetadata, key: bytes) -> int:
-    """The partition that the topic's rule gives to a message that names none."""
+    """The partition for a message that names none, by the topic's partitioner."""
     count = len(topic.partitions)
     if key and policy_of(topic).is_hashed:
         return codec.fnv1a_64(key) % count
     return session.service.next_turn(topic.name, count)
 
 
-def is_checked(session: CursusSession, topic: TopicMetadata, is_asked: bool) -> bool:
+def is_checked(session: CursusSession, topic: TopicMetadata, is_requested: bool) -> bool:
     return (
-        is_asked
+        is_requested
         or policy_of(topic).is_idempotent
         or session.service.broker.settings.cursus_idempotence_enable
     )
@@ -191,7 +191,7 @@ def publish_batch(session: CursusSession, batch: Batch, place: Place) -> None:
 def _publish(
     session: CursusSession, partition: PartitionMetadata, request: RelayedBatch, reply: TakeReply
 ) -> None:
-    """Here or where the partition is led. Raises `DragomanError`."""
+    """Append here, or forward to the leader of the partition. Raises `DragomanError`."""
     service = session.service
     in_leader_queue = session.in_leader_queue(request.batch.acks not in ACKS_OF_ALL)
     if not service.broker.leader_queues.is_busy(partition, in_leader_queue=in_leader_queue):
@@ -202,18 +202,17 @@ def _publish(
         else:
             append_batch(service, request, replica, reply)
             return
-    append = partial(append_batch, service, request)
-    ask_leader(service, partition, request, append, reply, in_leader_queue=in_leader_queue)
+    ask_leader(service, partition, request, reply, in_leader_queue=in_leader_queue)
 
 
 def append_batch(
     service: CursusService, request: RelayedBatch, replica: Replica, reply: TakeReply
 ) -> None:
-    """On the node that leads the partition. Raises `DragomanError`."""
+    """Append on the leader of the partition. Raises `DragomanError`."""
     batch = request.batch
     if batch.acks in ACKS_OF_ALL:
         replica.check_in_sync()
-    # What was published by text before, in this turn, comes first.
+    # Messages published by text earlier in this turn come first.
     service.broker.accumulator.flush(replica)
     if request.is_counted:
         service.producers.publish(batch, replica, partial(_acknowledge, reply, batch), reply)
@@ -242,7 +241,7 @@ def append_batch(
 def _acknowledge(
     reply: TakeReply, batch: Batch, last: Message, offset: int, status: str, error: str
 ) -> None:
-    """`last` is the last message that this is about; producer and epoch are its own."""
+    """Reply with an acknowledgement. `last` is the last message that it covers."""
     ack = Ack(
         status=status,
         last_offset=offset,

@@ -1,7 +1,7 @@
 """Cursus's messages as records of the log, and back.
 
-Key and payload are the record's key and value. What else a message has goes into headers with a
-reserved prefix, each only when it says something:
+Key and payload are the record's key and value. The other fields of a message are stored in headers
+with a reserved prefix, except fields with their default values:
 
     cursus.producer           producerId:epoch:seqNum
     cursus.eventType          text
@@ -9,7 +9,7 @@ reserved prefix, each only when it says something:
     cursus.aggregateVersion   decimal
     cursus.metadata           text
 
-An empty key stands for none. Headers of other protocols are not shown to Cursus clients.
+An empty key means no key. Headers of other protocols are not shown to Cursus clients.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _METADATA: Final = "cursus.metadata"
 _U32: Final = (0, (1 << 32) - 1)
 _U64: Final = (0, (1 << 64) - 1)
 _I64: Final = (-(1 << 63), (1 << 63) - 1)
-#: What a record takes beside key and value, at most, when batches are cut.
+#: Estimate of a record's size beside key, value and headers, when batches are cut.
 _OVERHEAD_BYTES: Final = 64
 
 
@@ -65,7 +65,7 @@ def _event_headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def message_of(record: Record) -> Message:
-    """A record as Cursus clients see it. Reserved headers that make no sense are left out."""
+    """A record as Cursus clients see it. Invalid reserved headers are ignored."""
     if not record.headers:
         return Message(offset=record.offset, key=record.key or b"", payload=record.value or b"")
     found = {name: value or b"" for name, value in record.headers if name.startswith(PREFIX)}
@@ -89,7 +89,7 @@ def message_of(record: Record) -> Message:
 
 
 def _number(text: bytes, low: int, high: int) -> int:
-    """Of `low` to `high`; 0 for what is no such number."""
+    """A number from `low` to `high`; 0 for any other text."""
     if not text.removeprefix(b"-").isdigit() or len(text) > 20:
         return 0
     value = int(text)
@@ -97,7 +97,7 @@ def _number(text: bytes, low: int, high: int) -> int:
 
 
 def aggregate_version(record: Record) -> int:
-    """The version of the event that a record is; 0 when it is none."""
+    """The version of the event in a record; 0 when it is not an event."""
     for name, value in record.headers:
         if name == _AGGREGATE_VERSION:
             return _number(value or b"", *_U64)
@@ -105,7 +105,7 @@ def aggregate_version(record: Record) -> int:
 
 
 def sent_batch(topic: str, partition: int, records: Iterable[Record]) -> Batch:
-    """Records as a batch for a client, with the numbers that the original sends."""
+    """Records as a batch for a client, with sequence numbers as the original sends them."""
     messages = [message_of(each) for each in records]
     return Batch(
         topic=topic,
@@ -117,7 +117,7 @@ def sent_batch(topic: str, partition: int, records: Iterable[Record]) -> Batch:
 
 
 class Appended:
-    """How far an append of several records came: the log takes them in batches."""
+    """The progress of an append of several records, which the log takes in batches."""
 
     __slots__ = ("count", "error", "next_offset")
 
@@ -137,7 +137,7 @@ def append_records(
     producer_epoch: int = -1,
     sequence: int = NO_SEQUENCE,
 ) -> Appended:
-    """Append records in order, in as few batches as the bound allows. Durable later."""
+    """Append records in order, in as few batches as the bound allows. They become durable later."""
     done = Appended(replica.log.log_end_offset)
     for piece in _pieces(records):
         batch = memoryview(

@@ -1,18 +1,18 @@
-"""Requests between nodes for their Cursus clients: messages for a partition, offsets for a group.
+"""Requests that nodes send each other for their Cursus clients.
 
-The original forwards PUBLISH and batches to the leader of their partition (spec, section 9), and so
-does this: the request travels as it is, and is worked on where it would have been had its client
-connected there. So what is known of idempotent producers stays in one place, the leader's log. The
-commands of a transaction go to its coordinator, which has messages staged by the leaders of the
-partitions, and offsets by the coordinators of the groups.
+The original forwards PUBLISH and batches to the leader of their partition (spec, section 9). So
+does Dragoman: the request travels unchanged, and the leader handles it as if the client were
+connected there. The state of idempotent producers therefore stays in one place, the leader's log.
+Commands of a transaction go to its coordinator, which has the leaders of the partitions stage
+messages, and the coordinators of the groups stage offsets (`participants.py`).
 
-A request is the body of a `Relay`. The node that asks has checked what its client may do. A refusal
-of this protocol travels as its text, any other error as it is.
+A request is the body of a `Relay`. The node that sends it has authorized the client. A refusal of
+this protocol travels as its text, any other error as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, TypeAlias, assert_never
 
@@ -34,14 +34,14 @@ _RELAY: Final = Relay(protocol=PROTOCOL)
 
 
 class RelayedBatch(msgspec.Struct, frozen=True, tag="RelayedBatch"):
-    """Answered with the acknowledgement. `is_counted`: its sequence numbers are checked."""
+    """Answered with the acknowledgement. With `is_counted`, its sequence numbers are checked."""
 
     batch: Batch
     is_counted: bool
 
 
 class StagedMessage(msgspec.Struct, frozen=True, tag="StagedMessage"):
-    """A message of a transaction, in which its partition is enrolled. Answered with nothing."""
+    """A message of a transaction in which its partition is enrolled. The answer is empty."""
 
     topic: str
     partition: int
@@ -52,23 +52,23 @@ class StagedMessage(msgspec.Struct, frozen=True, tag="StagedMessage"):
 
 
 class StagedOffsets(msgspec.Struct, frozen=True, tag="StagedOffsets"):
-    """SEND_OFFSETS_TO_TXN, for a group that is enrolled in the transaction. Answered with
-    nothing.
-    """
+    """SEND_OFFSETS_TO_TXN for a group that is enrolled in the transaction. The answer is empty."""
 
     command: Command
 
 
-Relayed: TypeAlias = RelayedBatch | StagedMessage | StagedOffsets
+#: Performed by the leader of a partition.
+ForLeader: TypeAlias = RelayedBatch | StagedMessage
+Relayed: TypeAlias = ForLeader | StagedOffsets
 _decoder: Final[msgspec.msgpack.Decoder[Relayed]] = msgspec.msgpack.Decoder(Relayed)
 
 
-# ---- on the node that asks
+# ---- on the node of the client
 
 
 async def ask(service: CursusService, node_id: int, request: Relayed) -> bytes:
-    """Have a request performed by a node, which may be this one. Raises `Refusal` in the words of
-    that node, and its other errors.
+    """Have a node, which may be this one, perform a request. Raises its `Refusal` or other
+    error.
     """
     body = msgspec.msgpack.encode(request)
     reply = await service.broker.rpc.exchange(_RELAY, Node(node_id), (body,))
@@ -81,31 +81,28 @@ async def ask(service: CursusService, node_id: int, request: Relayed) -> bytes:
 def ask_leader(
     service: CursusService,
     partition: PartitionMetadata,
-    request: Relayed,
-    append: Callable[[Replica, TakeReply], None],
+    request: ForLeader,
     reply: TakeReply,
     *,
     in_leader_queue: bool = False,
 ) -> None:
-    """Have a request performed where a partition is led, after those before it. `append` performs
-    it on this node, if this node leads the partition by then.
+    """Have the leader of a partition, which may be this node, perform a request after those before
+    it in the queue.
     """
-    operation = _Operation(request, append, reply)
+    operation = _Operation(service, request, reply)
     service.broker.leader_queues.run(partition, operation, in_leader_queue=in_leader_queue)
 
 
 class _Operation:
     """A request for the leader of a partition."""
 
-    def __init__(
-        self, request: Relayed, append: Callable[[Replica, TakeReply], None], reply: TakeReply
-    ) -> None:
+    def __init__(self, service: CursusService, request: ForLeader, reply: TakeReply) -> None:
+        self._service = service
         self._request = request
-        self._append = append
         self._reply = reply
 
     def here(self, replica: Replica) -> None:
-        self._append(replica, self._reply)
+        _perform_as_leader(self._service, self._request, replica, self._reply)
 
     def request(self) -> tuple[Relay, Sequence[Buffer]]:
         return _RELAY, (msgspec.msgpack.encode(self._request),)
@@ -119,30 +116,44 @@ def _result_of(body: memoryview) -> bytes | Refusal:
     return Refusal(text.removeprefix(_ERROR).decode()) if text.startswith(_ERROR) else text
 
 
-# ---- on the node that is asked
+# ---- on the leader or coordinator
 
 
 def perform(service: CursusService, body: memoryview, reply: TakeReply) -> None:
-    """Perform what another node asks for. Raises `DecodeError`."""
-    # Both ask other nodes, too.
-    from dragoman.protocols.cursus.handlers.publish import append_batch
-    from dragoman.protocols.cursus.handlers.transactions import stage_message, stage_offsets
-
-    request, find = decode(body), service.broker.partitions.find
+    """Perform the request of another node. Raises `DecodeError`."""
+    request = decode(body)
     send = partial(_send, reply)
     try:
         match request:
             case RelayedBatch(batch=batch):
-                append_batch(service, request, find(batch.topic, batch.partition), send)
+                replica = service.broker.partitions.find(batch.topic, batch.partition)
+                _perform_as_leader(service, request, replica, send)
             case StagedMessage():
-                replica = find(request.topic, request.partition)
-                start(stage_message(service, request, replica)).then(send)
+                replica = service.broker.partitions.find(request.topic, request.partition)
+                _perform_as_leader(service, request, replica, send)
             case StagedOffsets():
+                from dragoman.protocols.cursus.handlers.participants import stage_offsets
+
                 start(stage_offsets(service, request.command)).then(send)
             case _:
                 assert_never(request)
     except DragomanError as error:
         send(error)
+
+
+def _perform_as_leader(
+    service: CursusService, request: ForLeader, replica: Replica, reply: TakeReply
+) -> None:
+    """Raises `DragomanError`."""
+    # Both modules send requests to other nodes as well, so they import this one.
+    if isinstance(request, RelayedBatch):
+        from dragoman.protocols.cursus.handlers.publish import append_batch
+
+        append_batch(service, request, replica, reply)
+    else:
+        from dragoman.protocols.cursus.handlers.participants import stage_message
+
+        start(stage_message(service, request, replica)).then(reply)
 
 
 def decode(body: memoryview) -> Relayed:

@@ -1,4 +1,4 @@
-"""What all Cursus connections of a node share, and the table of commands they may send."""
+"""The service that all Cursus connections of a node share, and the table of its commands."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from dragoman.world import Clock, Random, Scheduler
 if TYPE_CHECKING:
     from dragoman.protocols.cursus.handlers.producers import Producers
 
-#: What this protocol is called where nodes relay its requests to each other.
+#: The name of this protocol in requests between nodes.
 PROTOCOL: Final = "cursus"
 Part = TypeVar("Part")
-#: Which module handles which commands, each in a function that is called like it.
+#: The commands that each module handles, in functions named after them.
 _MODULES: Final = {
     "topics": "CREATE DELETE LIST METADATA DESCRIBE LIST_OFFSETS",
     "publish": "PUBLISH",
@@ -58,21 +58,21 @@ REQUESTS: Final[dict[str, str]] = {
     for module, words in _MODULES.items()
     for word in words.split()
 }
-#: Waiting for a coordinator that this node is about to become. The original answers at once, so
-#: that its clients do not expect to be refused.
+#: Retries until this node has become the coordinator. The original never refuses here, so its
+#: clients do not expect that.
 _COORDINATED_SOON: Final = Retry(
     transient=(CoordinatorLoading, CoordinatorNotAvailable),
     interval_s=CURSUS_COORDINATOR_RETRY_S,
     patience_s=CURSUS_COORDINATOR_WAIT_S,
 )
-#: Performs what another node asks for on behalf of its client.
+#: Performs requests of other nodes for their clients.
 _RELAYED: Final[dict[str, Callable[[CursusService, memoryview, TakeReply], None]]] = (
     handlers_by_name(__package__, {PROTOCOL: "relayed.perform"})
 )
 
 
 class Core(service.Core, Protocol):
-    """What this protocol needs of its node."""
+    """The part of the node that this protocol uses."""
 
     #: Called when the node begins to stop.
     on_stopping: list[Callable[[], None]]
@@ -128,11 +128,11 @@ class Stream(Protocol):
     def name(self) -> tuple[str, int, str]: ...
 
     def pump(self) -> None:
-        """Push the records that are there, as far as the peer takes them."""
+        """Push available records while the peer accepts them."""
         ...
 
     def close(self, reason: str) -> None:
-        """Say why, then end the connection."""
+        """Push the reason, then close the connection."""
         ...
 
 
@@ -173,8 +173,8 @@ class CursusService(Service[Core]):
         self.streams = Streams()
         self._parts: dict[type[object], object] = {}
         self.state = State(broker.tables)
-        #: Offsets on their way to the disk, by group, topic and partition: a later commit must not
-        #: be lower than these either.
+        #: Offsets of commits that are not durable yet, by group, topic and partition: a later
+        #: commit must not be lower than these either.
         self.commits_under_way: dict[tuple[str, str, int], list[int]] = {}
         self._sessions = 0
         self._turns: dict[str, int] = {}
@@ -182,7 +182,7 @@ class CursusService(Service[Core]):
         broker.leader_queues.protocols[PROTOCOL] = partial(_RELAYED[PROTOCOL], self)
 
     def opened(self) -> bool:
-        """Count a new connection; whether it may stay."""
+        """Count a new connection. Returns whether it may stay."""
         self._sessions += 1
         return self._sessions <= self.broker.settings.cursus_connections_max
 
@@ -198,7 +198,7 @@ class CursusService(Service[Core]):
         return topic
 
     def partition(self, topic: TopicMetadata, partition: int) -> PartitionMetadata:
-        """A partition, which any node may lead. Raises `Refusal`."""
+        """A partition, on whichever node. Raises `Refusal`."""
         if not 0 <= partition < len(topic.partitions):
             raise Refusal(f"partition_not_found partition={partition}")
         return topic.partitions[partition]
@@ -208,7 +208,7 @@ class CursusService(Service[Core]):
         return self.broker.partitions.replica(self.partition(topic, partition))
 
     def next_turn(self, topic: str, count: int) -> int:
-        """The partition whose turn it is for a message without a key."""
+        """The partition of the next message without a key."""
         turn = self._turns.get(topic, 0)
         self._turns[topic] = turn + 1
         return turn % count
@@ -221,9 +221,9 @@ class CursusService(Service[Core]):
     async def coordinated(self, kind: CoordinatorKind, name: str) -> None:
         """Return when this node coordinates the group or transaction.
 
-        Both are kept in internal topics, which are made when they are first needed and read back
-        after a change of leader: a first command waits for that, for a bounded time. Raises at once
-        when another node coordinates it.
+        Both are stored in internal topics, which are created when first needed and loaded after a
+        change of leader. A first command waits for that, up to a time-out. Raises at once when
+        another node coordinates the group or transaction.
         """
 
         async def require() -> None:
@@ -235,7 +235,7 @@ class CursusService(Service[Core]):
         broker = self.broker
         await retried(_COORDINATED_SOON, broker.scheduler, require, lambda: broker.is_stopping)
 
-    # ---- what few need
+    # ---- loaded on demand
 
     @cached_property
     def producers(self) -> Producers:
@@ -246,7 +246,7 @@ class CursusService(Service[Core]):
         return Producers(self.state, producer_ids, broker.accumulator, broker.clock)
 
     def part(self, kind: type[Part], make: Callable[[], Part]) -> Part:
-        """The one of its kind, made at first use."""
+        """The instance of a type, made at first use."""
         found = self._parts.get(kind)
         if found is None:
             found = self._parts[kind] = make()

@@ -57,21 +57,21 @@ from dragoman.protocols.session import OrderedSession, Place
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.world import Handle
 
-#: Host and port of another node, by its number; None when it is not known.
+#: Gives host and port of another node; None when they are unknown.
 AddressOf: TypeAlias = Callable[[int], tuple[str, int] | None]
 
-#: The code for each reason that has one of its own, without further fields.
+#: Error codes by type of error; the first match counts.
 _CODES: Final[tuple[tuple[type[DragomanError], str], ...]] = (
     (CoordinatorLoading, "coordinator_not_available"),
     (CoordinatorNotAvailable, "coordinator_not_available"),
     (ShuttingDown, "coordinator_not_available"),
     (TransactionCoordinatorLoading, "transaction_manager_not_available"),
     (Overloaded, "router_not_available"),
-    # What passes when other nodes are back, or lead: clients come again.
+    # These pass when other nodes are back, or lead: clients retry.
     (NotEnoughReplicas, "cluster_not_available"),
     (ReplicaDamaged, "cluster_not_available"),
     (DiskFullError, "cluster_not_available"),
-    # Nothing was done: other than below, this may be repeated.
+    # Nothing was done, so that clients may retry, unlike after an unknown outcome.
     (NotControllerError, "no_raft_leader"),
     (NotSentError, "cluster_not_available"),
     (RequestTimedOut, UNKNOWN_OUTCOME),
@@ -85,7 +85,7 @@ _CODES: Final[tuple[tuple[type[DragomanError], str], ...]] = (
 
 
 def refusal_text(error: DragomanError, address_of: AddressOf) -> str:
-    """What follows `ERROR: `."""
+    """The text after `ERROR: `."""
     match error:
         case Refusal():
             return error.text
@@ -106,14 +106,14 @@ _PERMISSIONS: Final = {
     Resource.TRANSACTIONAL_ID: "transaction",
     Resource.CLUSTER: "admin",
 }
-#: What arguments are called in error codes, where that differs.
+#: Names of arguments in error codes, where they differ.
 _IN_CODES: Final = {"producerId": "producer_id", "seqNum": "seq_num"}
-#: Refusals quote what they refuse, which may be as long as a frame.
+#: Refusals quote arguments, which may be as long as a frame.
 _ERROR_CHARACTERS_MAX: Final = 4096
 
 
 class Arguments:
-    """A command's arguments, and what its sender may do."""
+    """A command's arguments, and the permissions of its client."""
 
     __slots__ = ("command", "service")
 
@@ -133,7 +133,7 @@ class Arguments:
         return value
 
     def number(self, name: str, default: int | None = None, *, refusal: str = "") -> int:
-        """A whole number that is not negative. Raises `Refusal`."""
+        """A non-negative integer. Raises `Refusal`."""
         text = self.command.arguments.get(name)
         if text is None and default is not None:
             return default
@@ -143,7 +143,7 @@ class Arguments:
         return value
 
     def message(self) -> bytes:
-        """What follows `message=`. Raises `Refusal`."""
+        """The bytes after `message=`. Raises `Refusal`."""
         if self.command.message is None:
             raise Refusal(f"missing_message command={self.command.word}")
         return self.command.message
@@ -162,12 +162,12 @@ class Arguments:
 
 
 class Call(Arguments):
-    """A client's command, and where its reply goes."""
+    """A client's command, with its place in the line of replies."""
 
     __slots__ = ("place", "session")
 
     def __init__(self, session: CursusSession, command: Command, place: Place) -> None:
-        # Not by the base class: a PUBLISH can do without another call.
+        # Not by the base class, which would cost every PUBLISH a call.
         self.service = session.service
         self.command = command
         self.session = session
@@ -178,20 +178,18 @@ class Call(Arguments):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is closed, or is about to be. CONSUME and STREAM do not begin
-        then.
-        """
+        """Whether the connection is closed or closing. Then CONSUME and STREAM do not begin."""
         return self.place.is_done or self.session.channel.is_closing
 
     def address_of(self, node: int) -> str:
-        """Where this client finds a node; empty when that is not known."""
+        """A node's address for this client; empty when it is unknown."""
         address = self.host_and_port(node)
         return "" if address is None else f"{address[0]}:{address[1]}"
 
     def host_and_port(self, node: int) -> Address | None:
         return self.service.address_of(self.session.channel, node)
 
-    # ---- replies; one that comes after the connection was closed is dropped
+    # ---- replies, which are dropped once the connection is closed
 
     def ok(self, text: str = "") -> None:
         self.place.reply(codec.frame(f"OK {text}".encode() if text else b"OK"))
@@ -201,14 +199,14 @@ class Call(Arguments):
 
     def refuse(self, error: DragomanError) -> None:
         if self.command.word == "READ_STREAM":
-            # Its clients understand nothing but JSON.
+            # Its clients only understand JSON.
             text = refusal_text(error, self.service.registered)
             self.json(msgspec.json.encode({"error": text, "status": "ERROR"}))
         else:
             self.session.refuse(self.place, error)
 
     def acknowledge(self, text: str = "") -> Acknowledge:
-        """A callback that replies OK with this text, or refuses the command."""
+        """A callback that replies OK with this text, or with an error."""
         return partial(self._acknowledged, text)
 
     def _acknowledged(self, text: str, error: DragomanError | None) -> None:
@@ -218,12 +216,12 @@ class Call(Arguments):
             self.refuse(error)
 
     def finished(self, result: DragomanError | None) -> None:
-        """The coroutine of the handler has replied, or raised what the command is refused with."""
+        """The coroutine of a handler has replied, or raised the error to reply with."""
         if result is not None:
             self.refuse(result)
 
 
-#: Handles a command, and raises what it is refused with. A handler that has to wait returns a
+#: Handles a command. Raises `DragomanError` to refuse it; a handler that has to wait returns a
 #: coroutine.
 Handler: TypeAlias = Callable[[Call], Coroutine[object, None, None] | None]
 HANDLERS: Final[dict[str, Handler]] = handlers_by_name(__package__, REQUESTS)
@@ -237,7 +235,7 @@ def _handler(word: str) -> Handler:
 
 
 def as_number(text: str) -> int | None:
-    """A decimal number of at most 64 bits, without sign; int() would take more than that."""
+    """An unsigned decimal number of at most 64 bits; None for any other text that int() accepts."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 20):
         return None
     value = int(text)
@@ -257,21 +255,21 @@ class CursusSession(OrderedSession[CursusService]):
     def __init__(self, channel: Channel, service: CursusService) -> None:
         super().__init__(channel, frame_reader(service.scratch), service)
         self.features: frozenset[str] = frozenset()
-        #: The offset where the next CONSUME of a partition begins, whatever offset it names.
+        #: The offset at which the next CONSUME of a partition begins, regardless of its argument.
         self.positions: dict[tuple[str, int], int] = {}
         self.stream: Stream | None = None
         #: The last PUBLISH without its payload, which the next one often shares.
         self.publish_header: PublishHeader | None = None
-        #: Answers a CONSUME that waits for records, when the client sends no more.
+        #: Answers a CONSUME that waits for records, when the client has closed its half.
         self.answer_now: Callable[[], None] | None = None
-        #: Ends a CONSUME that waits, or a STREAM, when the connection is closed.
+        #: Releases a CONSUME that waits, or a STREAM, when the connection is closed.
         self.release: Callable[[], None] | None = None
         self._requests = codec.RequestReader()
-        #: The request that is to begin next, decoded when it was first looked at.
+        #: The next request to begin, decoded when it was first examined.
         self._next: Request | None = None
         self._is_publish = False
         self._in_leader_line = False
-        #: The request under way that lets no other begin.
+        #: The current request, if no other may begin beside it.
         self._alone: Place | None = None
         self._idle_timer: Handle = service.scheduler.call_later(service.idle_s, self._check_idle)
         if not service.opened():
@@ -315,7 +313,7 @@ class CursusSession(OrderedSession[CursusService]):
         service = self.service
         service.requests += 1
         if isinstance(request, Command):
-            # Nothing else turns what handlers of commands raise into replies.
+            # Errors of handlers become replies here, and nowhere else.
             call = Call(self, request, place)
             try:
                 waiting = _handler(request.word)(call)
@@ -342,10 +340,10 @@ class CursusSession(OrderedSession[CursusService]):
             self._in_leader_line = is_leader_only
         return self._in_leader_line
 
-    # ---- what is allowed
+    # ---- permissions
 
     def check_access(self, operation: Operation, topic: TopicMetadata) -> None:
-        """May this client read or write the topic? Raises `Refusal`."""
+        """Raises `Refusal` unless this client may read or write the topic."""
         principal, name = self.principal, topic.name
         if not policy_of(topic).allows(operation, principal.name) or not (
             self.is_allowed(operation, Resource.TOPIC, name)
@@ -402,14 +400,14 @@ class CursusSession(OrderedSession[CursusService]):
         self._idle_timer = service.scheduler.call_later(left, self._check_idle)
 
 
-#: Publishes a batch, which is no command.
+#: Publishes a batch, which is not a command.
 _PUBLISH: Final[dict[type[Batch], Callable[[CursusSession, Batch, Place], None]]] = (
     handlers_by_name(__package__, {Batch: "publish.publish_batch"})
 )
 
 
 def batch_frame(batch: Batch) -> bytes:
-    """A batch to be sent. Raises `Refusal` for records that Cursus's layout has no room for."""
+    """The frame of a batch. Raises `Refusal` for records that the layout cannot hold."""
     try:
         return codec.frame(codec.encode_batch(batch))
     except EncodeError as error:

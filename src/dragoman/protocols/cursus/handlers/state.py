@@ -1,8 +1,8 @@
-"""What Cursus needs on disk beside topics and groups: producers, and snapshots of event streams.
+"""State of Cursus in an internal topic: producers, and snapshots of event streams.
 
-Keys of the internal topic are JSON arrays that begin with the kind, values JSON objects. Producers
-are kept in memory, of snapshots only where they are, because they may be large. Of two nodes that
-give one producer an id at the same time, the first one counts for both.
+Keys of the topic are JSON arrays that begin with a kind, values are JSON objects. Producers are
+held in memory; of snapshots only the offset, because they may be large. When two nodes assign an id
+to one producer at the same time, the first one applies to both.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _decode_snapshot: Final = msgspec.json.Decoder(StoredSnapshot).decode
 class State:
     def __init__(self, tables: GlobalTables) -> None:
         self._table = tables.open(STATE_TOPIC, self._apply, self._forget)
-        #: The longest unused first.
+        #: The least recently used first.
         self.producers: dict[str, StoredProducer] = {}
-        #: Offset of the newest, by topic id and key of the stream; where this node has no copy of
-        #: the topic, its value.
+        #: Offset of the newest snapshot by topic id and key of the stream; its value, where this
+        #: node has no replica of the topic.
         self.snapshots: dict[tuple[str, str], int | bytes] = {}
 
     @property
@@ -50,7 +50,7 @@ class State:
         return self._table.is_loaded
 
     async def loaded(self) -> None:
-        """Return when everything has been read back."""
+        """Return when the state has been loaded."""
         await self._table.loaded()
 
     def _forget(self) -> None:

@@ -28,7 +28,7 @@ _INVALID_PARTITIONS = 'invalid_partitions reason="must be a positive integer"'
 
 
 async def handle_create(call: Call) -> None:
-    """Makes a topic, or grows the one there is; settings that are named are changed."""
+    """Create a topic; or add partitions to an existing one and change its settings."""
     expected = quoted("CREATE topic=<name> [partitions=<N>]")
     name = call.require("topic", f"missing_topic expected={expected}")
     check_name(name)
@@ -42,23 +42,23 @@ async def handle_create(call: Call) -> None:
     new = NewTopic(
         name=name,
         partition_count=count,
-        # On fewer nodes than asked for the original is content, too.
+        # As in the original, fewer nodes than the requested factor are no error.
         replication_factor=min(factor, len(broker.image.nodes)) if factor else DEFAULT,
         config=_config(call, {}),
     )
     try:
-        # Others may have made it at the same time, and otherwise.
+        # Another client may create it at the same time with other settings.
         with suppress(TopicExists):
             await broker.topics.ensure(new)
         await _change(call, name, count)
     except (Refusal, ClusterError):
-        # A `ClusterError` is no fault of the request: its code tells clients to come again.
+        # After a `ClusterError` clients may retry, as its code says.
         raise
     except DragomanError as error:
         raise _not_created(name, str(error)) from None
     topic = broker.image.topics.get(name)
     if topic is None:
-        raise _not_created(name, "deleted meanwhile")
+        raise _not_created(name, "deleted in the meantime")
     call.ok(f"topic={name} partitions={len(topic.partitions)} {policy_text(topic)}")
 
 
@@ -68,7 +68,7 @@ def _config(call: Call, present: dict[str, str]) -> dict[str, str]:
 
 
 async def _change(call: Call, name: str, count: int) -> None:
-    """Give a topic that exists the partitions and the settings that the command names."""
+    """Change partitions and settings of an existing topic to those that the command names."""
     topic = call.service.topic(name)
     present = len(topic.partitions)
     if topic.is_internal:
@@ -106,7 +106,7 @@ async def handle_delete(call: Call) -> None:
 
 
 def handle_list(call: Call) -> None:
-    """With a topic, which the Java producer names, its partition count."""
+    """List the topics; for a topic, which the Java producer names, its number of partitions."""
     if call.get("topic"):
         topic = _described(call)
         call.ok(f"count=1 topics={topic.name} partitions={len(topic.partitions)}")
@@ -143,7 +143,7 @@ async def handle_describe(call: Call) -> None:
     policy = {name: fields[name] for name in (*shown, *rest) if name in shown or fields[name]}
     # A topic may grow while its partitions are looked up.
     partitions = list(topic.partitions)
-    # A client cannot ask several nodes at once: its node does.
+    # This node queries the leaders for the client.
     ends = await call.service.broker.readers.all_ends(partitions)
     described = {
         "status": "OK",

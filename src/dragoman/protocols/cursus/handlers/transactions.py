@@ -1,14 +1,14 @@
 """Transactions: INIT_PRODUCER_ID, BEGIN_TXN, TXN_PUBLISH, SEND_OFFSETS_TO_TXN, END_TXN, TXN_STATUS.
 
-They are the broker's own transactions, those that Kafka clients use. Records go to the log at once
-and are hidden until the end; offsets are staged with their group. A commit is one decision, written
-down before it is acknowledged, and carried out after a restart if need be. What is only begun lives
-in memory. Each epoch serves one transaction: another needs INIT_PRODUCER_ID again.
+They are the broker's own transactions, which Kafka clients use as well. Records are appended at
+once and hidden until the transaction ends; offsets are staged with their group. A commit is one
+decision, which is durable before it is acknowledged and completed after a restart if necessary. A
+transaction that has only begun is in memory. Each epoch serves one transaction; the next needs
+INIT_PRODUCER_ID again.
 
-Every command is for the transaction's coordinator, and other nodes name it. The coordinator has
-messages staged by the leaders of their partitions, and offsets by the coordinators of their groups
-(`relayed.py`): no client could find a node that is all of these. Those ask the coordinator whether
-the transaction is still open before they write.
+The transaction's coordinator handles every command; any other node replies with its address. The
+coordinator has the leaders of the partitions stage messages, and the coordinators of the groups
+stage offsets (`participants.py`), because no single node is all of these.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from dragoman.broker.errors import (
     TransactionalIdNotFound,
 )
 from dragoman.broker.groups import TopicPartition
-from dragoman.broker.leader_queues import TakeReply
 from dragoman.broker.transactions import (
     ProducerIdentity,
     TransactionDescription,
@@ -40,18 +39,13 @@ from dragoman.broker.transactions import (
 )
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import ClusterError, DragomanError, NotSentError
-from dragoman.log.batch import TRANSACTIONAL
 from dragoman.outcome import Outcome, acknowledged, attempt, called_back, start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.groups import (
-    commit,
-    commit_request,
-    open_group,
     parse_offsets,
 )
 from dragoman.protocols.cursus.handlers.publish import route
-from dragoman.protocols.cursus.handlers.records import append_records, record_of
 from dragoman.protocols.cursus.handlers.relayed import (
     StagedMessage,
     StagedOffsets,
@@ -60,13 +54,12 @@ from dragoman.protocols.cursus.handlers.relayed import (
 )
 from dragoman.protocols.cursus.handlers.service import Core, CursusService
 from dragoman.protocols.cursus.handlers.session import Arguments, Call
-from dragoman.protocols.cursus.messages import Command, Message
-from dragoman.replication.replica import Replica
+from dragoman.protocols.cursus.messages import Message
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 
 _OPEN: Final = (TransactionState.EMPTY, TransactionState.ONGOING)
-#: How a transaction ended, and what its state is called then.
+#: Names of states, by the result of the transaction; without one it is open.
 _SHOWN: Final = {"": "open", "commit": "committed", "abort": "aborted"}
 _RESULTS: Final = {
     TransactionState.COMPLETE_COMMIT: "commit",
@@ -74,28 +67,28 @@ _RESULTS: Final = {
 }
 _PREFIX: Final = "txn-"
 _PRODUCER_NAME: Final = re.compile("txn-([0-7][0-9a-f]{15})")
-#: The code of a command that names a transaction which is not the producer's to use.
+#: Error codes of commands that name an unknown transaction, or one of another producer.
 _BEGIN_FAILED: Final = "transaction_begin_failed"
 _PUBLISH_FAILED: Final = "transaction_publish_failed"
 _OFFSETS_FAILED: Final = "transaction_offsets_failed"
 _NOT_FOUND: Final = "transaction_not_found"
-#: Characters of an unreadable argument that a refusal repeats.
+#: Characters of an invalid argument that a refusal quotes.
 _QUOTED_MAX: Final = 256
-#: Attempts at a new identity, each after the end of the operation that is under way.
+#: Attempts to get a new identity, each after the end of the current operation.
 _INIT_TRIES: Final = 5
 
 
 class _Producer(NamedTuple):
-    """The producer that sends a command, and its transaction."""
+    """The producer of a command, and its transaction."""
 
     transactional_id: str
     identity: ProducerIdentity
-    #: What the client calls it: for a refusal, which quotes it.
+    #: The client's name for the producer, which refusals quote.
     name: str
 
 
 class _Begun:
-    """What this node knows of a transaction since it began, or since the node started."""
+    """A transaction since it began, or since the node started, as far as it is only in memory."""
 
     __slots__ = (
         "_last_sequence",
@@ -110,16 +103,15 @@ class _Begun:
     def __init__(self, identity: ProducerIdentity) -> None:
         self.identity = identity
         self.messages = 0
-        #: Group, topic and partition of each offset that was staged.
+        #: Group, topic and partition of each staged offset.
         self.offsets: set[tuple[str, str, int]] = set()
-        #: How it was ended: "commit" or "abort".
+        #: The result: "commit" or "abort"; empty while the transaction is open.
         self.result = ""
-        #: By topic and partition: a repeated TXN_PUBLISH is not staged twice.
+        #: By topic and partition, so that a repeated TXN_PUBLISH is not staged twice.
         self._last_sequence: dict[tuple[str, int], int] = {}
-        #: By topic, partition and sequence number: the commands that wait for a message that is
-        #: being staged.
+        #: Commands that wait for a message to be staged, by topic, partition and sequence number.
         self._staging: dict[tuple[str, int, int], list[Outcome[None]]] = {}
-        #: Whether a message was staged is unknown: the transaction can only be aborted.
+        #: Whether the outcome of staging a message is unknown: then it can only be aborted.
         self.is_in_doubt = False
 
     async def stage(
@@ -128,8 +120,8 @@ class _Begun:
         seq_num: int,
         write: Callable[[], Coroutine[object, None, None]],
     ) -> None:
-        """Stage a message with `write`, unless a command before this one does or did so. Commands
-        that wait for one message resume in the order in which they came.
+        """Stage a message with `write`, unless an earlier command does or did so. Commands that
+        wait for one message resume in the order in which they arrived.
         """
         waiting = self._staging.get((*place, seq_num))
         if waiting is None:
@@ -155,11 +147,13 @@ class _Begun:
 class Transactions:
     def __init__(self, broker: Core) -> None:
         self.coordinator = broker.coordination.transactions.coordinator
-        #: By transactional id; only of ids that the coordinator knows.
+        #: Transactions by transactional id, only for ids that the coordinator knows.
         self._begun: dict[str, _Begun] = {}
 
     def known(self, transactional_id: str) -> tuple[TransactionDescription, _Begun | None] | None:
-        """A transactional id, and what was begun under its present identity."""
+        """The coordinator's description of a transactional id, and the transaction that was begun
+        under its current identity; None for an unknown id.
+        """
         try:
             found = self.coordinator.describe(transactional_id)
         except TransactionalIdNotFound:
@@ -169,13 +163,13 @@ class Transactions:
         if begun is None or begun.identity != found.identity:
             if not result and found.state is not TransactionState.ONGOING:
                 return found, None
-            # Begun before a restart.
+            # It was begun before a restart.
             begun = self._begun[transactional_id] = _Begun(found.identity)
         begun.result = result or begun.result
         return found, begun
 
     def open(self, who: _Producer, code: str) -> _Begun:
-        """The transaction that this producer has begun. Raises `Refusal` with that code."""
+        """The open transaction of this producer. Raises `Refusal` with that code."""
         known = self.known(who.transactional_id)
         if known is None:
             raise _unknown(who.transactional_id, code)
@@ -204,8 +198,8 @@ class Transactions:
             self._begun[who.transactional_id] = _Begun(who.identity)
 
     def to_be_ended(self, who: _Producer, result: str) -> tuple[TransactionState, _Begun | None]:
-        """A transaction that may be ended so, or has been: the reply may have been lost. When
-        nothing was begun there is nothing to abort. Raises `Refusal`.
+        """State of a transaction that may end with this result, or already has, in case the reply
+        was lost; and the transaction, unless none was begun. Raises `Refusal`.
         """
         known = self.known(who.transactional_id)
         if known is None:
@@ -228,9 +222,9 @@ class Transactions:
         self._begun.pop(transactional_id, None)
 
     @contextmanager
-    def refusing_in_words(self, who: _Producer, code: str) -> Iterator[None]:
-        """Refuse in the words of the command what the broker's coordinator refuses because another
-        producer has taken over, or because nothing is known of this one any more.
+    def translated_errors(self, who: _Producer, code: str) -> Iterator[None]:
+        """Translate errors of the broker's coordinator into errors of the command: another producer
+        has taken over, or the coordinator no longer knows this one.
         """
         try:
             yield
@@ -251,8 +245,10 @@ def _is_outcome_unknown(error: DragomanError) -> bool:
 
 
 @contextmanager
-def _asking_others() -> Iterator[None]:
-    """The client has found the right node: it is not sent to the nodes that this one asks."""
+def _calling_nodes() -> Iterator[None]:
+    """Translate redirects: the client has found the right node, and must not be sent to the nodes
+    that this one calls.
+    """
     try:
         yield
     except (NotLeader, NotCoordinator, NotSentError) as error:
@@ -268,24 +264,24 @@ def _unknown(transactional_id: str, code: str) -> Refusal:
 
 
 def _check_owner(who: _Producer, present: ProducerIdentity, code: str) -> None:
-    """Raises `Refusal` with that code unless the transactional id is this producer's."""
-    transactional_id, asked = who.transactional_id, who.identity
+    """Raises `Refusal` with that code unless this producer owns the transactional id."""
+    transactional_id, requested = who.transactional_id, who.identity
     epochs = (
         f"transactional_id={transactional_id} current_epoch={present.epoch} "
-        f"requested_epoch={asked.epoch}"
+        f"requested_epoch={requested.epoch}"
     )
-    if asked.producer_id != present.producer_id:
+    if requested.producer_id != present.producer_id:
         names = f"producer={_name(present)} requested={who.name}"
         reason = f"transaction owner mismatch transactional_id={transactional_id} {names}"
         raise _failed(code, reason)
-    if asked.epoch > present.epoch and code == _BEGIN_FAILED:
+    if requested.epoch > present.epoch and code == _BEGIN_FAILED:
         raise _failed(code, f"producer epoch not initialized {epochs}")
-    if asked.epoch != present.epoch:
+    if requested.epoch != present.epoch:
         raise _failed(code, f"producer fenced {epochs}")
 
 
 def _shown_state(found: TransactionDescription, begun: _Begun | None) -> str:
-    """The original's name for a state. A transaction that was not begun counts as aborted."""
+    """The original's name of a state. A transaction that was not begun counts as aborted."""
     if found.state is TransactionState.PREPARE_COMMIT:
         return "committing"
     if begun is None or found.state not in (*_OPEN, *_RESULTS):
@@ -294,7 +290,7 @@ def _shown_state(found: TransactionDescription, begun: _Begun | None) -> str:
 
 
 def _argument(call: Arguments, *names: str) -> str:
-    """The first of these that is given. Raises `Refusal`."""
+    """The first of these arguments that is not empty. Raises `Refusal`."""
     return next((call.get(each) for each in names if call.get(each)), "") or call.require(names[0])
 
 
@@ -312,10 +308,10 @@ def _id(call: Arguments) -> str:
 def _producer(call: Arguments) -> _Producer:
     """Transactional id and identity that a command names. Raises `Refusal`."""
     _id(call)
-    return _named(call)
+    return named_producer(call)
 
 
-def _named(call: Arguments) -> _Producer:
+def named_producer(call: Arguments) -> _Producer:
     transactional_id, name = _transactional_id(call), _argument(call, "producerId", "producer_id")
     epoch = call.number("epoch", 0, refusal=_no_number("invalid_epoch", "ParseInt", call, "epoch"))
     found = _PRODUCER_NAME.fullmatch(name)
@@ -324,7 +320,7 @@ def _named(call: Arguments) -> _Producer:
 
 
 def _no_number(code: str, function: str, call: Arguments, name: str) -> str:
-    """What the original says about an argument that it cannot read."""
+    """The original's error for an invalid number."""
     shown = quoted(call.get(name)[:_QUOTED_MAX])
     return f"{code} reason={quoted(f'strconv.{function}: parsing {shown}: invalid syntax')}"
 
@@ -361,7 +357,7 @@ async def _new_identity(service: CursusService, transactional_id: str) -> Produc
                 then = "retry END_TXN before reinitializing producer"
                 reason = f"transaction {transactional_id} is committing; {then}"
                 raise _failed("init_producer_failed", reason) from None
-        # The transaction before is being ended.
+        # The previous transaction is being ended.
         await acknowledged(partial(coordinator.when_idle, transactional_id))
 
 
@@ -372,7 +368,7 @@ def handle_begin_txn(call: Call) -> None:
 
 
 def _sequence(call: Call) -> int:
-    """Of the message. Raises `Refusal`."""
+    """The sequence number of a message. Raises `Refusal`."""
     refused = "invalid_seq_num command=TXN_PUBLISH"
     if not call.get("seqNum"):
         raise _failed(refused, "missing seqNum")
@@ -387,7 +383,7 @@ async def handle_txn_publish(call: Call) -> None:
     topic_name, payload = call.require("topic"), call.message()
     if not payload:
         raise Refusal("missing_message command=TXN_PUBLISH")
-    who = _named(call)
+    who = named_producer(call)
     transactional_id, identity, _ = who
     partition = None
     if call.get("partition"):
@@ -413,9 +409,9 @@ async def handle_txn_publish(call: Call) -> None:
     )
 
     stage = partial(_stage_at_leader, call.service, metadata, request)
-    with transactions.refusing_in_words(who, _PUBLISH_FAILED):
+    with transactions.translated_errors(who, _PUBLISH_FAILED):
         await begun.stage(place, seq_num, stage)
-    # The original counts this command's messages, not the transaction's.
+    # As in the original, the count is that of this command, not of the transaction.
     where = f"topic={topic.name} partition={partition}"
     call.ok(f"transactional_id={transactional_id} staged_messages=1 {where}")
 
@@ -429,51 +425,11 @@ async def _stage_at_leader(
     enrol = coordinator.enrol_implicitly
     await acknowledged(partial(enrol, request.transactional_id, identity, places, ()))
 
-    def append(replica: Replica, reply: TakeReply) -> None:
-        start(stage_message(service, request, replica)).then(reply)
-
-    with _asking_others():
-        await called_back(partial(ask_leader, service, partition, request, append))
+    with _calling_nodes():
+        await called_back(partial(ask_leader, service, partition, request))
 
 
-async def stage_message(service: CursusService, request: StagedMessage, replica: Replica) -> bytes:
-    """On the leader of the partition: the message is hidden until the transaction ends."""
-    identity = ProducerIdentity(request.producer_id, request.epoch)
-    states = replica.log.producers
-    if states is None or not states.has_open_transaction(identity.producer_id, identity.epoch):
-        place = (TopicName(request.topic), Partition(request.partition))
-        enrol = service.broker.coordination.transactions.participants.enrol
-        await enrol(request.transactional_id, identity, place, is_check=True)
-    # What was published by text before, in this turn, comes first.
-    service.broker.accumulator.flush(replica)
-    next_offset = _append(service.broker, replica, request.message, identity)
-    await acknowledged(partial(replica.when_committed, next_offset))
-    return b""
-
-
-def _append(broker: Core, replica: Replica, message: Message, identity: ProducerIdentity) -> int:
-    """Append a message; returns the offset after it."""
-    states = replica.log.producers
-    known = None if states is None else states.producers().get(identity.producer_id)
-    sequence = 0
-    if known is not None and known.epoch == identity.epoch:
-        sequence = max(0, known.next_sequence)
-    now_ms = broker.clock.wall_ms()
-    appended = append_records(
-        replica,
-        [record_of(message, now_ms)],
-        now_ms,
-        attributes=TRANSACTIONAL,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.epoch,
-        sequence=sequence,
-    )
-    if appended.error is not None:
-        raise appended.error
-    return appended.next_offset
-
-
-def _staged_offsets(call: Arguments) -> dict[int, int]:
+def staged_offsets(call: Arguments) -> dict[int, int]:
     """Offset by partition. Raises `Refusal`."""
     last = call.get("offsets") or call.command.last
     if ":" not in last or "=" in last:
@@ -484,42 +440,22 @@ def _staged_offsets(call: Arguments) -> dict[int, int]:
 async def handle_send_offsets_to_txn(call: Call) -> None:
     _id(call)
     topic, group = call.require("topic"), call.require("group")
-    who = _named(call)
+    who = named_producer(call)
     call.require("member")
     call.number("generation", refusal="invalid_generation command=SEND_OFFSETS_TO_TXN")
-    offsets = _staged_offsets(call)
+    offsets = staged_offsets(call)
     call.authorize(Operation.READ, Resource.GROUP, group)
     transactions, coordination = transactions_of(call.service), call.service.broker.coordination
     begun = transactions.open(who, _OFFSETS_FAILED)
     transactional_id = who.transactional_id
     enrol = transactions.coordinator.enrol_implicitly
-    with transactions.refusing_in_words(who, _OFFSETS_FAILED):
+    with transactions.translated_errors(who, _OFFSETS_FAILED):
         await acknowledged(partial(enrol, transactional_id, who.identity, (), (group,)))
-        with _asking_others():
+        with _calling_nodes():
             node = await coordination.find_coordinator(CoordinatorKind.GROUP, group)
             await ask(call.service, node, StagedOffsets(call.command))
     begun.offsets.update((group, topic, each) for each in offsets)
     call.ok(f"transactional_id={transactional_id} staged_offsets={len(offsets)}")
-
-
-class _RelayedArguments(Arguments):
-    """A command of a client of another node, which has checked what that client may do."""
-
-    def is_allowed(self, _operation: Operation, _resource: Resource, _name: str) -> bool:
-        return True
-
-
-async def stage_offsets(service: CursusService, command: Command) -> bytes:
-    """On the coordinator of the group."""
-    relayed = _RelayedArguments(service, command)
-    transactional_id, identity, _ = _named(relayed)
-    group = open_group(relayed)
-    offsets = _staged_offsets(relayed)
-    request = commit_request(relayed, group, offsets, producer_id=identity.producer_id)
-    enrol = service.broker.coordination.transactions.participants.enrol
-    await enrol(transactional_id, identity, group.group_id, is_check=True)
-    await acknowledged(partial(commit, service, request))
-    return b""
 
 
 async def handle_end_txn(call: Call) -> None:
@@ -530,15 +466,15 @@ async def handle_end_txn(call: Call) -> None:
     transactions, transactional_id = transactions_of(call.service), who.transactional_id
     coordinator = transactions.coordinator
     become_idle = partial(coordinator.when_idle, transactional_id)
-    # The command may repeat one that is under way.
+    # The command may repeat one that is still running.
     await acknowledged(become_idle)
     state, begun = transactions.to_be_ended(who, result)
     if state is not TransactionState.EMPTY:
         end = partial(coordinator.end, transactional_id, who.identity, result == "commit", False)
-        with transactions.refusing_in_words(who, _NOT_FOUND):
+        with transactions.translated_errors(who, _NOT_FOUND):
             await called_back(end)
-        # Clients expect to read what they committed: the markers are waited for. The decision
-        # stands, whatever becomes of them.
+        # Wait for the markers, because clients expect to read what they committed. The decision
+        # stands even if writing the markers fails.
         await attempt(acknowledged(become_idle))
     shown = _SHOWN[result]
     if begun is not None:

@@ -54,27 +54,29 @@ DEFAULT_PORT = 4222
 
 
 class ClientSettings(ConnectionSettings, frozen=True, kw_only=True):
-    """Times are in seconds. The pauses are those of the original client."""
+    """Settings of a minibroker client. Times are in seconds. The pauses are the original
+    client's.
+    """
 
-    #: How long a request is tried again over new connections before its failure is raised.
+    #: How long a request is retried over new connections before its error is raised.
     retry_for_s: float = 60.0
-    #: Whether a PUB is sent again when its connection broke before the reply. The record may then
-    #: be there twice; without it, it may be there although `ConnectionLostError` was raised.
+    #: Whether a PUB is sent again when the connection broke before the reply. The record may then
+    #: be stored twice; without repeats, it may be stored although `ConnectionLostError` was raised.
     repeats_publish: bool = True
-    #: Between rounds over all addresses.
+    #: Pause between rounds over all addresses.
     reconnect_pause_s: float = 0.5
-    #: After "not leader", and after a failed try.
+    #: Pause after "not leader", and after a failed attempt.
     redirect_pause_s: float = 0.25
     retry_pause_s: float = 0.15
-    #: Between heartbeats of group members; the server waits 15 s.
+    #: Interval between heartbeats of group members. The server evicts after 15 s.
     heartbeat_interval_s: float = 5.0
     in_flight_max: int = 256
-    #: Records that wait to be taken from one subscription; past it the connection is not read.
+    #: Bound on the records queued for one subscription; past it the connection is not read.
     queue_records_max: int = 1000
 
     @property
     def retry_policy(self) -> RetryPolicy:
-        """Pauses of equal length, as in the original client."""
+        """The pauses have equal lengths, as in the original client."""
         return RetryPolicy(self.retry_for_s, self.retry_pause_s, self.retry_pause_s)
 
 
@@ -109,7 +111,7 @@ class MinibrokerClient:
         return self
 
     async def close(self) -> None:
-        """Requests on their way are answered first; subscriptions end."""
+        """Wait for the replies that are due, end the subscriptions and close the connection."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -123,7 +125,7 @@ class MinibrokerClient:
         channel, self._channel = self._channel, None
         if channel is not None:
             self._regulate(channel)
-            # When it is lost, or the server does not answer, nothing is left to be waited for.
+            # After a lost connection or a time-out there is nothing left to wait for.
             with suppress(ClientError):
                 await channel.request(codec.encode(m.Quit()), CONNECTION_CLOSE_GRACE_S)
             channel.close(ClientClosedError("the client is closed"))
@@ -138,9 +140,11 @@ class MinibrokerClient:
     # ---- what it does
 
     async def publish(self, topic: str, payload: bytes, key: bytes = b"") -> m.Published:
-        """Where the record is, once it is durable. Calls that overlap share the connection.
+        """Publish a record; its partition and offset, once it is durable. Concurrent calls are
+        pipelined.
 
-        Raises `RefusedError`, `UnreachableError`; `EncodeError` for what the wire cannot express.
+        Raises `RefusedError`, `UnreachableError`, and `EncodeError` for values that the wire cannot
+        express.
         """
         reply = await self._call(m.Publish(topic=topic, payload=payload, key=key))
         assert isinstance(reply, m.Published)
@@ -149,7 +153,7 @@ class MinibrokerClient:
     async def subscribe(
         self, topic: str, partition: int = 0, offset: int | None = None
     ) -> Subscription:
-        """Records of one partition from `offset` on, or, without one, those that come from now on.
+        """The records of one partition from `offset` on or, without one, from the next record on.
 
         Raises `AlreadySubscribedError`, and what `publish` raises.
         """
@@ -158,7 +162,8 @@ class MinibrokerClient:
     async def join(
         self, topic: str, group: str, on_rebalance: OnRebalance | None = None
     ) -> GroupSubscription:
-        """Records of the partitions that the group gives this member, from what it committed on.
+        """The records of the partitions that the group assigns to this member, from the committed
+        offsets on.
 
         `on_rebalance` is called on the client's event loop, also for the first assignment.
         """
@@ -167,7 +172,7 @@ class MinibrokerClient:
         return subscription
 
     async def commit(self, topic: str, group: str, partition: int, offset: int) -> None:
-        """`offset` is the next one that the group is to read. Durable when this returns."""
+        """Commit the next offset that the group is to read. Durable when this returns."""
         await self._call(m.Commit(topic=topic, group=group, partition=partition, offset=offset))
 
     # ---- for subscriptions
@@ -184,11 +189,11 @@ class MinibrokerClient:
             try:
                 await self._exchange(channel, m.Unsubscribe(topic=subscription.topic))
             except ClientError:
-                # With the connection, the subscription is gone as well.
+                # The subscription ended with the connection.
                 return
 
     def queue_changed(self, subscription: Subscription) -> None:
-        """Records were added to a subscription, or taken from it."""
+        """A subscription has queued a record, or its user has taken one."""
         bound = self.settings.queue_records_max
         is_full = subscription.waiting_records >= bound
         if self._channel is not None and (is_full != self._is_paused or self._replies_due):
@@ -197,7 +202,7 @@ class MinibrokerClient:
     # ---- requests
 
     async def _call(self, request: m.Request) -> m.Reply:
-        """The reply, over as many connections as it takes."""
+        """The reply to a request, which is retried over new connections."""
         deadline = asyncio.get_running_loop().time() + self.settings.retry_for_s
         is_repeatable = self.settings.repeats_publish or not isinstance(request, m.Publish)
         redirects = 0
@@ -254,7 +259,7 @@ class MinibrokerClient:
         return reply
 
     def _regulate(self, channel: OrderedChannel) -> None:
-        """Read, or not, as the records that wait and the replies that are due ask for."""
+        """Pause or resume reading, according to the queued records and the replies that are due."""
         bound = self.settings.queue_records_max
         if self._replies_due:
             bound = max(bound, MINIBROKER_CLIENT_RECORDS_MAX)
@@ -272,7 +277,7 @@ class MinibrokerClient:
         topic = subscription.topic
         if topic in self._subscriptions:
             raise AlreadySubscribedError(f"already subscribed to {topic}")
-        # Known before it is asked for: records may come before the reply.
+        # Listed before the request is sent: records may arrive before the reply.
         self._subscriptions[topic] = subscription
         try:
             _assign(subscription, await self._call(subscription.request()))
@@ -283,10 +288,10 @@ class MinibrokerClient:
         return subscription
 
     async def _subscribe_again(self, channel: OrderedChannel) -> None:
-        """On a new connection; one that is refused now ends with the reason."""
+        """Repeat the subscriptions on a new connection. One that is refused ends with the error."""
         for topic, subscription in list(self._subscriptions.items()):
             if not subscription.is_established:
-                # The call that asked for it first repeats that itself.
+                # Its first request is still being retried by `_subscribe`.
                 continue
             try:
                 _assign(subscription, await self._exchange(channel, subscription.request()))
@@ -311,9 +316,9 @@ class MinibrokerClient:
                 self._refused(reason)
 
     def _refused(self, reason: str) -> None:
-        """An ERR that answers no request. A reader that failed takes its subscription with it:
-        `iterate TOPIC/PARTITION: CAUSE`. After an eviction the server closes the connection, and
-        everything is made anew.
+        """Handle an ERR that answers no request. `iterate TOPIC/PARTITION: CAUSE` ends the
+        subscription whose reader failed. After an eviction the server closes the connection, and
+        the client reconnects and subscribes again.
         """
         topic = reason.removeprefix("iterate ").partition(": ")[0].rpartition("/")[0]
         subscription = self._subscriptions.pop(topic, None)
@@ -323,7 +328,7 @@ class MinibrokerClient:
     # ---- the connection
 
     async def _dial(self) -> OrderedChannel:
-        """A connection to the first address that answers, in the order of the rotation."""
+        """Connect to the first address that accepts, in the order of the rotation."""
         failures = []
         for _ in range(len(self._addresses)):
             try:
@@ -362,7 +367,7 @@ class MinibrokerClient:
         self._lost.set()
 
     def _move_on(self, channel: OrderedChannel) -> None:
-        """To the next address, unless another request has had this done already."""
+        """Switch to the next address, unless another request has already done so."""
         if channel.is_open:
             self._addresses.move_on()
             channel.close(ConnectionLostError(f"{channel.address} does not lead"))
@@ -372,7 +377,7 @@ class MinibrokerClient:
             await self._lost.wait()
             self._lost.clear()
             if self._channel is not None and self._channel.is_open:
-                # What was lost was a try that took too long.
+                # The lost channel was an attempt that has been replaced.
                 continue
             try:
                 channel = await self._dial()
@@ -393,7 +398,9 @@ class MinibrokerClient:
                 self._use(channel)
 
     async def _keep_alive(self) -> None:
-        """Say for every group that the member is there; a server that objects is left."""
+        """Send a heartbeat for every group. When one is refused, close the connection and
+        rejoin.
+        """
         while True:
             await asyncio.sleep(self.settings.heartbeat_interval_s)
             for subscription in list(self._subscriptions.values()):
@@ -406,7 +413,7 @@ class MinibrokerClient:
                 except RefusedError:
                     channel.close()
                 except ClientError:
-                    # The connection is being made anew, and the group joined again.
+                    # The client is reconnecting, and will join the group again.
                     continue
 
 
@@ -426,7 +433,7 @@ class BlockingSubscription(BlockingPart[AnySubscription]):
         return self._part.partitions
 
     def next(self, timeout_s: float | None = None) -> Delivered | None:
-        """The next record; None when there was none in time, or the subscription was closed."""
+        """The next record; None after the time-out, or when the subscription is closed."""
         return self._thread.run(lambda: self._next(timeout_s))
 
     async def _next(self, timeout_s: float | None) -> Delivered | None:
@@ -448,7 +455,7 @@ class BlockingGroupSubscription(BlockingSubscription[GroupSubscription]):
 
 
 class BlockingMinibrokerClient(BlockingClient[MinibrokerClient]):
-    """`MinibrokerClient` with methods that wait. Their meaning is described there."""
+    """`MinibrokerClient` with blocking methods."""
 
     def __init__(self, addresses: str, settings: ClientSettings | None = None) -> None:
         super().__init__(
@@ -465,7 +472,7 @@ class BlockingMinibrokerClient(BlockingClient[MinibrokerClient]):
     join = opening(MinibrokerClient.join, BlockingGroupSubscription)
 
     def publish_many(self, topic: str, payloads: list[bytes], key: bytes = b"") -> list[Published]:
-        """All at once, in order: their durability costs little more than that of one."""
+        """Publish concurrently, in order: making all durable costs little more than one."""
         return self._thread.run(lambda: self._publish_many(topic, payloads, key))
 
     async def _publish_many(self, topic: str, payloads: list[bytes], key: bytes) -> list[Published]:

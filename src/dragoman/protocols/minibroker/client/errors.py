@@ -1,8 +1,8 @@
-"""What the server can answer, beside what every client may meet (`client_core.errors`).
+"""Errors of the server's replies. `client_core.errors` has those of connections.
 
 ClientError
   RefusedError              ERR: `reason` is the server's text
-    NotLeaderError          every address said that another node leads     retriable
+    NotLeaderError          every node says that another one leads     retriable
   AlreadySubscribedError    a connection has one subscription to a topic
 """
 

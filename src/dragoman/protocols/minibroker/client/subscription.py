@@ -1,7 +1,7 @@
-"""A subscription as its user sees it: an endless iterator of records.
+"""Subscriptions: endless iterators of records.
 
-It outlives connections. On a new one it asks for what follows the last record it was given, or, for
-a group, joins again: records that were not committed come again.
+A subscription outlives connections. On a new one it continues after the last record that it
+received or, for a group, joins again: records that were not committed are delivered again.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Protocol, Self, TypeAlias
 from dragoman.client_core.errors import ClientError
 from dragoman.protocols.minibroker import messages as m
 
-#: Gets the partitions that the member has from now on.
+#: Receives the partitions that the member has from now on.
 OnRebalance: TypeAlias = Callable[[tuple[int, ...]], None]
 
 
 class Owner(Protocol):
-    """What a subscription needs of the client that holds it."""
+    """The part of the client that a subscription uses."""
 
     async def unsubscribe(self, subscription: Subscription) -> None: ...
 
@@ -29,13 +29,13 @@ class Owner(Protocol):
 
 
 class Subscription:
-    """`async for record in subscription`. Ends with `close`, raises when the server ends it."""
+    """`async for record in subscription`. Ends after `close`; raises when the server ends it."""
 
     def __init__(self, client: Owner, topic: str) -> None:
         self._client = client
         self.topic = topic
         self.partitions: tuple[int, ...] = ()
-        #: Whether the server has agreed to it once: then it is repeated on every new connection.
+        #: Whether the server has accepted it once: then it is repeated on every new connection.
         self.is_established = False
         self._queue: deque[m.Delivered] = deque()
         self._changed = asyncio.Event()
@@ -44,7 +44,7 @@ class Subscription:
 
     @property
     def waiting_records(self) -> int:
-        """Records received and not taken."""
+        """Records received and not yet taken."""
         return len(self._queue)
 
     def __aiter__(self) -> Self:
@@ -75,7 +75,7 @@ class Subscription:
     # ---- for the client
 
     def request(self) -> m.Subscribe:
-        """What to ask a new connection for."""
+        """The request to send on a new connection."""
         raise NotImplementedError
 
     def accept(self, record: m.Delivered) -> None:
@@ -96,12 +96,12 @@ class Subscription:
 
 
 class PartitionSubscription(Subscription):
-    """To one partition, from an offset or from what comes next."""
+    """A subscription to one partition, from an offset or from the next record on."""
 
     def __init__(self, client: Owner, topic: str, partition: int, offset: int | None) -> None:
         super().__init__(client, topic)
         self._partition = partition
-        #: Where a new connection has to begin; None for "with what comes next".
+        #: Where a new connection starts; None for the next record.
         self._offset = offset
 
     def request(self) -> m.Subscribe:
@@ -110,7 +110,7 @@ class PartitionSubscription(Subscription):
         return m.SubscribeOffset(topic=self.topic, partition=self._partition, offset=self._offset)
 
     def accept(self, record: m.Delivered) -> None:
-        # Records of an earlier subscription to the topic may still be on their way.
+        # Records of an earlier subscription to the topic may still be in flight.
         if record.partition != self._partition:
             return
         if self._offset is None or record.offset >= self._offset:
@@ -119,7 +119,7 @@ class PartitionSubscription(Subscription):
 
 
 class GroupSubscription(Subscription):
-    """To the partitions that the group gives this member."""
+    """A subscription to the partitions that the group assigns to this member."""
 
     def __init__(
         self, client: Owner, topic: str, group: str, on_rebalance: OnRebalance | None
@@ -129,14 +129,14 @@ class GroupSubscription(Subscription):
         self._on_rebalance = on_rebalance
 
     def request(self) -> m.Subscribe:
-        # Everything that is not committed comes again.
+        # Records that are not committed will be delivered again.
         self._queue.clear()
         self._client.queue_changed(self)
         return m.SubscribeGroup(topic=self.topic, group=self.group)
 
     def assign(self, partitions: tuple[int, ...]) -> None:
         for lost in set(self.partitions) - set(partitions):
-            # The member that has the partition now is sent these, too.
+            # The new owner of the partition receives these records as well.
             kept = [each for each in self._queue if each.partition != lost]
             self._queue = deque(kept)
         super().assign(partitions)
@@ -145,5 +145,5 @@ class GroupSubscription(Subscription):
             self._on_rebalance(partitions)
 
     async def commit(self, record: m.Delivered) -> None:
-        """This record and all before it in its partition are dealt with."""
+        """Commit this record and all records before it in its partition."""
         await self._client.commit(self.topic, self.group, record.partition, record.offset + 1)

@@ -1,28 +1,26 @@
 """Delivery of records to one connection: in small portions, fair to all partitions, replies first.
 
-Replies and pushes share the connection's buffers, so what a reply may have to wait for is kept
-small: a portion is pushed per loop turn, and none while the peer has not taken what it was sent
-before (`PUSHED_UNSENT_BYTES_MAX`). A partition takes its place at the end of the line after each
-portion. Nothing is held for a connection that does not take it but what was read for one portion.
+Replies and pushes share the connection's buffers, so a reply must never wait behind many pushes:
+one portion is pushed per loop turn, and none while the peer has not received the previous ones
+(`PUSHED_UNSENT_BYTES_MAX`). After each portion a partition goes to the end of the line. For a peer
+that does not read, only the records of one portion are held in memory.
 
-A group subscription has a window besides: how far its pushes may run ahead of what its client has
-committed.
+A group subscription also has a window, which bounds how far its pushes may run ahead of the
+client's commits. The original client queues up to 256 records per subscription, and stops reading
+the connection when the queue is full. A handler that commits then waits for ever: its OK is behind
+records that are not read. The server cannot see which records the program has processed, except by
+its commits. So at most `PUSH_WINDOW_RECORDS` records are pushed that the client has not committed.
 
-The original client puts records in a queue of 256 for each subscription and stops reading the
-connection when it is full. A handler that commits, and waits for the OK, while more than that is
-on its way to it waits for ever: the OK is behind records that nobody reads. What the peer's
-program has taken cannot be seen from here, only what its system has; but a commit tells what the
-handler is done with. So at most `PUSH_WINDOW_RECORDS` records are pushed that the client has not
-committed.
+Not every client commits after each record, and some never commit. They must not be delayed for
+long:
 
-Not every client commits after each record, and some never do. They must not be held up for long:
-
-- A commit that takes in many records at once is the client's habit: the window grows to as many,
-  and the usual number on top of it.
-- A commit that leaves nothing on its way shows that the client waited for us: the window doubles.
-- A client that does not commit although its window is full is given four times as much after
-  `PUSH_PATIENCE_S`; one that is known to commit, after `PUSH_PATIENCE_COMMITTING_S`.
-- Past `PUSH_WINDOW_RECORDS_MAX` there is no window any more.
+- A commit of many records at once shows how often the client commits: the window grows to that
+  number plus the usual one.
+- A commit that leaves nothing in flight shows that the client waited for records: the window
+  doubles.
+- When a client does not commit although its window is full, the window grows fourfold after
+  `PUSH_PATIENCE_S`, or after `PUSH_PATIENCE_COMMITTING_S` if the client has committed before.
+- Past `PUSH_WINDOW_RECORDS_MAX` the window is unbounded.
 """
 
 from __future__ import annotations
@@ -55,13 +53,13 @@ class Recipient(Protocol):
 
     @property
     def can_send(self) -> bool:
-        """Whether the peer takes data; `Pusher.go_on` is called when it does so again."""
+        """Whether the peer accepts data. `Pusher.resume` is called when it does so again."""
         ...
 
     def push(self, *buffers: Buffer) -> None: ...
 
     def end(self, reason: str) -> None:
-        """Close the connection and say why."""
+        """Send the reason and close the connection."""
         ...
 
 
@@ -72,7 +70,7 @@ class Window:
         #: Whether the client is known to commit.
         self.commits = commits
         self.size = PUSH_WINDOW_RECORDS
-        #: By partition: offsets pushed and not committed, in order.
+        #: Offsets that were pushed and not committed, by partition, in order.
         self._sent: dict[int, deque[int]] = {}
         self._in_flight = 0
         self._waiting: list[Stream] = []
@@ -84,7 +82,7 @@ class Window:
 
     @property
     def room(self) -> int:
-        """How many more may be pushed now."""
+        """How many more records may be pushed now."""
         return self.size - self._in_flight if self.is_bounded else PUSH_WINDOW_RECORDS_MAX
 
     def sent(self, partition: int, offsets: list[int]) -> None:
@@ -93,7 +91,7 @@ class Window:
             self._in_flight += len(offsets)
 
     def wait(self, stream: Stream) -> None:
-        """Have the stream line up when there is room again."""
+        """Queue the stream when the window has room again."""
         self._waiting.append(stream)
         if self._timer is None:
             patience = PUSH_PATIENCE_COMMITTING_S if self.commits else PUSH_PATIENCE_S
@@ -110,18 +108,18 @@ class Window:
         if not taken or not self.is_bounded:
             return
         if not self.commits:
-            # What was given out of impatience is taken back: now the habit is known.
+            # The client commits after all: undo the growth for one that does not.
             self.commits = True
             self.size = PUSH_WINDOW_RECORDS
         if was_full and not self._in_flight:
             self.size *= 2
         self.size = max(self.size, taken + PUSH_WINDOW_RECORDS)
-        self._go_on()
+        self._resume()
 
     def forget(self, partition: int) -> None:
-        """It belongs to another member now: what was pushed of it is nothing to wait for."""
+        """The partition belongs to another member now: do not wait for its commits."""
         self._in_flight -= len(self._sent.pop(partition, ()))
-        self._go_on()
+        self._resume()
 
     def close(self) -> None:
         self._stop_timer()
@@ -130,9 +128,9 @@ class Window:
     def _lose_patience(self) -> None:
         self._timer = None
         self.size *= 4
-        self._go_on()
+        self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         if not self.is_bounded:
             self._sent.clear()
             self._in_flight = 0
@@ -150,7 +148,7 @@ class Window:
 
 
 class Stream:
-    """One partition on its way to one connection."""
+    """Reads one partition for one connection."""
 
     __slots__ = (
         "_frames",
@@ -178,7 +176,7 @@ class Stream:
         self._frames = DeliveredFrames(self._topic, self._index)
         self._window = window
         self.is_closed = False
-        #: Kept by the pusher.
+        #: Set by the pusher.
         self.is_in_line = False
 
     def begin(self) -> None:
@@ -189,7 +187,7 @@ class Stream:
             self._pusher.line_up(self)
 
     def next_frames(self, bytes_max: int, count_max: int) -> list[Buffer]:
-        """Empty when there is nothing now: then the stream comes back by itself."""
+        """The next frames. Without any, the stream lines up again when there are more."""
         window = self._window
         if window is not None:
             count_max = min(count_max, window.room)
@@ -206,7 +204,7 @@ class Stream:
         return [frame(each.offset, each.key or b"", each.value or b"") for each in records]
 
     def _read(self, bytes_max: int, count_max: int) -> list[Record]:
-        """A place that was deleted meanwhile is left for the oldest that is there."""
+        """Read on; below the log start, from the oldest record that is left."""
         try:
             return self._tail.read(bytes_max, count_max)
         except OffsetOutOfRangeError:
@@ -231,9 +229,9 @@ class Pusher:
     def __init__(self, session: Recipient, scheduler: Scheduler) -> None:
         self._session = session
         self.scheduler = scheduler
-        #: Streams that may have something.
+        #: Streams that may have records to push.
         self._line: deque[Stream] = deque()
-        #: By topic: the last assignment that the client is to know of.
+        #: By topic: the latest assignment to announce to the client.
         self._announced: dict[str, bytes] = {}
         self._is_due = False
 
@@ -241,10 +239,12 @@ class Pusher:
         if not stream.is_in_line:
             stream.is_in_line = True
             self._line.append(stream)
-        self.go_on()
+        self.resume()
 
     def announce(self, topic: str, frame: bytes) -> None:
-        """Before any more records. Only the last one counts, so that none pile up."""
+        """Push an assignment before any more records. A later one replaces it if it has not
+        left.
+        """
         self._announced[topic] = frame
         if self._session.can_send:
             self._push_announced()
@@ -252,7 +252,7 @@ class Pusher:
     def forget(self, topic: str) -> None:
         self._announced.pop(topic, None)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         if not self._is_due and (self._line or self._announced) and self._session.can_send:
             self._is_due = True
             self.scheduler.call_soon(self._push_portion)
@@ -286,4 +286,4 @@ class Pusher:
                 count -= len(frames)
                 stream.is_in_line = True
                 line.append(stream)
-        self.go_on()
+        self.resume()

@@ -1,4 +1,4 @@
-"""What all minibroker connections of a node share, and the table of requests they may send."""
+"""The service that all minibroker connections of a node share, and the table of its requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.service import Address, Service
 from dragoman.world import Clock, Scheduler
 
-#: What groups of this protocol are called in the registry of all groups.
+#: Owner of this protocol's groups in the registry of all groups.
 OWNER: Final = "minibroker"
 #: Module and function of the handler of each request.
 REQUESTS: Final[dict[type[m.Request], str]] = {
@@ -31,12 +31,12 @@ REQUESTS: Final[dict[type[m.Request], str]] = {
     m.Heartbeat: "requests.heartbeat",
     m.Quit: "requests.quit_connection",
 }
-#: Counters of topics that are gone are dropped once there are so many more than topics.
+#: Counters of deleted topics are dropped once there are so many more counters than topics.
 _SPARE_TURNS = 1000
 
 
 class Core(service.Core, Protocol):
-    """What this protocol needs of its node."""
+    """The part of the node that this protocol uses."""
 
     @property
     def settings(self) -> Settings: ...
@@ -71,11 +71,11 @@ class MinibrokerService(Service[Core]):
     ) -> None:
         super().__init__(broker, budget, advertised)
         self.heartbeat_timeout_s = broker.settings.minibroker_heartbeat_timeout_ms / 1000
-        #: By topic: how many records without a key were published since the start.
+        #: Records without a key that were published since the start, by topic.
         self._turns: dict[str, int] = {}
 
     def next_turn(self, topic: str) -> int:
-        """For records without a key: 0, 1, 2 …"""
+        """The number of the next record without a key: 0, 1, 2 …"""
         turn = self._turns.get(topic, 0)
         self._turns[topic] = turn + 1
         if not turn and len(self._turns) > len(self.broker.image.topics) + _SPARE_TURNS:

@@ -7,7 +7,8 @@ answered, and those behind it wait for its reply. Clients notice only the speed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Final, TypeAlias
 
 from dragoman.broker.errors import NotCoordinator, NotLeader
@@ -15,6 +16,7 @@ from dragoman.errors import BrokerError, DragomanError, NotControllerError, NotS
 from dragoman.framing import FrameReader
 from dragoman.limits import CONNECTION_CLOSE_GRACE_S, PUSHED_UNSENT_BYTES_MAX
 from dragoman.net.channel import Channel
+from dragoman.outcome import start
 from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX, Op
@@ -26,29 +28,29 @@ from dragoman.protocols.minibroker.messages import Failed
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import OrderedSession, Place
 
-#: Host and port of another node, by its number; None when they are not known.
+#: Gives host and port of another node; None when they are unknown.
 AddressOf: TypeAlias = Callable[[int], tuple[str, int] | None]
 
 
 class Refused(BrokerError):  # noqa: N818
-    """Its message is the text that the client is told."""
+    """A refusal. Its message is the text that is sent to the client."""
 
 
 def refusal(error: DragomanError, address_of: AddressOf) -> bytes:
-    """The frame that says why; and who leads, or coordinates, in place of this node."""
+    """The ERR frame for an error. It names the leader or coordinator when that is another node."""
     reason = str(error)
     if isinstance(error, NotLeader | NotCoordinator):
         leader = address_of(error.leader)
         reason = errors.not_leader("" if leader is None else f"{leader[0]}:{leader[1]}")
     elif isinstance(error, NotSentError | NotControllerError):
-        # The leader cannot be reached from here, perhaps from another node. Nothing was done.
+        # Nothing was done. The leader may be reachable from another node.
         reason = errors.not_leader()
     return codec.encode(Failed(reason=errors.fitting(reason)))
 
 
-#: Takes the session, a request of the class that it is listed under, and its place in line. Raises
-#: `DragomanError` to refuse.
-Handler: TypeAlias = Callable[..., None]
+#: Takes the session, a request of the class that it is registered for, and its place in line.
+#: Raises `DragomanError` to refuse; a handler that has to wait returns a coroutine.
+Handler: TypeAlias = Callable[..., Coroutine[object, None, None] | None]
 HANDLERS: Final[dict[type[m.Request], Handler]] = handlers_by_name(__package__, REQUESTS)
 _PIPELINED = frozenset((int(Op.PUB), int(Op.COMMIT)))
 
@@ -58,10 +60,10 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
         frame_bytes_max = min(FRAME_BYTES_MAX, service.broker.settings.socket_request_max_bytes)
         super().__init__(channel, FrameReader(frame_bytes_max, service.scratch), service)
         channel.keep_unsent_small(PUSHED_UNSENT_BYTES_MAX)
-        #: By topic: a connection has at most one subscription to each.
+        #: Subscriptions by topic: a connection has at most one to each.
         self.subscriptions: dict[str, Subscription] = {}
         self.pusher = Pusher(self, service.broker.scheduler)
-        #: Whether requests like the last one may be worked on side by side.
+        #: Whether the last request may be handled concurrently with the next one.
         self._is_pipelining = False
 
     def may_begin(self, frame: bytearray) -> bool:
@@ -71,9 +73,17 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
         self._is_pipelining = frame[0] in _PIPELINED
         try:
             request = codec.decode_request(frame)
-            HANDLERS[type(request)](self, request, place)
+            waiting = HANDLERS[type(request)](self, request, place)
         except DragomanError as error:
             place.reply(self.refusal(error))
+        else:
+            if waiting is not None:
+                start(waiting).then(partial(self._finished, place))
+
+    def _finished(self, place: Place, result: DragomanError | None) -> None:
+        """The coroutine of a handler has replied, or raised the error to reply with."""
+        if result is not None:
+            place.reply(self.refusal(result))
 
     def refusal(self, error: DragomanError) -> bytes:
         return refusal(error, self.service.registered)
@@ -81,8 +91,8 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
     # ---- the end
 
     def end(self, reason: str) -> None:
-        """Say why, unasked, and close: on a connection that goes on, clients would take the ERR
-        for their next reply. A peer that does not take it gets no more than a moment.
+        """Push an ERR with the reason and close: on an open connection, clients would take the ERR
+        for their next reply. A peer that does not read it is cut after a short grace.
         """
         if not self.channel.is_closing:
             self.push(codec.encode(m.Failed(reason=fitting(reason))))
@@ -94,7 +104,7 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
         self.end(EVICTED)
 
     def on_writable(self) -> None:
-        self.pusher.go_on()
+        self.pusher.resume()
 
     def on_ended(self) -> None:
         self._end_subscriptions()

@@ -1,4 +1,4 @@
-"""One subscription of a connection: the partitions it reads, and for a group its membership."""
+"""Subscriptions of a connection: the partitions that they read, and membership in groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import MEMBER_JOIN_RETRY_S
 from dragoman.net.channel import Channel
-from dragoman.outcome import start
+from dragoman.outcome import attempt, ignore, pause, start
 from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker.handlers.delivery import Pusher, Recipient, Stream, Window
 from dragoman.protocols.minibroker.handlers.service import OWNER, MinibrokerService
@@ -28,12 +28,12 @@ class Subscriber(Recipient, Protocol):
     def service(self) -> MinibrokerService: ...
 
     def evicted(self) -> None:
-        """The group counts this member out."""
+        """The group has evicted this member."""
         ...
 
 
 class Subscription:
-    """To one partition, for one connection alone."""
+    """A subscription to one partition, for one connection alone."""
 
     group: GroupId | None = None
 
@@ -44,7 +44,7 @@ class Subscription:
         self._streams: dict[int, Stream] = {}
 
     def read(self, partition: PartitionMetadata, offset: int) -> None:
-        """Push what this partition has from `offset` on; what was deleted is passed over."""
+        """Push the records of this partition from `offset` on; deleted ones are skipped."""
         session = self._session
         readers = session.service.broker.readers
         stream = Stream(session.pusher, readers, partition, offset, self._window)
@@ -52,7 +52,7 @@ class Subscription:
         stream.begin()
 
     def committed(self, partition: int, offset: int) -> None:
-        """The client has dealt with everything below `offset`."""
+        """The client has committed `offset` as the next one to read."""
         if self._window is not None:
             self._window.committed(partition, offset)
 
@@ -65,7 +65,7 @@ class Subscription:
 
 
 class GroupSubscription(Subscription):
-    """To whatever partitions the group gives this member."""
+    """A subscription to the partitions that the group assigns to this member."""
 
     def __init__(self, session: Subscriber, topic: str, group: GroupId) -> None:
         super().__init__(session, topic)
@@ -91,32 +91,31 @@ class GroupSubscription(Subscription):
         self._member.heartbeat()
 
     def take(self, partitions: tuple[int, ...]) -> None:
-        """Read these and no others; those that stay go on where they are."""
+        """Read exactly these partitions. Those that were read before continue where they are."""
         self._assigned = partitions
         for partition in self._streams.keys() - set(partitions):
             self._streams.pop(partition).close()
             self._window.forget(partition)
-        self._read_committed()
+        start(self._read_committed()).then(ignore)
 
-    def _read_committed(self) -> None:
-        """Partitions that are new begin where the group has committed."""
-        if self._is_closed or not set(self._assigned) - self._streams.keys():
+    async def _read_committed(self) -> None:
+        """Read the partitions that are new from the offsets that the group has committed."""
+        coordination = self._broker.coordination
+        while not self._is_closed and set(self._assigned) - self._streams.keys():
+            found = await attempt(coordination.groups.committed(self.group, TopicName(self.topic)))
+            if isinstance(found, DragomanError):
+                # The group is between two coordinators.
+                await pause(self._broker.scheduler, MEMBER_JOIN_RETRY_S)
+                continue
+            if not self._is_closed:
+                self._begin(found)
             return
 
-        def found(committed: dict[int, int] | DragomanError) -> None:
-            if self._is_closed:
-                return
-            if isinstance(committed, DragomanError):
-                # The group is between two coordinators.
-                self._broker.scheduler.call_later(MEMBER_JOIN_RETRY_S, self._read_committed)
-                return
-            self._window.commits = self._window.commits or bool(committed)
-            for partition in self._assigned:
-                if partition not in self._streams:
-                    self._read_from(partition, committed.get(partition, 0))
-
-        coordination = self._broker.coordination
-        start(coordination.groups.committed(self.group, TopicName(self.topic))).then(found)
+    def _begin(self, committed: dict[int, int]) -> None:
+        self._window.commits = self._window.commits or bool(committed)
+        for partition in self._assigned:
+            if partition not in self._streams:
+                self._read_from(partition, committed.get(partition, 0))
 
     def _read_from(self, partition: int, offset: int) -> None:
         topic = self._broker.image.topics.get(self.topic)
@@ -126,11 +125,11 @@ class GroupSubscription(Subscription):
             return
         self.read(topic.partitions[partition], offset)
 
-    # ---- what becomes of the member
+    # ---- events of the membership
 
     def assigned(self, partitions: tuple[int, ...]) -> None:
-        told = Rebalanced(topic=self.topic, group=self.group, partitions=partitions)
-        self._session.pusher.announce(self.topic, codec.encode(told))
+        message = Rebalanced(topic=self.topic, group=self.group, partitions=partitions)
+        self._session.pusher.announce(self.topic, codec.encode(message))
         self.take(partitions)
 
     def evicted(self) -> None:

@@ -31,23 +31,25 @@ _PRODUCING = (m.Produce, m.ProduceBatch)
 
 
 class MlogClient:
-    """A client of servers that speak mlog, the original ones included.
+    """A client of mlog servers, including the original ones.
 
-    Calls are repeated, at the leader that is found anew, for `settings.operation_timeout_s`. After
-    a lost connection the outcome of a call is unknown: records are written at least once, and a
-    topic that is being created may turn out to exist.
+    Failed calls are retried at the current leader for `settings.operation_timeout_s`. After a lost
+    connection the outcome of a call is unknown: records are written at least once, and creating a
+    topic may fail because an earlier attempt has created it.
     """
 
     def __init__(self, *addresses: str, settings: ClientSettings | None = None) -> None:
-        """Each address is `HOST:PORT`, or several with commas. Nothing is connected yet."""
+        """Each address is `HOST:PORT`, or several separated by commas. Connects with the
+        first call.
+        """
         self.settings = settings or ClientSettings()
         self._leaders = Leaders(parse_addresses(addresses), self.settings)
         self._retry = Retry(self.settings.retry_policy)
 
     async def close(self) -> None:
-        """What waits for a reply gets `ClientClosedError`."""
+        """Calls that wait for a reply raise `ClientClosedError`."""
         self._leaders.close()
-        # Sockets are closed in the loop's next turn; afterwards the loop may end.
+        # The loop closes the sockets in its next turn, and may stop afterwards.
         await asyncio.sleep(0)
 
     async def __aenter__(self) -> Self:
@@ -59,21 +61,21 @@ class MlogClient:
     # ---- records
 
     async def produce(self, topic: str, value: bytes, *, acks: int = AckMode.LEADER) -> int:
-        """Append a record; its offset. An empty value is refused by the server."""
+        """Append a record and return its offset. The server refuses an empty value."""
         request = m.Produce(topic=topic, value=value, acks=acks)
         return (await self._call(topic, request, m.ProduceResp)).offset
 
     async def produce_batch(
         self, topic: str, values: Sequence[bytes], *, acks: int = AckMode.LEADER
     ) -> range:
-        """Append records one behind another; their offsets."""
+        """Append records at consecutive offsets and return these."""
         request = m.ProduceBatch(topic=topic, values=list(values), acks=acks)
         reply = await self._call(topic, request, m.ProduceBatchResp)
         return range(reply.base_offset, reply.last_offset + 1)
 
     async def fetch(self, topic: str, offset: int = 0, *, id: str = "") -> m.Entry | None:  # noqa: A002
-        """The record at an offset; None when there is none yet. Offset 0 stands for what was
-        committed under `id`, when something was.
+        """The record at an offset; None when there is none yet. Offset 0 means the committed offset
+        of `id`, if there is one.
         """
         request = m.Fetch(topic=topic, id=id, offset=offset)
         try:
@@ -90,10 +92,10 @@ class MlogClient:
         id: str = "",  # noqa: A002
         wait: bool = False,
     ) -> list[m.Entry]:
-        """Records from an offset on, as many as the server gives at once.
+        """Records from an offset on, as many as the server returns at once.
 
-        With `wait` the server holds the call until there is one, or some seconds; servers other
-        than Dragoman close the connection instead.
+        With `wait` the server holds the call until there are records, for some seconds at most. The
+        original server closes the connection instead.
         """
         kind: type[m.FetchBatch] = m.FetchStream if wait else m.FetchBatch
         reply_kind: type[m.FetchBatchResp] = m.FetchStreamResp if wait else m.FetchBatchResp
@@ -112,28 +114,28 @@ class MlogClient:
         max_count: int = 100,
         wait: bool = False,
     ) -> Consumer:
-        """Records from an offset on, for ever; without one, from the committed offset of `id`.
+        """An endless consumer from an offset on, by default from the committed offset of `id`.
 
-        `wait` as in `fetch_batch`; without it an exhausted topic is looked at twice a second.
+        `wait` as in `fetch_batch`; without it, an exhausted topic is polled twice a second.
         """
         return Consumer(self, topic, id=id, offset=offset, max_count=max_count, wait=wait)
 
     # ---- committed offsets
 
     async def commit(self, topic: str, offset: int, *, id: str = "") -> None:  # noqa: A002
-        """Remember the next offset to be read under `id`."""
+        """Commit the next offset to read under `id`."""
         request = m.CommitOffset(topic=topic, id=id, offset=offset)
         await self._call(topic, request, m.CommitOffsetResp)
 
     async def committed(self, topic: str, *, id: str = "") -> int:  # noqa: A002
-        """0 also when nothing was committed."""
+        """The committed offset of `id`; 0 also when nothing was committed."""
         request = m.FetchOffset(topic=topic, id=id)
         return (await self._call(topic, request, m.FetchOffsetResp)).offset
 
     # ---- topics
 
     async def create_topic(self, topic: str, *, replicas: int = 0) -> list[str]:
-        """`replicas` are those besides the leader; the nodes that have them."""
+        """Create a topic with `replicas` besides the leader; returns the nodes that hold these."""
         request = m.CreateTopic(topic=topic, replica_count=replicas)
         return (await self._call(None, request, m.CreateTopicResp)).replica_node_ids or []
 
@@ -169,8 +171,8 @@ class Consumer:
     """Records in order, from a position that survives lost connections.
 
     Iterate over it with `async for`, or call `next_entries`. mlog has no pushes: records are
-    fetched in batches, and a topic that is exhausted is looked at again after a pause, or by a
-    request that the server holds. No record is handed out twice by the same consumer.
+    fetched in batches, and an exhausted topic is polled after a pause, or by a request that the
+    server holds. A consumer never returns a record twice.
     """
 
     def __init__(
@@ -188,18 +190,18 @@ class Consumer:
         self._client = client
         self._max_count = max_count
         self._wait = wait
-        #: Of the next record to be fetched; None until the committed one is known.
+        #: Offset of the next record to fetch; None until the committed offset is known.
         self._next_fetched = offset
         self._fetched: deque[m.Entry] = deque()
         self._handed_out: int | None = None
 
     @property
     def position(self) -> int | None:
-        """The offset behind the last record that was handed out; None before the first."""
+        """The offset after the last record that was returned; None before the first."""
         return self._handed_out
 
     async def next_entries(self) -> list[m.Entry]:
-        """What can be had now, in order; empty when there is nothing yet."""
+        """The records that are available now, in order; empty when there are none."""
         if not self._fetched:
             await self._fetch()
         found = list(self._fetched)
@@ -221,7 +223,7 @@ class Consumer:
         return entry
 
     async def commit(self) -> None:
-        """Remember, on the server, that everything handed out is done."""
+        """Commit all records that were returned so far."""
         if self._handed_out is not None:
             await self._client.commit(self.topic, self._handed_out, id=self.id)
 
@@ -241,7 +243,7 @@ class Consumer:
 
 
 class BlockingConsumer(Face[Consumer]):
-    """See `Consumer`; iteration waits for the next record, for ever."""
+    """See `Consumer`. Iteration waits for the next record without limit."""
 
     @property
     def position(self) -> int | None:

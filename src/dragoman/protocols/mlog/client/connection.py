@@ -29,16 +29,16 @@ from dragoman.protocols.mlog.errors import ErrorCode
 
 
 class ClientSettings(RetrySettings, frozen=True, kw_only=True):
-    """Times are in seconds. Servers may take up to 30 s for a reply."""
+    """Settings of an mlog client. Times are in seconds. Servers may take up to 30 s for a reply."""
 
-    #: JSON is what every server understands.
+    #: Every server understands JSON.
     encoding: Encoding = Encoding.JSON
-    #: How long a topic that no server knows is looked for: a new topic may reach nodes late.
+    #: How long calls on an unknown topic are retried: nodes may learn late of a new topic.
     missing_topic_timeout_s: float = 1.0
     #: Pause of a consumer that has read everything, as in the original.
     poll_interval_s: float = 0.5
     #: Whether records are sent again when the connection broke before the reply. They may then be
-    #: there twice; without it, they may be there although an error was raised.
+    #: stored twice; without repeats, they may be stored although an error was raised.
     repeats_produce: bool = True
     in_flight_max: int = 128
 
@@ -104,7 +104,7 @@ class Server(KeptConnection[_Channel]):
 
 
 async def _reachable(address: Address) -> Address:
-    """Names like `node1`, which are known inside a cluster only, stand for this machine outside."""
+    """Resolve names like `node1`, which only exist inside a cluster, to this machine elsewhere."""
     if address.host.startswith("node"):
         try:
             await asyncio.get_running_loop().getaddrinfo(*address)
@@ -125,7 +125,9 @@ class Leaders:
         self._is_closed = False
 
     async def ask(self, topic: str | None, request: m.Message, kind: type[Reply]) -> Reply:
-        """Ask the leader of a topic, or of the cluster. After an error, the leader is forgotten."""
+        """Send a request to the leader of a topic or, with None, of the cluster. An error makes the
+        client forget the leader.
+        """
         try:
             return await self._server(await self._leader(topic)).ask(request, kind)
         except ClientError:
@@ -136,7 +138,7 @@ class Leaders:
         self._known.pop(topic, None)
 
     async def _ask_any(self, request: m.Message, kind: type[Reply]) -> Reply:
-        """Ask the addresses, one after the other, until one answers."""
+        """Send a request to one address after the other, until one answers."""
         refusal: MlogError | None = None
         failure: ClientError | None = None
         for address in self._addresses:
@@ -146,7 +148,7 @@ class Leaders:
                 refusal = error
             except ClientError as error:
                 failure = error
-        # The refusal of one server says more than the silence of another.
+        # A refusal says more than a server that does not answer.
         worst = refusal or failure
         assert worst is not None
         raise worst
@@ -156,7 +158,7 @@ class Leaders:
         if known is not None:
             return known
         async with self._finding:
-            # Another call may have found it meanwhile.
+            # Another call may have found it in the meantime.
             known = self._known.get(topic)
             if known is None:
                 known = self._known[topic] = await self._find(topic)

@@ -1,4 +1,4 @@
-"""What the mlog client raises for an answer of the server.
+"""Errors of the server's replies.
 
     ClientError
       MlogError                 the server refused; `number` is mlog's code
@@ -11,7 +11,7 @@
         AckModeError            15
         CatchUpTimeoutError     16: appended, but not on all replicas in time
 
-Errors of connections are those of every client (`client_core.errors`).
+`client_core.errors` has the errors of connections.
 """
 
 from __future__ import annotations

@@ -1,21 +1,23 @@
 """Fetch (6), FetchBatch (8), FetchStream (10) and ReplicateStream (0): read committed records.
 
-Offset 0 of a client, not of a replica, stands for its committed offset when there is one. What was
-deleted is not waited for: reading goes on with the oldest record that is there. Fetch answers
-"nothing there" with an error, FetchBatch with no entries; replicas get an error from both. The
-original has a number for FetchStream and nothing else: here it is a FetchBatch that waits for
-records, and answers with no entries when none came in time.
+Offset 0 of a client, not of a replica, means its committed offset if there is one. Below the log
+start, reading continues with the oldest record that is left. When there is nothing to read, Fetch
+answers with an error and FetchBatch with no entries; replicas get an error from both. The original
+reserves a number for FetchStream and nothing else: here it is a FetchBatch that waits for records,
+and answers with no entries when none were appended in time.
 
-ReplicateStream and ApplyIsrUpdateEvent (27) are what the original's nodes ask each other. The
-original has no handler for either and leaves callers waiting. Here a ReplicateStream is answered
-with one chunk, the binary batch, of committed records; a caller repeats it until `EndOfStream`.
-Only nodes that hold a replica of the topic are answered. Which replicas are in sync is the
-cluster's own business: an update of it is acknowledged, and changes nothing.
+The original's nodes send each other ReplicateStream and ApplyIsrUpdateEvent (27), but the original
+has no handler for either and never answers. Here a ReplicateStream is answered with one chunk, the
+binary batch, of committed records; the caller repeats it until `EndOfStream`. Only nodes that hold
+a replica of the topic get an answer. The cluster itself decides which replicas are in sync: an
+update from outside is acknowledged and changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TypeAlias
 
 from dragoman.broker.local_reader import LocalReader
 from dragoman.errors import DragomanError
@@ -27,7 +29,7 @@ from dragoman.limits import (
 from dragoman.log.batch import Record
 from dragoman.protocols.mlog.codec import encode_batch
 from dragoman.protocols.mlog.errors import ErrorCode, beyond_watermark
-from dragoman.protocols.mlog.handlers.offsets import with_committed
+from dragoman.protocols.mlog.handlers.offsets import committed_offset
 from dragoman.protocols.mlog.handlers.session import MlogSession, Refused
 from dragoman.protocols.mlog.handlers.topics import find, find_to_read, node_name, require_topic
 from dragoman.protocols.mlog.messages import (
@@ -48,68 +50,88 @@ from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation
 from dragoman.world import Handle
 
+#: A handler that has not answered yet.
+Waiting: TypeAlias = Coroutine[object, None, None] | None
+
 
 def _nothing() -> None:
     return None
 
 
-def handle_fetch(session: MlogSession, request: Fetch, place: Place) -> None:
+def handle_fetch(session: MlogSession, request: Fetch, place: Place) -> Waiting:
     replica = find_to_read(session, request.topic)
-
-    def answer(offset: int) -> None:
-        found = read(session, replica, offset, 1, MLOG_FETCH_ONE_BYTES_MAX)
-        if not found:
-            last_readable = max(0, replica.log.last_stable_offset - 1)
-            raise Refused(ErrorCode.READ_OFFSET, beyond_watermark(offset, last_readable))
-        session.reply(place, FetchResp(entry=as_entries(found)[0]))
-
-    _from_first_offset(session, place, request, answer)
+    return _from_first_offset(session, request, partial(_fetch, session, place, replica))
 
 
-def handle_fetch_batch(session: MlogSession, request: FetchBatch, place: Place) -> None:
+def _fetch(session: MlogSession, place: Place, replica: Replica, offset: int) -> None:
+    found = read(session, replica, offset, 1, MLOG_FETCH_ONE_BYTES_MAX)
+    if not found:
+        last_readable = max(0, replica.log.last_stable_offset - 1)
+        raise Refused(ErrorCode.READ_OFFSET, beyond_watermark(offset, last_readable))
+    session.reply(place, FetchResp(entry=as_entries(found)[0]))
+
+
+def handle_fetch_batch(session: MlogSession, request: FetchBatch, place: Place) -> Waiting:
     replica = find_to_read(session, request.topic)
-
-    def answer(offset: int) -> None:
-        found = read(session, replica, offset, request.max_count, MLOG_FETCH_BYTES_MAX)
-        if not found and request.replica_node_id:
-            text = f"no data at offset {offset} (replica caught up)"
-            raise Refused(ErrorCode.READ_OFFSET, text)
-        session.reply(place, FetchBatchResp(entries=as_entries(found) or None))
-
-    _from_first_offset(session, place, request, answer)
+    fetch = partial(_fetch_batch, session, request, place, replica)
+    return _from_first_offset(session, request, fetch)
 
 
-def handle_fetch_stream(session: MlogSession, request: FetchStream, place: Place) -> None:
+def _fetch_batch(
+    session: MlogSession, request: FetchBatch, place: Place, replica: Replica, offset: int
+) -> None:
+    found = read(session, replica, offset, request.max_count, MLOG_FETCH_BYTES_MAX)
+    if not found and request.replica_node_id:
+        text = f"no data at offset {offset} (replica caught up)"
+        raise Refused(ErrorCode.READ_OFFSET, text)
+    session.reply(place, FetchBatchResp(entries=as_entries(found) or None))
+
+
+def handle_fetch_stream(session: MlogSession, request: FetchStream, place: Place) -> Waiting:
     replica = find_to_read(session, request.topic)
-    is_asking = False
+    return _from_first_offset(
+        session, request, partial(_begin_stream, session, request, place, replica), is_alone=True
+    )
 
-    def begin(offset: int) -> None:
-        if not session.channel.is_closing:
-            _Stream(session, request, place, replica, offset).start()
 
-    def asked() -> None:
-        if is_asking:
-            session.end_wait()
-
-    _from_first_offset(session, place, request, begin, asked)
-    if not place.is_done and not session.is_waiting:
-        # Nothing behind it begins while the coordinator is asked, either.
-        is_asking = True
-        session.wait(_nothing)
+def _begin_stream(
+    session: MlogSession, request: FetchStream, place: Place, replica: Replica, offset: int
+) -> None:
+    if not session.channel.is_closing:
+        _Stream(session, request, place, replica, offset).start()
 
 
 def _from_first_offset(
     session: MlogSession,
-    place: Place,
     request: Fetch | FetchBatch,
-    use: Callable[[int], None],
-    asked: Callable[[], None] = _nothing,
-) -> None:
-    """Have `use` called with where to read, and `asked` before that, once that is known."""
+    fetch: Callable[[int], None],
+    *,
+    is_alone: bool = False,
+) -> Waiting:
+    """Call `fetch` with the offset that the request names, or else with the committed one. With
+    `is_alone`, the requests behind this one do not begin until that is known.
+    """
     if request.offset or request.replica_node_id:
-        use(request.offset)
-    else:
-        with_committed(session, place, request.topic, request.id, use, asked)
+        fetch(request.offset)
+        return None
+    return _from_committed_offset(session, request, fetch, is_alone=is_alone)
+
+
+async def _from_committed_offset(
+    session: MlogSession,
+    request: Fetch | FetchBatch,
+    fetch: Callable[[int], None],
+    *,
+    is_alone: bool,
+) -> None:
+    if is_alone:
+        session.wait(_nothing)
+    try:
+        offset = await committed_offset(session, request.topic, request.id)
+    finally:
+        if is_alone:
+            session.end_wait()
+    fetch(offset)
 
 
 def as_entries(records: list[Record]) -> list[Entry]:
@@ -119,11 +141,11 @@ def as_entries(records: list[Record]) -> list[Entry]:
 def read(
     session: MlogSession, replica: Replica, offset: int, count: int, bytes_max: int
 ) -> list[Record]:
-    """The records from an offset on; the connection's tail is used again when it stands there."""
+    """The records from an offset on. The connection's reader is kept: most clients read on."""
     tail = session.reading
     if tail is None or tail.replica is not replica:
         tail = session.reading = LocalReader(replica, offset, _nothing)
-    # However many readers are stuck, there is room for one more, and for its first record.
+    # However many readers are stuck, one more may read at least its first record.
     bytes_max = max(1, min(bytes_max, session.service.budget.room // 2))
     return _read(tail, offset, count, bytes_max)
 
@@ -137,7 +159,9 @@ def _read(tail: LocalReader, offset: int, count: int, bytes_max: int) -> list[Re
 
 
 class _Stream:
-    """A FetchStream: answered when there are records, when its time is up, or never."""
+    """A FetchStream: answered when there are records or its time is up, or dropped with its
+    connection.
+    """
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from dragoman.types import Buffer
 
 
 class MetadataEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Root of the events."""
+    """Root of all events."""
 
 
 class TopicCreated(MetadataEvent, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class NodeUpdated(MetadataEvent, frozen=True, kw_only=True):
     is_healthy: bool = False
 
 
-#: The place of each is its number.
+#: The index of each type is its number.
 EVENTS: Final[tuple[type[MetadataEvent], ...]] = (
     TopicCreated,
     TopicDeleted,
@@ -92,7 +92,7 @@ def encode_event(event: MetadataEvent) -> bytes:
 
 
 def decode_event(data: Buffer) -> MetadataEvent:
-    """Raises `DecodeError`, also for a type that there is not."""
+    """Raises `DecodeError`, also for an unknown type."""
     try:
         envelope = msgspec.json.decode(data, type=_Envelope)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -107,7 +107,7 @@ class Topic:
         self.replica_count = event.replica_count
         self.leader_id = event.leader_id
         self.leader_epoch = event.leader_epoch
-        #: Whether each is in sync; the leader is none of them.
+        #: Whether each follower is in sync.
         self.replicas = dict.fromkeys(event.replicas or (), True)
 
     @property
@@ -121,7 +121,7 @@ class Node(NamedTuple):
 
 
 class State:
-    """What the events add up to on a node of mlog. Health is told, and kept by nobody there."""
+    """The state that the events build on a node of mlog, and the health that they report."""
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
@@ -129,7 +129,7 @@ class State:
         self.unhealthy: set[str] = set()
 
     def apply(self, event: MetadataEvent) -> None:
-        """Total: what makes no sense changes nothing."""
+        """Apply an event; one that does not fit the state changes nothing."""
         match event:
             case TopicCreated():
                 self.topics.setdefault(event.topic, Topic(event))
@@ -197,9 +197,7 @@ def _topic(partition: PartitionMetadata) -> Topic:
 
 
 def difference(state: State, wanted: State) -> list[MetadataEvent]:
-    """The events that lead from one state to the other. Both are left as they are but for `state`,
-    which has them applied.
-    """
+    """The events that turn `state` into `wanted`. They are applied to `state`."""
     events = []
     for event in _steps(state, wanted):
         state.apply(event)
@@ -208,15 +206,15 @@ def difference(state: State, wanted: State) -> list[MetadataEvent]:
 
 
 def events_of(image: MetadataImage) -> list[MetadataEvent]:
-    """The events that lead from nothing to what is."""
+    """The events that lead from an empty state to the image."""
     return difference(State(), shown(image))
 
 
 def _steps(state: State, wanted: State) -> Iterator[MetadataEvent]:
-    """Each is applied before the next is asked for."""
+    """The caller applies each event before it takes the next one."""
     for name, topic in list(state.topics.items()):
         if name not in wanted.topics or topic.leader_epoch > wanted.topics[name].leader_epoch:
-            # Epochs only rise: it is another topic of the same name.
+            # Epochs only rise, so this is another topic of the same name.
             yield TopicDeleted(topic=name)
     for node, where in wanted.nodes.items():
         if state.nodes.get(node) != where:

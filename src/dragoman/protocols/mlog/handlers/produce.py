@@ -1,9 +1,9 @@
 """Produce (2) and ProduceBatch (4): append records.
 
-Every mode of acknowledgement gets a reply, because clients wait for one: 0 as well, for which the
-original appends and then answers an error. A mode that there is not is refused before anything is
-appended. 0 and 1 answer when the records are on the leader's stable storage, 2 when they are
-committed; it gives up when other replicas take too long.
+Every acknowledgement mode gets a reply, because clients wait for one. That includes 0, for which
+the original appends and then answers with an error. An unknown mode is refused before anything is
+appended. Modes 0 and 1 are answered when the records are on the leader's stable storage, mode 2
+when they are committed, or with an error when other replicas take too long.
 """
 
 from __future__ import annotations

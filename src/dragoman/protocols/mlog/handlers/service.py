@@ -1,4 +1,4 @@
-"""What all mlog connections of a node share, and the table of requests they may send."""
+"""The service that all mlog connections of a node share, and the table of its requests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Requester(Protocol):
 
 
 class CatchUpTimeouts:
-    """Requests that wait for all replicas, oldest first, with one timer for all of them."""
+    """Requests that wait for all replicas, oldest first, with one timer for all."""
 
     def __init__(self, scheduler: Scheduler, clock: Clock, timeout_s: Callable[[], float]) -> None:
         self._scheduler = scheduler
@@ -84,7 +84,7 @@ class CatchUpTimeouts:
 
 
 class Core(service.Core, Protocol):
-    """What this protocol needs of its node."""
+    """The part of the node that this protocol uses."""
 
     @property
     def settings(self) -> Settings: ...

@@ -9,7 +9,8 @@ has a text of its own, a handler raises `Refused`; errors of the broker keep the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from dragoman.broker import errors as broker
@@ -23,6 +24,7 @@ from dragoman.errors import (
     RemoteProtocolError,
 )
 from dragoman.net.channel import Channel
+from dragoman.outcome import start
 from dragoman.protocols.mlog.codec import encode_frame
 from dragoman.protocols.mlog.connection import Connection, Role
 from dragoman.protocols.mlog.constants import Encoding
@@ -34,14 +36,14 @@ from dragoman.protocols.session import OrderedSession, Place
 
 
 class Refused(BrokerError):  # noqa: N818
-    """A refusal in mlog's own words."""
+    """A refusal with a code and a text of mlog."""
 
     def __init__(self, number: ErrorCode, text: str) -> None:
         super().__init__(text)
         self.number = number
 
 
-#: The first that fits counts; what is not named is 0 (Unknown).
+#: The first match counts; any other error is 0 (Unknown).
 _CODES: Final[tuple[tuple[type[DragomanError], ErrorCode], ...]] = (
     (broker.UnknownTopic, ErrorCode.TOPIC_NOT_FOUND),
     (broker.NotLeader, ErrorCode.NOT_TOPIC_LEADER),
@@ -49,12 +51,12 @@ _CODES: Final[tuple[tuple[type[DragomanError], ErrorCode], ...]] = (
     (broker.InvalidReplicationFactor, ErrorCode.NOT_ENOUGH_NODES),
     (broker.NotEnoughReplicas, ErrorCode.NOT_ENOUGH_NODES),
     (broker.RequestTimedOut, ErrorCode.TIMEOUT_CATCH_UP),
-    # Clients look for the leader on 11 and come back, which is what these want them to do.
+    # After 11, clients look for the leader and retry, as they should after these errors.
     (broker.ShuttingDown, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     (broker.CoordinatorLoading, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     (broker.CoordinatorNotAvailable, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     (broker.NotCoordinator, ErrorCode.RAFT_LEADER_UNAVAILABLE),
-    # Without a quorum, or when the node that decides does not answer.
+    # There is no quorum, or its leader does not answer.
     (ClusterError, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     (broker.ReplicaDamaged, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     (broker.ForeignGroup, ErrorCode.COMMIT_OFFSET),
@@ -82,8 +84,8 @@ def refusal(error: DragomanError) -> RPCError:
 
 # Looked up once: members of enumerations are slow to find.
 _JSON = Encoding.JSON
-#: Raises `DragomanError` to refuse.
-Handler: TypeAlias = "Callable[[MlogSession, Any, Place], None]"
+#: Raises `DragomanError` to refuse. A handler that has to wait returns a coroutine.
+Handler: TypeAlias = "Callable[[MlogSession, Any, Place], Coroutine[object, None, None] | None]"
 HANDLERS: Final[dict[type[Message], Handler]] = handlers_by_name(__package__, REQUESTS)
 
 
@@ -91,11 +93,11 @@ class MlogSession(OrderedSession[MlogService]):
     def __init__(self, channel: Channel, service: MlogService) -> None:
         self._connection = Connection(Role.SERVER, service.scratch)
         super().__init__(channel, self._connection.reader, service)
-        #: Where this connection read last: most clients read on from there.
+        #: The reader of the last fetch: most clients continue there.
         self.reading: LocalReader | None = None
-        #: Stops the request that waits for records, while one does.
+        #: Stops the request that lets no other begin, while there is one.
         self._stop_waiting: Callable[[], None] | None = None
-        #: Answers it with what there is.
+        #: Answers that request with the records that are available.
         self._answer_now: Callable[[], None] | None = None
 
     def may_begin(self, frame: bytearray) -> bool:  # noqa: ARG002
@@ -108,11 +110,19 @@ class MlogSession(OrderedSession[MlogService]):
             if handler is None:
                 name = type(request).__name__
                 raise Refused(ErrorCode.UNKNOWN, f"a server does not take {name}")
-            handler(self, request, place)
+            waiting = handler(self, request, place)
         except RemoteProtocolError:
             raise
         except DragomanError as error:
             self.fail(place, error)
+        else:
+            if waiting is not None:
+                start(waiting).then(partial(self._finished, place))
+
+    def _finished(self, place: Place, result: DragomanError | None) -> None:
+        """The coroutine of a handler has replied, or raised the error to reply with."""
+        if result is not None:
+            self.fail(place, result)
 
     @property
     def encoding(self) -> Encoding:
@@ -123,9 +133,9 @@ class MlogSession(OrderedSession[MlogService]):
         try:
             frame = encode_frame(message, encoding)
         except EncodeError as error:
-            # More than a message may have: a record that only other protocols could write.
-            told = RPCError(code=ErrorCode.UNKNOWN, message=str(error))
-            frame = encode_frame(told, encoding)
+            # A record that only other protocols can write may exceed the bound of a message.
+            failure = RPCError(code=ErrorCode.UNKNOWN, message=str(error))
+            frame = encode_frame(failure, encoding)
         place.reply(frame)
 
     def fail(self, place: Place, error: DragomanError) -> None:
@@ -133,19 +143,15 @@ class MlogSession(OrderedSession[MlogService]):
 
     # ---- one request that waits
 
-    @property
-    def is_waiting(self) -> bool:
-        return self._stop_waiting is not None
-
     def wait(self, stop: Callable[[], None], answer: Callable[[], None] | None = None) -> None:
-        """Begin nothing more until `end_wait`; `stop` is called when the connection goes, `answer`
-        when the client sends no more.
+        """Begin no further request until `end_wait`. `stop` is called when the connection closes,
+        `answer` when the client has closed its half.
         """
         assert self._stop_waiting is None
         self._stop_waiting, self._answer_now = stop, answer
 
     def end_wait(self) -> None:
-        """The reply, which is due now, lets the next request begin."""
+        """Let the next request begin, after the reply that follows now."""
         self._stop_waiting = self._answer_now = None
 
     def on_ended(self) -> None:

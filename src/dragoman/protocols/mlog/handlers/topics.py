@@ -11,11 +11,8 @@ on, as in the original, which leaves the choice of the leader to the cluster as 
 from __future__ import annotations
 
 from dragoman.broker.errors import NotLeader, TopicExists, UnknownTopic
-from dragoman.broker.replica_ends import Ends
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
-from dragoman.errors import DragomanError
-from dragoman.outcome import start
 from dragoman.protocols.mlog.errors import (
     TOPIC_NAME_REQUIRED_TEXT,
     TOPIC_REQUIRED_TEXT,
@@ -56,7 +53,7 @@ def is_expressible(name: str) -> bool:
 
 
 def node_name(node_id: int) -> str:
-    """Empty for nobody."""
+    """Empty for `NO_LEADER`."""
     return f"node-{node_id}" if node_id != NO_LEADER else ""
 
 
@@ -66,7 +63,7 @@ def require_topic(name: str) -> None:
 
 
 def unknown(name: str) -> Refused:
-    """In the words of all requests but DeleteTopic: the original wraps its error twice."""
+    """The error of every request except DeleteTopic: the original wraps it twice."""
     return Refused(ErrorCode.TOPIC_NOT_FOUND, f"topic {name} not found: {topic_not_found(name)}")
 
 
@@ -81,7 +78,7 @@ def find(session: MlogSession, name: str, operation: Operation) -> Replica:
 
 
 def find_partition(session: MlogSession, name: str, operation: Operation) -> PartitionMetadata:
-    """The partition that a name stands for, whoever leads it. Raises `Refused`."""
+    """The partition that a name stands for, on whichever node. Raises `Refused`."""
     topic, index = split(name)
     metadata = visible_topic(session, topic)
     if metadata is None or index >= len(metadata.partitions):
@@ -91,7 +88,9 @@ def find_partition(session: MlogSession, name: str, operation: Operation) -> Par
 
 
 def find_to_read(session: MlogSession, name: str) -> Replica:
-    """The same for a fetch, whose refusal by a follower has a code and a text of its own."""
+    """The partition to fetch from, led by this node. Raises `Refused`; a follower refuses a fetch
+    with a code and a text of its own.
+    """
     require_topic(name)
     try:
         return find(session, name, Operation.READ)
@@ -100,7 +99,7 @@ def find_to_read(session: MlogSession, name: str) -> Replica:
         raise Refused(ErrorCode.TOPIC_NOT_FOUND, text) from None
 
 
-def handle_create(session: MlogSession, request: CreateTopic, place: Place) -> None:
+async def handle_create(session: MlogSession, request: CreateTopic, place: Place) -> None:
     name = request.topic
     _require_name(name)
     if not is_expressible(name):
@@ -116,21 +115,17 @@ def handle_create(session: MlogSession, request: CreateTopic, place: Place) -> N
         text = f"failed to create topic: not enough nodes: {needed}: not enough nodes"
         raise Refused(ErrorCode.NOT_ENOUGH_NODES, text)
 
-    def done(error: DragomanError | None) -> None:
-        if isinstance(error, TopicExists):
-            error = _exists(name)
-        if error is not None:
-            session.fail(place, error)
-            return
-        followers = broker.image.topics[name].partitions[0].replicas[1:]
-        names = list(map(node_name, followers))
-        session.reply(place, CreateTopicResp(topic=name, replica_node_ids=names))
-
     new = NewTopic(name=name, partition_count=1, replication_factor=request.replica_count + 1)
-    start(broker.topics.create(new)).then(done)
+    try:
+        await broker.topics.create(new)
+    except TopicExists:
+        raise _exists(name) from None
+    followers = broker.image.topics[name].partitions[0].replicas[1:]
+    names = list(map(node_name, followers))
+    session.reply(place, CreateTopicResp(topic=name, replica_node_ids=names))
 
 
-def handle_delete(session: MlogSession, request: DeleteTopic, place: Place) -> None:
+async def handle_delete(session: MlogSession, request: DeleteTopic, place: Place) -> None:
     name = request.topic
     _require_name(name)
     missing = Refused(ErrorCode.TOPIC_NOT_FOUND, topic_not_found(name))
@@ -138,13 +133,11 @@ def handle_delete(session: MlogSession, request: DeleteTopic, place: Place) -> N
         raise missing
     session.authorize(Operation.DELETE, Resource.TOPIC, name)
 
-    def done(error: DragomanError | None) -> None:
-        if error is None:
-            session.reply(place, DeleteTopicResp(topic=name))
-        else:
-            session.fail(place, missing if isinstance(error, UnknownTopic) else error)
-
-    start(session.service.broker.topics.delete(name)).then(done)
+    try:
+        await session.service.broker.topics.delete(name)
+    except UnknownTopic:
+        raise missing from None
+    session.reply(place, DeleteTopicResp(topic=name))
 
 
 def _require_name(name: str) -> None:
@@ -157,25 +150,21 @@ def _exists(name: str) -> Refused:
     return Refused(ErrorCode.TOPIC_EXISTS, text)
 
 
-def handle_list(session: MlogSession, _request: ListTopics, place: Place) -> None:
-    """Any node answers; how far the replicas are, only the leaders know: they are asked."""
+async def handle_list(session: MlogSession, _request: ListTopics, place: Place) -> None:
+    """Any node answers. Only leaders know the log ends of the replicas, so they are queried."""
     broker = session.service.broker
-    allowed = broker.authorizer.is_allowed
     partitions = [
         topic.partitions[0]
         for name, topic in sorted(broker.image.topics.items())
         if not topic.is_internal
         and is_expressible(name)
-        and allowed(session.principal, Operation.DESCRIBE, Resource.TOPIC, name)
+        and session.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
     ]
 
-    def found(ends: Ends | DragomanError) -> None:
-        # Leaders that cannot be asked are left out; nothing fails.
-        assert not isinstance(ends, DragomanError)
-        topics = [_info(each, ends.get(each.partition_id, {})) for each in partitions]
-        session.reply(place, ListTopicsResp(topics=topics))
-
-    start(broker.replica_ends.find(partitions)).then(found)
+    # Leaders that do not answer are left out; nothing fails.
+    ends = await broker.replica_ends.find(partitions)
+    topics = [_info(each, ends.get(each.partition_id, {})) for each in partitions]
+    session.reply(place, ListTopicsResp(topics=topics))
 
 
 def _info(partition: PartitionMetadata, ends: dict[int, int]) -> TopicInfo:

@@ -5,6 +5,6 @@
 - Members of a group compute the allocation of queues themselves and keep heartbeats going.
 - Offsets are stored at the brokers, or with each consumer.
 - Routes come from name servers; connections carry requests in both directions.
-- `RocketmqAdmin` administers clusters; its operations are a table (`operations.py`).
+- Administration is a table of operations (`operations.py`).
 - There are classes for asyncio and for blocking code.
 """

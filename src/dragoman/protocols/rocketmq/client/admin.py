@@ -338,7 +338,7 @@ class RocketmqAdmin(ClusterAdmin):
         """Messages, without a group. `wait_s` is how long the broker waits if there are none."""
         await self._broker_of(queue)
         subscription = Filter(expression).subscription(queue.topic, 0)
-        asked = Pull(
+        request = Pull(
             group=TOOLS_GROUP,
             queue=queue,
             offset=offset,
@@ -346,7 +346,7 @@ class RocketmqAdmin(ClusterAdmin):
             max_count=max_count,
             suspend_ms=int(wait_s * 1000),
         )
-        return await pull(self._remoting, self._routes, asked)
+        return await pull(self._remoting, self._routes, request)
 
     async def query_message_by_time(
         self, topic: str, begin_ms: int, end_ms: int, *, max_count: int = 1000

@@ -227,7 +227,7 @@ class PullConsumer(ConsumerMember):
         await self._routes.route(queue.topic)
         offset = await self.position(queue)
         wanted = Filter(wanted) if isinstance(wanted, str) else wanted
-        asked = Pull(
+        request = Pull(
             group=self.group,
             queue=queue,
             offset=offset,
@@ -237,7 +237,7 @@ class PullConsumer(ConsumerMember):
             # When this pull fails, the next one goes to the master.
             broker_id=self._broker_ids.pop(queue, 0),
         )
-        found = await pull(self._remoting, self._routes, asked)
+        found = await pull(self._remoting, self._routes, request)
         self._broker_ids[queue] = found.suggested_broker_id
         if self._positions[queue] == offset:
             # `seek` was not called during the pull.

@@ -343,7 +343,7 @@ class PushConsumer(ConsumerMember):
         loop = asyncio.get_running_loop()
         began = loop.time()
         process_queue.last_pull_ms = self._clock.wall_ms()
-        asked = Pull(
+        request = Pull(
             group=self.group,
             queue=process_queue.queue,
             offset=process_queue.position,
@@ -353,7 +353,7 @@ class PushConsumer(ConsumerMember):
             broker_id=process_queue.broker_id,
         )
         try:
-            found = await pull(self._remoting, self._routes, asked)
+            found = await pull(self._remoting, self._routes, request)
         except DragomanError as error:
             log.info("pulling from %s: %s", process_queue.queue, error)
             await self._recover(process_queue, error)

@@ -167,7 +167,7 @@ def _change(name: str, value: str, shown: Mapping[str, str]) -> tuple[str, str]:
 def _is_wiped(permission: str) -> bool:
     """Whether a value of `brokerPermission` forbids writing. Raises `Refused`."""
     if permission not in _PERMISSIONS:
-        text = f"{_PERMISSION}={permission[:100]} cannot be set: it is one of 4 and 6"
+        text = f"{_PERMISSION}={permission[:100]} cannot be set: expected 4 or 6"
         raise Refused(Response.INVALID_PARAMETER, text)
     return _PERMISSIONS[permission]
 

@@ -21,7 +21,7 @@ from dragoman.broker.errors import (
 )
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.limits import (
-    ROCKETMQ_CLIENT_LOOK_INTERVAL_S,
+    ROCKETMQ_CLIENT_CHECK_INTERVAL_S,
     ROCKETMQ_CLIENT_TIMEOUT_S,
     ROCKETMQ_LISTING_RETRY_S,
 )
@@ -302,7 +302,7 @@ class Clients:
     def _watch(self) -> None:
         if self._timer is None and not self._node.broker.is_stopping:
             self._timer = self._node.broker.scheduler.call_later(
-                ROCKETMQ_CLIENT_LOOK_INTERVAL_S, self._look
+                ROCKETMQ_CLIENT_CHECK_INTERVAL_S, self._look
             )
 
     def _look(self) -> None:

@@ -52,7 +52,7 @@ async def handle_update_and_create_subscriptiongroup(call: Call) -> None:
 async def handle_update_and_create_subscriptiongroup_list(call: Call) -> None:
     wanted = bodies.decode(call.body, bodies.SubscriptionGroupList).group_config_list
     if len(wanted) > ROCKETMQ_STATE_ENTRIES_MAX:
-        raise Refused(Response.INVALID_PARAMETER, f"{len(wanted)} groups at once")
+        raise Refused(Response.INVALID_PARAMETER, f"{len(wanted)} groups in one request")
     for each in wanted:
         await _set_group(call, each)
         await call.pause()
@@ -62,7 +62,7 @@ async def _set_group(call: Call, config: SubscriptionGroupConfig) -> None:
     check_group_name(config.group_name)
     call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, config.group_name)
     if config.retry_queue_nums < 0 or config.retry_max_times < -1:
-        text = f"{config.retry_queue_nums} queues for retries, {config.retry_max_times} of them"
+        text = f"{config.retry_queue_nums} retry queues and {config.retry_max_times} retries"
         raise Refused(Response.INVALID_PARAMETER, text)
     await call.node.state.put_group(config.group_name, config)
 
@@ -324,7 +324,7 @@ async def _status(call: Call, group: str, spelt: str, member: Listed) -> dict[st
     code = Request.GET_CONSUMER_STATUS_FROM_CLIENT
     answer = await call.node.request_member(group, member, code, fields)
     if answer.code != Response.SUCCESS:
-        raise Refused(answer.code, answer.remark or "the client refuses")
+        raise Refused(answer.code, answer.remark or "the client refused the request")
     if not answer.body:
         return {}
     offsets = bodies.decode(answer.body, bodies.ClientOffsets).message_queue_table

@@ -26,9 +26,14 @@ from dragoman.protocols.rocketmq.constants import (
 )
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.names import physical_offset, spelling
-from dragoman.protocols.rocketmq.handlers.records import message_of, sent_again
+from dragoman.protocols.rocketmq.handlers.records import encoded, sent_again
 from dragoman.protocols.rocketmq.handlers.rpc import CheckProducer
-from dragoman.protocols.rocketmq.messages import NO_HOST, encode_message, offset_message_id
+from dragoman.protocols.rocketmq.messages import (
+    NO_HOST,
+    decode_messages,
+    encode_message,
+    offset_message_id,
+)
 
 #: The label of a held record that has the group of the producer.
 GROUP_LABEL: Final = "rocketmq.group"
@@ -80,7 +85,8 @@ def check_request(
 ) -> CheckProducer:
     physical = physical_offset(*token)
     topic = spelling(target.topic)
-    message = message_of(record, topic, token.partition_id, target.partition, NO_HOST)
+    data = encoded(record, topic.encode(), token.partition_id, target.partition, NO_HOST)
+    (message,) = decode_messages(data)
     message.queue_offset, message.physical_offset = token.offset, physical
     message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | _PREPARED
     # Halves of earlier releases are stored without this property.

@@ -43,10 +43,10 @@ async def handle_heart_beat(call: Call) -> None:
     consumers, producers = beat.consumer_data_set, beat.producer_data_set
     subscriptions = sum(len(each.subscription_data_set) for each in consumers)
     if subscriptions > ROCKETMQ_HEARTBEAT_SUBSCRIPTIONS_MAX:
-        text = f"a heartbeat may name {ROCKETMQ_HEARTBEAT_SUBSCRIPTIONS_MAX} subscriptions"
+        text = f"a heartbeat has at most {ROCKETMQ_HEARTBEAT_SUBSCRIPTIONS_MAX} subscriptions"
         raise Refused(Response.SYSTEM_ERROR, text)
     if len(consumers) + len(producers) > ROCKETMQ_HEARTBEAT_GROUPS_MAX:
-        text = f"a heartbeat may name {ROCKETMQ_HEARTBEAT_GROUPS_MAX} groups"
+        text = f"a heartbeat has at most {ROCKETMQ_HEARTBEAT_GROUPS_MAX} groups"
         raise Refused(Response.SYSTEM_ERROR, text)
     if not beat.client_id:
         raise Refused(Response.SYSTEM_ERROR, "the heartbeat has no clientID")
@@ -158,7 +158,7 @@ async def _share(
     share = _SHARES.get(wanted.strategy_name)
     if share is None:
         names = ", ".join(_SHARES)
-        text = f"strategy {wanted.strategy_name[:100]!r} is none of {names}"
+        text = f"strategy {wanted.strategy_name[:100]!r} is not supported: expected one of {names}"
         raise Refused(Response.INVALID_PARAMETER, text)
     listing = await call.node.members(wanted.consumer_group)
     ids = sorted({each.client_id for each in listing.members})
@@ -191,5 +191,5 @@ async def handle_set_message_request_mode(call: Call) -> None:
     require_topic(call.broker.image, wanted.topic)
     call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, wanted.consumer_group)
     if wanted.mode != "PULL":
-        text = f"mode {wanted.mode[:20]!r}: queues are pulled from, which is PULL"
+        text = f"mode {wanted.mode[:20]!r} is not supported: expected PULL"
         raise Refused(Response.INVALID_PARAMETER, text)

@@ -71,7 +71,7 @@ def check_topic_name(name: str) -> None:
 def check_group_name(name: str) -> None:
     """Raises `Refused`."""
     if not _LEGAL.fullmatch(name) or len(name) > LONG_NAME_CHARACTERS_MAX:
-        text = f"the group name {name[:300]!r} is blank, too long or has illegal characters"
+        text = f"the group name {name[:300]!r} is blank or too long, or has illegal characters"
         raise Refused(Response.INVALID_PARAMETER, text)
 
 

@@ -176,7 +176,7 @@ async def handle_get_broker_member_group(call: Call) -> bodies.BrokerMemberGroup
 
 
 def _refuse_brokers(_call: Call) -> None:
-    raise Refused(Response.NO_PERMISSION, "brokers of others cannot be part of this cluster")
+    raise Refused(Response.NO_PERMISSION, "brokers of RocketMQ cannot join this cluster")
 
 
 handle_register_broker = handle_unregister_broker = _refuse_brokers

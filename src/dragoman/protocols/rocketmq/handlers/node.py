@@ -16,7 +16,7 @@ from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import GroupNotFound, Overloaded, UnknownTopic
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import DragomanError
-from dragoman.limits import ROCKETMQ_TOLD_OFFSETS_MAX
+from dragoman.limits import ROCKETMQ_DESCRIBED_OFFSETS_MAX
 from dragoman.log_limiter import LogLimiter
 from dragoman.outcome import Acknowledge, Outcome, attempt, gather, ignore, start
 from dragoman.protocols.rocketmq.bodies import SubscriptionGroupConfig
@@ -233,7 +233,7 @@ class RocketmqNode:
             groups = [] if group is None else [group]
         else:
             groups = list(coordination.groups.table)
-        room = ROCKETMQ_TOLD_OFFSETS_MAX
+        room = ROCKETMQ_DESCRIBED_OFFSETS_MAX
         for each in groups:
             offsets: dict[str, dict[int, int]] = {}
             for (topic, partition), committed in each.ledger.committed.items():
@@ -241,7 +241,7 @@ class RocketmqNode:
                     offsets.setdefault(topic, {})[partition] = committed.offset
                     room -= 1
             if room < 0:
-                raise Overloaded(f"more than {ROCKETMQ_TOLD_OFFSETS_MAX} offsets; ask for less")
+                raise Overloaded(f"more than {ROCKETMQ_DESCRIBED_OFFSETS_MAX} offsets of groups")
             membership = each.membership
             topics = membership.subscriptions() if membership is not None else None
             yield rpc.GroupRow(

@@ -73,7 +73,7 @@ async def handle_query_message(call: Call) -> Answer:
     if not search.found:
         text = f"can not find message for {key!r}"
         if not search.is_complete:
-            text += f" within {ROCKETMQ_LOOK_UP_S_MAX:g} s; a narrower time takes less"
+            text += f" within {ROCKETMQ_LOOK_UP_S_MAX:g} s; a shorter period takes less time"
         raise Refused(Response.QUERY_NOT_FOUND, text)
     last = search.last
     return Answer(
@@ -232,7 +232,7 @@ async def find_by_id(call: Call, message_id: str, spelt: str) -> bytes:
         place = read_message_id(message_id)[1]
     except DecodeError:
         if topic is None:
-            raise Refused(Response.SYSTEM_ERROR, f"{message_id!r} is no message's id") from None
+            raise Refused(Response.SYSTEM_ERROR, f"{message_id!r} is not a message id") from None
     if place is not None and (topic is None or _is_here(call, place, topic)):
         return await find_by_place(call, place)
     assert topic is not None

@@ -39,7 +39,6 @@ from dragoman.protocols.rocketmq.constants import (
 from dragoman.protocols.rocketmq.handlers.names import physical_offset
 from dragoman.protocols.rocketmq.messages import (
     NO_HOST,
-    Message,
     decode_properties,
     encode_properties,
     encode_stored,
@@ -139,7 +138,7 @@ def inflated(body: Buffer, sys_flag: int) -> tuple[bytes, int]:
     try:
         plain = _inflate(kind, bytes(body))
     except (zlib.error, DecodeError) as error:
-        raise DecodeError(f"the body is not compressed as its flags say: {error}") from None
+        raise DecodeError(f"the body does not match its compression flags: {error}") from None
     return plain, sys_flag & ~_COMPRESSION
 
 
@@ -241,29 +240,6 @@ def encoded(
         prepared,
         record.value or b"",
         delivered(properties),
-    )
-
-
-def message_of(
-    record: Record, topic: str, partition_id: int, queue_id: int, store_host: bytes
-) -> Message:
-    """The message of a record, as consumers get it."""
-    (flag, sys_flag, born_ms, born_host, times, prepared), properties = fields_of(record)
-    return Message(
-        topic=topic,
-        body=record.value or b"",
-        properties=decode_properties(delivered(properties).decode("utf-8", "replace")),
-        queue_id=queue_id,
-        flag=flag,
-        queue_offset=record.offset,
-        physical_offset=physical_offset(partition_id, record.offset),
-        sys_flag=sys_flag,
-        born_ms=born_ms if born_ms >= 0 else record.timestamp,
-        born_host=born_host,
-        store_ms=record.timestamp,
-        store_host=store_host,
-        reconsume_times=times,
-        prepared_offset=prepared,
     )
 
 

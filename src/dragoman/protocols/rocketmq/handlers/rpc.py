@@ -237,7 +237,7 @@ def _answer_type(request: type[NodeRequest[A]]) -> type[A]:
             (answer,) = get_args(base)
             assert isinstance(answer, type)
             return answer
-    raise AssertionError(f"{request.__name__} does not name its answer")
+    raise AssertionError(f"{request.__name__} does not declare its answer")
 
 
 class NodeRpc:

@@ -219,11 +219,11 @@ def _batch(call: Call, head: Head) -> list[Sent]:
         except UnicodeDecodeError as error:
             raise Refused(Response.MESSAGE_ILLEGAL, f"properties: {error}") from None
         if Property.DELAY in properties:
-            raise Refused(Response.MESSAGE_ILLEGAL, "a batch may not have delayed messages")
+            raise Refused(Response.MESSAGE_ILLEGAL, "a batch cannot have delayed messages")
         sent = _sent(call, head, each.body, each.flag, properties)
         size += len(sent.body)
         if size > ROCKETMQ_INFLATED_BYTES_MAX:
-            text = f"a batch that expands to more than {ROCKETMQ_INFLATED_BYTES_MAX} bytes"
+            text = f"a batch of more than {ROCKETMQ_INFLATED_BYTES_MAX} bytes when inflated"
             raise Refused(Response.MESSAGE_ILLEGAL, text)
         found.append(sent)
     return found
@@ -427,7 +427,9 @@ def due_at(properties: dict[str, str], now_ms: int) -> int | None:
 
 def _whole(name: str, text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise Refused(Response.MESSAGE_ILLEGAL, f"the property {name} is no number: {text[:40]!r}")
+        raise Refused(
+            Response.MESSAGE_ILLEGAL, f"the property {name} is not a number: {text[:40]!r}"
+        )
     return int(text)
 
 

@@ -21,8 +21,8 @@ from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, EncodeError
 from dragoman.limits import (
     ROCKETMQ_ANSWER_TIMEOUT_S,
-    ROCKETMQ_ASKED_MAX,
     ROCKETMQ_PLAIN_BODY_BYTES_MAX,
+    ROCKETMQ_UNANSWERED_REQUESTS_MAX,
 )
 from dragoman.net.channel import Channel
 from dragoman.outcome import Outcome, failed, ignore, pause, start
@@ -126,7 +126,7 @@ class Call:
                 raise ValueError
             number = int(value)
         except ValueError:
-            text = f"the custom field <{name}> is no number: {value[:40]!r}"
+            text = f"the custom field <{name}> is not a number: {value[:40]!r}"
             raise Refused(Response.SYSTEM_ERROR, text) from None
         if not -(1 << 63) <= number < 1 << 63:
             text = f"the custom field <{name}> has more than 64 bits"
@@ -352,7 +352,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         timeout_s: float = ROCKETMQ_ANSWER_TIMEOUT_S,
     ) -> Outcome[Command]:
         """Send a request; the outcome is the client's response."""
-        if len(self._requests) >= ROCKETMQ_ASKED_MAX or self.channel.is_closing:
+        if len(self._requests) >= ROCKETMQ_UNANSWERED_REQUESTS_MAX or self.channel.is_closing:
             return failed(Overloaded("the client does not answer"))
         request = self._command(code, 0, fields, body)
         timer = self.service.broker.scheduler.call_later(
@@ -418,7 +418,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         requests, self._requests = self._requests, {}
         for outcome, timer in requests.values():
             timer.cancel()
-            outcome.fail(Refused(Response.CONSUMER_NOT_ONLINE, "the client is gone"))
+            outcome.fail(Refused(Response.CONSUMER_NOT_ONLINE, "the client has disconnected"))
         gone, self.on_gone = self.on_gone, {}
         for each in gone.values():
             each()

@@ -107,7 +107,7 @@ class State:
         encoded = None if value is None else msgspec.json.encode(value)
         encoded_key = msgspec.json.encode(key)
         if len(encoded_key) + len(encoded or b"") > ROCKETMQ_STATE_VALUE_BYTES_MAX:
-            text = f"an entry of configuration has {ROCKETMQ_STATE_VALUE_BYTES_MAX} bytes at most"
+            text = f"an entry of configuration has at most {ROCKETMQ_STATE_VALUE_BYTES_MAX} bytes"
             raise Refused(Response.INVALID_PARAMETER, text)
         await self._topic.put(encoded_key, encoded)
 

@@ -7,7 +7,7 @@ What a RocketMQ topic has beside a log is one entry of the topic's configuration
 
 To RocketMQ each node is a broker of its own, and a queue is identified by its broker and its
 number. So that queues keep the numbers of their partitions, a topic is at one broker at a time: the
-node that leads most of its partitions, which passes on requests for the others. One node leads all
+node that leads most of its partitions, which forwards requests for the others. One node leads all
 partitions of a topic that RocketMQ clients create. When that node dies the route names another, and
 since offsets belong to the group, consumers resume there.
 
@@ -293,7 +293,7 @@ async def handle_update_and_create_topic(call: Call) -> None:
 async def handle_update_and_create_topic_list(call: Call) -> None:
     wanted = bodies.decode(call.body, bodies.TopicConfigList).topic_config_list
     if len(wanted) > TOPIC_PARTITIONS_MAX:
-        raise Refused(Response.INVALID_PARAMETER, f"{len(wanted)} topics at once")
+        raise Refused(Response.INVALID_PARAMETER, f"{len(wanted)} topics in one request")
     queues = sum(max(each.read_queue_nums, each.write_queue_nums, 0) for each in wanted)
     call.broker.topics.check_request(queues)
 
@@ -315,7 +315,7 @@ async def _set_topic(call: Call, wanted: bodies.TopicConfig, changes: list[str])
     queues = max(wanted.read_queue_nums, wanted.write_queue_nums)
     topic = broker.image.topics.get(name)
     if topic is not None and topic.is_internal:
-        raise Refused(Response.INVALID_PARAMETER, f"{name} is the broker's own")
+        raise Refused(Response.INVALID_PARAMETER, f"{name} is an internal topic")
     if topic is None:
         call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
         config = dict(TOPIC_CONFIG)
@@ -342,9 +342,9 @@ def _check(wanted: bodies.TopicConfig) -> None:
             text = f"{count} queues; a topic has 1 to {TOPIC_PARTITIONS_MAX}"
             raise Refused(Response.INVALID_PARAMETER, text)
     if not 0 <= wanted.perm <= _PERM_MAX:
-        raise Refused(Response.INVALID_PARAMETER, f"perm {wanted.perm} is none")
+        raise Refused(Response.INVALID_PARAMETER, f"perm {wanted.perm} is invalid")
     if wanted.topic_filter_type not in _FILTERS:
-        text = f"topicFilterType {wanted.topic_filter_type!r} is none of {', '.join(_FILTERS)}"
+        text = f"topicFilterType {wanted.topic_filter_type!r}: expected {' or '.join(_FILTERS)}"
         raise Refused(Response.INVALID_PARAMETER, text)
 
 

@@ -45,7 +45,7 @@ def hold_half(
     properties = sent.properties
     group = properties.get(Property.PRODUCER_GROUP) or call.fields.get("producerGroup", "")
     if not group:
-        raise Refused(Response.MESSAGE_ILLEGAL, "the half of a transaction names no producer group")
+        raise Refused(Response.MESSAGE_ILLEGAL, "the half of a transaction has no producer group")
     seconds = properties.get(Property.CHECK_IMMUNITY_TIME, "")
     is_number = seconds.isascii() and seconds.isdigit() and len(seconds) <= _DIGITS_MAX
     _mark(properties, topic.name, queue)
@@ -111,7 +111,7 @@ async def handle_resume_check_half_message(call: Call) -> None:
     broker = call.broker
     found = await find_record(broker, physical)
     if found.topic != CHECKED_TOO_OFTEN_TOPIC:
-        raise Refused(Response.SYSTEM_ERROR, "the message is no half that was given up")
+        raise Refused(Response.SYSTEM_ERROR, f"the message is not in {CHECKED_TOO_OFTEN_TOPIC}")
     sent = sent_again(found.record)
     topic = visible_topic(broker.image, sent.properties.get(Property.REAL_TOPIC, ""))
     number = sent.properties.get(Property.REAL_QUEUE_ID, "0")

@@ -32,13 +32,15 @@ from dragoman.protocols.rocketmq.bodies import (
 )
 from dragoman.protocols.rocketmq.client import offsets
 from dragoman.protocols.rocketmq.client.client import RocketmqClient
-from dragoman.protocols.rocketmq.client.consumption import Later, ProcessQueue
+from dragoman.protocols.rocketmq.client.consumption import Later, ProcessQueue, listened
 from dragoman.protocols.rocketmq.client.errors import NoPermissionError
 from dragoman.protocols.rocketmq.client.membership import averages
 from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, deflate, inflate
 from dragoman.protocols.rocketmq.client.offsets import BrokerOffsets, LocalOffsets
 from dragoman.protocols.rocketmq.client.pull import SQL92, Filter, Pulled, PullStatus
-from dragoman.protocols.rocketmq.client.settings import ClientSettings
+from dragoman.protocols.rocketmq.client.settings import (
+    ClientSettings,
+)
 from dragoman.protocols.rocketmq.constants import Property, Request, Response
 from dragoman.protocols.rocketmq.messages import encode_message
 from protocols.scripted_rocketmq import CLOSE, ScriptedRocketmq, ok, refused
@@ -349,7 +351,7 @@ async def test_pulls_go_on_after_lost_connections_and_refusals() -> None:
         seen = Seen()
         async with client.push_consumer("g", {"T": "*"}, seen, start=FIRST):
             assert await seen.until(1) == [b"a"]
-        # The broker had forgotten the group, and was told again.
+        # The broker had lost the group, and the consumer registered again.
         assert len(server.asked(Request.HEART_BEAT)) >= 2
 
 
@@ -369,7 +371,7 @@ async def test_queues_are_shared_anew_when_members_change() -> None:
             while len(consumer.assigned) != 2:
                 await asyncio.sleep(0)
             assert consumer.assigned == (queue(0), queue(1))
-            # What the other member goes on from.
+            # Where the other member resumes.
             while ("T", 3) not in server.offsets:
                 await asyncio.sleep(0)
             assert (server.offsets["T", 2], server.offsets["T", 3]) == (1, 1)
@@ -430,7 +432,7 @@ async def test_a_queue_is_begun_only_under_its_lock() -> None:
         ) as consumer:
             assert consumer.assigned == (queue(0),)
             server.locked.clear()
-            # It tries again soon, without being told.
+            # It retries soon, without a request of the broker.
             while consumer.assigned != (queue(0), queue(1)):
                 await asyncio.sleep(0)
 
@@ -828,3 +830,24 @@ async def test_a_place_sought_while_a_pull_waits_is_kept() -> None:
         server.put("T", 0, b"a")
         await waiting
         assert await consumer.position(queue()) == 7
+
+
+async def test_a_listener_whose_own_work_is_cancelled_has_failed() -> None:
+    """The worker was not cancelled and continues."""
+
+    async def listener(_: ReceivedMessage) -> None:
+        task = asyncio.create_task(asyncio.sleep(60))
+        task.cancel()
+        await task
+        raise AssertionError("not reached")
+
+    outcome, problem = await listened(listener, ReceivedMessage(topic="T"))
+    assert outcome == Later()
+    assert "Cancelled" in problem
+    waiting = asyncio.create_task(
+        listened(lambda _: asyncio.Event().wait(), ReceivedMessage(topic="T"))  # type: ignore[arg-type]
+    )
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

@@ -302,8 +302,8 @@ async def test_a_transaction_ends_as_it_is_decided(state: TransactionState) -> N
                 assert message.body == b"x"
                 return state
 
-            sent, told = await producer.send_in_transaction(Message(topic="T", body=b"x"), local)
-            assert told is state
+            sent, got = await producer.send_in_transaction(Message(topic="T", body=b"x"), local)
+            assert got is state
             (half,) = server.stored["T", 0]
             assert half.sys_flag == 4
             assert half.properties[Property.TRANSACTION_PREPARED] == "true"

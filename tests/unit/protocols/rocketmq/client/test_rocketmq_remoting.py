@@ -23,9 +23,23 @@ from dragoman.protocols.rocketmq.client.errors import (
     TopicNotFoundError,
     refusal,
 )
-from dragoman.protocols.rocketmq.client.settings import ClientSettings
+from dragoman.protocols.rocketmq.client.remoting import (
+    Identity,
+    signature,
+    signed,
+    since_month,
+    unique_id,
+)
+from dragoman.protocols.rocketmq.client.settings import (
+    ClientSettings,
+)
 from dragoman.protocols.rocketmq.codec import Command, encode
-from dragoman.protocols.rocketmq.constants import FRAME_BYTES_MAX, IS_RESPONSE, Request, Response
+from dragoman.protocols.rocketmq.constants import (
+    FRAME_BYTES_MAX,
+    IS_RESPONSE,
+    Request,
+    Response,
+)
 from protocols.scripted_rocketmq import ScriptedRocketmq, ok, refused
 
 QUICK = ClientSettings(backoff_first_s=0.001, operation_timeout_s=0.01, request_timeout_s=20.0)
@@ -53,7 +67,7 @@ async def test_a_late_reply_is_one_request_s_trouble() -> None:
         with pytest.raises(RequestTimeoutError):
             await client.remoting.request(server.address, 1, timeout_s=0.001)
         server.served[0].reply(held[0], ok())
-        # What has come too late is nobody's.
+        # A late response is dropped.
         await client.remoting.call(server.address, 2)
         assert len(server.served) == 1
 
@@ -186,3 +200,43 @@ async def test_rubbish_ends_the_connection_and_nothing_else() -> None:
                 assert answer.is_response
         server.close()
         await server.wait_closed()
+
+
+V9 = {"AccessKey": "rocketmq2", "consumerGroup": "g", "queueId": "0", "topic": "T"}
+
+
+def test_signatures_are_those_of_the_specification() -> None:
+    assert signature("12345678", V9) == "FEd+ziWcg7plL4b/yjUTkQ3d2Lg="
+    assert signature("12345678", V9, b"hello") == "RMKc4m/5sb8iwCqPLD3CbD4HhHc="
+    given = {name: value for name, value in V9.items() if name != "AccessKey"}
+    whole = signed(given, b"", access_key="rocketmq2", secret_key="12345678")
+    assert whole == V9 | {"Signature": "FEd+ziWcg7plL4b/yjUTkQ3d2Lg="}
+    assert signature("12345678", whole) == whole["Signature"]
+
+
+def test_unique_ids_are_those_of_the_specification() -> None:
+    made = unique_id("192.168.1.10", 4242, 0x14DAD5DC, 123456789, 7)
+    assert made == "C0A8010A109214DAD5DC075BCD150007"
+
+
+def test_unique_ids_differ_and_fit() -> None:
+    class Clock:
+        def wall_ms(self) -> int:
+            return 1_600_000_000_000
+
+        def monotonic(self) -> float:
+            return 0.0
+
+    identity = Identity(Clock(), random.Random(1))
+    identity.seen_from("10.0.0.1")
+    identity.seen_from("10.0.0.2")
+    made = {identity.unique_id() for _ in range(1000)}
+    assert len(made) == 1000
+    assert all(each.startswith("0A000001") and len(each) == 32 for each in made)
+    assert identity.client_id.startswith("10.0.0.1@")
+    assert len(unique_id("::1", 1, 2, 3, 4)) == 32
+
+
+def test_the_month_begins_at_its_first_day() -> None:
+    # 2020-09-13 12:26:40 in UTC.
+    assert since_month(1_600_000_000_123) == ((12 * 24 + 12) * 3600 + 26 * 60 + 40) * 1000 + 123

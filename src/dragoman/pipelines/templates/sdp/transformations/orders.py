@@ -1,4 +1,4 @@
-"""Records of the topic `orders` as a table that grows with each run, and how many there are."""
+"""Records of the topic `orders` as a table that grows with each run, and their number by key."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession

@@ -1,9 +1,7 @@
-"""Goal: the small parts of the client: ids, signatures, compression, filters, settings."""
+"""Messages, filters and settings of the client."""
 
 from __future__ import annotations
 
-import asyncio
-import random
 import zlib
 
 import cramjam
@@ -11,16 +9,8 @@ import pytest
 
 from dragoman.errors import ConfigError, DecodeError
 from dragoman.limits import ROCKETMQ_CLIENT_INFLATED_BYTES_MAX
-from dragoman.protocols.rocketmq.client.consumption import Later, listened
 from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, deflate, inflate, received
 from dragoman.protocols.rocketmq.client.pull import SQL92, Filter
-from dragoman.protocols.rocketmq.client.remoting import (
-    Identity,
-    signature,
-    signed,
-    since_month,
-    unique_id,
-)
 from dragoman.protocols.rocketmq.client.settings import (
     ClientSettings,
     parse_addresses,
@@ -28,45 +18,6 @@ from dragoman.protocols.rocketmq.client.settings import (
 )
 from dragoman.protocols.rocketmq.constants import Property
 from dragoman.protocols.rocketmq.messages import Message, encode_message
-
-V9 = {"AccessKey": "rocketmq2", "consumerGroup": "g", "queueId": "0", "topic": "T"}
-
-
-def test_signatures_are_those_of_the_specification() -> None:
-    assert signature("12345678", V9) == "FEd+ziWcg7plL4b/yjUTkQ3d2Lg="
-    assert signature("12345678", V9, b"hello") == "RMKc4m/5sb8iwCqPLD3CbD4HhHc="
-    given = {name: value for name, value in V9.items() if name != "AccessKey"}
-    whole = signed(given, b"", access_key="rocketmq2", secret_key="12345678")
-    assert whole == V9 | {"Signature": "FEd+ziWcg7plL4b/yjUTkQ3d2Lg="}
-    assert signature("12345678", whole) == whole["Signature"]
-
-
-def test_unique_ids_are_those_of_the_specification() -> None:
-    made = unique_id("192.168.1.10", 4242, 0x14DAD5DC, 123456789, 7)
-    assert made == "C0A8010A109214DAD5DC075BCD150007"
-
-
-def test_unique_ids_differ_and_fit() -> None:
-    class Clock:
-        def wall_ms(self) -> int:
-            return 1_600_000_000_000
-
-        def monotonic(self) -> float:
-            return 0.0
-
-    identity = Identity(Clock(), random.Random(1))
-    identity.seen_from("10.0.0.1")
-    identity.seen_from("10.0.0.2")
-    made = {identity.unique_id() for _ in range(1000)}
-    assert len(made) == 1000
-    assert all(each.startswith("0A000001") and len(each) == 32 for each in made)
-    assert identity.client_id.startswith("10.0.0.1@")
-    assert len(unique_id("::1", 1, 2, 3, 4)) == 32
-
-
-def test_the_month_begins_at_its_first_day() -> None:
-    # 2020-09-13 12:26:40 in UTC.
-    assert since_month(1_600_000_000_123) == ((12 * 24 + 12) * 3600 + 26 * 60 + 40) * 1000 + 123
 
 
 @pytest.mark.parametrize(
@@ -135,24 +86,3 @@ def test_addresses_and_settings_are_checked() -> None:
         ClientSettings(request_timeout_s=0)
     with pytest.raises(ConfigError):
         ClientSettings(access_key="a")
-
-
-async def test_a_listener_whose_own_work_is_cancelled_has_failed() -> None:
-    """Its worker was not cancelled, and goes on."""
-
-    async def listener(_: ReceivedMessage) -> None:
-        task = asyncio.create_task(asyncio.sleep(60))
-        task.cancel()
-        await task
-        raise AssertionError("not reached")
-
-    outcome, problem = await listened(listener, ReceivedMessage(topic="T"))
-    assert outcome == Later()
-    assert "Cancelled" in problem
-    waiting = asyncio.create_task(
-        listened(lambda _: asyncio.Event().wait(), ReceivedMessage(topic="T"))  # type: ignore[arg-type]
-    )
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
