@@ -145,7 +145,7 @@ def _incomplete(stored: StoredLog, options: SourceOptions) -> str:
     except ConfigError as error:
         raise ConfigError(f"{error} in the stable segments; {state}") from None
     ends = sorted(stored.latest(planner.partitions_of(topics)).items())
-    missing = [f"{where} from offset {end}" for where, end in ends[:_PARTITIONS_NAMED_MAX]]
+    missing = [f"{where} from offset {end} on" for where, end in ends[:_PARTITIONS_NAMED_MAX]]
     if len(ends) > len(missing):
         missing.append(f"the ends of {len(ends) - len(missing)} more partitions")
     missing.append("partitions without a stable segment")

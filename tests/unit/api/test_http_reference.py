@@ -57,8 +57,8 @@ def test_bounds_are_the_real_ones() -> None:
         "operations at a time": str(limits.HTTP_OPERATIONS_MAX),
         "time for a request's head": f"{limits.HTTP_REQUEST_SECONDS} s",
         "time for a request's body": f"{limits.HTTP_REQUEST_SECONDS} s",
-        "time for a client to take an answer": f"{limits.HTTP_DELIVERY_SECONDS} s",
-        "answers that clients do not take, over all connections": (
+        "time for a client to read a response": f"{limits.HTTP_DELIVERY_SECONDS} s",
+        "responses that clients do not read, over all connections": (
             f"{limits.HTTP_UNSENT_BYTES_MAX} bytes"
         ),
         "idle time between requests": f"{limits.HTTP_KEEP_ALIVE_SECONDS} s",
