@@ -41,9 +41,7 @@ from dragoman.cluster import events, metadata
 from dragoman.cluster.etcd import layout as etcd
 from dragoman.log import manifest, node, producer
 from dragoman.net import peer_frames
-from dragoman.pipelines.jobs import current_rows as folding
-from dragoman.pipelines.jobs import replay
-from dragoman.pipelines.jobs import table_updates as materializing
+from dragoman.pipelines.jobs import current_rows, replay, table_updates
 from dragoman.pipelines.jobs import tier_manifest as tier
 from dragoman.protocols.cursus import messages as cursus_messages
 from dragoman.protocols.cursus.handlers import relayed as cursus
@@ -1666,15 +1664,15 @@ _PLAIN: dict[str, Any] = {
         batches=replay.TopicBatches(topic_id="", ranges={}, records=0),
     ),
     # ---- materialized-row
-    "materialized-row full": folding.Pending(
+    "materialized-row full": current_rows.Pending(
         columns={"text 1": (2, 3), "text 4": (5, 6)}, deleted=(7, 8)
     ),
-    "materialized-row default": folding.Pending(columns={}),
+    "materialized-row default": current_rows.Pending(columns={}),
     # ---- materialized-table
-    "materialized-table full": materializing.Made(
+    "materialized-table full": table_updates.Made(
         job="materialize", topic="text 1", envelope="pgcdc", order="offset", history=True
     ),
-    "materialized-table default": materializing.Made(
+    "materialized-table default": table_updates.Made(
         job="materialize", topic="", envelope="debezium", order="lsn", history=False
     ),
 }

@@ -1,9 +1,10 @@
-"""A streaming query whose driver, tasks and broker are killed, and the proof that nobody can tell.
+"""Streaming queries and jobs whose driver, tasks and broker are killed, and checks of their output.
 
-faults.py    where something dies, and the sink that has it die there
-driver.py    the job: a program of its own, one life per start
-rounds.py    starts it again and again, feeds it, watches what it writes, and judges
+faults.py     points of failure, and the sink that dies there
+driver.py     the job, a program that is started once per round
+rounds.py     restarts the job, produces records, and checks what it writes
 
-pipeline_driver.py    a whole pipeline instead, with a process that dies at a table's commit
-pipeline_rounds.py    its lives, and whether the tables are what the topic is
+pipeline_driver.py, pipeline_rounds.py         a pipeline that is killed at commits of its tables
+materialize_driver.py, materialize_rounds.py   the job materialize, killed around commits
+tier_rounds.py                                 the job tier, killed around manifests
 """

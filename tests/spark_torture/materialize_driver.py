@@ -1,4 +1,4 @@
-"""The driver of `materializing.py`: tables of a topic, and a kill at some point of a batch.
+"""The driver of `table_updates.py`: tables of a topic, and a kill at some point of a batch.
 
     python -m spark_torture.materialize_driver BOOTSTRAP TOPIC HOME TRIGGER KILL TABLES
 
@@ -16,8 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dragoman.pipelines.jobs import materialize
-from dragoman.pipelines.jobs import table_updates as materializing
+from dragoman.pipelines.jobs import materialize, table_updates
 from dragoman.pipelines.jobs.delta import KeyedTable
 from dragoman.spark import session
 
@@ -45,8 +44,8 @@ def main() -> None:
     bootstrap, topic, home, trigger, points, tables = sys.argv[1:]
     killer = _Killer(int(points))
     KeyedTable.put = killer.around(KeyedTable.put)  # type: ignore[method-assign]
-    apply = killer.around(materializing.Materializer.apply)
-    materializing.Materializer.apply = apply  # type: ignore[method-assign]
+    apply = killer.around(table_updates.Materializer.apply)
+    table_updates.Materializer.apply = apply  # type: ignore[method-assign]
     spark = session(
         "materialized",
         master="local[2]",

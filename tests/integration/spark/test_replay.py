@@ -141,8 +141,8 @@ def test_rows_of_tables_become_records(
     [
         ({"starting": "yesterday"}, "is not an offset"),
         ({"starting": "2026-01-01T00:00:00"}, "has no time zone"),
-        ({"ending": '{"7": 1}'}, "partition 7 has no offset 1: there is no such one"),
-        ({"ending": '{"0": 999}'}, "partition 0 has no offset 999: there are 0 to 10"),
+        ({"ending": '{"7": 1}'}, "there is no partition 7"),
+        ({"ending": '{"0": 999}'}, "partition 0 has no offset 999; its offsets are 0 to 10"),
         ({"topic": "nowhere"}, "there is no topic 'nowhere'"),
         ({"checkpoint": ""}, "give checkpoint"),
     ],

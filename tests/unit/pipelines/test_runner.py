@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dragoman.pipelines import runner as running
+from dragoman.pipelines import runner
 from dragoman.pipelines.pipeline_file import load
 from dragoman.pipelines.runner import PipelineError, Run
 from dragoman.pipelines.state import StateFolder, Status
@@ -51,8 +51,8 @@ def _run(
     file = tmp_path / "p.toml"
     file.write_text(FILE)
     session = SimpleNamespace(streams=_NoGateway(), sparkContext=context)
-    monkeypatch.setattr(running, "check_topics", lambda _: None)
-    monkeypatch.setattr(running, "pipeline_session", lambda *_: session)
+    monkeypatch.setattr(runner, "check_topics", lambda _: None)
+    monkeypatch.setattr(runner, "pipeline_session", lambda *_: session)
     folder = StateFolder(tmp_path / "state", "p")
     return Run(load(str(file)), folder), folder
 

@@ -11,8 +11,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from dragoman.pipelines.jobs import profile_counts as profiling
-from dragoman.pipelines.jobs import profile_report
+from dragoman.pipelines.jobs import profile_counts, profile_report
 from dragoman.pipelines.jobs.profile_counts import (
     COLUMNS,
     Fields,
@@ -92,7 +91,7 @@ def test_different_keys_are_estimated_closely(count: int) -> None:
 
 
 def test_rare_keys_are_forgotten_before_frequent_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiling, "PROFILE_KEYS_MAX", 5)
+    monkeypatch.setattr(profile_counts, "PROFILE_KEYS_MAX", 5)
     keys = Keys()
     for number in range(30):
         keys.add(pa.array([b"hot", b"hot", b"rare %d" % number], pa.binary()))
@@ -101,7 +100,7 @@ def test_rare_keys_are_forgotten_before_frequent_ones(monkeypatch: pytest.Monkey
 
 
 def test_spans_of_time_become_longer_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiling, "PROFILE_TIMES_MAX", 10)
+    monkeypatch.setattr(profile_counts, "PROFILE_TIMES_MAX", 10)
     found, other = Times(), Times()
     micros = pa.array([each * HOUR_US for each in range(24)]).to_numpy()
     found.add(micros)
@@ -145,7 +144,7 @@ def test_only_some_values_are_looked_into_evenly() -> None:
 
 
 def test_fields_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiling, "PROFILE_FIELDS_MAX", 4)
+    monkeypatch.setattr(profile_counts, "PROFILE_FIELDS_MAX", 4)
     fields = Fields()
     deep: object = 1
     for _ in range(50):

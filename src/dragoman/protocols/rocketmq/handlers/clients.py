@@ -27,7 +27,7 @@ from dragoman.limits import (
 )
 from dragoman.log_limiter import LogLimiter
 from dragoman.net.channel import Channel
-from dragoman.outcome import Outcome, start, succeeded
+from dragoman.outcome import Outcome, start
 from dragoman.protocols.rocketmq.bodies import (
     ConsumerData,
     SubscriptionData,
@@ -96,13 +96,13 @@ class LocalGroup:
         #: The members of this node that the coordinator has acknowledged.
         self._announced: tuple[Listed, ...] | None = None
 
-    def join(self, session: Connection, listed: Listed) -> Outcome[None]:
-        """Settled when the client is on the coordinator's list, or fails."""
+    def join(self, session: Connection, listed: Listed) -> Outcome[None] | None:
+        """Settled when the client is on the coordinator's list. None when it is there already."""
         now = self._node.broker.clock.monotonic()
         known = self.members.get(listed.client_id)
         self.members[listed.client_id] = _Member(session, listed, now)
         if known is not None and known.listed == listed and self._announced is not None:
-            return succeeded(None)
+            return None
         joined: Outcome[None] = Outcome()
         self._joins.append(joined)
         self._announce()
@@ -217,7 +217,8 @@ class Clients:
 
     # ---- consumers
 
-    def join(self, session: Connection, client_id: str, data: ConsumerData) -> Outcome[None]:
+    def join(self, session: Connection, client_id: str, data: ConsumerData) -> Outcome[None] | None:
+        """Add a member, or repeat its heartbeat, as `LocalGroup.join`."""
         name = data.group_name
         group = self.groups.get(name)
         if group is None:

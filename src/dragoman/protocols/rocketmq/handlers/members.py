@@ -19,7 +19,7 @@ from dragoman.limits import (
     ROCKETMQ_HEARTBEAT_SUBSCRIPTIONS_MAX,
     ROCKETMQ_LOCKS_PER_REQUEST_MAX,
 )
-from dragoman.outcome import gather, start
+from dragoman.outcome import Outcome, acknowledge_to, gather, start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import MessageModel, MessageQueue
 from dragoman.protocols.rocketmq.constants import RETRY_PREFIX, Response
@@ -38,7 +38,7 @@ from dragoman.security.authorizer import Operation, Resource
 # ---- heartbeats
 
 
-async def handle_heart_beat(call: Call) -> None:
+def handle_heart_beat(call: Call) -> None:
     beat = bodies.decode(call.body, bodies.HeartbeatData)
     consumers, producers = beat.consumer_data_set, beat.producer_data_set
     subscriptions = sum(len(each.subscription_data_set) for each in consumers)
@@ -61,19 +61,33 @@ async def handle_heart_beat(call: Call) -> None:
     clients = call.node.clients
     for producer in producers:
         clients.add_producer(call.session, beat.client_id, producer.group_name)
-    joins = [start(_join(call, beat.client_id, data)) for data in consumers]
-    await gather(joins)
+    joins = [_join(call, beat.client_id, data) for data in consumers]
+    waiting = [each for each in joins if each is not None]
+    if waiting:
+        gather(waiting).then(acknowledge_to(call.done))
+    else:
+        # Nearly all heartbeats repeat what the coordinator has acknowledged.
+        call.reply()
 
 
-async def _join(call: Call, client_id: str, data: bodies.ConsumerData) -> None:
+def _join(call: Call, client_id: str, data: bodies.ConsumerData) -> Outcome[None] | None:
     name = RETRY_PREFIX + data.group_name
     queues = call.node.group_config(data.group_name).retry_queue_nums
     has_retries = queues > 0 and data.message_model != MessageModel.BROADCASTING
     if has_retries and visible_topic(call.broker.image, name) is None:
-        # Members ask for the route of the retry topic as soon as they have joined.
-        await make_topic(call, name, queues)
+        return start(_create_and_join(call, client_id, data, name, queues))
+    return call.node.clients.join(call.session, client_id, data)
+
+
+async def _create_and_join(
+    call: Call, client_id: str, data: bodies.ConsumerData, retry_topic: str, queues: int
+) -> None:
+    """Create the retry topic first: members ask for its route as soon as they have joined."""
+    await make_topic(call, retry_topic, queues)
     if not call.session.channel.is_closing:
-        await call.node.clients.join(call.session, client_id, data)
+        joined = call.node.clients.join(call.session, client_id, data)
+        if joined is not None:
+            await joined
 
 
 async def handle_unregister_client(call: Call) -> None:

@@ -1,6 +1,6 @@
-"""Torture of materialized tables: the driver is killed again and again while a database changes.
+"""Kills of the job materialize: its driver is restarted while a database changes.
 
-    python -m spark_torture.materializing --seed 1 --kills 20    (from tests/, with src on the path)
+    python -m spark_torture.materialize_rounds --seed 1 --kills 20  (from tests/, src on the path)
 
 A real PostgreSQL is changed in every way (large values that updates leave out, keys that change,
 truncations, large transactions, new columns), captured, and materialized as current rows and as

@@ -1,6 +1,6 @@
-"""Torture of a topic's Parquet twin: the job is killed again and again, in the end all is there.
+"""Kills of the job tier: it is restarted until all records are copied, each exactly once.
 
-    python -m spark_torture.tiering --seed 1 --kills 5           (from tests/, with src on the path)
+    python -m spark_torture.tier_rounds --seed 1 --kills 5  (from tests/, src on the path)
 
 Records of many days are produced and copied; the driver kills itself, its JVM and its workers when
 ranges are copied and not named yet, or named. At the end the manifest's offsets are compared with
@@ -102,7 +102,7 @@ class Scene:
         tests = Path(__file__).parents[1]
         driver = subprocess.Popen(
             [
-                *(sys.executable, "-m", "spark_torture.tiering", "--drive"),
+                *(sys.executable, "-m", "spark_torture.tier_rounds", "--drive"),
                 *(self._bootstrap, self._root, str(kill)),
             ],
             env={**os.environ, "PYTHONPATH": f"{tests}:{SOURCE}"},
