@@ -333,7 +333,7 @@ async def test_column_that_is_added_with_a_default_is_warned_of_until_a_snapshot
             connection.execute("ALTER TABLE wide ALTER COLUMN rank DROP DEFAULT")
             connection.execute("INSERT INTO wide VALUES (5)")
             status = await it.until(lambda status: bool(status.warnings))
-            assert "public.wide has got rank with a default" in status.warnings[0]
+            assert "rank was added to public.wide with a default" in status.warnings[0]
             assert "dragoman cdc snapshot wide --tables public.wide" in status.warnings[0]
             given = Definition(name="wide", dsn=database, tables=("wide",))
             found = [each async for each in examine(given)]
