@@ -146,9 +146,9 @@ def test_a_capture_is_added_told_things_and_removed(
     assert capture(broker.http_url).status.lsn == broker.bootstrap_servers
     assert cdc("pause", "shop").err == "capture shop is paused\n"
     wait(lambda: capture(broker.http_url).status.state == "paused")
-    assert cdc("resume", "shop").err == "capture shop goes on\n"
+    assert cdc("resume", "shop").err == "capture shop is resumed\n"
     wait(lambda: capture(broker.http_url).status.state == "streaming")
-    assert cdc("snapshot", "shop", "--tables", "orders").err == "capture shop reads orders again\n"
+    assert cdc("snapshot", "shop", "--tables", "orders").err == "capture shop snapshots orders again\n"
     rewound = cdc("rewind", "shop", "--to", "0/1")
     assert rewound.status == 1
     assert rewound.err == "dragoman: 0/1 is gone from ******** (capture_refused)\n"
@@ -160,7 +160,7 @@ def test_a_capture_is_added_told_things_and_removed(
         in cdc(*("add", "other", "--dsn", DSN, "--tables", "users", "--slot", "dragoman_shop")).err
     )
     removed = cdc("remove", "shop")
-    assert (removed.status, removed.err) == (0, "capture shop is removed; its topics stay\n")
+    assert (removed.status, removed.err) == (0, "capture shop is removed; its topics remain\n")
     assert "there is no capture 'shop'" in cdc("status", "shop").err
     assert broker._node is not None
     assert not broker._node.capture_processes._tasks

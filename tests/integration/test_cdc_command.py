@@ -112,7 +112,7 @@ def test_a_database_is_captured_with_what_is_in_it(
     ]
     assert len(events(broker, ROWS)) == ROWS
     again = cdc("snapshot", "shop", "--tables", "orders")
-    assert (again.status, again.err) == (0, "capture shop reads orders again\n")
+    assert (again.status, again.err) == (0, "capture shop snapshots orders again\n")
     assert len(events(broker, 2 * ROWS)) == 2 * ROWS
     refused = cdc("rewind", "shop", "--to", "0/1")
     assert refused.status == 1
@@ -122,7 +122,7 @@ def test_a_database_is_captured_with_what_is_in_it(
     monkeypatch.setenv("DRAGOMAN_CDC_DSN", postgres.dsn())
     assert cdc("doctor", "shop").status == 0
     removed = cdc("remove", "shop")
-    assert (removed.status, removed.err) == (0, "capture shop is removed; its topics stay\n")
+    assert (removed.status, removed.err) == (0, "capture shop is removed; its topics remain\n")
     with psycopg.connect(postgres.dsn()) as database:
         assert database.execute("SELECT FROM pg_replication_slots").fetchall() == []
         assert database.execute("SELECT FROM pg_publication").fetchall() == []
