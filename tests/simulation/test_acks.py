@@ -211,7 +211,7 @@ def test_one_connection_keeps_its_order_whatever_its_messages_ask_for(cluster: T
                 )
             )
 
-    log = cluster.broker(1).find(TOPIC, 0).log
+    log = cluster.broker(1).partitions.find(TOPIC, 0).log
     first = log.log_end_offset
     cluster.run(publish_all())
     found = [each.value for each in log.iterate(first, log.log_end_offset)]

@@ -24,33 +24,31 @@ CODES = {
     """,
     "dragoman.broker.errors": """
         capture_exists capture_not_running capture_refused cluster_not_authorized
-        concurrent_transactions coordinator_loading coordinator_not_available
-        corrupt_message election_not_needed epochless_request
-        fenced_instance fenced_leader_epoch fenced_member_epoch foreign_group
+        concurrent_transactions coordinator_loading coordinator_not_available corrupt_message
+        epochless_request fenced_instance fenced_member_epoch foreign_group
         group_max_size_reached group_not_authorized group_not_found group_request_too_large
         group_subscribed_to_topic illegal_generation inconsistent_protocol invalid_acks
         invalid_commit_offset invalid_config invalid_feature_level invalid_group_id
         invalid_group_request invalid_partitions invalid_producer_epoch
         invalid_producer_id_mapping invalid_publication invalid_quota invalid_record
-        invalid_regular_expression
-        invalid_replica_assignment invalid_replication_factor invalid_session_timeout
-        invalid_timestamp invalid_topic_name invalid_transaction_state
-        invalid_transactional_id labels_differ log_directory_not_found member_id_required
-        message_too_large no_reassignment_in_progress non_empty_group not_authorized
-        not_coordinator not_enough_replicas not_leader not_transaction_coordinator
-        offset_metadata_too_large overloaded overtaken preferred_leader_not_available
-        producer_fenced producer_ids_unavailable published_records_lost read_only_config
-        rebalance_in_progress
-        records_not_deletable replica_damaged request_timed_out shutting_down
-        staged_records_gone stale_member_epoch
-        too_many_groups too_many_offsets too_many_partitions too_many_transactional_ids
-        topic_deletion_disabled
+        invalid_regular_expression invalid_replication_factor invalid_session_timeout
+        invalid_timestamp invalid_topic_name invalid_transaction_state invalid_transactional_id
+        labels_differ log_directory_not_found member_id_required message_too_large
+        non_empty_group not_authorized not_coordinator not_transaction_coordinator
+        offset_metadata_too_large overtaken preferred_leader_not_available producer_fenced
+        producer_ids_unavailable published_records_lost read_only_config rebalance_in_progress
+        replica_damaged shutting_down staged_records_gone stale_member_epoch too_many_groups
+        too_many_offsets too_many_partitions too_many_transactional_ids topic_deletion_disabled
         topic_exists transaction transaction_abortable transaction_coordinator_loading
-        transaction_not_persisted transaction_timeout_invalid
-        transactional_id_not_authorized transactional_id_not_found unknown_capture
-        unknown_deferred_record
-        unknown_leader_epoch unknown_member unknown_topic unknown_topic_id unreleased_instance
-        unsupported_assignor unsupported_compression unsupported_format writer_of_another_query
+        transaction_not_persisted transaction_timeout_invalid transactional_id_not_authorized
+        transactional_id_not_found unknown_capture unknown_deferred_record unknown_member
+        unknown_topic_id unreleased_instance unsupported_assignor unsupported_compression
+        unsupported_format writer_of_another_query
+    """,
+    "dragoman.replication.errors": """
+        election_not_needed fenced_leader_epoch invalid_replica_assignment
+        no_reassignment_in_progress not_enough_replicas not_leader overloaded
+        records_not_deletable request_timed_out unknown_leader_epoch unknown_topic
     """,
     "dragoman.protocols.kafka.client.errors": """
         access_denied batch_too_large coordinator kafka leadership live_group
