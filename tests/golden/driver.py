@@ -96,7 +96,12 @@ class Simulated:
         from dragoman.testing.sim.loop import SimWorld
         from dragoman.testing.sim.network import NetworkFaults
         from dragoman.testing.sim.node import SimNode
-        from dragoman.testing.sim.scheduler import SimClock
+
+        try:
+            from dragoman.testing.sim.scheduler import SimClock
+        except ImportError:
+            # Where earlier versions have it.
+            from dragoman.testing.sim.clock import SimClock
 
         SimClock.wall_ms = lambda self: WALL_S * 1000  # type: ignore[method-assign]
         self.ports = {row.name: row.port for row in LISTENER_NAMES if row.available}
