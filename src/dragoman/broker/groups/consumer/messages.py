@@ -141,11 +141,11 @@ def check_heartbeat(request: HeartbeatRequest, assignors: Sequence[str]) -> None
     if request.rack_id == "":
         raise InvalidGroupRequest("a rack id is not empty")
     if request.epoch < LEAVE_FOR_NOW:
-        raise InvalidGroupRequest(f"epoch {request.epoch} says nothing")
+        raise InvalidGroupRequest(f"epoch {request.epoch} is invalid")
     if request.epoch == LEAVE_FOR_NOW and request.instance_id is None:
-        raise InvalidGroupRequest("only static members leave for a while")
+        raise InvalidGroupRequest("only static members may leave temporarily")
     if not request.member_id and request.epoch != JOIN:
-        raise InvalidGroupRequest("a member names itself")
+        raise InvalidGroupRequest("a heartbeat needs a member id")
     if request.epoch == JOIN:
         _check_join(request)
     _check_size(request)
@@ -155,11 +155,11 @@ def check_heartbeat(request: HeartbeatRequest, assignors: Sequence[str]) -> None
 
 def _check_join(request: HeartbeatRequest) -> None:
     if request.rebalance_timeout_ms is None or request.rebalance_timeout_ms < 0:
-        raise InvalidGroupRequest("a join tells its rebalance time-out")
+        raise InvalidGroupRequest("a join needs a rebalance time-out")
     if request.topics is None and request.pattern is None:
-        raise InvalidGroupRequest("a join tells topics, or a pattern for them")
+        raise InvalidGroupRequest("a join needs topics, or a pattern for them")
     if request.owned is None or request.owned:
-        raise InvalidGroupRequest("who joins has no partitions, and says so")
+        raise InvalidGroupRequest("a join must name no owned partitions")
 
 
 def _check_size(request: HeartbeatRequest) -> None:
