@@ -313,7 +313,7 @@ class ClusterNode:
             self._votes.start()
         self.replication.start(life)
         if self._votes is not None and not self._is_alone:
-            self._scheduler.call_later(JOIN_PATIENCE_S, self._tell_that_it_waits)
+            self._scheduler.call_later(JOIN_PATIENCE_S, self._log_waiting)
 
     def _registered(self, ready: Callable[[], None]) -> None:
         ready()
@@ -322,11 +322,11 @@ class ClusterNode:
             self._note_etcd()
             self._store.keep_node_state()
 
-    def _tell_that_it_waits(self) -> None:
+    def _log_waiting(self) -> None:
         if self.replication.member is None and self.quorum.leader == NO_LEADER:
             others = [str(each) for each in self.quorum.membership.voters if each != self.node_id]
             log.warning(
-                "node %d finds no leader of the metadata: too few of the nodes %s are running,  "
+                "node %d finds no leader of the metadata: too few of the nodes %s are running, "
                 "or this one is to be added first, with `dragoman cluster add %d@HOST:PORT`",
                 self.node_id,
                 ", ".join(others),
@@ -347,7 +347,7 @@ class ClusterNode:
 
     def stop(self) -> None:
         if self._is_stable_due and not self._store.has_failed():
-            self._tell_quorum()
+            self._notify_quorum()
         self.replication.stop()
         self.controller.end()
         self.changes.close()
@@ -359,7 +359,7 @@ class ClusterNode:
         """Metadata entries are stable; called in log order."""
         self._storage.stable()
         if self._is_alone:
-            self._tell_quorum()
+            self._notify_quorum()
 
     def metadata_refused(self) -> None:
         if self._votes is not None:
@@ -369,15 +369,15 @@ class ClusterNode:
         """A group is stable: records of these partitions, and perhaps this node's vote."""
         self._storage.stable()
         if self._is_alone:
-            self._tell_quorum()
+            self._notify_quorum()
         elif self._votes is not None and not self._is_stable_due:
             # In a later turn: the call may come from an append or a truncation that makes room, and
             # a commit may take the partition away from this node.
             self._is_stable_due = True
-            self._scheduler.call_soon(self._tell_quorum)
+            self._scheduler.call_soon(self._notify_quorum)
         self.replication.stable(partitions)
 
-    def _tell_quorum(self) -> None:
+    def _notify_quorum(self) -> None:
         self._is_stable_due = False
         if self._votes is not None:
             self._votes.driver.stable()

@@ -133,7 +133,7 @@ class LeaderQueues:
         protocol = call.request.protocol
         take = self.protocols.get(protocol)
         if take is None:
-            raise BrokerError(f"no listener of this node speaks {protocol}")
+            raise BrokerError(f"no listener of this node serves {protocol}")
         reply: Outcome[bytes] = Outcome()
         take(call.body, reply.settle)
         return Reply(Relayed(), (await reply,))

@@ -124,7 +124,7 @@ def _check_entity(entity: Mapping[str, str | None]) -> None:
         raise InvalidQuota("a quota needs an entity")
     for kind, name in entity.items():
         if kind not in ENTITY_KINDS:
-            raise InvalidQuota(f"{kind!r} is not one of {',  '.join(ENTITY_KINDS)}")
+            raise InvalidQuota(f"{kind!r} is not one of {', '.join(ENTITY_KINDS)}")
         if name is not None and not 0 < len(name.encode()) <= QUOTA_NAME_BYTES_MAX:
             raise InvalidQuota(f"a {kind} has a name of 1 to {QUOTA_NAME_BYTES_MAX} bytes")
     if ADDRESS in entity:
@@ -145,7 +145,7 @@ def _check_address(name: str | None) -> None:
 def _check_limit(entity: Mapping[str, str | None], name: str, value: float | None) -> None:
     limits = _ADDRESS_LIMITS if ADDRESS in entity else _CLIENT_LIMITS
     if name not in limits:
-        raise InvalidQuota(f"{name!r} is not one of {',  '.join(limits)}")
+        raise InvalidQuota(f"{name!r} is not one of {', '.join(limits)}")
     if value is None:
         return
     if not math.isfinite(value) or value <= 0:

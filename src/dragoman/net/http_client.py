@@ -40,7 +40,7 @@ class HttpClient:
         self._at = 0
         self._idle: list[_Connection] = []
         self._waiting: deque[_Request] = deque()
-        self._asked: set[_Request] = set()
+        self._in_progress: set[_Request] = set()
         self._streams: set[_Stream] = set()
         self._dialling: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -87,16 +87,18 @@ class HttpClient:
         for task in self._dialling:
             task.cancel()
         self._drop_idle()
-        under_way: list[_Exchange] = [*self._streams, *self._asked, *self._waiting]
+        under_way: list[_Exchange] = [*self._streams, *self._in_progress, *self._waiting]
         for each in under_way:
             each.lost("the connection was closed")
 
     # ---- connections
 
     def _serve_next(self) -> None:
-        while self._waiting and len(self._asked) < ETCD_CONNECTIONS_MAX and not self._is_closed:
+        while (
+            self._waiting and len(self._in_progress) < ETCD_CONNECTIONS_MAX and not self._is_closed
+        ):
             request = self._waiting.popleft()
-            self._asked.add(request)
+            self._in_progress.add(request)
             if self._idle:
                 self._idle.pop().send(request)
             else:
@@ -150,11 +152,11 @@ class HttpClient:
         if isinstance(exchange, _Stream):
             self._streams.discard(exchange)
         elif isinstance(exchange, _Request):
-            self._asked.discard(exchange)
+            self._in_progress.discard(exchange)
             if exchange in self._waiting:
                 self._waiting.remove(exchange)
             self._serve_next()
-            if not self._asked and not self._waiting:
+            if not self._in_progress and not self._waiting:
                 self._quiet.set()
 
 

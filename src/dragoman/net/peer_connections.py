@@ -329,7 +329,7 @@ class _Link(asyncio.BufferedProtocol):
         self._receiving = 0
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, tuple[Answered, Handle]] = {}
-        self._asked = 0
+        self._last_number = 0
         self._is_lost = False
 
     def send(self, pieces: list[Buffer]) -> bool:
@@ -352,8 +352,8 @@ class _Link(asyncio.BufferedProtocol):
         if len(self._waiting) >= PEER_REQUESTS_MAX:
             answered(NotSentError(f"node {node} has too many unanswered requests"))
             return
-        self._asked = self._asked % 0xFFFFFFFF + 1
-        number = self._asked
+        self._last_number = self._last_number % 0xFFFFFFFF + 1
+        number = self._last_number
         try:
             pieces = frame(Kind.REQUEST, service, number, header, body)
         except ClusterError as error:
@@ -517,11 +517,11 @@ class PeerSession:
             case Kind.MESSAGE:
                 self._connections.service(arrived.service).message(self.node, arrived.header)
             case Kind.REQUEST:
-                self._asked(self.node, arrived)
+                self._handle(self.node, arrived)
             case _:
                 raise DecodeError(f"{arrived.kind.name} from a node that was sent no request")
 
-    def _asked(self, node: int, arrived: Arrived) -> None:
+    def _handle(self, node: int, arrived: Arrived) -> None:
         def reply(header: bytes | DragomanError, body: Sequence[Buffer] = ()) -> None:
             if not isinstance(header, DragomanError):
                 try:

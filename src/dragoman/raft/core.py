@@ -164,7 +164,7 @@ class Raft:
         return self.leadership.heartbeat_at if self.leadership is not None else self._election_at
 
     def _has(self, end: int, last_term: int) -> bool:
-        """Whether a log with this last record is a prefix of ours, as far as can be told."""
+        """Whether a log with this last record may be a prefix of this one."""
         storage = self.storage
         return end <= storage.end and (end == 0 or storage.term_of(end - 1) == last_term)
 

@@ -135,15 +135,15 @@ class Controller:
             case HandOver():
                 self.decide(lambda: (self.controller.hand_over(request.member), _ACCEPTED), done)
             case ElectPreferred() | ElectUnclean() | Move():
-                decide = partial(self._asked_and_accepted, request)
+                decide = partial(self._decide_and_accept, request)
                 self.decide(decide, done, request.partition_id)
             case Relieve():
-                self.decide(partial(self._asked_and_accepted, request), done)
+                self.decide(partial(self._decide_and_accept, request), done)
 
-    def _asked_and_accepted(self, request: PartitionRequest) -> tuple[list[Event], ControlReply]:
-        return self._asked(request), _ACCEPTED
+    def _decide_and_accept(self, request: PartitionRequest) -> tuple[list[Event], ControlReply]:
+        return self._decide(request), _ACCEPTED
 
-    def _asked(self, request: PartitionRequest) -> list[Event]:
+    def _decide(self, request: PartitionRequest) -> list[Event]:
         """Handle an operator's request. Raises `DragomanError`."""
         controller = self.controller
         match request:

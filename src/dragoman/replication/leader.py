@@ -84,7 +84,7 @@ class LedPartition:
         self._mark = (self._end, now)
         #: Members requested in this partition epoch, and the number of requests.
         self._partition_epoch = replica.metadata.partition_epoch
-        self._asked: set[Member] = set()
+        self._requested: set[Member] = set()
         self._requests = 0
         self._is_asking = False
         #: Log ends by time, for the time-outs of waiting producers.
@@ -209,7 +209,7 @@ class LedPartition:
     def maximal(self) -> Iterable[Member]:
         """All members of the in-sync set in any possible outcome of the requests."""
         members = self.replica.metadata.members
-        return self._asked.union(members) if self._asked else members
+        return self._requested.union(members) if self._requested else members
 
     def committed_end(self) -> int:
         log, metadata = self.replica.log, self.replica.metadata
@@ -291,7 +291,7 @@ class LedPartition:
         metadata = self.replica.metadata
         if metadata.partition_epoch != self._partition_epoch:
             self._partition_epoch = metadata.partition_epoch
-            self._asked.clear()
+            self._requested.clear()
             self._requests = 0
             self._is_asking = False
             self._replicas = {
@@ -311,11 +311,11 @@ class LedPartition:
         metadata = self.replica.metadata
         wanted = self._wanted_members(now, lag_s)
         # After requests with an unknown outcome, any granted change settles them.
-        if wanted == metadata.members and not self._asked and not self._has_doubts():
+        if wanted == metadata.members and not self._requested and not self._has_doubts():
             return None
         self._is_asking = True
         self._requests += 1
-        self._asked.update(wanted)
+        self._requested.update(wanted)
         return InSyncChange(
             metadata.partition_id, self.leader_epoch, metadata.partition_epoch, wanted
         )
@@ -371,7 +371,7 @@ class LedPartition:
             return False
         self._is_asking = False
         if outcome is Decision.REFUSED and self._requests == 1:
-            self._asked.clear()
+            self._requested.clear()
             self._requests = 0
             self.advance()
             return False

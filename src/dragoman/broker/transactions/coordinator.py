@@ -1,30 +1,30 @@
-"""The machine that runs transactions: requests come in, records and markers go out, replies follow.
+"""The state machine of the transaction coordinator.
 
-It knows no log, no wire and no event loop. Records leave through `persist`, markers through
-`write_markers`, producer ids come from `ProducerIds`; each answers by callback.
+It knows no log, no wire and no event loop. It writes records through `persist` and markers through
+`write_markers`, and gets producer ids from `ProducerIds`; each answers by callback.
 
 Theory of operation
 -------------------
-Every transactional id has an entry: its last *durable* state and at most one operation under way,
-named by the state it leads to. An operation builds the next state, has it persisted, and only then
-puts it in place and replies; if the record is refused, nothing has changed. While an operation is
-under way, other requests for the id are told to repeat (`ConcurrentTransactions`).
+Every transactional id has an entry: its last *durable* state and at most one operation in progress,
+named by the state it leads to. An operation builds the next state, persists it, and only then puts
+it in place and replies; if the record is refused, nothing has changed. During an operation, other
+requests for the id are refused as retryable (`ConcurrentTransactions`).
 
     Ongoing --end--> [persist PrepareX] --reply--> [write markers] --> [persist CompleteX] --> rest
                        ^ the decision: from here on only this outcome is possible
 
 The reply to `end` comes with the decision; the operation ends with CompleteX. When markers or the
-CompleteX record fail, the entry is *stalled* and `retry_failed` takes the step again. Ids belong to
-partitions of the internal topic. Whoever gets one hands all its records to `load`; `resume` then
-drives on whatever is prepared, and from there on its ids are served, until `unload`.
+CompleteX record fail, the entry is *stalled* and `retry_failed` retries the step. Ids belong to
+partitions of the internal topic. A new leader passes all records of its partition to `load`;
+`resume` completes the prepared transactions and serves the partition's ids until `unload`.
 
 Two things fence a producer: another instance initialises under its id, or its transaction exceeds
 its time limit. Both write PrepareAbort with the next epoch, so that the markers fence late batches
 on the partitions too.
 
-Implicit enrolments (the first write to a partition in a transaction, KIP-890) do not come from a
-client that repeats requests but from the middle of a produce. They wait for the operation under
-way, and those that waited together are persisted together.
+Implicit enrolments (the first write to a partition in a transaction, KIP-890) come from the
+middle of a produce, not from a client that retries. They wait for the operation in progress, and
+those that waited together are persisted together.
 
 Time limits and ages are measured on the monotonic clock; what is stored is wall-clock time.
 """

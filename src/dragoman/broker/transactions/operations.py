@@ -4,14 +4,14 @@
                                                  |
                                                  +--> refused: nothing changed, answer the error
 
-A decision (PrepareX) does not leave after its answer but goes on:
+A decision (PrepareX) continues after its answer:
 
     PrepareX durable --> answer --> write markers --> persist CompleteX --> leave
                                       |                  |
                                       +------- stalled --+   until `retry_stalled`
 
-Leaving lets in the enrolments that waited. What ports still report of an entry that is gone,
-because another node has it now, is ignored.
+Leaving starts the enrolments that waited. Results of ports for an entry that another node has by
+now are ignored.
 """
 
 from __future__ import annotations

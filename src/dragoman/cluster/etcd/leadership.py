@@ -195,7 +195,7 @@ class Leadership:
             return
         if isinstance(answer, m.Failure):
             if answer.is_refusal and not flight.is_doubtful:
-                self._refused(flight, ClusterError(f"etcd refused:  {answer.message}"))
+                self._refused(flight, ClusterError(f"etcd refused: {answer.message}"))
             else:
                 flight.is_doubtful = flight.is_doubtful or not answer.is_refusal
                 self._timer = self._scheduler.call_later(self._settings.retry_s, self._try, flight)
