@@ -2,7 +2,7 @@
 
 A call has exactly one outcome: an answer or a `Failure`. After any failure but a refusal, it is
 unknown whether the call had, or will have, an effect; callers that need to know repeat the call in
-a way that tells (`leadership.py`).
+a way that shows the effect (`leadership.py`).
 """
 
 from __future__ import annotations
