@@ -25,8 +25,8 @@
       ConfigError
       CdcError
 
-Every class has a stable `code` that logs, metrics and the HTTP API show and that programs may match
-on: its name in small letters and without `Error`, unless it states another. Protocol folders map
+Every class has a stable `code`, which logs, metrics and the HTTP API show and programs may match:
+its name in small letters without `Error`, unless the class states another. Protocol folders map
 these classes to their own wire numbers.
 """
 
@@ -102,11 +102,11 @@ class ClusterError(DragomanError): ...
 
 
 class NotSentError(ClusterError):
-    """The other node never got the request."""
+    """The request was never sent to the other node."""
 
 
 class NotControllerError(ClusterError):
-    """`leader` is the node to ask instead, -1 when none is known."""
+    """`leader` is the node that accepts changes; -1 when it is unknown."""
 
     def __init__(self, leader: int) -> None:
         where = f"node {leader} does" if leader >= 0 else "no node does at the moment"

@@ -85,13 +85,13 @@ class FrameReader:
         return 0 if self._frame is None else self._frame_size
 
     def forget(self) -> None:
-        """Let go of an unfinished frame: the connection is gone, and with it what would follow."""
+        """Drop an unfinished frame, because the connection is gone."""
         self._frame = None
         self._rest = b""
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
-        """Where the transport shall put the next bytes. Never empty. An open frame grows by no
-        more than `size_hint`, unless that is -1.
+        """The buffer for the next bytes; never empty. An open frame grows by no more than
+        `size_hint`, unless that is -1.
         """
         if self._frame is not None:
             return self._rest_of_frame(self._frame, size_hint)
@@ -111,7 +111,7 @@ class FrameReader:
         return self._cut(count)
 
     def receive(self, data: Buffer) -> list[bytearray]:
-        """The same for bytes that are somewhere else already: copies them in, piece by piece."""
+        """`buffer_updated` for bytes in another buffer, which are copied piece by piece."""
         frames: list[bytearray] = []
         view = memoryview(data)
         while view:
@@ -130,7 +130,7 @@ class FrameReader:
         return [frame]
 
     def _cut(self, end: int) -> list[bytearray]:
-        """Take all whole frames out of the scratch area and open the one that is left."""
+        """Take all complete frames out of the scratch area, and open the incomplete one."""
         data = self._scratch.data
         lead, head = self._lead, self._lead + _SIZE_BYTES
         frames: list[bytearray] = []
@@ -146,7 +146,7 @@ class FrameReader:
                 return frames
             frame = data[start:after] if not lead else data[position:after]
             if lead:
-                # Copied once, with the size, which is then taken out.
+                # The frame is copied once, together with its size, which is then removed.
                 del frame[lead:head]
             frames.append(frame)
             position = after

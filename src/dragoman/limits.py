@@ -1,8 +1,8 @@
 """Every fixed bound of the product: its unit in the name, its reason, and what happens at it.
 
-Settings that an operator may change are in `dragoman.config`. This module is long on purpose: all
-bounds are in one place, so that they can be reviewed together, and `docs/reference/limits.md` is
-generated from it. Each constant has a comment of its own.
+Settings that an operator may change are in `dragoman.config`. This module is long on purpose: one
+place for all bounds makes them easy to review together. `docs/reference/limits.md` is generated
+from it, so each constant has a comment of its own.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ DECODED_AT_ONCE_RECORDS_MAX = 2000
 #: Expanded size up to which a batch is decoded in one piece. A larger one is decoded in pieces of
 #: `DECODED_AT_ONCE_RECORDS_MAX` records.
 DECODED_AT_ONCE_BYTES_MAX = 1 << 20
-#: Keys and values that the broker gathers into one batch of its own. Past it the batch is appended
-#: and the next one begins.
+#: Keys and values in one batch that the broker builds itself. Past it the batch is appended and the
+#: next one begins.
 GATHERED_BATCH_BYTES_MAX = 900_000
 
 # ---- journal, segments and memory of the log
@@ -70,9 +70,9 @@ DIRTY_BYTES_MAX = 4 << 20
 #: Journalled bytes of one partition not yet in its segment. At the bound they are written: one
 #: large write costs less per byte than many small ones.
 DIRTY_PARTITION_BYTES_MAX = 64 << 10
-#: Bytes written to a segment before the disk is asked to begin writing them back. A checkpoint
-#: that found the bytes of a whole journal file in the page cache would keep the disk busy for tens
-#: of milliseconds, and the journal would wait.
+#: Bytes written to a segment before the kernel starts to write them back. Without this, a
+#: checkpoint would find a whole journal file in the page cache and keep the disk busy for tens of
+#: milliseconds, and the journal would wait.
 WRITE_OUT_BYTES_MIN = 512 << 10
 #: Open segment files of a node. The least recently used are closed.
 OPEN_SEGMENTS_MAX = 512
@@ -184,8 +184,8 @@ PRODUCERS_FORGOTTEN_SHARE = 16
 #: Producer changes above the high watermark kept per partition for an exact rollback. Past it the
 #: oldest go, and a truncation that needs them rebuilds the state from the log.
 PRODUCER_UNDO_MAX = 4096
-#: Producer ids that a node takes from the cluster at once. Those it has not given out are lost at
-#: a restart.
+#: Producer ids in one block that a node allocates from the cluster. A restart loses the unused
+#: ones.
 PRODUCER_ID_BLOCK = 1000
 #: Requests waiting for a block of producer ids. More: refused, the client retries.
 PRODUCER_ID_WAITERS_MAX = 10_000
@@ -234,8 +234,8 @@ PEER_RETRY_MIN_S = 0.05
 #: Longest pause before a lost connection to another node is opened again.
 PEER_RETRY_MAX_S = 1.0
 #: Seconds that bytes sent to another node may stay unacknowledged by its TCP. Then its machine
-#: counts as gone or moved, and the connection is opened anew; without this bound the system would
-#: wait for 15 minutes.
+#: counts as gone or moved, and the connection is reopened; without this bound the system would wait
+#: for 15 minutes.
 PEER_UNACKNOWLEDGED_S = 5.0
 #: Connections between nodes that have not introduced themselves yet. One more closes the oldest of
 #: them.
@@ -271,14 +271,14 @@ JOIN_PATIENCE_S = 5.0
 CONTROLLER_PATIENCE_S = 3.0
 #: Seconds between attempts to reach the leader of the metadata for such a request.
 CONTROLLER_RETRY_S = 0.05
-#: Requests waiting for the controller, over all nodes. Further ones get no answer; the node
-#: repeats them.
+#: Requests waiting for the controller, over all nodes. Further ones get no answer; their node
+#: retries.
 CONTROL_REQUESTS_MAX = 10_000
 #: Moves and elections of one partition each that the controller decides in one round of the
 #: quorum. More: in the next round. Nodes open replicas in the loop turn that applies a round; with
 #: more of them it would delay heartbeats.
 CONTROL_DECISIONS_MAX = 25
-#: Partitions that the controller returns to their preferred leaders at once.
+#: Partitions that the controller returns to their preferred leaders in one round.
 BALANCED_AT_ONCE_MAX = 100
 #: One message between voters of the metadata quorum. Longer: dropped as malformed.
 RAFT_MESSAGE_BYTES_MAX = 8 << 20
@@ -326,10 +326,10 @@ DESCRIPTORS_LEFT_BY_HTTP = 32
 #: Descriptors that connections of other nodes leave free. A connection that would take one of them
 #: replaces one that has not introduced itself; without one, it is closed at once.
 DESCRIPTORS_LEFT_BY_NODES = 16
-#: Items of a few microseconds that all requests of a node that name many things process in one
-#: loop turn. The rest waits for the next turn.
+#: Items of a few microseconds each that all long requests of a node process in one loop turn. The
+#: rest waits for the next turn.
 WORK_ITEMS_PER_TURN = 1000
-#: Items that one such request processes before the next request has its turn.
+#: Items that one such request processes before it yields to the next.
 WORK_ITEMS_PER_QUANTUM = 250
 
 # ---- produce and fetch
@@ -455,12 +455,12 @@ STAGING_PRODUCER_IDLE_MS_MAX = 600_000
 #: Published pieces per staging partition that wait for older ones. Past it, all of them wait for
 #: their age.
 STAGING_RELEASED_MAX = 100_000
-#: Seconds between searches for staged records that can be deleted.
+#: Seconds between scans for staged records that can be deleted.
 STAGING_SWEEP_INTERVAL_S = 1.0
 #: Seconds for which another node's claim on staged records holds. Every sweep renews it.
 STAGING_HOLD_LEASE_S = 600.0
-#: Staged bytes that are checked, or copied and made durable, before other work has its turn; as
-#: many as one connection may receive in a turn.
+#: Staged bytes that are checked, or copied and made durable, before other work may run; as many as
+#: one connection may receive in a turn.
 PUBLISH_SLICE_BYTES = 1 << 20
 #: A writer's id or that of its query, which are keys of records and stay in memory. Longer:
 #: refused.
@@ -558,7 +558,7 @@ LOG_LINE_CHARS_MAX = 16 << 10
 
 # ---- the network
 
-#: Connections that the system holds for a listener until they are accepted.
+#: Connections in the backlog of a listening socket.
 LISTEN_BACKLOG = 1024
 #: The receive buffer that all connections share. A frame that does not fit gets a buffer of its
 #: own.
@@ -573,9 +573,8 @@ FRAME_GROWTH_BYTES_MAX = 1 << 20
 LARGE_FRAME_BYTES_MIN = 60 << 10
 #: Bytes given to a connection that its peer has not received yet. Past it, its requests wait.
 SEND_BUFFER_BYTES_MAX = 1 << 20
-#: Bytes that one connection may receive in one loop turn. Past it, other connections have their
-#: turn. It bounds how much one group commit has to write, and with it how long a small durable
-#: write waits.
+#: Bytes that one connection may receive in one loop turn. Past it, it yields to the others. This
+#: bounds how much one group commit writes, and with it how long a small durable write waits.
 READ_PER_TURN_BYTES_MAX = 512 << 10
 #: Bytes read at once from a connection that waits for memory, before reading pauses.
 SHORT_READ_BYTES_MAX = 4 << 10
@@ -587,25 +586,24 @@ UNANSWERED_REQUESTS_MAX = 4096
 #: First bytes of a connection to an `any` listener that identify its protocol; none needs more
 #: than a command with the longest topic. More without a match: closed.
 DETECTION_BYTES_MAX = 512
-#: Seconds in which the requests of a client that has ended its side of the connection are still
-#: answered. Later ones are dropped.
+#: Seconds in which requests are still answered after their client has closed its sending side.
+#: Later ones are dropped.
 ENDED_GRACE_S = 5.0
-#: Seconds in which a peer has to receive some of what it is sent before its connection closes.
-#: Otherwise it is closed with the rest undelivered, or a slow peer would keep its place for any
-#: time.
+#: Seconds in which a closing peer has to receive at least some of its data. Otherwise the
+#: connection is aborted; a slow peer would keep its slot indefinitely.
 CLOSE_DELIVERY_S = 30.0
-#: Seconds between searches for idle connections.
+#: Seconds between scans for idle connections.
 IDLE_SWEEP_INTERVAL_S = 15.0
-#: Seconds between searches for peers that hold memory for which others wait.
+#: Seconds between scans for peers that hold memory for which others wait.
 STALL_LOOK_INTERVAL_S = 2.0
-#: Bytes that such a stalled peer has to send or receive between two searches. Fewer: it may be
+#: Bytes that such a stalled peer has to send or receive between two scans. Fewer: it may be
 #: disconnected.
 STALL_MOVED_BYTES_MIN = 64 << 10
 
 # ---- stopping
 
 #: Seconds that a stopping node waits for others to take over its leaderships. Then it stops
-#: regardless.
+#: without.
 HAND_OVER_TIMEOUT_S = 3.0
 #: Seconds that peers have at a clean stop to receive their last responses. Then the connection is
 #: cut.
@@ -653,7 +651,8 @@ HTTP_PAGE_ITEMS_MAX = 1000
 
 #: Response that the command line reads from a server. Larger: refused.
 CLI_RESPONSE_BYTES_MAX = 32 << 20
-#: Pages of a listing that the command line follows, so that a server cannot keep it busy for ever.
+#: Pages of a listing that the command line follows, so that a server cannot keep it busy
+#: indefinitely.
 CLI_PAGES_MAX = 10_000
 #: Seconds that the command line waits for a server.
 CLI_TIMEOUT_SECONDS = 30
@@ -720,7 +719,7 @@ KAFKA_CLIENT_FETCH_PARTITION_BYTES = 1 << 20
 KAFKA_CLIENT_TOPICS_MAX = 10_000
 #: Groups whose coordinator a client caches. The oldest entries are requested again.
 KAFKA_CLIENT_COORDINATORS_MAX = 10_000
-#: Requests for a topic that the broker is to create before it counts as missing.
+#: Requests for a topic that the broker is creating before it counts as missing.
 KAFKA_CLIENT_AUTO_CREATE_TRIES = 10
 #: Longest throttle of a broker, in seconds, that a client obeys.
 KAFKA_CLIENT_THROTTLE_MAX_S = 30.0
@@ -764,7 +763,7 @@ MINIBROKER_CLIENT_RECORDS_MAX = 100_000
 #: Seconds that a client's request for the leader waits for one that answers; longer than a silent
 #: node keeps its leadership. Then: code 4 or 11, upon which clients retry.
 MLOG_LEADER_WAIT_S = 3.0
-#: Seconds between searches for that leader.
+#: Seconds between attempts to find that leader.
 MLOG_LEADER_RETRY_S = 0.05
 #: Values in one ProduceBatch, so that a request does not block the loop for long. More: refused.
 MLOG_BATCH_VALUES_MAX = 20_000
@@ -831,7 +830,7 @@ ROCKETMQ_STATE_ENTRIES_MAX = 100_000
 ROCKETMQ_STATE_VALUE_BYTES_MAX = 64 << 10
 #: Offsets of groups that one node sends another in one response. More: the request is refused.
 ROCKETMQ_DESCRIBED_OFFSETS_MAX = 200_000
-#: Bytes that a look-up by key reads of a partition before other work has its turn.
+#: Bytes that a look-up by key reads of a partition before it yields to other work.
 ROCKETMQ_LOOK_UP_BYTES_MAX = 256 << 10
 #: Look-ups by key in progress on a node. More: refused.
 ROCKETMQ_LOOK_UPS_MAX = 16
@@ -889,7 +888,7 @@ CURSUS_COORDINATOR_RETRY_S = 0.1
 CURSUS_STATUS_PARTITIONS_MAX = 20_000
 #: Keys and values in one push of a stream.
 CURSUS_PUSH_BYTES = 256 << 10
-#: Keys and values that a stream pushes before other streams have their turn.
+#: Keys and values that a stream pushes before it yields to other streams.
 CURSUS_TURN_BYTES_MAX = 1 << 20
 #: Events of one partition in the index of event streams, eight bytes each. Past it, commands on
 #: that partition's streams are refused.
@@ -939,7 +938,7 @@ CAPTURE_HELD_BYTES_MAX = 32 << 20
 #: Encoded records of one database transaction from which on they are written before its end is
 #: known.
 CAPTURE_SPILL_BYTES = 4 << 20
-#: Bytes read from the database at a time, before the event loop has its turn.
+#: Bytes read from the database before yielding to the event loop.
 CAPTURE_READ_BYTES = 256 << 10
 #: Records of a snapshot, or of a spooled transaction, between two turns of the event loop.
 CAPTURE_RECORDS_AT_A_TIME = 500
@@ -990,7 +989,7 @@ SNAPSHOT_RECENT_XIDS = 65_536
 #: Longest pause in seconds between two checks whether a transaction that a snapshot waits for has
 #: ended.
 SNAPSHOT_LOOK_PAUSE_MAX_S = 0.5
-#: Seconds between searches for further tables that match the patterns.
+#: Seconds between scans for further tables that match the patterns.
 SNAPSHOT_NEW_TABLES_S = 60.0
 #: Seconds until a table whose snapshot needs an operator's action is retried.
 SNAPSHOT_RETRY_S = 20.0

@@ -1,10 +1,9 @@
 """The listeners of a node: they are opened, served, and closed here.
 
-A connection belongs to one listener from the moment it is accepted (`Channel.listener`). What all
-connections of one protocol share is a `Service`; there is one for each listener and protocol, which
-are two names on `any` only, because replies name the addresses of the listener that the client came
-in on. Protocols are loaded with their first listener, or with the first client of `any` that speaks
-them.
+A connection belongs to one listener from the moment it is accepted (`Channel.listener`). All
+connections of one protocol on one listener share a `Service`, because replies name the addresses of
+the listener that the client used. Only on `any` do listener and protocol differ. A protocol is
+loaded with its first listener, or with its first client on `any`.
 
 Connections of clients and of nodes have budgets of their own for memory and descriptors, so that
 replication continues when clients have used up theirs.
@@ -54,7 +53,7 @@ class _Served(NamedTuple):
 
     service: str
     session: str
-    #: A predicate of topics' names: whether clients can use the topic. Empty: they can use any.
+    #: Returns whether clients can use a topic of this name. Empty: they can use any.
     is_visible: str
 
 
@@ -85,8 +84,8 @@ _PROTOCOLS = {
         "dragoman.protocols.rocketmq.handlers.names:is_expressible",
     ),
 }
-#: Listeners whose clients may listen for ever without sending anything. Cursus closes those that
-#: have no stream by itself.
+#: Listeners whose clients may stay silent indefinitely. Cursus itself closes those without a
+#: stream.
 _NEVER_IDLE = ("any", "cursus", "minibroker", "peer")
 #: Listeners whose replies name the addresses of another listener, if that one is open.
 _ADVERTISES = {"rocketmq": "rocketmq-broker"}
@@ -99,7 +98,7 @@ _HAVE_ADDRESSES_IN_IDS = frozenset({"rocketmq", "rocketmq-broker", "any"})
 
 
 class Core(service.Core, Protocol):
-    """What listeners need of the broker, beside what the services need."""
+    """What listeners need from the broker, besides what the services need."""
 
     host_names: HostNames
 
@@ -110,7 +109,7 @@ class Core(service.Core, Protocol):
 
 
 class Listeners:
-    """Opened one after the other; `serve` then accepts connections on all of them."""
+    """Opens one listener after the other; `serve` then accepts connections on all of them."""
 
     def __init__(
         self,
@@ -125,7 +124,7 @@ class Listeners:
         http_view: Callable[[], NodeView],
     ) -> None:
         """`unopened_files` counts the files that the log may still open, each a descriptor.
-        `http_view` is the node as the HTTP API sees it.
+        `http_view` is the HTTP API's view of the node.
         """
         self._broker = broker
         self._settings = settings
@@ -142,7 +141,7 @@ class Listeners:
         self.opened: list[OpenListener] = []
         #: Open connections by the listener that accepted them.
         self.channels: dict[str, Channels] = {}
-        #: By the listener whose addresses replies name, and protocol.
+        #: By the listener whose addresses the replies name, and by protocol.
         self.services: dict[tuple[str, str], Service[Core]] = {}
         #: Whether RocketMQ clients before 4.5.1 are served (`_VIP_DISTANCE`).
         self.serves_vip = True
@@ -177,7 +176,7 @@ class Listeners:
         self._stalled.watch()
 
     async def _open_vip(self) -> None:
-        """Opened last, so that it takes no port that another listener is configured with. A port
+        """Open the VIP port last, so that it takes no port configured for another listener. A port
         that the system has chosen has no VIP port: the system may give the port below to another
         process.
         """
@@ -233,7 +232,7 @@ class Listeners:
         return self._http.protocol
 
     def _sessions(self, listener: str, protocol: str) -> Callable[[Channel], Session]:
-        """What makes the sessions of connections that speak a protocol on a listener."""
+        """The factory of sessions for a protocol on a listener."""
         advertised = _ADVERTISES.get(listener, listener)
         if all(each.name != advertised for each in self._settings.listeners):
             advertised = listener
@@ -255,12 +254,12 @@ class Listeners:
         return self._sessions("any", protocol)(channel)
 
     def _advertised(self, name: str) -> Callable[[Channel], tuple[str, int]]:
-        """Host and port that replies give a client for this node: those of the named listener."""
+        """The host and port of this node in replies to a client: those of the named listener."""
 
         def advertised(channel: Channel) -> tuple[str, int]:
             opened = self.find(name)
             if opened is None:
-                # Its port was taken; the client found the node under this address.
+                # The listener's own port was taken; the client reached the node at this address.
                 return channel.local_address
             return opened.address_for(channel.local_address)
 
@@ -295,13 +294,13 @@ class Listeners:
     # ---- bounds
 
     def _descriptor_max(self, left: int) -> Callable[[], int]:
-        """The highest descriptor that a connection may have: `left` of them are kept for others,
-        beside those of the files that the log may still open.
+        """The highest descriptor that a connection may have: `left` of them are reserved for
+        others, in addition to the files that the log may still open.
         """
         most = open_files_max()
         if left == DESCRIPTORS_LEFT_BY_CLIENTS:
             left = max(left, most // 8)
-        # However few there are, some connections are accepted.
+        # Even with very few descriptors, some connections are accepted.
         kept = max(most - left, most // 2)
         return lambda: kept - min(self._unopened_files(), most // 4)
 
@@ -314,8 +313,8 @@ class Listeners:
         )
 
     def accept_clients(self, accepts: bool) -> None:
-        """A node whose disk is full cannot apply metadata: it does not know who leads the
-        partitions that it has led. Its clients are disconnected and ask other nodes.
+        """A node whose disk is full cannot apply metadata, so it does not know the new leaders of
+        its partitions. Disconnect its clients, which then ask other nodes.
         """
         self._accepts_clients = accepts
         if not accepts:
@@ -324,7 +323,7 @@ class Listeners:
                     channels.abort_all()
 
     def sweep(self) -> None:
-        """Close connections that were idle for too long, now and from time to time."""
+        """Close idle connections, now and periodically."""
         settings = self._broker.settings
         own_idle_ms = {"mlog": settings.mlog_connections_max_idle_ms}
         for name, channels in self.channels.items():
@@ -334,15 +333,15 @@ class Listeners:
         self._sweeper = self._loop.call_later(IDLE_SWEEP_INTERVAL_S, self.sweep)
 
     def send_replies(self) -> None:
-        """What a commit has acknowledged leaves at once, not with the next loop turn."""
+        """Flush replies to acknowledged writes at once, not in the next loop turn."""
         for channels in self.channels.values():
             channels.send_all()
 
     # ---- addresses and names
 
     def addresses(self) -> dict[str, str]:
-        """Where other nodes and their clients reach each listener. A listener on all addresses is
-        reached at the host under which the other nodes reach this one.
+        """Addresses at which other nodes and their clients reach each listener. For a listener on
+        all interfaces, the host is that of this node in the cluster.
         """
         own = self._settings.cluster_nodes.get(self._settings.node_id)
         if own is None:
@@ -357,7 +356,9 @@ class Listeners:
         return found
 
     def local_kafka_address(self) -> str:
-        """Where a process on this machine reaches Kafka's protocol; empty when it is not served."""
+        """The Kafka bootstrap address for a process on this machine; empty when Kafka is not
+        served.
+        """
         opened = self.find("kafka") or self.find("any")
         if opened is None:
             return ""
@@ -382,7 +383,7 @@ class Listeners:
         """A line for each listener, as `serve` prints them."""
         lines = []
         for opened in self.opened:
-            # Replies never name the VIP port: its clients derive it from the broker's.
+            # Replies never name the VIP port: clients derive it from the broker's.
             if opened.name != _VIP:
                 advertised = opened.advertised or "the address each client came in on"
                 lines.append(f"{opened.name} on {opened.bound}, advertised as {advertised}")
@@ -391,13 +392,13 @@ class Listeners:
     # ---- closing
 
     def stop_watching(self) -> None:
-        """Leave idle and stalled connections alone from now on."""
+        """Stop closing idle and stalled connections."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._stalled.stop()
 
     async def stop_accepting(self) -> None:
-        """Give every port up. Connections that were accepted before stay, and are served."""
+        """Close every port. Accepted connections stay, and are served."""
         for stop_accepting in (OpenListener.pause, OpenListener.close):
             for listener in self.opened:
                 stop_accepting(listener)
@@ -405,12 +406,12 @@ class Listeners:
                 await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Give every port up at once."""
+        """Close every port at once."""
         for listener in self.opened:
             listener.close()
 
     async def close_connections(self) -> None:
-        """Peers get a moment to take their last replies; then their connections are aborted."""
+        """Give peers a moment to receive their last replies, then abort their connections."""
         for channels in self.channels.values():
             channels.close_all()
         if self._http is not None:
@@ -438,6 +439,6 @@ class Listeners:
 
 
 def _load(path: str) -> Any:
-    """What `module:name` stands for; imported when it is first needed."""
+    """The object that `module:name` refers to, imported on first use."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)

@@ -1,7 +1,7 @@
 """Work on a data directory that no node uses: verify, repair, adopt.
 
-A store is opened as a node would open it, without a loop: background work is done on the spot, and
-what would happen later happens when the store is closed.
+A store is opened as a node would open it, without a loop: background work runs synchronously, and
+deferred work runs when the store is closed.
 """
 
 from __future__ import annotations
@@ -64,23 +64,25 @@ _SHARED_METADATA = (
     "`dragoman cluster remove NODE --keep-replicas`, start the node with an empty directory, "
     "`dragoman cluster add NODE@HOST:PORT`"
 )
-#: Of a node that was never told another.
+#: The default of `node.id`.
 _DEFAULT_NODE_ID = 1
 
 
 class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
     repairs: list[Repair]
-    #: What was left as it is, and why.
+    #: What was not repaired, and why.
     left: list[str]
-    #: What the journal has lost; it cannot be repaired.
+    #: Losses of the journal, which cannot be repaired.
     journal: list[str]
-    #: The metadata was damaged and made again; and the topics whose settings are lost by that.
+    #: Whether damaged metadata was rebuilt, and the topics whose settings were lost.
     has_new_metadata: bool = False
     topics_without_settings: list[str] = []
 
 
 class _Config(msgspec.Struct, frozen=True):
-    """Nothing is appended: only the spacing of indexes that are written anew counts."""
+    """The defaults of all topics. Nothing is appended: only the spacing of rebuilt indexes
+    matters.
+    """
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 1 << 40
@@ -93,7 +95,7 @@ class _Never:
 
 
 class _Turns:
-    """A scheduler without a loop: what is to happen soon happens in `run`, the rest never."""
+    """A scheduler without a loop: `call_soon` callbacks run in `run`, timers never."""
 
     def __init__(self) -> None:
         self._soon: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
@@ -115,7 +117,7 @@ class _Turns:
 
 
 class _OnTheSpot:
-    """Background work, done at once."""
+    """Runs background work synchronously."""
 
     def __init__(self, disk: Disk, turns: _Turns) -> None:
         self._disk = disk
@@ -134,14 +136,14 @@ class _OnTheSpot:
 
 
 def open_existing(path: str) -> RealDisk:
-    """Raises `ConfigError` when there is no such directory."""
+    """Raises `ConfigError` when the directory does not exist."""
     if not is_directory(path):
         raise ConfigError(f"{path}: no such directory")
     return RealDisk(path)
 
 
 def inspect_all(path: str) -> Iterator[Finding]:
-    """What the log finds in a directory, and whether the metadata's snapshot is sound."""
+    """Damage that the log finds in a directory, and whether the metadata snapshot is intact."""
     yield from inspect_directory(path)
     if is_directory(path):
         try:
@@ -151,16 +153,17 @@ def inspect_all(path: str) -> Iterator[Finding]:
 
 
 def adopt(path: str, durability: Durability | None) -> Adopted:
-    """Give a directory that has lost its `node.json` another. Raises what `adopt_directory` does,
-    and `ConfigError` for the directory of a node that is not alone.
+    """Write a new `node.json` for a directory that has lost it.
+
+    Raises what `adopt_directory` raises, and `ConfigError` for a node of a cluster.
     """
     disk = open_existing(path)
     return adopt_directory(disk, system_random(), durability, registered_ids)
 
 
 def registered_ids(disk: Disk, seed: int | None) -> list[str]:
-    """Ids of the directory as its node has registered them. Raises `ConfigError` when the node is
-    not alone.
+    """Ids of the directory as its node has registered them. Raises `ConfigError` for a node of a
+    cluster.
     """
     known = read_stored_image(disk, _metadata_directory(disk)).image.registrations
     if seed is not None:
@@ -176,25 +179,27 @@ def registered_ids(disk: Disk, seed: int | None) -> list[str]:
 
 
 def repair(path: str, *, is_dry: bool) -> RepairReport:
-    """Make every partition of a directory readable. Raises `DirectoryInUseError`, `FormatError`,
-    `CorruptionError` for a directory that has to be adopted first, and `OSError`.
+    """Make every partition of a directory readable.
+
+    Raises `DirectoryInUseError`, `FormatError`, `CorruptionError` for a directory that has to be
+    adopted first, and `OSError`.
     """
     return repair_disk(open_existing(path), is_dry=is_dry)
 
 
 def repair_disk(disk: Disk, *, is_dry: bool) -> RepairReport:
-    """The same for any disk."""
+    """`repair_directory` on any disk."""
     repairs: list[Repair] = []
     left: list[str] = []
     with _opened(disk) as store:
-        # First the metadata, which may be in the journal only: it names the others.
+        # The metadata comes first, and may be in the journal only: it names the other partitions.
         metadata = store.partition(_METADATA, directory_name(_METADATA), _Config(), is_shared=True)
         stored = read_stored_image(disk, metadata.directory)
         image = stored.image
         is_damaged = bool(repair_partition(metadata, is_dry=True)) or not stored.is_whole
         journalled, unknown = _journalled(store, image)
         if unknown and is_damaged:
-            # What is sound knows every partition but those that were deleted.
+            # Intact metadata knows every partition except deleted ones.
             left.append(_keep_journal(disk, unknown))
         names = {*disk.names(PARTITIONS), *journalled}
         for name in sorted(names):
@@ -236,7 +241,7 @@ def _mend_metadata(
             image.apply(TopicDeleted(topic_id=topic_id))
     node = min((*image.registrations, *image.voters), default=_DEFAULT_NODE_ID)
     if node not in image.registrations:
-        # As one that comes for the first time, it would lead nothing of what it holds.
+        # A node that registers for the first time would lead none of its partitions.
         directory = read_node_state(store.disk).directory_id
         image.apply(NodeRegistered(node_id=node, incarnation=1, directory=directory))
     manifests = list(_manifests(store.disk))
@@ -247,7 +252,7 @@ def _mend_metadata(
 
 
 def _manifests(disk: Disk) -> Iterator[Manifest]:
-    """Of all partitions but the metadata, as far as they are sound."""
+    """The identities of all intact partitions except the metadata."""
     for name in disk.names(PARTITIONS):
         path = f"{PARTITIONS}/{name}/{MANIFEST}"
         with suppress(CorruptionError, FileNotFoundError):
@@ -275,8 +280,8 @@ def _opened(disk: Disk) -> Iterator[LogStore]:
 
 
 def _journalled(store: LogStore, image: MetadataImage) -> tuple[set[str], list[int]]:
-    """Directories of partitions for which the journal holds something, and the numbers of those
-    that nothing names. What is not opened is dropped from the journal.
+    """Directories of partitions with entries in the journal, and the ids of those that have no
+    name. Entries of unopened partitions are dropped from the journal.
     """
     names: set[str] = set()
     unknown: list[int] = []
@@ -290,7 +295,9 @@ def _journalled(store: LogStore, image: MetadataImage) -> tuple[set[str], list[i
 
 
 def _keep_journal(disk: Disk, unknown: list[int]) -> str:
-    """Copy the journal aside. What is said of records whose topic is lost with the metadata."""
+    """Copy the journal aside. Returns a note about records whose topic is lost with the
+    metadata.
+    """
     disk.make_directory(QUARANTINE)
     for name in disk.names(JOURNAL):
         if name.endswith(".jnl"):
@@ -312,7 +319,7 @@ def _metadata_directory(disk: Disk) -> str:
 
 
 def _identity(disk: Disk, name: str, image: MetadataImage) -> Identity | None:
-    """From the manifest; without one, from the metadata."""
+    """The identity from the manifest or, without one, from the metadata."""
     path = f"{PARTITIONS}/{name}/{MANIFEST}"
     if disk.exists(path):
         try:
@@ -341,7 +348,7 @@ def _identity_of(partition: PartitionMetadata) -> Identity:
 
 
 def _why_not(identity: Identity, image: MetadataImage) -> str:
-    """Why a partition is not repaired although it is damaged; empty when it is."""
+    """The reason for not repairing a damaged partition; empty when it is repaired."""
     known = image.partitions.get(identity.partition_id)
     if known is not None and len(known.replicas) > 1:
         return "other nodes hold the partition: start the node, and it is copied from them"

@@ -20,7 +20,7 @@ The rules, each of which is a test:
   and surfaces in whatever started or resumed the outermost one.
 * Nothing is cancelled. Work for a client that has gone runs to its end, and its reply is dropped.
 * The garbage collector never closes a suspended coroutine, so a simulated node that was killed runs
-  no `finally`. Whoever stops a service settles what it owes.
+  no `finally`. A service that stops settles its outcomes.
 
 A coroutine costs two to three microseconds, a callback a tenth of that: produce, fetch, pull,
 heart-beats and replication use callbacks.
@@ -38,11 +38,11 @@ from dragoman.world import Scheduler
 T = TypeVar("T")
 #: Receives a result or the reason why there is none.
 Callback: TypeAlias = Callable[[T | DragomanError], None]
-#: Receives None when something is done, or the reason why it is not.
+#: Receives None on completion, or the error.
 Acknowledge: TypeAlias = Callable[[DragomanError | None], None]
 
 _UNSETTLED: Final = object()
-#: Coroutines that wait, so that something refers to each of them.
+#: Suspended coroutines, referenced so that they are not collected.
 _suspended: set[_Running[object]] = set()
 
 
@@ -137,8 +137,8 @@ class _Running(Outcome[T]):
         self._coroutine = coroutine
 
     def run(self) -> None:
-        """Run the coroutine until it waits; when it ends, do the same with the one that waits for
-        it.
+        """Run the coroutine until it suspends; when it ends, continue with the coroutine that
+        awaits it.
         """
         running: _Running[object] = self  # type: ignore[assignment] # its results are kept, not used
         while True:
@@ -169,9 +169,9 @@ class _Running(Outcome[T]):
 
 
 def start(coroutine: Coroutine[object, None, T]) -> Outcome[T]:
-    """Run a coroutine until it waits for something, and give its outcome.
+    """Run a coroutine until it suspends, and return its outcome.
 
-    Raises what the coroutine raises before it waits, unless that is a `DragomanError`.
+    Raises what the coroutine raises before it suspends, unless that is a `DragomanError`.
     """
     running = _Running(coroutine)
     running.run()
@@ -179,14 +179,14 @@ def start(coroutine: Coroutine[object, None, T]) -> Outcome[T]:
 
 
 def succeeded(value: T) -> Outcome[T]:
-    """An outcome that is known already."""
+    """A settled outcome with a value."""
     outcome: Outcome[T] = Outcome()
     outcome.succeed(value)
     return outcome
 
 
 def failed(error: DragomanError) -> Outcome[T]:
-    """A failure that is known already."""
+    """A settled outcome with an error."""
     outcome: Outcome[T] = Outcome()
     outcome.fail(error)
     return outcome
@@ -196,14 +196,14 @@ def failed(error: DragomanError) -> Outcome[T]:
 
 
 def called_back(begin: Callable[[Callback[T]], object]) -> Outcome[T]:
-    """The outcome of a function that calls back with a result. Raises what it raises at once."""
+    """The outcome of a function that calls back with a result. Raises what the function raises."""
     outcome: Outcome[T] = Outcome()
     begin(outcome.settle)
     return outcome
 
 
 def acknowledged(begin: Callable[[Acknowledge], object]) -> Outcome[None]:
-    """The outcome of a function that calls back when it is done. Raises what it raises at once."""
+    """The outcome of a function that calls back on completion. Raises what the function raises."""
     outcome: Outcome[None] = Outcome()
     begin(outcome.acknowledge)
     return outcome
@@ -215,14 +215,14 @@ def acknowledge_to(done: Acknowledge) -> Callback[object]:
 
 
 def ignore(_result: object) -> None:
-    """A callback for `Outcome.then` where neither the value nor an error matters."""
+    """A callback for `Outcome.then` that ignores both value and error."""
 
 
 # ---- several
 
 
 def gather(outcomes: Iterable[Outcome[T]]) -> Outcome[list[T]]:
-    """All values, in order, when every outcome is settled; or the first error that came."""
+    """All values, in order, when every outcome is settled; or the first error."""
     waited = list(outcomes)
     gathered: Outcome[list[T]] = Outcome()
     left = len(waited)
@@ -244,7 +244,7 @@ def gather(outcomes: Iterable[Outcome[T]]) -> Outcome[list[T]]:
 
 
 async def attempt(outcome: Outcome[T] | Coroutine[object, None, T]) -> T | DragomanError:
-    """The value, or the error as a value: for results that are judged one by one."""
+    """The value, or the error as a value, for results that are examined one by one."""
     try:
         return await outcome
     except DragomanError as error:
@@ -255,7 +255,7 @@ async def attempt(outcome: Outcome[T] | Coroutine[object, None, T]) -> T | Drago
 
 
 def pause(scheduler: Scheduler, seconds: float) -> Outcome[None]:
-    """Settled after so many seconds; with 0, in the next loop turn."""
+    """Settled after this many seconds; with 0, in the next loop turn."""
     outcome: Outcome[None] = Outcome()
     if seconds > 0:
         scheduler.call_later(seconds, outcome.succeed, None)
@@ -267,7 +267,7 @@ def pause(scheduler: Scheduler, seconds: float) -> Outcome[None]:
 def deadline(
     outcome: Outcome[T], scheduler: Scheduler, seconds: float, error: Callable[[], DragomanError]
 ) -> Outcome[T]:
-    """The same outcome, or `error()` if it takes longer; a result that comes later is dropped."""
+    """The outcome, or `error()` after a time-out; a late result is dropped."""
     bounded: Outcome[T] = Outcome()
 
     def late() -> None:
@@ -285,15 +285,15 @@ def deadline(
 
 
 class Retry(NamedTuple):
-    """After which errors something is tried again, and for how long.
+    """Which errors are retried, and for how long.
 
-    The errors say that nothing was done and that another try may succeed.
+    These errors guarantee that nothing was done and that a retry may succeed.
     """
 
     transient: tuple[type[DragomanError], ...]
-    #: Seconds between two tries.
+    #: Seconds between two attempts.
     interval_s: float
-    #: Seconds from the first try after which no further one begins.
+    #: Seconds after the first attempt during which retries may begin.
     patience_s: float
 
 
@@ -303,8 +303,8 @@ async def retried(
     attempts: Callable[[], Coroutine[object, None, T]],
     is_over: Callable[[], bool] = lambda: False,
 ) -> T:
-    """The first result that is not a transient error; that error once patience or `is_over` ends
-    the tries.
+    """The first result that is not a transient error. When patience or `is_over` ends the retries,
+    the last transient error.
     """
     until = scheduler.time() + retry.patience_s
     while True:

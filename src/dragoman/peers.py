@@ -1,8 +1,8 @@
-"""The other nodes of the cluster, as the broker wants them: `Links` over connections.
+"""The broker's port to the other nodes of the cluster: `Links` over connections.
 
-Five services share the connection between two nodes: votes and entries of the metadata, copies of
-partitions, requests to the controller, changes of the metadata, and what clients of one node want
-of another (`dragoman.rpc`).
+Five services share the connection between two nodes: votes and entries of the metadata, replication
+of partitions, requests to the controller, metadata changes, and remote procedure calls
+(`dragoman.rpc`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dragoman.world import Scheduler
 
 log = logging.getLogger("dragoman.peers")
 _NOTHING = memoryview(b"")
-#: A fetch waits at the leader; it must not be given up before.
+#: A fetch is parked at the leader; its time-out exceeds the longest wait.
 _FETCH_TIMEOUT_S = 5.0
 _CONTROL_TIMEOUT_S = 2.0
 _CHANGE_TIMEOUT_S = 5.0
@@ -52,7 +52,7 @@ class Service(IntEnum):
 
 
 class PeerBroker(Protocol):
-    """What the services for other nodes need of the broker."""
+    """What the services for other nodes need from the broker."""
 
     #: Called with each node that the controller has fenced.
     on_fenced: list[Callable[[int], None]]
@@ -84,7 +84,7 @@ class PeerBroker(Protocol):
 
 
 class Peers:
-    """`Links` of a broker. `begin` once there is one; then connections are made."""
+    """`Links` of a broker. `begin` opens the connections once the broker exists."""
 
     def __init__(
         self,
@@ -92,19 +92,19 @@ class Peers:
         addresses: Callable[[], dict[str, str]],
         founders: Mapping[int, Address],
     ) -> None:
-        """`addresses`: where this node's own listeners are reached."""
+        """`addresses` returns the addresses of this node's listeners."""
         self.connections = connections
         self.addresses = addresses
         self._founders = founders
-        self._told: dict[int, Address] = {}
+        self._local_addresses: dict[int, Address] = {}
         self._broker: PeerBroker | None = None
-        #: By node, the calls that wait for its reply.
+        #: By node, the calls that wait for a reply.
         self._waiting: dict[int, dict[Outcome[RawReply], None]] = {}
 
     def begin(self, broker: PeerBroker) -> None:
         self._broker = broker
-        # Whoever leads may be known to this node only by what it has not been told to be agreed on.
-        self._told = peer_addresses(broker.quorum.local_image())
+        # The current leader may be known only from entries that are not known to be committed.
+        self._local_addresses = peer_addresses(broker.quorum.local_image())
         connections, cluster = self.connections, broker.cluster
         connections.serve(Service.VOTES, _Votes(broker))
         connections.serve(Service.COPIES, _Copies(broker))
@@ -120,21 +120,21 @@ class Peers:
         self.refresh()
 
     def refresh(self) -> None:
-        """Keep connections to the nodes that belong to the cluster, where they say they are; until
-        they do, where they were said to be.
+        """Keep connections to the members of the cluster, at their registered addresses or, until
+        they register, at the addresses given for them.
         """
         if self._broker is None:
             return
         own = self._broker.node_id
-        known = {**self._founders, **self._told, **peer_addresses(self._broker.image)}
+        known = {**self._founders, **self._local_addresses, **peer_addresses(self._broker.image)}
         quorum = self._broker.quorum
-        # Whoever leads belongs to it, also when the log here does not say so yet.
-        belonging = (*quorum.membership.nodes, quorum.leader)
+        # The leader is a member, even if the local log does not say so yet.
+        members = (*quorum.membership.nodes, quorum.leader)
         self.connections.set_peers(
             {
                 node: (address.host, address.port)
                 for node, address in known.items()
-                if node in belonging and node != own
+                if node in members and node != own
             }
         )
 
@@ -187,7 +187,7 @@ class Peers:
 
         def answered(answer: PeerAnswer | ClusterError) -> None:
             if outcome not in waiting:
-                # Given up on meanwhile.
+                # The call was abandoned.
                 return
             del waiting[outcome]
             if isinstance(answer, ClusterError):
@@ -201,14 +201,14 @@ class Peers:
         return outcome
 
     def _give_up_on(self, node: int) -> None:
-        """Others lead what it led: a node that is frozen, its connections open, is not waited for
-        until it answers or the time is over.
+        """Fail calls to a node that was fenced: a frozen node with open connections might not
+        answer before the time-out.
         """
         assert self._broker is not None
         waiting = self._waiting.get(node, {})
         gone = ClusterError(f"node {node} is gone; the outcome is unknown")
         for outcome in waiting:
-            # Not within the call: this is in the middle of what was agreed on.
+            # In a later turn: metadata is being applied in this one.
             self._broker.scheduler.call_soon(outcome.fail, gone)
         waiting.clear()
 
@@ -217,7 +217,7 @@ class Peers:
 
 
 def peer_addresses(image: MetadataImage) -> dict[int, Address]:
-    """Where nodes are reached by each other: as they say, or as those say who added them."""
+    """The peer addresses of nodes: as registered, or as given when the node was added."""
     said = {node: known.addresses.get("peer") for node, known in image.registrations.items()}
     found = {**image.added, **{node: where for node, where in said.items() if where}}
     return {node: parse_address(f"node {node}", where, port_min=1) for node, where in found.items()}
@@ -231,7 +231,7 @@ def _decoded(data: memoryview, kind: type[Struct]) -> Struct:
 
 
 def _answered(answer: PeerAnswer | ClusterError, read: Callable[[memoryview], Read]) -> Read | None:
-    """None: no answer, or one that cannot be read, which must not leave anybody waiting."""
+    """The decoded answer; None without a readable one, because the caller must not wait forever."""
     if isinstance(answer, ClusterError):
         return None
     try:
@@ -242,7 +242,7 @@ def _answered(answer: PeerAnswer | ClusterError, read: Callable[[memoryview], Re
 
 
 class _Service:
-    """Answers other nodes."""
+    """Base of services: refuses requests and messages."""
 
     def __init__(self, broker: PeerBroker) -> None:
         self._broker = broker

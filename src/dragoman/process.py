@@ -26,10 +26,10 @@ log = logging.getLogger("dragoman.server")
 
 
 def run(settings: Settings, announce: Callable[[str], None]) -> int:
-    """Run a node until a signal; returns the exit status. Raises what prevents its start.
+    """Run a node until a signal, and return the exit status. Raises what prevents the start.
 
-    0 after a clean stop, 1 when the log or the metadata failed, 130 when a second signal forced
-    the end.
+    The status is 0 after a clean stop, 1 when the log or the metadata failed, 130 when a second
+    signal forced the end.
     """
     import uvloop
 
@@ -54,7 +54,7 @@ async def _serve(
 
     allow_open_files()
     try:
-        # Where the process may open few files, most of them are for connections.
+        # Where the limit of open files is low, connections get most of the descriptors.
         node = _node(settings, loop, min(OPEN_SEGMENTS_MAX, open_files_max() // 4))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop_requested)
@@ -89,7 +89,7 @@ def _node(settings: Settings, loop: asyncio.AbstractEventLoop, open_segments_max
 
 
 async def _started(node: Node, stopping: asyncio.Event) -> bool:
-    """False when a signal arrived, or the log failed, while the node waited for its cluster."""
+    """False when a signal arrived, or the log failed, before the node had joined its cluster."""
     starting = asyncio.ensure_future(node.start())
     ended = asyncio.ensure_future(_first_of(stopping, node.failed))
     await asyncio.wait((starting, ended), return_when=asyncio.FIRST_COMPLETED)
@@ -120,8 +120,8 @@ def _exit_status(node: Node) -> int:
 
 
 def _cure(settings: Settings, error: CorruptionError) -> str:
-    """The commands that repair a directory whose damage prevents the start. In a cluster the other
-    nodes have all that it had.
+    """The commands that repair a directory whose damage prevents the start. In a cluster, the other
+    nodes have copies of all its data.
     """
     if len(settings.cluster) < 2:
         data = settings.data
@@ -141,7 +141,9 @@ def _cure(settings: Settings, error: CorruptionError) -> str:
 
 
 def _calm_garbage_collector() -> None:
-    """What was made at start stays; a busy loop makes few cycles and many short-lived values."""
+    """Freeze the objects made at start: a busy loop makes few cycles and many short-lived
+    values.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
@@ -149,7 +151,7 @@ def _calm_garbage_collector() -> None:
 
 @asynccontextmanager
 async def offline_node(settings: Settings) -> AsyncIterator[Node]:
-    """A node without listeners on a data directory that no other node uses; stopped afterwards.
+    """A node without listeners on an unused data directory; stopped on exit.
 
     Raises `ConfigError`, `DirectoryInUseError`, `FormatError`.
     """
@@ -163,7 +165,7 @@ async def offline_node(settings: Settings) -> AsyncIterator[Node]:
 
 
 def open_data_directory(path: str) -> RealDisk:
-    """Raises `ConfigError` when the directory cannot be made or written."""
+    """Raises `ConfigError` when the directory cannot be created or written."""
     try:
         disk = RealDisk(path, min(SPARE_FILES, open_files_max() // 8))
     except OSError as error:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dragoman.net.http_client import HttpClient
 
 log = logging.getLogger("dragoman.server")
-#: Nodes among themselves have this part of the memory budget, in addition to it.
+#: Connections between nodes have this share of the memory budget, in addition to the budget.
 _PEER_BUDGET_SHARE = 4
 
 
@@ -139,7 +139,7 @@ class Node:
             await self.listeners.serve()
         except (Exception, asyncio.CancelledError):
             self._give_up()
-            # What was cancelled ends.
+            # Let cancelled tasks end.
             await asyncio.sleep(0)
             raise
 
@@ -153,12 +153,12 @@ class Node:
         await started
 
     def _called_back(self, begin: Callable[[Acknowledge], None]) -> asyncio.Future[None]:
-        """Begins at once, whether the future is awaited or not."""
+        """Starts at once, whether the future is awaited or not."""
         finished: asyncio.Future[None] = self._loop.create_future()
 
         def done(error: DragomanError | None) -> None:
             if finished.done():
-                # The start was cancelled meanwhile.
+                # The start was cancelled.
                 return
             if error is None:
                 finished.set_result(None)
@@ -176,7 +176,7 @@ class Node:
             self.broker.stop()
             self.store.close()
         else:
-            # The journal may hold records that were not replayed: a clean stop would forget them.
+            # The journal may hold records that were not replayed; a clean stop would discard them.
             self.broker.quorum.fail()
             self.store.abandon()
         if self._etcd is not None:
@@ -208,7 +208,7 @@ class Node:
             log.info("topic %r is hidden from clients of %s", topic, ", ".join(hidden))
 
     def mlog_events(self) -> list[bytes]:
-        """The metadata as the events that a cluster of mlog would have agreed on."""
+        """The metadata as events of an mlog cluster."""
         from dragoman.protocols.mlog.handlers.metadata_events import encode_event, events_of
 
         return list(map(encode_event, events_of(self.broker.image)))
@@ -222,7 +222,7 @@ class Node:
     async def stop(self) -> None:
         """Answer every request, make everything durable, close. The next start is instant."""
         self.listeners.stop_watching()
-        # While this node can still commit the last transactions of its captures.
+        # Before the log stops, so that captures can commit their last transactions.
         await future_of(self.captures.stop_all())
         await self.capture_processes.closed()
         await self._hand_over()
@@ -230,15 +230,15 @@ class Node:
         self.broker.stop()
         self.peers.connections.close()
         if self._etcd is not None:
-            # It gives its lease back, so that the other nodes need not wait until it expires.
+            # Revokes the etcd lease, so that the other nodes need not wait until it expires.
             await self._etcd.finish(ETCD_CLOSE_GRACE_S)
         await self.listeners.close_connections()
-        # What was cancelled ends.
+        # Let cancelled tasks end.
         await asyncio.sleep(0)
         self.store.close()
 
     async def _hand_over(self) -> None:
-        """Move leadership to other nodes while clients are served: when this node stops, its
+        """Hand the leaderships over while clients are still served: when this node stops, its
         clients know the new leaders.
         """
         if not self.settings.is_clustered or self.failure is not None or not self.broker.is_ready:
@@ -250,7 +250,7 @@ class Node:
             log.warning("no other node has taken over the partitions that this node leads")
 
     async def abandon(self) -> None:
-        """As if the process were killed: no request is answered, nothing more is made durable."""
+        """Simulate a killed process: no request is answered, nothing more is made durable."""
         self.listeners.stop_watching()
         self.captures.kill_all()
         await self.capture_processes.closed()
@@ -261,12 +261,12 @@ class Node:
         self.peers.connections.close()
         self.listeners.close()
         await self.listeners.abort_connections()
-        # What was cancelled ends.
+        # Let cancelled tasks end.
         await asyncio.sleep(0)
 
 
 def _etcd_client(settings: Settings, loop: asyncio.AbstractEventLoop) -> HttpClient | None:
-    """The client of the etcd that holds the metadata, where an etcd does."""
+    """The client of the etcd that holds the metadata, if an etcd holds it."""
     if settings.metadata_quorum != "etcd":
         return None
     # Imported here: other nodes start without it.

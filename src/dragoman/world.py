@@ -32,7 +32,7 @@ from dragoman.limits import (
 )
 from dragoman.types import Buffer
 
-#: The process, or the machine, has no descriptor left. Others give theirs back: it passes.
+#: No descriptor is left, in the process or on the machine. Transient: others are closed in time.
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 
 Result = TypeVar("Result")
@@ -67,20 +67,18 @@ class Scheduler(Protocol):
     ) -> Handle: ...
 
 
-#: What is given for a name without an address.
+#: The result for a name without an address.
 NO_ADDRESS: Final = "0.0.0.0"
 
 
 class HostNames(Protocol):
     def ipv4(self, host: str) -> str:
-        """The address of a host as far as it is known now, without waiting; `NO_ADDRESS` while it
-        is not.
-        """
+        """The last known address of a host, without blocking; `NO_ADDRESS` if none is known."""
         ...
 
 
 class NumericHosts:
-    """Knows no names: addresses are their own."""
+    """Resolves no names: an address stands for itself."""
 
     def ipv4(self, host: str) -> str:
         return host if is_ipv4(host) else NO_ADDRESS
@@ -115,7 +113,7 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def is_linked(self) -> bool:
-        """Whether it still has a name: what is written to a removed file is lost with it."""
+        """Whether the file still has a name: writes to an unlinked file are lost with it."""
         ...
 
     def close(self) -> None: ...
@@ -123,7 +121,7 @@ class File(Protocol):
 
 class Lock(Protocol):
     def is_ours(self) -> bool:
-        """Whether the directory is still there, under its name, with this lock in it."""
+        """Whether the directory still exists under its name, with this lock in it."""
         ...
 
     def release(self) -> None: ...
@@ -131,7 +129,9 @@ class Lock(Protocol):
 
 class Disk(Protocol):
     def open(self, path: str, mode: Literal["read", "write", "create"]) -> File:
-        """`create` makes a file and refuses an existing one; `write` opens one for both."""
+        """`create` makes a file and refuses an existing one; `write` opens an existing or new
+        one.
+        """
         ...
 
     def names(self, directory: str) -> list[str]:
@@ -141,7 +141,9 @@ class Disk(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def make_directory(self, path: str) -> None:
-        """With parents; no error when it exists. Durable after `sync_directory` of each parent."""
+        """Create a directory and its parents; no error when it exists. Durable after
+        `sync_directory` of each parent.
+        """
         ...
 
     def remove_directory(self, path: str) -> None:
@@ -163,26 +165,31 @@ class Disk(Protocol):
         ...
 
     def sync_all(self) -> None:
-        """Make everything durable: files, names and directories. Dear, but the same for one file
-        and for thousands."""
+        """Make everything durable: files, names and directories. Expensive, but no more so for a
+        thousand files than for one.
+        """
         ...
 
     def free_bytes(self) -> int: ...
 
     def lock(self, path: str) -> Lock:
-        """Held by this process alone until released or dead. Raises `DirectoryInUseError`."""
+        """Lock the directory for this process until release or exit. Raises
+        `DirectoryInUseError`.
+        """
         ...
 
 
 class Replacement(msgspec.Struct, frozen=True):
-    """A file to put in place whole: written aside, synced, renamed over `path`, made durable."""
+    """A file that is replaced atomically: written aside, synced, renamed to `path`, made
+    durable.
+    """
 
     path: str
     data: bytes
 
 
 class BackgroundJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Disk work that may take long. Done in the order of the fields; a failure ends the job."""
+    """Slow disk work. Its steps run in the order of the fields; a failure ends the job."""
 
     #: Files to make durable.
     sync: tuple[str, ...] = ()
@@ -191,8 +198,8 @@ class BackgroundJob(msgspec.Struct, frozen=True, kw_only=True):
     replace: tuple[Replacement, ...] = ()
     #: Files to create with this many zero bytes, synced.
     zero_fill: tuple[tuple[str, int], ...] = ()
-    #: Bytes (path, position, size) that shall be on their way to the disk before they are synced.
-    #: Only advice: it may be ignored, and nothing about it is an error.
+    #: Bytes (path, position, size) whose write-back to the disk should begin before they are
+    #: synced. A hint only: it may be ignored, and its failures are not errors.
     write_out: tuple[tuple[str, int, int], ...] = ()
 
 
@@ -200,15 +207,15 @@ class Background(Protocol):
     """Does slow disk work beside the loop, one job at a time, in order."""
 
     def submit(self, job: BackgroundJob, done: Callable[[OSError | None], None]) -> None:
-        """`done` is called on the loop, after this has returned. An error of a sync is final.
+        """Call `done` on the loop, after this has returned. An error of a sync is final.
 
-        Raises `OSError` when the job could not be taken at all (EMSGSIZE: it is too large, ENOBUFS:
-        too many wait); `done` is not called then.
+        Raises `OSError` when the job is refused (EMSGSIZE: it is too large, ENOBUFS: too many are
+        waiting); `done` is not called then.
         """
         ...
 
     def close(self) -> None:
-        """Finish what was submitted, call no more `done`, and free resources.
+        """Finish submitted jobs without calling `done`, and free resources.
 
         Blocks. Raises the first error of a job whose `done` was not called.
         """
@@ -216,7 +223,7 @@ class Background(Protocol):
 
 
 def admit(job: BackgroundJob, waiting_jobs: int, waiting_bytes: int) -> int:
-    """The bytes a job brings along. Raises `OSError` when it is more than a background may hold."""
+    """The bytes in a job. Raises `OSError` when it exceeds the bounds of a background."""
     size = sum(len(replacement.data) for replacement in job.replace)
     if size > BACKGROUND_JOB_BYTES_MAX:
         raise OSError(errno.EMSGSIZE, f"a background job of {size} bytes is too large")
@@ -226,10 +233,10 @@ def admit(job: BackgroundJob, waiting_jobs: int, waiting_bytes: int) -> int:
 
 
 def perform(disk: Disk, job: BackgroundJob) -> None:
-    """Do a background job right here. Raises the first `OSError`.
+    """Run a background job synchronously. Raises the first `OSError`.
 
-    A job with many files is done with a few syncs of the whole file system instead of several for
-    each file: for 10,000 partitions that is a second instead of a minute.
+    A job with many files uses a few syncs of the whole file system instead of several per file: for
+    10,000 partitions that takes a second instead of a minute.
     """
     if len(job.sync) + len(job.replace) >= BULK_SYNC_FILES_MIN:
         _perform_in_bulk(disk, job)
@@ -247,7 +254,7 @@ def perform(disk: Disk, job: BackgroundJob) -> None:
 def _perform_in_bulk(disk: Disk, job: BackgroundJob) -> None:
     for replacement in job.replace:
         write_aside(disk, replacement.path, replacement.data)
-    # The files to be synced, and what was written aside, before any of it gets its name.
+    # Files to sync, and new contents, are durable before any file gets its name.
     disk.sync_all()
     if job.replace:
         for replacement in job.replace:
@@ -256,7 +263,7 @@ def _perform_in_bulk(disk: Disk, job: BackgroundJob) -> None:
 
 
 def sync_path(disk: Disk, path: str) -> None:
-    """Sync one file by name; a file removed in the meantime has nothing to lose."""
+    """Sync one file by name; a file that was removed is ignored."""
     try:
         file = disk.open(path, "write")
     except FileNotFoundError:
@@ -276,14 +283,14 @@ def read_whole(disk: Disk, path: str) -> bytes:
 
 
 def replace_file(disk: Disk, path: str, data: Buffer) -> None:
-    """Put a whole file in place so that a crash leaves the old one or the new one."""
+    """Replace a whole file so that a crash leaves the old one or the new one."""
     write_aside(disk, path, data, is_synced=True)
     disk.rename(aside_of(path), path)
     disk.sync_directory(parent(path))
 
 
 def aside_of(path: str) -> str:
-    """Where a file is written before it takes the place of `path`."""
+    """The temporary path of a file that will replace `path`."""
     return path + ".new"
 
 
@@ -299,7 +306,7 @@ def write_aside(disk: Disk, path: str, data: Buffer, *, is_synced: bool = False)
         file.close()
 
 
-#: Written at once when a file is filled with zeros.
+#: Size of one write when a file is filled with zeros.
 _ZERO_BLOCK_BYTES = 1 << 20
 
 
@@ -324,8 +331,8 @@ def parent(path: str) -> str:
 
 
 def allow_open_files() -> None:
-    """More descriptors, as far as the system lets this process have them: what is usual is for
-    programs of desktops.
+    """Raise the limit of open files as far as permitted: the usual one is meant for desktop
+    programs.
     """
     import resource
 
@@ -337,7 +344,7 @@ def allow_open_files() -> None:
 
 
 def open_files_max() -> int:
-    """Descriptors that this process may have."""
+    """The limit of descriptors of this process."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -361,10 +368,10 @@ _IOV_MAX = 1024
 
 
 class SpareDescriptors:
-    """Descriptors that are open for no purpose but to be closed when there are no others.
+    """Descriptors held open in reserve, to be closed when no others are free.
 
-    What is accepted from the network may use up all that the process may have. Those who must not
-    fail for that reason close one of these and try again. It is replaced as soon as one is free.
+    Accepted connections may use up all descriptors of the process. Code that must not fail for that
+    reason closes one of these and retries. The reserve is refilled as soon as descriptors are free.
     """
 
     def __init__(self, count: int) -> None:
@@ -378,14 +385,14 @@ class SpareDescriptors:
                 self._open.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def use(self, call: Callable[[], Result]) -> Result:
-        """Do something that needs a descriptor; with a spare one if there is no other."""
+        """Call something that needs a descriptor, using a spare one if no other is free."""
         while True:
             try:
                 return call()
             except OSError as error:
                 if error.errno not in OUT_OF_FILES:
                     raise
-                # Other threads use spare ones, too, and may take what was just closed.
+                # Other threads use spare ones, too, and may take the descriptor just closed.
                 try:
                     spare = self._open.pop()
                 except IndexError:
@@ -430,8 +437,9 @@ class RealFile:
             wanted = sum(map(len, buffers))
             if os.pwritev(self._fd, buffers, position, flags) == wanted:
                 return
-        # A short write, or too many buffers for one call: copy once and finish piecemeal. The
-        # durable flag goes on every piece, so the promise holds when the last one returns.
+        # After a short write, or with too many buffers for one call, copy once and finish
+        # piecemeal. The durable flag goes on every piece, so the promise holds when the last one
+        # returns.
         rest = memoryview(b"".join(buffers))
         while rest:
             written = os.pwritev(self._fd, [rest], position, flags)
@@ -466,18 +474,20 @@ class RealLock:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
-            # A right that is missing for a moment, or a file system that does not answer, says
-            # nothing: a node must not stop for it.
+            # A temporary lack of rights or an unresponsive file system proves nothing, and must not
+            # stop the node.
             return True
         ours = os.fstat(self._fd)
         return (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino)
 
     def fileno(self) -> int:
-        """For a process that works on the same files: holding this, it holds the lock too."""
+        """The descriptor of the lock, for a child process that shares the files and so keeps the
+        lock.
+        """
         return self._fd
 
     def release(self) -> None:
-        # Closing alone would leave the lock to whichever process shares the descriptor.
+        # Closing alone would leave the lock with any process that shares the descriptor.
         fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
 
@@ -490,19 +500,19 @@ _OPEN_FLAGS = {
 
 
 def is_directory(path: str) -> bool:
-    """Whether a directory is there, for those who only want to look: opening a disk makes it."""
+    """Whether a directory exists, without creating it as opening a disk does."""
     return os.path.isdir(path)
 
 
 class RealDisk:
     """A directory of the operating system's file system.
 
-    Creates the directory, for this user alone: there may be passwords of databases in it. One that
-    is there stays as open as somebody made it.
+    Creates the directory with access for this user only, because it may contain passwords of
+    databases. An existing directory keeps its permissions.
     """
 
     def __init__(self, root: str, spare_files: int = 0) -> None:
-        """`spare_files`: as many may be opened even when the process has no descriptor left."""
+        """`spare_files` is the number of files that can be opened when no descriptor is free."""
         os.makedirs(root, mode=0o700, exist_ok=True)
         self.root = os.path.abspath(root)
         self._spares = SpareDescriptors(spare_files)
@@ -561,12 +571,12 @@ class RealDisk:
         return self._spares.use(lambda: os.open(full, flags))
 
     def sync_all(self) -> None:
-        # Few processes need this, and none of them at once: the import can wait until then.
+        # Imported here: few processes need it, and none at start.
         import ctypes
 
         fd = self._open_directory("")
         try:
-            # Unlike sync(2), this tells of errors, and leaves other file systems alone.
+            # Unlike sync(2), this reports errors and leaves other file systems alone.
             if ctypes.CDLL(None, use_errno=True).syncfs(fd):
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number), self.root)

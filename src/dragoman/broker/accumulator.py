@@ -1,10 +1,10 @@
-"""Single records made into batches: for protocols whose clients send one record at a time.
+"""Batching of single records, for protocols whose clients send one record at a time.
 
 Records for one partition that arrive in one loop turn become one batch. There is no timer: while a
-batch is on its way to the disk the next one gathers by itself, so batches grow with the load.
+batch is on its way to the disk, the next one accumulates, so batches grow with the load.
 
-Records of one batch may belong to producers that ask for different safety: each is answered at its
-own mark, the leader's stable end or the high watermark.
+Records of one batch may require different acknowledgements: each is answered at its own mark, the
+leader's stable end or the high watermark.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dragoman.outcome import Outcome
 from dragoman.replication.replica import Replica
 from dragoman.world import Clock, Scheduler
 
-#: Takes the (first) record's offset once all are as safe as asked for, or why not (offset -1).
+#: Receives the offset of the (first) record once the records are acknowledged, or -1 and an error.
 Placed: TypeAlias = Callable[[int, DragomanError | None], None]
 #: Callbacks of a batch, each with the index of its first record in the batch.
 _Owners: TypeAlias = list[tuple[Placed, int]]
-#: Most that a record takes in a batch beside its key, value and headers, and a header beside its
-#: name and value: lengths, times and counts.
+#: Upper bound of a record's overhead in a batch, without key, value and headers, and of a header's,
+#: without name and value.
 _RECORD_OVERHEAD_BYTES = 36
 _HEADER_OVERHEAD_BYTES = 10
 
@@ -41,16 +41,16 @@ def placed(begin: Callable[[Placed], object]) -> Outcome[int]:
 
 
 class _Gathering:
-    """What one partition has gathered in this turn."""
+    """The records of one partition in this turn."""
 
     __slots__ = ("needs_keys", "of_all", "of_leader", "records", "room")
 
     def __init__(self, config: TopicConfig) -> None:
         self.records: list[Record] = []
-        #: Those that wait for all in-sync replicas, and those that wait for the leader alone.
+        #: Callbacks for all in-sync replicas, and callbacks for the leader alone.
         self.of_all: _Owners = []
         self.of_leader: _Owners = []
-        #: Bytes that the batch may still take.
+        #: Bytes left in the batch.
         self.room = room_in_a_batch(config)
         self.needs_keys = config.is_compacted
 
@@ -64,17 +64,17 @@ class RecordAccumulator:
     def add(
         self, replica: Replica, record: Record, placed: Placed, *, is_leader_only: bool = False
     ) -> None:
-        """Append a record with the others of this turn, in the order of the calls.
+        """Append a record, batched with the others of this turn, in the order of the calls.
 
-        `is_leader_only`: call back when the record is on this node's stable storage, whatever the
-        followers do.
+        `is_leader_only`: call back when the record is on this node's stable storage, regardless of
+        the followers.
 
-        A record that its topic does not allow is refused at once: it must not take along those
-        that share its batch.
+        A record that its topic does not allow is refused at once, so that it does not fail the
+        others in the batch.
         """
         size = size_of(record)
         gathering = self._gathering.get(replica)
-        # Enough room in a batch that is begun: nothing can be wrong with this record's size.
+        # There is enough room in the open batch, so the record's size is valid.
         if (
             gathering is None
             or size > gathering.room
@@ -98,9 +98,9 @@ class RecordAccumulator:
         *,
         is_leader_only: bool = False,
     ) -> None:
-        """Append several in a row: all or none when they fit into one batch.
+        """Append several records in a row: all or none when they fit into one batch.
 
-        `placed` takes the offset of the first. When one is not allowed, none is appended.
+        `placed` receives the offset of the first. When one is not allowed, none is appended.
         """
         sizes = list(map(size_of, records))
         for record, size in zip(records, sizes, strict=True):
@@ -119,7 +119,7 @@ class RecordAccumulator:
             gathering.records += records[first : first + count]
 
     def _room_for(self, replica: Replica, size: int) -> _Gathering:
-        """The batch that takes so much more; the one that is full is appended."""
+        """The batch with room for this many bytes; a full one is appended."""
         gathering = self._gathering.get(replica)
         if gathering is not None and size > gathering.room:
             del self._gathering[replica]
@@ -132,7 +132,7 @@ class RecordAccumulator:
         return gathering
 
     def flush(self, replica: Replica) -> None:
-        """Append what this partition has gathered: for who appends a batch of its own behind it."""
+        """Append the pending batch of this partition, before the caller appends its own."""
         gathering = self._gathering.pop(replica, None)
         if gathering is not None:
             self._append(replica, gathering)
@@ -163,7 +163,7 @@ def _acknowledge(owners: _Owners, base_offset: int, error: DragomanError | None)
 
 
 class _AllPlaced:
-    """Calls back once for records that did not fit into one batch."""
+    """Combines the callbacks of records that did not fit into one batch."""
 
     def __init__(self, parts: int, placed: Placed) -> None:
         self._left = parts
@@ -185,7 +185,7 @@ def room_in_a_batch(config: TopicConfig) -> int:
 
 
 def _parts(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int, int]]:
-    """First, count and size of the records that go into one batch; one at least."""
+    """First, count and size of the records that fit into one batch; at least one."""
     first = used = 0
     for index, size in enumerate(sizes):
         if index > first and used + size > room:
@@ -200,7 +200,7 @@ def _refusal_at(replica: Replica, record: Record, size: int) -> DragomanError | 
 
 
 def refusal(config: TopicConfig, where: str, record: Record, size: int) -> DragomanError | None:
-    """Why a topic does not take a record."""
+    """The reason for which a topic refuses a record."""
     if size - _RECORD_OVERHEAD_BYTES > config.max_message_bytes:
         return MessageTooLarge(
             f"{where}: record of {size - _RECORD_OVERHEAD_BYTES} bytes, "
@@ -212,7 +212,7 @@ def refusal(config: TopicConfig, where: str, record: Record, size: int) -> Drago
 
 
 def size_of(record: Record) -> int:
-    """Bytes that the record takes in a batch, at most."""
+    """An upper bound of the record's size in a batch."""
     size = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     if record.headers:
         for name, content in record.headers:

@@ -1,7 +1,7 @@
-"""The broker core: topics, partitions and those who wait for them, behind one object.
+"""The broker core: topics, partitions and requests that wait on them, behind one object.
 
-Everything here is synchronous and runs on the loop's thread. What takes time (a durable append, a
-metadata change) calls back. Domain types only: protocol handlers translate.
+Everything here is synchronous and runs on the loop's thread. Slow operations (a durable append, a
+metadata change) call back. Domain types only: protocol handlers translate.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ log = logging.getLogger("dragoman.broker")
 
 
 class Coordinates(Protocol):
-    """What works for the leaders of internal topics."""
+    """A service of the leaders of internal topics."""
 
     def topics(self) -> dict[str, int]: ...
 
@@ -82,7 +82,7 @@ class Coordinates(Protocol):
 
 
 class Extension(Coordinates, KeyedTopic, Protocol):
-    """A service that stands outside the broker and works for the leaders of its internal topic."""
+    """A service outside the broker, for the leaders of its internal topic."""
 
     def serve(self, registry: Registry, /) -> None:
         """Register the handlers of its requests."""
@@ -106,8 +106,8 @@ class Broker:
         links: Links | None = None,
         etcd: Gateway | None = None,
     ) -> None:
-        """`dialect` reads what members of groups tell each other on the wires that are served;
-        `links` lead to the other nodes, if there are any; `etcd` has the metadata, if not they.
+        """`dialect` decodes the member metadata of the served protocols; `links` connect to the
+        other nodes, if any; `etcd` is given if it stores the metadata.
         """
         self.context = context = NodeContext(settings, scheduler, clock, random)
         self.store = store
@@ -117,19 +117,19 @@ class Broker:
         self.authorizer = authorizer if authorizer is not None else AllowAll()
         self.node_id = settings.node_id
         self.image = image = context.image
-        #: Whether the log has what the journal had, and may be closed as clean.
+        #: Whether the journal has been replayed, so that the log may be closed cleanly.
         self.is_recovered = False
-        #: Names that are resolved beside the loop; the server sets one that can.
+        #: Resolves no names by default; the server replaces it.
         self.host_names: HostNames = NumericHosts()
-        #: Told when the node begins to stop: for what waits for no answer, such as streams.
+        #: Called when the node begins to stop, for streams and others without a pending answer.
         self.on_stopping: list[Callable[[], None]] = []
-        #: Told of nodes that are taken for gone: what they were asked they may never answer.
+        #: Called with each node that was fenced and may never answer its requests.
         self.on_fenced: list[Callable[[int], None]] = []
-        #: Called when a group commit has been acknowledged to all who waited for it.
+        #: Called after the callbacks of a group commit.
         self.after_commit: Callable[[], None] = _do_nothing
-        #: Told once when the log has failed, or the metadata: the process must stop.
+        #: Called once when the log or the metadata has failed: the process must stop.
         self.on_fatal: Callable[[OSError | DragomanError], None] = _ignore
-        #: Requests that name so many things that they are worked on over several loop turns.
+        #: Requests with many items, spread over several loop turns.
         self.work = WorkQueue(scheduler)
         self.partitions = partitions = Partitions(context, store)
         partitions.on_led = self._led
@@ -168,7 +168,7 @@ class Broker:
         self.delayed = DelayedRecords(context, partitions, self.topics, producer_ids, self.rpc)
         self.delayed.serve(self.registry)
         self.directory.add(self.delayed.store.log)
-        #: What works for the leaders of internal topics.
+        #: The services of the leaders of internal topics.
         self.coordinating: list[Coordinates] = [
             self.coordination,
             self.staged_writes,
@@ -184,7 +184,7 @@ class Broker:
             context, partitions, self.cluster.replication.follower_ends, self.rpc
         )
         self.replica_ends.serve(self.registry)
-        #: What the listeners of one protocol share, by protocol.
+        #: By protocol, the state that its listeners share.
         self.shared: dict[str, object] = {}
         self.tables = GlobalTables(
             context, partitions, self.topics, self.readers, self.leader_queues
@@ -194,12 +194,12 @@ class Broker:
 
     @property
     def settings(self) -> Settings:
-        """As they are now: changes at run time replace them."""
+        """The current settings, with changes at run time."""
         return self.context.settings
 
     @property
     def is_ready(self) -> bool:
-        """Whether the cluster knows this node, and clients may come."""
+        """Whether the cluster has registered this node, so that it serves clients."""
         return self.context.is_ready
 
     @property
@@ -224,8 +224,8 @@ class Broker:
         return self.store.node.incarnation
 
     def attach(self, extension: Extension) -> None:
-        """Have an extension coordinate its topic, see the metadata, and serve its requests. Called
-        before the node starts.
+        """Register an extension as coordinator of its topic, observer of the metadata, and server
+        of its requests. Called before the start.
         """
         self._extensions.append(extension)
         self.coordinating.append(extension)
@@ -242,14 +242,14 @@ class Broker:
         return self.store.partition(identity, directory_name(identity), config)
 
     def load(self) -> Outcome[None]:
-        """Read metadata that is not in the log; settled, perhaps never, before `recover`."""
+        """Read metadata outside the log; settled, perhaps never, before `recover`."""
         return self.cluster.load()
 
     def recover(self) -> None:
-        """Bring the log back, and with it what is known of the metadata.
+        """Recover the log, and with it the known metadata.
 
         Raises `ConfigError` for the data of another node, `FormatError` and `CorruptionError` for
-        metadata that cannot be read; the log is not recovered then and must not be closed as clean.
+        unreadable metadata; the log is not recovered then and must not be closed cleanly.
         """
         self.cluster.replay()
         self._replay_partitions()
@@ -258,9 +258,9 @@ class Broker:
         self.is_recovered = True
 
     def start(self, done: Acknowledge) -> None:
-        """Have the cluster know this node; then `done`, and clients may come.
+        """Register this node with the cluster; then call `done`, and serve clients.
 
-        Recovers first, unless that was done, and raises as that does.
+        Recovers first, unless that was done, and raises what `recover` raises.
         """
         if not self.is_recovered:
             self.recover()
@@ -282,8 +282,8 @@ class Broker:
         self.cluster.start(ready)
 
     def _replay_partitions(self) -> None:
-        """What the journal holds goes into the partitions, whether they are still wanted or not:
-        what is agreed on is not known yet, only what this node was told.
+        """Replay the journal into the partitions, even into deleted ones: only the local metadata
+        is known, and not which of it is committed.
         """
         pending = self.store.pending_partitions
         known = self.quorum.local_image() if pending else self.image
@@ -293,7 +293,7 @@ class Broker:
                 self.partitions.open_log(metadata)
 
     def _lead_coordinators(self) -> None:
-        """Begin to coordinate what this node leads by now."""
+        """Begin to coordinate the partitions that this node leads now."""
         if not self.settings.is_clustered:
             self._coordinate_all()
             return
@@ -305,8 +305,8 @@ class Broker:
                     self._led(partition)
 
     def _coordinate_all(self) -> None:
-        """Alone, this node coordinates everything: it leads all partitions of the internal topics
-        that say so, also of those that are yet to be made.
+        """A single node coordinates every internal topic with coordinators, even before the topic
+        exists.
         """
         for part in self.coordinating:
             for name, count in part.topics().items():
@@ -316,7 +316,7 @@ class Broker:
                     part.led(name, index, epoch)
 
     def _coordinated(self) -> dict[str, Coordinates]:
-        """The internal topics whose leaders coordinate something, and what does."""
+        """The internal topics with coordinators, and the services of each."""
         return {name: part for part in self.coordinating for name in part.topics()}
 
     def _led(self, partition: PartitionMetadata) -> None:
@@ -330,7 +330,7 @@ class Broker:
             part.resigned(partition.topic.name, partition.index)
 
     def stop(self) -> None:
-        """Give everybody who waits an answer; appends already taken become durable first."""
+        """Answer all waiting requests; accepted appends become durable first."""
         self.context.is_stopping = True
         for each in self.on_stopping:
             each()
@@ -340,7 +340,8 @@ class Broker:
         self.delayed.close()
         self.store.settle_all()
         self.fetches.finish_all()
-        # First: of records that other nodes may have by now nobody must say that they are refused.
+        # First, because other nodes may have replicated the records, which must not be reported as
+        # refused.
         self.cluster.stop()
         self.partitions.fail_all(ShuttingDown("the node is stopping"))
 
@@ -348,10 +349,10 @@ class Broker:
         is_publishing = self.staged_writes.is_publishing_to(partition_id)
         return is_publishing or self.delayed.is_delivering_to(partition_id)
 
-    # ---- what the log and the quorum report
+    # ---- callbacks of the log and the quorum
 
     def _stable(self, partitions: list[PartitionLog]) -> None:
-        # In the order of the log: a topic may be deleted before, or after, it is written to.
+        # In log order: a topic may be deleted before, or after, records are written to it.
         for partition in partitions:
             replica = partition.owner
             if isinstance(replica, Replica):
@@ -375,18 +376,18 @@ class Broker:
             self.cluster.metadata_refused()
 
     def _damaged(self, partition: PartitionLog) -> None:
-        """Whatever read the partition: where other nodes hold it, it is copied anew."""
+        """After any failed read: a partition with further replicas is copied from one of them."""
         replica = partition.owner
         if isinstance(replica, Replica) and self.is_ready:
-            # Not within the call: the reader may be in the middle of anything.
+            # In a later turn: the reader may be in any state.
             self.scheduler.call_soon(self.partitions.replicate_anew, replica)
 
     def _failed(self, error: OSError) -> None:
         log.critical("the log failed and takes no more writes: %s", error)
-        # First: whatever comes of telling the others, the process must end.
+        # First, so that the process ends even if a later callback fails.
         self.on_fatal(error)
         self.cluster.stop()
-        # Not the refusal that later writes get: a sync that failed may have written all the same.
+        # Not the refusal of later writes: a write whose sync failed may still be on the disk.
         stopped = RequestTimedOut(f"the log stopped: {error}; the outcome is unknown")
         self.partitions.fail_all(stopped)
 
@@ -423,7 +424,7 @@ class Broker:
             extension.applied(None)
 
     def _reconfigure(self) -> None:
-        """Settings changed at run time: everybody who keeps some is told."""
+        """Settings were changed at run time: update the copies."""
         self.context.settings = self.node_configs.effective()
         self.topics.reconfigure(self.settings)
         self.coordination.reconfigure(self.settings)
@@ -433,7 +434,7 @@ class Broker:
     def _drop_deleted(self, topic: TopicMetadata) -> None:
         self.partitions.drop(topic)
         if self.is_ready:
-            # Partitions that nobody used since the start have directories, too.
+            # Partitions that were not used since the start have directories, too.
             self.partitions.remove_leftovers()
             self.coordination.groups.topic_deleted(TopicName(topic.name))
             self.delayed.targets_deleted()

@@ -1,10 +1,10 @@
-"""Changes of the metadata, made from any node: decided here, agreed on by the quorum.
+"""Changes of the metadata, made from any node: decided here, committed by the quorum.
 
-A change is *decided* on the image: checks, then events. Where the quorum is led, changes of this
-node follow each other without waiting; whoever makes them sees to it that two that are under way do
-not touch the same thing. Anywhere else the events go to the leader together with the version of the
-image that they were decided on, and are refused when anything has been agreed on since: then the
-change is decided again, on the newer image. So what was checked still holds when it is applied.
+A change is *decided* on the image: checks, then events. On the leader of the quorum, changes follow
+each other without waiting; callers ensure that two concurrent ones do not touch the same object. On
+other nodes the events go to the leader together with the version of the image they were decided on.
+The leader refuses them if anything was committed since; then the change is decided again, on the
+newer image. So the checks still hold when the events are applied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dragoman.limits import METADATA_CHANGE_TIMEOUT_S, METADATA_PROPOSALS_MAX
 from dragoman.outcome import Outcome
 from dragoman.world import Handle, Scheduler
 
-#: Looks at the image and says what shall happen; nothing: it is as wanted. Raises `DragomanError`.
+#: Returns the events for the current image; none if nothing is to change. Raises `DragomanError`.
 Decide: TypeAlias = Callable[[], list[Event]]
 
 
@@ -42,9 +42,9 @@ class Proposal(msgspec.Struct, frozen=True):
 
 class Verdict(IntEnum):
     AGREED = 0
-    #: Something was agreed on in between, or is about to be.
+    #: Another change was committed in between, or is about to be.
     CONFLICT = 1
-    #: The node that was asked does not lead the quorum.
+    #: The called node does not lead the quorum.
     NOT_LEADER = 2
     REFUSED = 3
     UNKNOWN = 4
@@ -52,14 +52,16 @@ class Verdict(IntEnum):
 
 class ProposalReply(msgspec.Struct, frozen=True):
     verdict: Verdict
-    #: The image must have this version for the outcome to be seen.
+    #: The image shows the outcome from this version on.
     version: int = 0
     text: str = ""
 
 
 class Forward(Protocol):
     def __call__(self, node_id: int, proposal: Proposal, /) -> Outcome[ProposalReply | None]:
-        """None: no answer, the outcome is unknown; it may not even have been sent."""
+        """None: there was no answer, and the outcome is unknown; the request may not have been
+        sent.
+        """
         ...
 
 
@@ -69,7 +71,7 @@ class _Change:
     def __init__(self, decide: Decide) -> None:
         self.decide = decide
         self.outcome: Outcome[None] = Outcome()
-        #: The image must have got this far before it is decided on.
+        #: The version that the image must reach before the change is decided.
         self.version = 0
         self.timer: Handle | None = None
 
@@ -79,12 +81,12 @@ class Changes:
         self._quorum = quorum
         self._scheduler = scheduler
         self._forward = forward
-        #: This node leads, and its image has all that was agreed on before.
+        #: Whether this node leads and its image has everything committed before.
         self._leads = False
-        #: Proposals of other nodes that are under way here.
+        #: Proposals of other nodes in progress.
         self._foreign = 0
         self._waiting: dict[_Change, None] = {}
-        #: Agreed on elsewhere, and not yet in the image here.
+        #: Changes committed by another leader and not yet applied here.
         self._unseen: dict[_Change, None] = {}
         self._is_looking = False
         self._is_closed = False
@@ -97,29 +99,29 @@ class Changes:
     def leader(self) -> int:
         return self._quorum.leader
 
-    # ---- what happens around it
+    # ---- callbacks
 
     def lead(self, leads: bool) -> None:
         self._leads = leads
         self._look_soon()
 
     def moved(self) -> None:
-        """The image has changed, or another node leads."""
+        """The image or the leader has changed."""
         if self._waiting or self._unseen:
             self._look_soon()
 
     def close(self) -> None:
-        """The node stops: whoever waits is told."""
+        """The node stops: fail all waiting changes."""
         self._is_closed = True
         for change in [*self._waiting, *self._unseen]:
             self._finish(change, OutcomeUnknownError("the node is stopping"))
         self._waiting.clear()
         self._unseen.clear()
 
-    # ---- changes of this node
+    # ---- local changes
 
     def make(self, decide: Decide) -> Outcome[None]:
-        """Settled when the events are in the image here. With an error they were not agreed on and
+        """Settled when the events are applied here. An error means that they were not committed and
         never will be, unless it is an `OutcomeUnknownError`.
         """
         change = _Change(decide)
@@ -138,7 +140,7 @@ class Changes:
         return change.outcome
 
     def when_seen(self, version: int) -> Outcome[None]:
-        """Settled when the image here has reached this version, or does not for a long time."""
+        """Settled when the local image has reached this version, or after a time-out."""
         change = _Change(list)
         if version <= self._quorum.version:
             change.outcome.succeed(None)
@@ -162,7 +164,7 @@ class Changes:
     def _time_is_over(self, change: _Change) -> None:
         change.timer = None
         if change in self._unseen:
-            # Agreed on; that this node lags does not change it.
+            # The change is committed, even if this node lags.
             self._finish(change, None)
         elif change in self._waiting:
             self._finish(change, NotControllerError(-1))
@@ -190,10 +192,10 @@ class Changes:
                 self._decide_elsewhere(change)
 
     def _decided(self, change: _Change) -> list[Event] | None:
-        """None: it is over."""
+        """None: the change is complete."""
         try:
             events = change.decide()
-            # Whoever leads may not even be able to read them.
+            # The leader may not even be able to decode them.
             self._quorum.check_level(events)
         except DragomanError as error:
             self._finish(change, error)
@@ -233,7 +235,7 @@ class Changes:
                 self._look_soon()
             case ProposalReply(verdict=Verdict.NOT_LEADER):
                 self._waiting[change] = None
-                # Whoever leads will be known soon.
+                # A leader will be elected soon.
                 self._scheduler.call_later(_RETRY_S, self._look_soon)
             case ProposalReply(verdict=Verdict.REFUSED):
                 self._finish(change, Overloaded(reply.text))
@@ -243,10 +245,10 @@ class Changes:
                 text = "the leader of the metadata is away; the outcome is unknown"
                 self._finish(change, OutcomeUnknownError(text))
 
-    # ---- changes of other nodes
+    # ---- changes from other nodes
 
     def take(self, proposal: Proposal) -> Outcome[ProposalReply]:
-        """Another node has decided on events."""
+        """Propose events that another node has decided."""
         outcome: Outcome[ProposalReply] = Outcome()
         answer = outcome.succeed
         if not self._leads:

@@ -1,12 +1,12 @@
-"""This node among the nodes of its cluster: the quorum, the controller, and what it replicates.
+"""This node in its cluster: the quorum, the controller, and replication.
 
-A node alone is a cluster of one: it is the only voter, its own controller, and leads everything.
-Nothing here knows how others are reached; `Links` is the way to them.
+A single node is a cluster of one: it is the only voter, its own controller, and leads everything.
+`Links` connects to the other nodes; nothing here knows how.
 
-With etcd in place of the voters, whoever leads the metadata there is the controller, and all else
-is the same. Two things are new. What is agreed on is read from etcd before anything is opened. And
-a node that does not reach etcd learns nothing new, so the controller counts its heartbeats only
-while it has a lease there; who may write is still decided by epochs, never by the lease.
+With etcd in place of the voters, the metadata leader there is the controller. There are two
+differences. The committed metadata is read from etcd before any partition is opened. And a node
+that does not reach etcd gets no new metadata, so the controller counts its heartbeats only while it
+has a lease there; epochs, not the lease, still decide which node may write.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ _ETCD_CURE = (
 
 
 class Links(Protocol):
-    """The ways to the other nodes. Whatever is asked is answered once, perhaps with None."""
+    """The connections to the other nodes. Every request is answered once, perhaps with None."""
 
     def send(self, node: int, message: VoterMessage, /) -> None:
-        """To another voter; may be lost."""
+        """Send to another voter, without a guarantee of delivery."""
         ...
 
     def fetch(self, node_id: int, request: FetchRequest, done: Fetched, /) -> None: ...
@@ -82,20 +82,20 @@ class Links(Protocol):
     def forward(self, node_id: int, proposal: Proposal, /) -> Outcome[ProposalReply | None]: ...
 
     def directory_of(self, node_id: int, /) -> str:
-        """The data directory that a node which is connected says it has."""
+        """The data directory that a connected node has reported."""
         ...
 
     def addresses(self) -> dict[str, str]:
-        """What this node's listeners are reached at, by name."""
+        """The addresses of this node's listeners, by name."""
         ...
 
     def refresh(self) -> None:
-        """Nodes have come, gone or moved."""
+        """Nodes have joined, left or moved."""
         ...
 
 
 class NoLinks:
-    """There are no other nodes."""
+    """The links of a node without other nodes."""
 
     def send(self, _node: int, _message: VoterMessage) -> None:
         return None
@@ -137,16 +137,16 @@ class ClusterNode:
         self._store = store
         self._image = context.image
         self._scheduler = context.scheduler
-        #: Called when the node cannot go on.
+        #: Called when the node has failed.
         self.on_fatal: Callable[[OSError | DragomanError], None] = _ignore
         self._links = links
         self.node_id = settings.node_id
         self._founders = tuple(sorted(settings.cluster_nodes)) or (self.node_id,)
-        #: No other nodes are known, nor can they reach this one.
+        #: The links of a single node, until others are set.
         self._is_alone = not settings.is_clustered
         self._metadata_log = metadata_log
         self._storage = PartitionStorage(store, metadata_log, context.scheduler)
-        #: One of them agrees on the metadata, the other is None.
+        #: One of these is the quorum, the other is None.
         self._votes: RaftQuorum | None = None
         self._etcd: EtcdQuorum | None = None
         self.quorum: RaftQuorum | EtcdQuorum
@@ -201,21 +201,21 @@ class ClusterNode:
                 moved_bytes_per_s=lambda: context.settings.leader_replication_throttled_rate,
             ),
         )
-        #: Who led the metadata before, as far as this node knows.
+        #: The previous leader of the metadata, as far as known.
         self._last_leader = NO_LEADER
-        #: Nodes whose processes are known to be gone.
+        #: Nodes whose processes are known to have ended.
         self._gone: set[int] = set()
-        #: Nodes to which there is a connection, or was when last tried.
+        #: Nodes that were connected at the last attempt.
         self._met: set[int] = set()
-        #: Settled when another node leads the metadata; None: this node does not hand it over.
+        #: Settled when another node leads the metadata; None: no hand-over.
         self._succeeded_by: Outcome[None] | None = None
         self._is_stable_due = False
         self._distrusted: set[int] = set()
         self._is_unreadable = False
-        #: Nodes that have registered at some time.
+        #: Nodes that have ever registered.
         self._known: set[int] = set()
-        #: Told when one does for the first time, and of new internal topics, if this node leads the
-        #: metadata.
+        #: On the metadata leader, called when a node registers for the first time or an internal
+        #: topic is created.
         self.on_newcomer: Callable[[], None] = _nothing
         #: Settled when the metadata is loaded from etcd.
         self._loaded: Outcome[None] = Outcome()
@@ -237,8 +237,8 @@ class ClusterNode:
             self._loaded.fail(error)
 
     def replay(self) -> None:
-        """Bring back what is known to be agreed on. Raises `ConfigError` for a directory that
-        belongs to other nodes, or to another cluster.
+        """Restore the committed metadata. Raises `ConfigError` for a directory of another node or
+        cluster.
         """
         self.quorum.replay()
         self._refuse_other_metadata()
@@ -251,8 +251,8 @@ class ClusterNode:
             )
 
     def _refuse_other_metadata(self) -> None:
-        """What the partitions in here belong to must be in the metadata that is used: what it does
-        not know would be taken for deleted.
+        """Refuse metadata that does not know the partitions in the directory: they would count as
+        deleted.
         """
         node, etcd = self._store.node, self._etcd
         if etcd is None:
@@ -281,7 +281,7 @@ class ClusterNode:
             )
 
     def _note_etcd(self) -> None:
-        """What etcd has is kept in mind, and written down whenever `node.json` is."""
+        """Remember how much metadata etcd has; it is stored whenever `node.json` is."""
         node = self._store.node
         if self._etcd is not None and self._context.is_ready:
             node.etcd_cluster = self._image.cluster_id
@@ -292,7 +292,7 @@ class ClusterNode:
         nodes = self.quorum.local_image().registrations
         owners = [node for node, known in nodes.items() if known.directory == directory]
         if not owners and self._is_alone:
-            # Releases for one node did not say which directory they registered.
+            # Single-node releases did not register their directory.
             owners = list(nodes)
         if owners and self.node_id not in owners:
             owner = ", ".join(map(str, sorted(owners)))
@@ -301,7 +301,7 @@ class ClusterNode:
             )
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Take part. `ready` comes when the controller knows this node: clients may come."""
+        """Join the cluster. `ready` is called when the controller has registered this node."""
         settings, store = self._context.settings, self._store
         self.replication.on_registered = ready
         life = Life(store, self._links.addresses(), settings.broker_rack)
@@ -313,20 +313,20 @@ class ClusterNode:
             self._votes.start()
         self.replication.start(life)
         if self._votes is not None and not self._is_alone:
-            self._scheduler.call_later(JOIN_PATIENCE_S, self._tell_that_it_waits)
+            self._scheduler.call_later(JOIN_PATIENCE_S, self._log_waiting)
 
     def _registered(self, ready: Callable[[], None]) -> None:
         ready()
         if not self._store.node.etcd_cluster:
-            # From now on there may be partitions in here.
+            # From now on the directory may have partitions.
             self._note_etcd()
             self._store.keep_node_state()
 
-    def _tell_that_it_waits(self) -> None:
+    def _log_waiting(self) -> None:
         if self.replication.member is None and self.quorum.leader == NO_LEADER:
             others = [str(each) for each in self.quorum.membership.voters if each != self.node_id]
             log.warning(
-                "node %d hears of no leader of the metadata: too few of the nodes %s are there, "
+                "node %d finds no leader of the metadata: too few of the nodes %s are running, "
                 "or this one is to be added first, with `dragoman cluster add %d@HOST:PORT`",
                 self.node_id,
                 ", ".join(others),
@@ -334,60 +334,60 @@ class ClusterNode:
             )
 
     async def hand_over(self) -> None:
-        """Before a clean stop: make other nodes lead what this node leads, as far as they can."""
+        """Before a clean stop: move this node's leaderships to other nodes where possible."""
         await self.replication.hand_over()
         votes, membership = self._votes, self.membership
         if votes is None or not votes.is_leading or len(votes.membership.voters) == 1:
             return
         assert isinstance(membership, QuorumMembership)
-        # Other nodes learn from the next leader of the metadata which partitions they lead now.
+        # The next metadata leader announces the new leaders of the partitions.
         succeeded_by = self._succeeded_by = Outcome()
         membership.hand_over()
         await succeeded_by
 
     def stop(self) -> None:
         if self._is_stable_due and not self._store.has_failed():
-            self._tell_quorum()
+            self._notify_quorum()
         self.replication.stop()
         self.controller.end()
         self.changes.close()
         self.quorum.fail()
 
-    # ---- what the log reports
+    # ---- callbacks of the log
 
     def metadata_stable(self) -> None:
-        """Entries of the metadata are; in the order of the log, as far as that is known here."""
+        """Metadata entries are stable; called in log order."""
         self._storage.stable()
         if self._is_alone:
-            self._tell_quorum()
+            self._notify_quorum()
 
     def metadata_refused(self) -> None:
         if self._votes is not None:
             self._votes.driver.log_refused()
 
     def stable(self, partitions: list[PartitionLog]) -> None:
-        """A group is: records of these partitions, and perhaps this node's vote."""
+        """A group is stable: records of these partitions, and perhaps this node's vote."""
         self._storage.stable()
         if self._is_alone:
-            self._tell_quorum()
+            self._notify_quorum()
         elif self._votes is not None and not self._is_stable_due:
-            # Not within the call: it may come from the middle of an append or a cut, to make room,
-            # and what is agreed on then may take the partition away from this node.
+            # In a later turn: the call may come from an append or a truncation that makes room, and
+            # a commit may take the partition away from this node.
             self._is_stable_due = True
-            self._scheduler.call_soon(self._tell_quorum)
+            self._scheduler.call_soon(self._notify_quorum)
         self.replication.stable(partitions)
 
-    def _tell_quorum(self) -> None:
+    def _notify_quorum(self) -> None:
         self._is_stable_due = False
         if self._votes is not None:
             self._votes.driver.stable()
 
-    # ---- what the quorum reports
+    # ---- callbacks of the quorum
 
     def applied(self, event: Event, removed: TopicMetadata | None) -> None:
         self.replication.applied(event, removed)
         if isinstance(event, TermBegan) and self.quorum.is_leading:
-            # Not within the call: more may be agreed on already.
+            # In a later turn: more may be committed already.
             self._scheduler.call_soon(self._lead)
         elif isinstance(event, NodeRegistered | NodeAdded | NodeRemoved | VotersChanged):
             self._links.refresh()
@@ -403,7 +403,7 @@ class ClusterNode:
             topic = self._image.topics_by_id[event.topic_id]
             self.controller.settle(topic.partitions[:])
             if topic.is_internal:
-                # It may have been decided on before the last node came.
+                # The level may have been decided before the last node was added.
                 self.on_newcomer()
         self._note_etcd()
         self.changes.moved()
@@ -417,7 +417,7 @@ class ClusterNode:
         self.changes.moved()
 
     def _use_level(self) -> None:
-        """Raises `FormatError` when the cluster is further than this release."""
+        """Raises `FormatError` when the cluster's feature level is above this release's."""
         level = self._image.feature_level
         if level > FEATURE_LEVEL:
             raise FormatError(
@@ -427,13 +427,13 @@ class ClusterNode:
         self._store.use_level(level)
 
     def _unreadable(self, error: FormatError) -> None:
-        """Not within the call: the quorum is in the middle of something."""
+        """In a later turn, because the quorum is calling."""
         if not self._is_unreadable:
             self._is_unreadable = True
             self._scheduler.call_soon(self._give_up, error)
 
     def _give_up(self, error: FormatError) -> None:
-        """The cluster has agreed on something that this release does not know."""
+        """The quorum has committed an event that this release does not know."""
         log.critical("%s", error)
         self.stop()
         self.on_fatal(OSError(str(error)))
@@ -447,7 +447,7 @@ class ClusterNode:
         if not self._is_alone:
             log.info("node %d leads the metadata of the cluster", self.node_id)
         self.changes.lead(True)
-        # Whoever led in etcd may only have lost its way there.
+        # The previous leader in etcd may only have lost its connection to etcd.
         is_silent = votes is not None and not votes.driver.raft.is_transfer
         self.controller.begin(self._last_leader if is_silent else NO_LEADER)
         self.membership.begin()
@@ -464,7 +464,7 @@ class ClusterNode:
             self.changes.lead(False)
             self.controller.end()
         elif changed.role is Role.LEADER and self._etcd is not None:
-            # With votes, that is when the first entry of the term is agreed on.
+            # With Raft, that is when the first entry of the term is committed.
             self._scheduler.call_soon(self._lead)
         if changed.leader not in (NO_LEADER, self.node_id):
             self._last_leader = changed.leader
@@ -474,10 +474,10 @@ class ClusterNode:
             self.replication.controller_known()
         self.changes.moved()
 
-    # ---- what the links report
+    # ---- callbacks of the links
 
     def received(self, node_id: int, message: VoterMessage) -> None:
-        """From another voter."""
+        """A message from another voter."""
         if self._votes is None:
             return
         known = self._image.registrations.get(node_id)
@@ -493,17 +493,17 @@ class ClusterNode:
         self._votes.driver.receive(message)
 
     def node_lost(self, node_id: int) -> None:
-        """The connection to a node broke. That alone says little."""
+        """The connection to a node was lost, which alone says little."""
         if self._votes is not None:
             self._votes.driver.peer_lost(node_id)
 
     def node_gone(self, node_id: int) -> None:
-        """Nobody listens where a node was: its process is gone."""
+        """A node refuses connections: its process has ended."""
         self._gone.add(node_id)
         if self.access.is_controller:
             self._fence(node_id)
         if self._etcd is not None and node_id in self._met:
-            # Once for each time that it was there: that nobody answers may be this node's trouble.
+            # Once per connection: refusals may also be a fault of this node.
             self._met.discard(node_id)
             self._etcd.gone(node_id)
 

@@ -1,9 +1,9 @@
 """Settings that operators change while nodes run: checked here, stored as metadata events.
 
-There is a set of changes for every node and one for each node, whose own go first; and one for each
-group, which counts from its members' next heartbeat on. Each is stored as a whole; changes take
-turns, so that one which adds to what is there sees all before it. Among the changes for nodes are
-keys that only Kafka's clients know (`config/dynamic.py`): kept, and without effect.
+There is one set of changes for all nodes and one for each node, which overrides it, and one for
+each group, which takes effect with its members' next heartbeat. A set is stored as a whole; changes
+are queued, so that each sees all before it. The sets for nodes may include keys that only Kafka's
+clients know (`config/dynamic.py`): stored, and without effect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dragoman.limits import GROUP_CONFIGS_MAX
 
 log = logging.getLogger("dragoman.broker")
 
-#: Gives a set of changes as it is to be from what it is.
+#: Returns the new set of changes for the current one.
 Alter: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]
 _NOTHING: Mapping[str, str] = {}
 
@@ -52,10 +52,10 @@ class NodeConfigs:
     # ---- reading
 
     def effective(self) -> Settings:
-        """What this node was started with, and the changes over it.
+        """This node's settings with the changes over them.
 
-        Changes that contradict a newer start are left out and reported: a node that starts with
-        what its operator gave it is better than one that does not.
+        Changes that contradict the settings of a later start are ignored and logged, so that the
+        node still starts.
         """
         try:
             return self._layered(self._stored(EVERY_NODE), self._stored(self._node_id))
@@ -64,14 +64,14 @@ class NodeConfigs:
             return self._started_with
 
     def cluster_wide(self) -> Settings:
-        """The same with the changes for every node only."""
+        """`settings` with only the changes for all nodes."""
         try:
             return self._layered(self._stored(EVERY_NODE), {})
         except ConfigError:
             return self._started_with
 
     def inert_entries(self, node_id: int) -> list[ConfigEntry]:
-        """Keys without effect that are kept for this node, or for `EVERY_NODE`."""
+        """Inert keys that are stored for this node, or for `EVERY_NODE`."""
         layers = [(Source.DYNAMIC_CLUSTER, self._stored(EVERY_NODE))]
         if node_id != EVERY_NODE:
             layers.insert(0, (Source.DYNAMIC_NODE, self._stored(node_id)))
@@ -87,7 +87,7 @@ class NodeConfigs:
     # ---- changing
 
     def check_altered(self, node_id: int, alter: Alter) -> dict[str, str]:
-        """What the changes for a node, or for `EVERY_NODE`, would be. Raises `BrokerError`."""
+        """The resulting changes for a node, or for `EVERY_NODE`. Raises `BrokerError`."""
         config = alter(self._stored(node_id))
         try:
             if node_id == EVERY_NODE:
@@ -103,7 +103,7 @@ class NodeConfigs:
         return config
 
     def _check_level(self, config: Mapping[str, str]) -> None:
-        """Raises `ConfigError` for keys that would have an older node ignore all changes."""
+        """Raises `ConfigError` for keys because of which an older node would ignore all changes."""
         name = first_unknown(config)
         if name is not None:
             try:
@@ -112,13 +112,13 @@ class NodeConfigs:
                 raise ConfigError(f"{name}: {error}") from None
 
     async def alter(self, node_id: int, alter: Alter) -> None:
-        """Returns when the change is durable and in force. `alter` may raise `BrokerError`."""
+        """Returns when the change is durable and in effect. `alter` may raise `BrokerError`."""
 
         def decide() -> list[Event]:
             config = self.check_altered(node_id, alter)
             return [NodeConfigChanged(node_id=node_id, config=config)]
 
-        # One queue for all: what is for every node and what is for one must fit together.
+        # One queue for all: changes for all nodes and for one node must be consistent.
         async with self._lock.take(None):
             await self._changes.make(decide)
 
@@ -141,7 +141,7 @@ class GroupConfigs:
         return self._image.group_configs.get(group_id, _NOTHING)
 
     def check_altered(self, group_id: str, alter: Alter) -> dict[str, str]:
-        """What the group's overrides would be. Raises `BrokerError`."""
+        """The resulting overrides of the group. Raises `BrokerError`."""
         config = alter(self.of(group_id))
         try:
             check_group_config(self._settings(), config)
@@ -153,7 +153,7 @@ class GroupConfigs:
         return config
 
     async def alter(self, group_id: str, alter: Alter) -> None:
-        """Returns when the change is durable and in force. `alter` may raise `BrokerError`."""
+        """Returns when the change is durable and in effect. `alter` may raise `BrokerError`."""
 
         def decide() -> list[Event]:
             config = self.check_altered(group_id, alter)

@@ -1,10 +1,10 @@
-"""Requests to the controller: from this node to wherever it runs, and from any node to this one.
+"""Requests to the controller: from this node to the controller, and from any node to this one.
 
-The controller runs on the leader of the metadata. Replication repeats its requests by itself, so
-they fail at once while there is no controller. Requests of operators wait for one, and are answered
-when the image of this node has what was decided.
+The controller runs on the leader of the metadata. Replication retries its own requests, so they
+fail at once while there is no controller. Requests of operators wait for one, and are answered when
+this node's image shows the result.
 
-With etcd, a node without a lease there learns nothing new, so the controller does not count its
+With etcd, a node without a lease gets no new metadata, so the controller does not count its
 heartbeats.
 """
 
@@ -65,7 +65,7 @@ class ControllerAccess:
         self.is_controller = False
         self._reported = ""
 
-    # ---- from this node
+    # ---- outgoing
 
     def ask(self, request: ControlRequest, done: Controlled) -> None:
         """For replication: `done` receives None at once while no controller can be reached."""
@@ -76,12 +76,12 @@ class ControllerAccess:
             self._scheduler.call_soon(answered, None)
 
     async def request(self, request: PartitionRequest | MembershipRequest) -> ControlReply | None:
-        """For operators: waits for a controller, and for its decision in the image of this node.
+        """For operators: waits for a controller, and for the result in this node's image.
 
         None: the outcome is unknown.
         """
         until = self._scheduler.time() + CONTROLLER_PATIENCE_S
-        # After an election the leader does not know at once what was committed before.
+        # After an election the leader does not know the committed end at once.
         while not self.is_controller and self._leader_elsewhere == NO_LEADER:
             if self._scheduler.time() >= until:
                 return None
@@ -111,10 +111,10 @@ class ControllerAccess:
             self._reported = reply.text
         done(reply)
 
-    # ---- on the controller
+    # ---- incoming
 
     def serve(self, request: ControlRequest, answer: Controlled) -> None:
-        """Answer a node, perhaps this one; with None if this node is not the controller."""
+        """Answer a node, perhaps this one; None if this node is not the controller."""
         if not self.is_controller:
             answer(None)
         elif isinstance(request, PartitionRequest | MembershipRequest):
@@ -144,14 +144,14 @@ class ControllerAccess:
         return not isinstance(self._quorum, EtcdQuorum) or node_id in self._quorum.nodes
 
     def _objection(self, request: Registration) -> str:
-        """Why a node may not register; empty: it may."""
+        """The reason for refusing a registration; empty: accept it."""
         node_id = request.node_id
         known = self._image.registrations.get(node_id)
         if isinstance(self._quorum, RaftQuorum):
             if node_id not in self._quorum.membership.nodes:
                 return (
                     f"node {node_id} does not belong to the cluster: "
-                    f"`dragoman cluster add {node_id}@HOST:PORT` lets it in"
+                    f"`dragoman cluster add {node_id}@HOST:PORT` adds it"
                 )
             if known is not None and known.voter_directory not in ("", request.directory):
                 return lost_votes(node_id)

@@ -1,7 +1,7 @@
-"""What this node coordinates: groups and transactions, while it leads their partitions.
+"""The coordinators of this node, of groups and of transactions, for the partitions that it leads.
 
-Each of the two keeps its state in an internal topic. Here are what they have in common: leadership
-of the topics' partitions, the directory in which other services look up coordinators, and timers.
+Both keep their state in an internal topic. This module has their common parts: leadership of the
+topics' partitions, the directory of coordinators, and timers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dragoman.world import Handle
 
 
 class CoordinatorKind(Enum):
-    """What has a coordinator."""
+    """The kinds of coordinators."""
 
     GROUP = "group"
     TRANSACTION = "transaction"
@@ -48,10 +48,10 @@ class Coordination:
         self._timers: dict[str, Handle] = {}
         self._arm: dict[str, Callable[[], None]] = {}
 
-    # ---- life
+    # ---- life cycle
 
     def start(self) -> None:
-        """Begin with the work that is due from time to time."""
+        """Start the periodic work."""
         transactions = self.transactions.coordinator
         self._every("offsets", self._offsets_interval_s, self.groups.expire_offsets)
         self._every("time-outs", self._time_outs_interval_s, transactions.abort_timed_out)
@@ -79,7 +79,7 @@ class Coordination:
         arm()
 
     def reconfigure(self, settings: Settings) -> None:
-        """From now on these settings hold."""
+        """Apply changed settings."""
         self.groups.reconfigure(settings)
         self.transactions.reconfigure(settings)
         for name in ("offsets", "time-outs"):
@@ -89,7 +89,7 @@ class Coordination:
                 self._arm[name]()
 
     def close(self) -> None:
-        """Refuse all requests that wait: another node will coordinate."""
+        """Refuse all waiting requests: another node will coordinate."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -101,22 +101,19 @@ class Coordination:
     # ---- leadership
 
     def topics(self) -> dict[str, int]:
-        """The internal topics whose leaders coordinate, and how many partitions they have."""
+        """The internal topics with coordinators, and their partition counts."""
         return {each.name: each.partition_count for each in self._logs.values()}
 
     def led(self, topic: str, index: int, leader_epoch: int) -> None:
-        """This node leads a partition of an internal topic. What is kept there is read back and
-        then served. Also called for a topic that does not exist yet, on a node that is alone, and
-        for topics of others.
+        """This node leads a partition of an internal topic: load it, then serve it. Also called on
+        a single node for a topic that does not exist yet, and for topics of other services.
         """
         for each in self._logs.values():
             if each.name == topic:
                 each.lead(index, leader_epoch)
 
     def resigned(self, topic: str, index: int) -> None:
-        """This node no longer leads the partition: requests that wait for what is kept there are
-        refused.
-        """
+        """This node no longer leads the partition: waiting requests are refused."""
         for each in self._logs.values():
             if each.name == topic:
                 each.resign(index)
@@ -128,11 +125,11 @@ class Coordination:
         return self._logs[kind].leader_of(name)
 
     async def find_coordinator(self, kind: CoordinatorKind, name: str) -> int:
-        """The node that coordinates a name. The internal topic is created if need be. Raises
+        """The node that coordinates a name. Creates the internal topic if it does not exist. Raises
         `CoordinatorNotAvailable` while there is none.
         """
         return await self._directory.locate(Coordinator(self._logs[kind].name, name))
 
     def require_loaded(self, kind: CoordinatorKind) -> None:
-        """Raises `CoordinatorLoading` while this node is not sure what it coordinates."""
+        """Raises `CoordinatorLoading` while any partition is being loaded."""
         self._logs[kind].require_loaded()

@@ -1,6 +1,6 @@
 """The directory of remote procedure calls: which node leads a partition or coordinates a name.
 
-A name is coordinated by the leader of the partition of an internal topic in which it is kept.
+A name maps to a partition of an internal topic, whose leader coordinates it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_NODE: Final = -1
 
 
 class KeyedTopic(Protocol):
-    """An internal topic: the leaders of its partitions coordinate the names that are kept there."""
+    """An internal topic whose partition leaders coordinate the names that map to them."""
 
     @property
     def name(self) -> str: ...
@@ -38,11 +38,11 @@ class Directory:
         self._internal_topics: dict[str, KeyedTopic] = {}
 
     def add(self, topic: KeyedTopic) -> None:
-        """The leaders of this topic's partitions coordinate the names that are kept there."""
+        """Register an internal topic with its coordinators."""
         self._internal_topics[topic.name] = topic
 
     async def locate(self, where: Where) -> int:
-        """The node. Raises `UnknownTopic` or `NotLeader`, or `CoordinatorNotAvailable`."""
+        """The responsible node. Raises `UnknownTopic`, `NotLeader` or `CoordinatorNotAvailable`."""
         match where:
             case Node(node_id):
                 return node_id
@@ -62,7 +62,7 @@ class Directory:
         return partition.leader
 
     async def _coordinator_of(self, topic: str, name: str) -> int:
-        """The topic is created if need be."""
+        """Creates the internal topic if it does not exist."""
         internal = self._internal_topics[topic]
         node_id = internal.leader_of(name)
         if node_id == NO_NODE:
@@ -77,7 +77,7 @@ class Directory:
 
 
 def java_string_hash(text: str) -> int:
-    """`String.hashCode` of Java: over UTF-16 units, signed 32 bit."""
+    """Java's `String.hashCode`: over UTF-16 units, signed 32 bits."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -87,14 +87,14 @@ def java_string_hash(text: str) -> int:
 
 @lru_cache(maxsize=16384)
 def coordinator_partition(name: str, count: int) -> int:
-    """The partition, of `count`, that coordinates `name`, as Kafka chooses it.
+    """The partition, of `count`, that coordinates `name`, as in Kafka.
 
-    Java has no absolute value for the lowest integer; Kafka's takes 0 for it.
+    Java has no absolute value for the lowest integer; Kafka uses 0 for it.
     """
     value = java_string_hash(name)
     return 0 if value == -(1 << 31) else abs(value) % count
 
 
 def only_partition(_name: str) -> int:
-    """Where everything is kept in one place."""
+    """Maps every name to one partition."""
     return 0

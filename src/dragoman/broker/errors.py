@@ -124,7 +124,7 @@ class MessageTooLarge(BrokerError): ...
 
 
 class InvalidRecord(BrokerError):
-    """`indexes` are the offending records of the batch, empty when it is the batch itself."""
+    """`indexes` are the offending records; empty when the batch itself is invalid."""
 
     def __init__(self, message: str, indexes: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -142,14 +142,14 @@ class InvalidAcks(BrokerError): ...
 
 
 class ShuttingDown(BrokerError):
-    """The node is stopping; another one, or this one after its restart, will answer."""
+    """The node is stopping; another node, or this one after its restart, can answer."""
 
 
 # ---- transactions and producer ids
 
 
 class TransactionError(BrokerError):
-    """Root of what the transaction coordinator answers. Nothing was changed by the request."""
+    """Root of the transaction coordinator's refusals. The request has changed nothing."""
 
 
 class InvalidTransactionalId(TransactionError):
@@ -160,11 +160,11 @@ class TransactionTimeoutInvalid(TransactionError): ...
 
 
 class ProducerFenced(TransactionError):
-    """A newer instance of the producer has taken over, or its transaction ran out of time."""
+    """A newer instance of the producer has taken over, or the transaction timed out."""
 
 
 class InvalidProducerEpoch(TransactionError):
-    """An epoch that was never handed out."""
+    """An epoch that was never assigned."""
 
 
 class InvalidProducerIdMapping(TransactionError):
@@ -172,15 +172,15 @@ class InvalidProducerIdMapping(TransactionError):
 
 
 class ConcurrentTransactions(TransactionError):
-    """Another operation of this transactional id is under way: repeat the request."""
+    """Another operation of this transactional id is in progress: retry."""
 
 
 class InvalidTransactionState(TransactionError):
-    """The state of the transaction does not allow the request, and repeating it will not help."""
+    """The state of the transaction does not allow the request; a retry would not help."""
 
 
 class TransactionAbortable(TransactionError):
-    """The transaction cannot go on; the producer may abort it and begin another."""
+    """The transaction has failed; the producer may abort it and begin another."""
 
 
 class TransactionalIdNotFound(TransactionError): ...
@@ -191,45 +191,45 @@ class TooManyTransactionalIds(TransactionError):
 
 
 class TransactionNotPersisted(TransactionError):
-    """The log refused the record of the change. `__cause__` says why; repeat the request."""
+    """The log refused the record of the change; `__cause__` has the reason. Retry."""
 
 
 class ProducerIdsUnavailable(TransactionError):
-    """No producer id could be reserved. `__cause__` says why; repeat the request."""
+    """No producer id could be reserved; `__cause__` has the reason. Retry."""
 
 
 class TransactionCoordinatorLoading(TransactionError):
-    """The coordinator still reads its log: repeat the request."""
+    """The coordinator is still loading its state: retry."""
 
 
 class NotTransactionCoordinator(TransactionError):
-    """This coordinator was closed: find the present one. The outcome of the request is open."""
+    """This coordinator was closed: find the current one. The outcome is unknown."""
 
 
 # ---- delayed records
 
 
 class UnknownDeferredRecord(BrokerError):
-    """No such record is stored: it never was, or has been delivered or dropped."""
+    """No such record is stored: it never was, or it was delivered or dropped."""
 
 
 class LabelsDiffer(BrokerError):
-    """The record belongs to another owner than the one that decides about it."""
+    """The record belongs to another owner than the one that releases or drops it."""
 
 
 # ---- staged writes
 
 
 class InvalidPublication(BrokerError):
-    """What is to be published is not what was staged, or exceeds a bound of `limits.py`."""
+    """The pieces to publish are not what was staged, or exceed a bound of `limits.py`."""
 
 
 class StagedRecordsGone(BrokerError):
-    """They waited too long. Nothing was published: the batch has to be written again."""
+    """The staged records have expired. Nothing was published: write the batch again."""
 
 
 class PublishedRecordsLost(BrokerError):
-    """A partition has lost records that were published; it takes `expected` next."""
+    """A partition has lost published records; its next sequence is `expected`."""
 
     def __init__(self, partition_id: int, expected: int) -> None:
         super().__init__(f"partition {partition_id} expects sequence {expected} next")
@@ -238,7 +238,7 @@ class PublishedRecordsLost(BrokerError):
 
 
 class WriterOfAnotherQuery(BrokerError):
-    """The writer id belongs to a query that counts its batches anew: some would be left out."""
+    """The writer id belongs to a query that restarted its batch numbers; some would be dropped."""
 
 
 # ---- groups and committed offsets
@@ -271,7 +271,7 @@ class UnknownMember(BrokerError):
 
 
 class MemberIdRequired(BrokerError):
-    """A new member is to join again with the `member_id` it gets here (KIP-394)."""
+    """A new member must join again with this `member_id` (KIP-394)."""
 
     def __init__(self, member_id: str) -> None:
         super().__init__(f"join again as member {member_id!r}")
@@ -303,15 +303,15 @@ class GroupRequestTooLarge(BrokerError):
 
 
 class InvalidGroupRequest(BrokerError):
-    """A field that the request needs is missing, or one holds what cannot be."""
+    """A required field is missing, or has an impossible value."""
 
 
 class FencedMemberEpoch(BrokerError):
-    """Not the epoch that the member was given: it must give up its partitions and join again."""
+    """Not the member's current epoch: it must give up its partitions and join again."""
 
 
 class StaleMemberEpoch(BrokerError):
-    """Offsets were named with an epoch that the member has left behind."""
+    """The request has an epoch that the member has left."""
 
 
 class UnreleasedInstance(BrokerError):
@@ -322,19 +322,19 @@ class UnsupportedAssignor(BrokerError): ...
 
 
 class InvalidRegularExpression(BrokerError):
-    """A pattern for topic names that RE2 does not take."""
+    """A pattern for topic names that RE2 rejects."""
 
 
 class EpochlessRequest(BrokerError):
-    """A member whose epoch changes at any time used a request that cannot name it."""
+    """A member of an epoch-based group used a request that has no field for its epoch."""
 
 
 class CoordinatorLoading(BrokerError):
-    """What the coordinator knows is still being read back: repeat the request."""
+    """The coordinator is still loading its state: retry."""
 
 
 class NotCoordinator(BrokerError):
-    """Another node coordinates it now: `leader`, or -1 when that is not known."""
+    """Another node coordinates it: `leader`, or -1 when that is unknown."""
 
     def __init__(self, message: str, leader: int = -1) -> None:
         super().__init__(message)
@@ -342,11 +342,11 @@ class NotCoordinator(BrokerError):
 
 
 class Overtaken(BrokerError):
-    """A later request of the same node has come before this one. Nothing was done."""
+    """A later request of the same node has overtaken this one. Nothing was done."""
 
 
 class CoordinatorNotAvailable(BrokerError):
-    """Nobody coordinates it at the moment; or, while the request waited, the group was removed or
+    """There is no coordinator at the moment; or, while the request waited, the group was removed or
     the node stopped.
     """
 
@@ -362,7 +362,7 @@ class TooManyOffsets(BrokerError): ...
 
 
 class GroupSubscribedToTopic(BrokerError):
-    """The committed offset of a topic that live members read must stay."""
+    """The committed offset belongs to a topic that live members read."""
 
 
 # ---- captures of databases
@@ -372,12 +372,12 @@ class UnknownCapture(BrokerError): ...
 
 
 class CaptureExists(BrokerError):
-    """The name, or what it needs of the database, is taken by another."""
+    """The name, or a required object in the database, is in use."""
 
 
 class CaptureRefused(BrokerError):
-    """It cannot be done with the capture, or its process said no."""
+    """The capture does not support the request, or its process has refused it."""
 
 
 class CaptureNotRunning(BrokerError):
-    """Nobody is there to do it at the moment."""
+    """The capture has no running process at the moment."""

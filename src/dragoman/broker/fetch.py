@@ -1,11 +1,10 @@
-"""Reading from several partitions at once, and waiting when there is too little.
+"""Reading from several partitions at once, and waiting when there is too little data.
 
-A fetch is tried at once. If it finds fewer bytes than asked for, it parks on its partitions and is
-woken by appends, moved watermarks and deletions; nothing polls. To avoid reading again at every
-small append, a parked fetch adds up how much its partitions have grown and reads again only when
-that can be enough, or when its time is over. A partition whose end readers cannot see yet (appends
-on their way to the disk, an open transaction) may uncover any amount without growing: there every
-wake-up reads again.
+A fetch is tried at once. If it finds fewer bytes than requested, it parks on its partitions and is
+woken by appends, moved watermarks and deletions; nothing polls. To avoid a read at every small
+append, a parked fetch adds up the growth of its partitions and reads again only when that may
+suffice, or at its time-out. A partition whose end readers cannot see yet (appends in flight to the
+disk, an open transaction) may uncover any amount without growing: there, every wake-up reads again.
 """
 
 from __future__ import annotations
@@ -21,18 +20,20 @@ from dragoman.world import Handle, Scheduler
 
 
 class Wanted(NamedTuple):
-    """One partition of a fetch. `replica` is None when it could not be found: `error` says why."""
+    """One partition of a fetch. `replica` is None when it was not found; `error` has the reason."""
 
     replica: Replica | None
     offset: int
     bytes_max: int
     error: DragomanError | None = None
-    #: This node's copy will do, whoever leads; it may be behind.
+    #: Whether any replica will do, even one behind the leader.
     may_be_copy: bool = False
 
 
 class Fetched(NamedTuple):
-    """What was found on one partition; `aborted` is None unless only committed data was asked."""
+    """The result for one partition; `aborted` is None unless only committed records were
+    requested.
+    """
 
     error: DragomanError | None
     high_watermark: int
@@ -48,20 +49,20 @@ class FetchLimits(NamedTuple):
     bytes_max: int
     wait_s: float
     committed_only: bool
-    #: Bytes that may be read at the moment, asked whenever something is read.
+    #: Returns the bytes that may be read at the moment; called before each read.
     room: Callable[[], int] | None = None
 
 
 Finish: TypeAlias = Callable[[list[Fetched]], None]
 _NOTHING: list[Buffer] = []
-#: In place of a partition's size when it is not known how much of it readers could see.
+#: In place of a partition's size when the visible part of it is unknown.
 _UNKNOWN = -1
 
 
 def read_all(wanted: Sequence[Wanted], limits: FetchLimits) -> tuple[list[Fetched], int, bool]:
     """(results in order, bytes found, whether a partition has an error).
 
-    The first batch found is returned whole, whatever its size, so that no reader gets stuck.
+    The first batch is returned whole, whatever its size, so that no reader gets stuck.
     """
     results: list[Fetched] = []
     total = 0
@@ -93,7 +94,7 @@ def _read_one(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -
     elif error is None and not (replica.is_led or wanted.may_be_copy):
         error = not_leader(replica.metadata)
     if error is None and wanted.offset == limit >= log.log_start_offset:
-        # At the end, where most partitions of most fetches are.
+        # The end of the log is the most common position.
         aborted = [] if committed_only else None
     elif error is None:
         try:
@@ -119,7 +120,7 @@ def _read_one(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -
 
 
 class Fetch:
-    """One fetch under way. Answers exactly once, through `finish`."""
+    """One fetch in progress. Answers exactly once, through `finish`."""
 
     __slots__ = ("_finish", "_grown", "_limits", "_marks", "_scheduler", "_timer", "_wanted")
 
@@ -159,13 +160,15 @@ class Fetch:
         return True
 
     def _mark(self, replica: Replica) -> int:
-        """What the partition's later growth is counted from."""
+        """The size from which the partition's later growth is counted."""
         log = replica.log
         limit = log.last_stable_offset if self._limits.committed_only else log.high_watermark
         return log.appended_bytes if limit == log.log_end_offset else _UNKNOWN
 
     def data_arrived(self, replica: Replica) -> None:
-        """Part of a wake-up: the replica has forgotten us and must be asked again if need be."""
+        """Part of a wake-up: the replica has dropped the fetch, which has to park again if
+        needed.
+        """
         if self._finish is None:
             return
         mark = self._marks[replica]
@@ -177,7 +180,7 @@ class Fetch:
         self._park_again(replica)
 
     def log_start_moved(self, replica: Replica) -> None:
-        """Like `data_arrived`: the position may be gone, which must be told at once."""
+        """Like `data_arrived`: the position may be gone, which must be reported at once."""
         if self._finish is not None:
             self._look_again()
             self._park_again(replica)
@@ -187,7 +190,7 @@ class Fetch:
         if total >= self._limits.bytes_min or has_error:
             self._answer(results)
         else:
-            # Grown, but not visible: above the last stable offset, perhaps.
+            # The growth is not visible yet, perhaps because it is above the last stable offset.
             self._grown = total
 
     def _park_again(self, replica: Replica) -> None:
@@ -199,12 +202,12 @@ class Fetch:
             self._answer(read_all(self._wanted, self._limits)[0])
 
     def cancel(self) -> None:
-        """Nobody wants the answer any more."""
+        """Drop the fetch without an answer."""
         self._finish = None
         self._let_go()
 
     def finish_now(self) -> None:
-        """Answer with whatever there is: the node is stopping."""
+        """Answer with the available data: the node is stopping."""
         self._time_is_over()
 
     def _answer(self, results: list[Fetched]) -> None:
@@ -223,7 +226,7 @@ class Fetch:
 
 
 class Fetches:
-    """The fetches that wait on this node."""
+    """The parked fetches of this node."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -233,7 +236,7 @@ class Fetches:
         return len(self._waiting)
 
     def begin(self, wanted: list[Wanted], limits: FetchLimits, finish: Finish) -> Fetch | None:
-        """Read now, or when there is enough; None when the answer has been given already."""
+        """Read now, or when there is enough; None when the answer was given within the call."""
 
         def fetched(found: list[Fetched]) -> None:
             self._waiting.pop(fetch, None)
@@ -250,6 +253,6 @@ class Fetches:
         fetch.cancel()
 
     def finish_all(self) -> None:
-        """The node stops: every fetch is answered with what there is."""
+        """The node stops: answer every fetch with the available data."""
         for fetch in list(self._waiting):
             fetch.finish_now()

@@ -1,9 +1,9 @@
-"""An internal topic that nodes keep in memory as a table: read back once, then followed.
+"""An internal topic that every node keeps in memory as a table: loaded once, then followed.
 
-One compacted partition of keys and values, for what is small and what all nodes must agree on. What
-a node writes goes to the partition's leader and counts here once it has come back: so all nodes see
-the same order, and of two that change the same thing at the same time the later one in the log is
-the later one for both. The topic is made with the first record that is put.
+One compacted partition of keys and values, for small state that all nodes share. A write goes to
+the partition's leader and takes effect on each node when it is read back. So all nodes see the same
+order, and of two concurrent writes to one key the later one in the log wins everywhere. The topic
+is created with the first record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dragoman.limits import (
 from dragoman.log.batch import Record
 from dragoman.outcome import Outcome, ignore, pause, start
 
-#: The leader was not reached, or hears a moment later that it is one; nothing was written.
+#: The leader was not reached, or does not know yet that it leads; nothing was written.
 _TRANSIENT: Final = (NotLeader, NotSentError, UnknownTopic)
 _SEGMENT_BYTES: Final = 64 << 20
 
@@ -55,9 +55,8 @@ class GlobalTables:
     def open(
         self, name: str, apply: Callable[[Record], None], forget: Callable[[], None]
     ) -> GlobalTable:
-        """`apply` takes every record, in the order of the log. After a failure all of them come
-        again, from the beginning, and `forget` first: what was deleted meanwhile may not even be
-        named any more.
+        """`apply` receives every record, in log order. After a failure, `forget` is called and all
+        records are applied again from the beginning, because a record of a deleted key may be gone.
         """
         return GlobalTable(self, name, apply, forget)
 
@@ -80,31 +79,31 @@ class GlobalTable:
         self._apply = apply
         self._forget = forget
         tables.topics.reserve(name)
-        #: Everything below its offset has been applied.
+        #: Everything below this offset is applied.
         self._reader: Reader | None = None
-        #: Where the topic ended when it began to be read: with that, it is read back.
+        #: The end of the topic when loading began; loading is complete when it is reached.
         self._end = 0
         self._is_starting = False
         self._is_reading = False
-        #: Waiters, each with the offset up to which the topic has to be read for it; None: until
-        #: it is read back.
+        #: Waiters, each with the offset that has to be applied for it; None: until the table is
+        #: loaded.
         self._waiting: list[tuple[int | None, Outcome[None]]] = []
 
     @property
     def partition(self) -> PartitionMetadata | None:
-        """None as long as nothing was put."""
+        """None until the topic is created."""
         topic = self._context.image.topics.get(self.name)
         return topic.partitions[0] if topic is not None else None
 
     @property
     def has_copy(self) -> bool:
-        """Does this node have the log itself?"""
+        """Whether this node has a replica."""
         partition = self.partition
         return partition is not None and self._context.node_id in partition.replicas
 
     @property
     def is_loaded(self) -> bool:
-        """Has everything been read back?"""
+        """Whether the whole topic is loaded."""
         if self._reader is None:
             return self.partition is None
         return self._reader.offset >= self._end
@@ -112,14 +111,12 @@ class GlobalTable:
     # ---- reading
 
     async def loaded(self) -> None:
-        """Return when everything has been read back. Those that wait resume in the order in which
-        they came.
-        """
+        """Return when the table is loaded. Waiters resume in the order of their calls."""
         if not self.is_loaded:
             await self._reached(None)
 
     def record_at(self, offset: int) -> Record:
-        """The record that was applied with this offset, on a node that has a copy."""
+        """The record at this offset, on a node with a replica."""
         partition = self.partition
         assert partition is not None
         stored = self._partitions.held(partition).log
@@ -128,7 +125,7 @@ class GlobalTable:
         return record
 
     async def _reached(self, end: int | None) -> None:
-        """Return when the topic has been read up to an offset; None: when it is read back."""
+        """Return when the topic is applied up to an offset; None: when it is loaded."""
         reached: Outcome[None] = Outcome()
         self._waiting.append((end, reached))
         if self._reader is not None:
@@ -139,7 +136,7 @@ class GlobalTable:
         await reached
 
     async def _begin(self) -> None:
-        """Find out where the topic ends, and read it from its beginning."""
+        """Find the end of the topic, and load it from its beginning."""
         try:
             self._end = await self._find_end()
         except DragomanError as error:
@@ -175,7 +172,7 @@ class GlobalTable:
             reached.fail(error)
 
     def _apply_more(self) -> None:
-        """Apply a slice of the records that have come, and resume those that waited for them."""
+        """Apply a slice of the received records, and resume their waiters."""
         reader = self._reader
         if reader is None or self._is_reading:
             return
@@ -210,8 +207,8 @@ class GlobalTable:
     # ---- writing
 
     async def put(self, key: bytes, value: bytes | None) -> int:
-        """Put a value, or without one delete the key. Returns the offset of the record when it is
-        durable and has been applied here. Records are appended in the order of the calls.
+        """Put a value, or delete the key if there is none. Returns the record's offset when it is
+        durable and applied here. Records are appended in the order of the calls.
         """
         record = Record(key=key, value=value, timestamp=self._context.clock.wall_ms())
         new = NewTopic(

@@ -1,13 +1,12 @@
 """Internal topics: compacted logs of keys and values in which the broker keeps its own state.
 
-Each name has its partition, and whoever leads the partition keeps what is known under the name. A
-node that is told that it leads (`lead`) reads the partition back, in slices so that a large one
-does not hold up the loop, and serves it from then on; one that leads no more (`resign`) forgets it.
-What is in memory is what the log says: a record is part of the state when its append has been
-acknowledged, under the leadership in which the rest was read. When it is not known whether a record
-is in the log, the partition is read anew.
+Each name maps to a partition, and the leader of the partition keeps the state of the name. A node
+that becomes leader (`lead`) loads the partition, in slices so that a large one does not block the
+loop, and then serves it; a node that stops leading (`resign`) unloads it. The state in memory is
+that of the log: a record is part of it when its append is acknowledged, in the leadership that
+loaded the rest. When it is unknown whether a record is in the log, the partition is loaded again.
 
-A topic is made when it is first needed.
+A topic is created on first use.
 """
 
 from __future__ import annotations
@@ -40,20 +39,20 @@ from dragoman.outcome import acknowledged, ignore, pause, start
 from dragoman.replication.replica import Acknowledge
 
 log = logging.getLogger("dragoman.coordination")
-#: Key and value of one record; without a value the key is removed.
+#: Key and value of one record; None as value removes the key.
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
-#: Records whose keys name their own place: made when the offset of the first is known.
+#: Builds records whose keys contain their own offsets, once the first offset is known.
 PlacedRecords: TypeAlias = Callable[[int], Sequence[KeyValue]]
 
 
 class Keeper(NamedTuple):
-    """Whoever keeps in memory what the records add up to, partition by partition."""
+    """Holder of the in-memory state that a partition's records add up to."""
 
-    #: Takes a record of a partition that is being read back, in the order of the log.
+    #: Receives a record of a partition that is being loaded, in log order.
     load: Callable[[bytes, bytes | None], None]
-    #: All of a partition has been read: what is kept there may be served.
+    #: Called when a partition is loaded and may be served.
     resume: Callable[[int], None]
-    #: Forget what is kept of a partition, served or not, and tell who waits for it.
+    #: Drops the state of a partition, served or not, and fails the requests that wait for it.
     unload: Callable[[int, NotCoordinator], None]
 
 
@@ -79,7 +78,7 @@ class InternalTopic:
         replication_factor: int,
         keeper: Keeper,
     ) -> None:
-        """The factor is the most: with fewer nodes there are fewer replicas."""
+        """`factor` is an upper bound: with fewer nodes there are fewer replicas."""
         self._context = context
         self._partitions = partitions
         self._topics = topics
@@ -88,17 +87,17 @@ class InternalTopic:
         self._replication_factor = replication_factor
         self._keeper = keeper
         self._kept: dict[int, _Kept] = {}
-        #: Partitions to be read back, one after the other.
+        #: Partitions to load, one after the other.
         self._to_load: deque[tuple[int, _Kept, Iterator[Record]]] = deque()
         self._is_reading = False
         self._is_closed = False
         topics.reserve(name)
 
-    # ---- where a name is kept
+    # ---- the partition of a name
 
     @property
     def partition_count(self) -> int:
-        """Of the topic as it is, or as it will be made."""
+        """The partition count of the topic, or the one it will be created with."""
         topic = self._context.image.topics.get(self.name)
         return len(topic.partitions) if topic is not None else self._partition_count
 
@@ -106,9 +105,9 @@ class InternalTopic:
         return coordinator_partition(name, self.partition_count)
 
     def leader_of(self, name: str) -> int:
-        """The node that keeps what is known under a name; -1: none, or the topic is yet to be made.
+        """The leader of a name's partition; -1: there is none, or the topic does not exist yet.
 
-        A node that leads partitions of a topic that does not exist is alone.
+        A node that leads partitions of a topic that does not exist is a single node.
         """
         topic = self._context.image.topics.get(self.name)
         index = self.partition_of(name)
@@ -118,22 +117,22 @@ class InternalTopic:
 
     def require(self, name: str) -> None:
         """Raises `CoordinatorLoading`, `NotCoordinator` or `CoordinatorNotAvailable` unless this
-        node keeps what is known under the name.
+        node serves the name's partition.
         """
         self.require_partition(self.partition_of(name))
 
     def require_partition(self, index: int) -> None:
-        """The same for all that a partition keeps."""
+        """`require` for a partition."""
         if not self.is_served(index):
             raise self._refusal(index)
 
     @property
     def loading(self) -> list[int]:
-        """Partitions that are being read back."""
+        """Partitions that are being loaded."""
         return [index for index, each in self._kept.items() if not each.is_loaded]
 
     def require_loaded(self) -> None:
-        """Raises `CoordinatorLoading` while something is being read back."""
+        """Raises `CoordinatorLoading` while any partition is being loaded."""
         if self.loading:
             raise CoordinatorLoading(f"{self.name} is being read back")
 
@@ -142,7 +141,7 @@ class InternalTopic:
         return kept is not None and kept.is_loaded
 
     def leader_epoch(self, index: int) -> int:
-        """Of the leadership in which the partition is served."""
+        """The epoch of the leadership in which the partition is served."""
         return self._kept[index].leader_epoch
 
     def _refusal(self, index: int) -> BrokerError:
@@ -157,13 +156,13 @@ class InternalTopic:
         if leader == self._context.node_id:
             return CoordinatorLoading(f"{where} is being read back")
         if leader < 0:
-            return CoordinatorNotAvailable(f"nobody leads {where}")
+            return CoordinatorNotAvailable(f"no node leads {where}")
         return NotCoordinator(f"node {leader} leads {where}", leader)
 
     # ---- leadership
 
     def lead(self, index: int, leader_epoch: int) -> None:
-        """This node leads the partition: read it back, then serve it."""
+        """This node leads the partition: load it, then serve it."""
         known = self._kept.get(index)
         if known is not None:
             if known.leader_epoch >= leader_epoch:
@@ -176,7 +175,7 @@ class InternalTopic:
             self._serve(index, kept)
 
     def resign(self, index: int) -> None:
-        """Somebody else leads the partition, or nobody. Nothing more is written."""
+        """This node stops leading the partition, and writing to it."""
         kept = self._kept.pop(index, None)
         if kept is not None:
             kept.is_over = True
@@ -185,18 +184,18 @@ class InternalTopic:
             self._keeper.unload(index, NotCoordinator(f"{self.name}-{index} has moved", leader))
 
     def close(self) -> None:
-        """The node stops: what is still being written is nobody's business any more."""
+        """The node stops: callbacks of pending writes are dropped."""
         self._is_closed = True
         for kept in self._kept.values():
             kept.is_over = True
         self._kept.clear()
 
-    # ---- reading back
+    # ---- loading
 
     async def _committed_log(self, index: int, kept: _Kept) -> PartitionLog | None:
-        """The log of the partition once all of it is known to be committed: records of earlier
-        leaders count, too, but this node may not know yet that they do. None when the leadership
-        has ended before.
+        """The log of the partition once all of it is known to be committed: it includes records of
+        earlier leaders, whose commit this node may not know yet. None when the leadership ends
+        first.
         """
         while not kept.is_over:
             try:
@@ -255,8 +254,8 @@ class InternalTopic:
     ) -> None:
         """Make records durable, in the order of the calls, all of one call or none.
 
-        Only of a partition that is served. After an error that leaves the outcome open, the
-        partition has been unloaded before `done` is called.
+        Requires a served partition. After an error that leaves the outcome unknown, the partition
+        is unloaded before `done` is called.
         """
         kept = self._kept.get(index)
         if not records:
@@ -284,7 +283,7 @@ class InternalTopic:
             config={"cleanup.policy": "compact", "segment.bytes": str(64 << 20)},
             is_internal=True,
         )
-        # Another node may be faster.
+        # Another node may create it first.
         with suppress(TopicExists):
             await self._topics.ensure(new)
 
@@ -313,10 +312,11 @@ class InternalTopic:
 
         def acknowledged(error: DragomanError | None) -> None:
             if kept.is_over:
-                # The state that this was meant for is gone; it is read anew, with this or without.
+                # The state was dropped; loading it again shows whether the record was written.
                 error = NotCoordinator(f"{self.name}-{index} has moved; the outcome is unknown")
             elif error is not None and not isinstance(error, DiskFullError):
-                # After a full disk the record is known not to be there. Else nobody knows.
+                # After a full disk the record is known to be missing. Otherwise the outcome is
+                # unknown.
                 self._read_anew(index, kept)
             done(_in_words_of_coordinators(error))
 
@@ -333,7 +333,7 @@ class InternalTopic:
 
 
 def _in_words_of_coordinators(error: DragomanError | None) -> DragomanError | None:
-    """To whom a client talks is the coordinator, whose trouble with its log it cannot know of."""
+    """Replaces leader errors: a client knows the coordinator, not the log behind it."""
     match error:
         case NotLeader():
             return NotCoordinator(str(error), error.leader)

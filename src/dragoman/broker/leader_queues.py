@@ -1,15 +1,14 @@
 """Operations that any node accepts from its clients, queued for the leaders of their partitions.
 
-For protocols whose clients cannot be redirected to the leader, or would pay dearly for it. The
-operations on one partition run one after the other, so their order holds also when the leader
-changes in between. Records that arrive while one is under way are sent as one batch. A partition
-has two queues: records that need the leader only do not wait behind those that need all in-sync
-replicas. A client that pipelines both kinds names its queue itself.
+For protocols whose clients cannot be redirected to the leader, or only at a high cost. The
+operations on one partition run one after the other, so they keep their order even if the leader
+changes. Records that arrive while an operation is in progress are sent as one batch. A partition
+has two queues, so that records for the leader only do not wait behind those for all in-sync
+replicas. A client that pipelines both kinds chooses its queue itself.
 
-While no leader is known, or the leader does not know yet that it leads, nothing is done and the
-operation waits, for a time that counts from its arrival. Then the client gets `NotLeader`, and may
-find the leader through another node. When a reply is lost the outcome is unknown, and the client's
-error says that.
+While no leader is known, or the leader does not know yet that it leads, the operation waits until a
+deadline that counts from its arrival. Then the client gets `NotLeader`, and may find the leader
+through another node. A lost reply is an unknown outcome, and the client's error says so.
 """
 
 from __future__ import annotations
@@ -37,34 +36,34 @@ from dragoman.rpc import Answer, Call, Node, Registry, Reply, Request, Rpc
 from dragoman.types import Buffer
 from dragoman.world import Handle, Scheduler
 
-#: Takes the reply to a request that another node forwards for its client.
+#: Receives the reply to a forwarded request.
 TakeReply: TypeAlias = Callable[[bytes | DragomanError], None]
-#: What the leader answered, or why there is no answer.
+#: The leader's answer, or the error.
 Answered: TypeAlias = Reply[Answer] | DragomanError
-#: Nothing was done, and another try may succeed.
+#: Errors after which nothing was done and a retry may succeed.
 _TRANSIENT = (NotLeader, NotSentError, UnknownTopic)
-#: Of a queue: the partition's id, and whether it is for what needs the leader only.
+#: Identifies a queue: the partition's id, and whether it is for the leader only.
 _Key: TypeAlias = tuple[int, bool]
 
 
 class LeaderOperation(Protocol):
-    """What is to be done, once, here or elsewhere."""
+    """An operation that runs once, here or on another node."""
 
     def here(self, replica: Replica, /) -> None:
-        """This node leads the partition. Raises `DragomanError`, else the operation is its own."""
+        """Run on this node, the leader. Raises `DragomanError`, or else answers by itself."""
         ...
 
     def request(self) -> tuple[Request[Answer], Sequence[Buffer]]:
-        """What the leader is asked, which may happen more than once."""
+        """The request to the leader, which may be sent more than once."""
         ...
 
     def done(self, answer: Answered, /) -> None:
-        """The leader's answer, or why it has not been asked."""
+        """The leader's answer, or the reason for which it was not called."""
         ...
 
 
 class _Queue:
-    """Operations on one partition, each with its deadline; the first is under way."""
+    """Operations on one partition, each with its deadline; the first is in progress."""
 
     __slots__ = ("operations", "timer")
 
@@ -79,9 +78,9 @@ class Appended(Answer, frozen=True, kw_only=True, tag="Appended"):
 
 
 class Append(Request[Appended], frozen=True, kw_only=True, tag="Append"):
-    """The body is a batch for a partition. Answered when it is committed or, with
-    `is_leader_only`, when it is on the leader's stable storage. A leader of an older release does
-    not know that field and answers later, when the batch is committed.
+    """The body is a batch for a partition. Answered when it is committed or, with `is_leader_only`,
+    when it is on the leader's stable storage. A leader of an older release ignores that field and
+    answers when the batch is committed.
     """
 
     topic: str
@@ -94,8 +93,8 @@ class Relayed(Answer, frozen=True, kw_only=True, tag="Relayed"):
 
 
 class Relay(Request[Relayed], frozen=True, kw_only=True, tag="Relay"):
-    """The body is what a client wants, in the messages of its protocol's own service, which answers
-    it on the node that leads or coordinates what it is about.
+    """The body is a client's request, in the messages of its protocol's own service. The service on
+    the leader or coordinator answers it.
     """
 
     protocol: str
@@ -109,7 +108,7 @@ class LeaderQueues:
         self._partitions = partitions
         self._accumulator = accumulator
         self._rpc = rpc
-        #: By protocol: takes what other nodes forward for its clients.
+        #: By protocol, handles requests that other nodes forward for their clients.
         self.protocols: dict[str, Callable[[memoryview, TakeReply], None]] = {}
         self._queues: dict[_Key, _Queue] = {}
 
@@ -134,7 +133,7 @@ class LeaderQueues:
         protocol = call.request.protocol
         take = self.protocols.get(protocol)
         if take is None:
-            raise BrokerError(f"no listener of this node speaks {protocol}")
+            raise BrokerError(f"no listener of this node serves {protocol}")
         reply: Outcome[bytes] = Outcome()
         take(call.body, reply.settle)
         return Reply(Relayed(), (await reply,))
@@ -148,10 +147,10 @@ class LeaderQueues:
         is_leader_only: bool = False,
         in_leader_queue: bool | None = None,
     ) -> None:
-        """Append a record where the partition is led. Raises `NotEnoughReplicas`.
+        """Append a record on the partition's leader. Raises `NotEnoughReplicas`.
 
-        `is_leader_only`: call back when the record is on the leader's stable storage, whatever its
-        followers do. Records of one queue are appended in the order of the calls.
+        `is_leader_only`: call back when the record is on the leader's stable storage, regardless of
+        its followers. Records of one queue are appended in the order of the calls.
         """
         in_queue = is_leader_only if in_leader_queue is None else in_leader_queue
         queue = self._queues.get((partition.partition_id, in_queue))
@@ -184,7 +183,7 @@ class LeaderQueues:
         records.add(record, size, placed)
 
     async def append(self, partition: PartitionMetadata, record: Record) -> int:
-        """Append a record where the partition is led; its offset once it is committed."""
+        """Append a record on the partition's leader; returns its offset once it is committed."""
         appended: Outcome[int] = Outcome()
 
         def placed(offset: int, error: DragomanError | None) -> None:
@@ -201,8 +200,8 @@ class LeaderQueues:
         *,
         is_leader_only: bool = False,
     ) -> None:
-        """Append several in a row as one batch: all or none. `placed` takes the offset of the
-        first. Raises `NotEnoughReplicas`, and `MessageTooLarge` for more than a batch.
+        """Append several records in a row as one batch: all or none. `placed` receives the offset
+        of the first. Raises `NotEnoughReplicas`, and `MessageTooLarge` for more than a batch.
         """
         config = self._context.config_of(partition.topic)
         where = f"{partition.topic.name}-{partition.index}"
@@ -231,7 +230,7 @@ class LeaderQueues:
         )
         self.run(partition, together, in_leader_queue=is_leader_only)
         for index, (record, size) in enumerate(zip(records, sizes, strict=True)):
-            together.add(record, size, placed if not index else _unheard)
+            together.add(record, size, placed if not index else _ignore)
         together.room = 0
 
     def _records_for(
@@ -241,7 +240,7 @@ class LeaderQueues:
         return _Records(scheduler, self._accumulator, partition, room, is_leader_only)
 
     def is_busy(self, partition: PartitionMetadata, *, in_leader_queue: bool) -> bool:
-        """Whether operations are under way, which what comes now must not overtake."""
+        """Whether operations are queued, which later ones must not overtake."""
         return (partition.partition_id, in_leader_queue) in self._queues
 
     def run(
@@ -251,7 +250,7 @@ class LeaderQueues:
         *,
         in_leader_queue: bool = False,
     ) -> None:
-        """Do it after those before it; not before this loop turn ends."""
+        """Run the operation after those before it, and not before the end of this loop turn."""
         scheduler, key = self._context.scheduler, (partition.partition_id, in_leader_queue)
         queue = self._queues.get(key)
         if queue is None:
@@ -296,7 +295,7 @@ class LeaderQueues:
             scheduler.call_later(RELAY_RETRY_S, self._try, key)
 
     def _give_up(self, key: _Key, index: int, text: str) -> bool:
-        """Refuse an operation that is past its deadline, or its records that are; whether nothing
+        """Refuse an operation, or those of its records, past the deadline; returns whether nothing
         of it is left.
         """
         operations, now = self._queues[key].operations, self._context.scheduler.time()
@@ -317,12 +316,12 @@ class LeaderQueues:
         return NotLeader(text, NO_NODE if partition is None else partition.leader)
 
     def _expire(self, key: _Key) -> None:
-        """Refuse operations that were not begun before their deadlines: the first one may take much
-        longer, until it is known that its reply is lost.
+        """Refuse queued operations at their deadlines: the one in progress may take much longer,
+        until its reply counts as lost.
         """
         scheduler, queue = self._context.scheduler, self._queues[key]
         operations, now = queue.operations, scheduler.time()
-        text = "requests before this one have had no answer yet"
+        text = "earlier requests are still unanswered"
         while len(operations) > 1 and self._give_up(key, 1, text):
             del operations[1]
         queue.timer = None
@@ -344,8 +343,8 @@ class LeaderQueues:
             del self._queues[key]
 
 
-def _unheard(_offset: int, _error: DragomanError | None) -> None:
-    """Records that go together have one callback, that of the first."""
+def _ignore(_offset: int, _error: DragomanError | None) -> None:
+    """The records of one call share a callback, that of the first."""
 
 
 class _Records:
@@ -364,12 +363,12 @@ class _Records:
         self._append = Append(
             topic=partition.topic.name, partition=partition.index, is_leader_only=is_leader_only
         )
-        #: Deadlines, each with how many records it holds for: those that come within a moment share
-        #: one. The batch itself stays open until it is sent.
+        #: Deadlines, each with a number of records: those that arrive within a moment share one.
+        #: The batch stays open until it is sent.
         self._deadlines: deque[tuple[float, int]] = deque()
         self._records: list[Record] = []
         self._placed: list[Placed] = []
-        #: Bytes that the batch may still take.
+        #: Bytes left in the batch.
         self.room = room
         self._is_begun = False
 
@@ -405,7 +404,9 @@ class _Records:
         return self._append, (build_batch(self._records),)
 
     def expire(self, now: float, error: DragomanError) -> float | None:
-        """Refuse the records whose time is over; the next deadline, or None when none is left."""
+        """Refuse the records past their deadlines; returns the next deadline, or None without
+        any.
+        """
         count = 0
         while self._deadlines and self._deadlines[0][0] <= now:
             count += self._deadlines.popleft()[1]
@@ -414,7 +415,7 @@ class _Records:
         del self._placed[:count], self._records[:count]
         for placed in refused:
             placed(-1, error)
-        # One that hears of it may have added another.
+        # The callback may have added another record.
         return self._deadlines[0][0] if self._deadlines else None
 
     def done(self, answer: Answered) -> None:

@@ -1,4 +1,4 @@
-"""Leaders and replicas of partitions, as operators and the broker itself want them to be.
+"""Operators' control of the leaders and replicas of partitions, and replicas of internal topics.
 
 The controller decides. The first replica of a partition is its preferred leader. A leader always
 has every committed record; a replica that may lack some is elected only by `elect_unclean`, which
@@ -53,7 +53,7 @@ class Leadership:
     # ---- elections
 
     async def elect_preferred(self, partition: PartitionMetadata) -> None:
-        """Give the lead to the first replica. Refused when it has it or is not in sync."""
+        """Elect the first replica. Refused when it leads already or is not in sync."""
         preferred = partition.replicas[0]
         if partition.leader == preferred:
             raise ElectionNotNeeded(f"{_where(partition)}: node {preferred} leads already")
@@ -62,16 +62,16 @@ class Leadership:
         await self._ask(ElectPreferred(partition_id=partition.partition_id))
 
     def refuse_election(self, partition: PartitionMetadata) -> DragomanError:
-        """Why no leader is elected without a loss: the replica that could lead does already."""
+        """The refusal of an election without loss: the only possible replica leads already."""
         if partition.leader != NO_LEADER:
             return ElectionNotNeeded(f"{_where(partition)}: node {partition.leader} leads")
         return PreferredLeaderNotAvailable(
             f"{_where(partition)}: no replica with all committed records is there; "
-            "`dragoman cluster unclean-elect` gives up what is missing"
+            "`dragoman cluster unclean-elect` gives up the missing ones"
         )
 
     async def elect_unclean(self, partition: PartitionMetadata, node_id: int) -> None:
-        """Committed records that this node lacks are lost for good."""
+        """Elect a replica; committed records that it lacks are lost for good."""
         await self._ask(ElectUnclean(partition_id=partition.partition_id, node_id=node_id))
 
     # ---- moves
@@ -79,7 +79,7 @@ class Leadership:
     async def move(
         self, partition: PartitionMetadata, replicas: Sequence[int], *, may_resize: bool
     ) -> None:
-        """Have the partition on these nodes; returns when the move has begun."""
+        """Move the partition to these nodes; returns when the move has begun."""
         known = all(node in self._image.nodes for node in replicas)
         if not replicas or len(set(replicas)) != len(replicas) or not known:
             raise InvalidReplicaAssignment(f"{list(replicas)} is not a list of known nodes")
@@ -116,7 +116,7 @@ class InternalCopies:
         self._is_due = False
 
     def look(self) -> None:
-        """There is a new node or internal topic, and this node leads the metadata."""
+        """A node or internal topic is new, and this node leads the metadata."""
         if not self._is_due:
             self._is_due = True
             self._context.scheduler.call_soon(self._begin)
@@ -139,7 +139,7 @@ class InternalCopies:
         return settings.transaction_state_log_replication_factor
 
     async def _move(self, plan: Plan) -> None:
-        """One after the other: there may be a hundred of them."""
+        """Add replicas to one partition after the other: there may be a hundred."""
         try:
             for partition, replicas in reversed(plan):
                 await self._leadership.move(partition, replicas, may_resize=True)

@@ -34,7 +34,7 @@ from dragoman.log.expansion import Expanded, expanded_bytes_max, expands_beyond
 from dragoman.log.isolation import Aborted, VisibleBatches
 from dragoman.replication.replica import Replica, not_leader
 
-#: Gives the records of a batch that is not decoded at once. Raises `DecodeError`.
+#: Yields the records of a batch that is decoded piece by piece. Raises `DecodeError`.
 Expand: TypeAlias = Callable[[BatchHeader, memoryview], Expanded]
 
 
@@ -56,7 +56,7 @@ class RecordBuffer:
 
     @property
     def is_over(self) -> bool:
-        """Whether all was given; `next_offset` is where to read on then."""
+        """Whether all records were returned; `next_offset` is the next position then."""
         return not self._left and self._error is None
 
     @property
@@ -65,11 +65,13 @@ class RecordBuffer:
 
     @property
     def is_large(self) -> bool:
-        """Whether it is worth less memory to read the batch again than to keep it."""
+        """Whether the batch is decoded piece by piece; it is better read again than kept."""
         return self._source is not None
 
     def take(self, bytes_max: int, count_max: int) -> list[Record]:
-        """The next records, at least one if there is one. Raises `DecodeError` where they end."""
+        """The next records, at least one if there is any. Raises `DecodeError` at a malformed
+        one.
+        """
         if not self._left and self._error is not None:
             raise self._error
         given: list[Record] = []
@@ -109,7 +111,7 @@ class RecordBuffer:
         try:
             decoded = records(batch, header, DECODED_AT_ONCE_BYTES_MAX)
         except OversizedBatchError:
-            # It does not tell the truth about its size.
+            # The batch states a false size.
             self._source = self._expand(header, batch).records(self._offset)
             return
         if header.base_offset < self._offset:
@@ -118,7 +120,7 @@ class RecordBuffer:
 
 
 class LocalReader:
-    """`on_change` is called once after each `wait`: look again. It may be called within `wait`."""
+    """`on_change` is called once after each `wait`, perhaps within the call: read again."""
 
     __slots__ = ("_committed_only", "_is_waiting", "_on_change", "_unread", "offset", "replica")
 
@@ -130,14 +132,14 @@ class LocalReader:
         *,
         committed_only: bool = True,
     ) -> None:
-        """An offset past the end waits for it; one that was deleted is told by `read`."""
+        """An offset past the end waits for it; `read` reports a deleted one."""
         self.replica = replica
-        #: Of the next record to be given, or of the place where it will be.
+        #: The offset of the next record to return, or of the next one appended.
         self.offset = offset
         self._on_change = on_change
         self._committed_only = committed_only
         self._is_waiting = False
-        #: Read, not given yet: a batch is decoded once, however little is asked for at a time.
+        #: Batches that were read, so that each is decoded once, however small the pieces.
         self._unread: RecordBuffer | None = None
 
     @property
@@ -146,7 +148,7 @@ class LocalReader:
 
     @property
     def end_offset(self) -> int:
-        """Where readers have to wait."""
+        """The end for this reader."""
         log = self.replica.log
         return log.last_stable_offset if self._committed_only else log.high_watermark
 
@@ -157,10 +159,10 @@ class LocalReader:
     def read(self, bytes_max: int, count_max: int) -> list[Record]:
         """The next records, in order; empty when there are none now.
 
-        At least one record is given when there is one, whatever its size. Raises
+        At least one record is returned if there is any, whatever its size. Raises
         `OffsetOutOfRangeError` when the position was deleted, `CorruptionError` for damage,
-        `MessageTooLarge` for a compressed batch that expands to more than is taken,
-        `UnknownTopic` when the partition is gone, and `NotLeader` when it has moved to other nodes.
+        `MessageTooLarge` for a compressed batch that expands too far, `UnknownTopic` when the
+        partition is gone, and `NotLeader` when it has moved to other nodes.
         """
         while True:
             if self._unread is None and not self._fill(bytes_max):
@@ -182,7 +184,7 @@ class LocalReader:
         if given:
             self.offset = given[-1].offset + 1
         if unread.is_over:
-            # Batches without a record to give (markers, aborted ones) may fill a whole read.
+            # Batches without visible records (markers, aborted ones) may fill a whole read.
             self.offset = max(self.offset, unread.next_offset)
             self._unread = None
         elif unread.is_large:
@@ -190,7 +192,7 @@ class LocalReader:
         return given
 
     def _fill(self, bytes_max: int) -> bool:
-        """Read the next batches; whether there are any."""
+        """Read the next batches; returns whether there are any."""
         log = self.replica.log
         if log.is_removed:
             raise UnknownTopic(f"{log.describe()} is gone")
@@ -206,7 +208,7 @@ class LocalReader:
                 view = memoryview(b"".join(found.buffers))
                 self._unread = RecordBuffer(view, found.aborted or (), self.offset, self._expand)
                 return True
-            # A gap that compaction left at the end reads as nothing.
+            # A gap that compaction left at the end reads as empty.
             self.offset = self.end_offset
         if self.offset < log.log_start_offset:
             raise OffsetOutOfRangeError(
@@ -222,7 +224,7 @@ class LocalReader:
 
     @property
     def has_more(self) -> bool:
-        """Would `read` give something, or say that something is wrong?"""
+        """Whether `read` would return records or raise."""
         is_gone = self.replica.log.is_removed or self.replica.is_moved
         return self._unread is not None or self.offset < self.end_offset or is_gone
 

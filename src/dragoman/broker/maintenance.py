@@ -1,11 +1,11 @@
-"""What has to be done from time to time: roll, retain, compact, forget idle producers.
+"""Periodic maintenance: roll, retain, compact, and drop idle producers.
 
-Two rounds, each on its own interval and spread over loop turns. The retention round looks at every
-partition that holds data, a few to a turn. The compaction round works on one partition at a time,
-the dirtiest first, a slice to a turn; what needs the disk waits beside the loop.
+Two rounds, each on its own interval and spread over loop turns. The retention round examines every
+partition with data, a few to a turn. The compaction round works on one partition at a time, the
+dirtiest first, a slice to a turn; disk work runs beside the loop.
 
 A limit on the number of segments does not wait for the round: a partition is trimmed when it begins
-a new segment, once what it has closed is committed.
+a new segment, once the closed one is committed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dragoman.world import Handle
 
 log = logging.getLogger("dragoman.maintenance")
 
-#: A partition whose compaction broke off is left alone for so long: others shall have their turn.
+#: Pause before a partition whose compaction failed is tried again, so that others are compacted.
 _BROKEN_OFF_MS = 60_000
 
 
@@ -50,8 +50,8 @@ class Maintenance:
         partitions: Partitions,
         needs_producers: Callable[[int], bool],
     ) -> None:
-        """`needs_producers`: whether what is written to a partition depends on what the partition
-        remembers of idle producers.
+        """`needs_producers`: whether writes to a partition depend on what it remembers of idle
+        producers.
         """
         self._context = context
         self._store = store
@@ -59,11 +59,11 @@ class Maintenance:
         self._needs_producers = needs_producers
         self._timers: dict[str, Handle] = {}
         self._is_stopped = False
-        #: When a compacted partition is worth another look even if nothing is written to it.
+        #: Times at which compacted partitions may be compacted again even without new writes.
         self._again_at: dict[int, int] = {}
-        #: Until when partitions are left alone whose compaction broke off.
+        #: Times until which partitions are skipped because their compaction failed.
         self._left_until: dict[int, int] = {}
-        #: Partitions with a new segment that will be trimmed once the one before it is committed.
+        #: Partitions with a new segment, to be trimmed once the one before it is committed.
         self._rolled: set[Replica] = set()
 
     def start(self) -> None:
@@ -77,7 +77,7 @@ class Maintenance:
         self._timers.clear()
 
     def reconfigured(self) -> None:
-        """An interval may have changed: whoever waits for the end of one waits anew."""
+        """An interval may have changed: restart the timers."""
         rounds = {"retention": self._arm_retention, "compaction": self._arm_compaction}
         for name, arm in rounds.items():
             timer = self._timers.get(name)
@@ -94,7 +94,7 @@ class Maintenance:
         )
 
     def retain_now(self) -> None:
-        """Begin the round that is not due yet; if one is under way, that is enough."""
+        """Start the round early, unless one is in progress."""
         timer = self._timers.get("retention")
         if timer is not None:
             timer.cancel()
@@ -106,14 +106,14 @@ class Maintenance:
         self._retain_some(self._partitions_with_data())
 
     def _sweep_pins(self) -> None:
-        """What scans from outside have kept from deletion, and need no more."""
+        """Release segments that scans from outside have leased and no longer need."""
         try:
             sweep_pins(self._store.disk, self._context.clock.wall_ms())
         except OSError as error:
-            log.warning("leases of scans are left for now: %s", error)
+            log.warning("expired leases of scans cannot be removed yet: %s", error)
 
     def _partitions_with_data(self) -> Iterator[PartitionMetadata]:
-        """Partitions in use, and those that have a directory though nobody has used them yet."""
+        """Partitions in use, and those with a directory that were not used yet."""
         in_use = {replica.metadata.partition_id for replica in self._partitions}
         for replica in self._partitions:
             yield replica.metadata
@@ -134,7 +134,7 @@ class Maintenance:
             try:
                 metadata = next(partitions, None)
             except OSError as error:
-                log.error("retention is put off: %s", error)
+                log.error("retention is postponed: %s", error)
                 metadata = None
             if metadata is None:
                 self._arm_retention()
@@ -149,7 +149,7 @@ class Maintenance:
         self._timers["slice"] = self._context.scheduler.call_later(0, self._retain_some, partitions)
 
     def rolled(self, replica: Replica) -> None:
-        """The partition begins a new segment: it may have one too many."""
+        """The partition begins a new segment and may have one too many."""
         if _segments_max(replica) < 0 or not replica.is_led or replica in self._rolled:
             return
 
@@ -183,7 +183,7 @@ class Maintenance:
             )
 
     def retain(self, replica: Replica) -> None:
-        """One partition's turn."""
+        """Retention of one partition."""
         config, partition = replica.config, replica.log
         now_ms = self._context.clock.wall_ms()
         roll_due(partition, now_ms)
@@ -222,7 +222,7 @@ class Maintenance:
         self._step(replica, compact(replica.log, policy, self._context.clock.wall_ms()))
 
     def _dirtiest(self) -> Replica | None:
-        """Among compacted partitions that are dirty enough, or old enough, to be worth it."""
+        """The next compacted partition that is dirty or old enough."""
         best: tuple[float, Replica] | None = None
         now_ms = self._context.clock.wall_ms()
         for replica in self._partitions:
@@ -234,7 +234,8 @@ class Maintenance:
             is_dirty = (
                 ratio > 0 and ratio >= config.min_cleanable_dirty_ratio
             ) or _has_waited_too_long(replica, now_ms)
-            # What is too young, damaged or in no manifest yet must not keep the others waiting.
+            # Partitions that are too young, damaged or in no manifest yet must not delay the
+            # others.
             is_due = (again_at is not None and again_at < now_ms) or (
                 is_dirty and has_dirty_segments(replica.log, _policy_of(config), now_ms)
             )
@@ -243,7 +244,7 @@ class Maintenance:
         return best[1] if best is not None else None
 
     def _step(self, replica: Replica, work: Generator[None, None, CompactionResult]) -> None:
-        """One slice; the next comes soon, with others served in between."""
+        """Compact one slice; the next follows after other work."""
         if self._is_stopped:
             work.close()
             return
@@ -263,7 +264,7 @@ class Maintenance:
         )
 
     def _finished(self, replica: Replica, result: CompactionResult) -> None:
-        """What was kept for a while (tombstones, markers) can go then, even without new writes."""
+        """Note when delayed removals (tombstones, markers) are due, even without new writes."""
         if result.bytes_after != result.bytes_before:
             due_ms = self._context.clock.wall_ms() + replica.config.delete_retention_ms
             self._again_at[replica.metadata.partition_id] = due_ms
@@ -283,8 +284,8 @@ def _policy_of(config: TopicConfig) -> CompactionPolicy:
 
 
 def _segments_max(replica: Replica) -> int:
-    """Segments that the partition may have; -1: no limit. What internal topics keep is decided by
-    those who write to them, whatever default the node has.
+    """The maximum number of segments; -1: no limit. Internal topics ignore the node's default,
+    because their writers decide what is retained.
     """
     if replica.metadata.topic.is_internal or not replica.config.is_retained_by_age_or_size:
         return -1
@@ -292,9 +293,9 @@ def _segments_max(replica: Replica) -> int:
 
 
 def _roll_expired(partition: PartitionLog, config: TopicConfig, now_ms: int) -> None:
-    """Retention only takes closed segments: close the active one when all of it is too old.
+    """Close the active segment when all of it is expired, because retention only drops closed ones.
 
-    As Kafka does; topics whose segments are counted keep it, as minibroker does.
+    As in Kafka; topics with a limit on segments keep it, as minibroker does.
     """
     active = partition.active
     if active is None or not active.size or config.retention_ms < 0:

@@ -53,7 +53,7 @@ class QuorumMembership:
         self._controller = controller
 
     def begin(self) -> None:
-        """Continue, as the new leader, what the leader before may not have completed."""
+        """Continue, as a new leader, what the previous leader may not have completed."""
         if not self._quorum.driver.raft.is_membership_recorded:
             self._quorum.driver.record_membership().then(_recorded)
         for node_id in self._quorum.membership.learners:
@@ -132,16 +132,16 @@ class QuorumMembership:
 
     def _forget(self, node_id: int) -> list[Event]:
         if self._image.held_by(node_id):
-            raise ClusterError(f"node {node_id} has been given a replica meanwhile")
+            raise ClusterError(f"node {node_id} was assigned a replica meanwhile")
         return [NodeRemoved(node_id=node_id)]
 
     def _check_quorum_without(self, node_id: int) -> None:
         membership = self._quorum.membership.without(node_id)
         if self._quorum.leader == node_id:
-            # A leader that is removed could not tell the other nodes.
+            # A leader that is removed could not notify the other nodes.
             self._transfer(NONE)
             raise ClusterError(
-                f"node {node_id} leads the metadata and hands that over now: ask again in a moment"
+                f"node {node_id} leads the metadata and is handing that over: retry in a moment"
             )
         live = [each for each in membership.voters if self._image.is_live(each)]
         if not membership.has_majority(live):
@@ -175,7 +175,7 @@ class QuorumMembership:
 
 
 class EtcdMembership:
-    """What operators may ask for when the metadata is in etcd."""
+    """Requests of operators when the metadata is in etcd."""
 
     def __init__(self, image: MetadataImage, controller: Controller) -> None:
         self._image = image
@@ -193,7 +193,7 @@ class EtcdMembership:
                 )
                 return _refused(ClusterError(text))
             case TransferMetadata():
-                text = "the metadata is in etcd: who leads it is decided there"
+                text = "the metadata is in etcd, which decides who leads it"
                 return _refused(ClusterError(text))
             case RemoveNode():
                 node_id = request.node_id
@@ -234,4 +234,4 @@ def _promoted(result: DragomanError | None) -> None:
 
 def _recorded(result: DragomanError | None) -> None:
     if result is not None:
-        log.warning("the log does not say yet who votes: %s", result)
+        log.warning("the log has no membership yet: %s", result)

@@ -1,8 +1,8 @@
-"""The partitions of which this node has a replica: opened when first used, led or followed.
+"""The partitions of which this node has a replica: opened on first use, led or followed.
 
-`find` and `replica` give a partition that this node leads, `held` one that it has at all. Replicas
-come and go with the metadata: a partition that moves to other nodes stops being served here at
-once, and one that is deleted takes its directory with it.
+`find` and `replica` return a partition that this node leads, `held` any with a local replica.
+Replicas follow the metadata: a partition that moves to other nodes is no longer served here, and a
+deleted one is removed with its directory.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ class Partitions:
         self.on_resigned: Callable[[PartitionMetadata], None] = _ignore
 
     def __iter__(self) -> Iterator[Replica]:
-        """The opened replicas, as they are now."""
+        """The open replicas."""
         return iter(list(self._replicas.values()))
 
     def opened(self, partition_id: int) -> Replica | None:
-        """A replica that has been opened already."""
+        """A replica, if it is open."""
         return self._replicas.get(partition_id)
 
     # ---- looking up
 
     def find(self, topic: str, index: int) -> Replica:
-        """The partition, ready to be read and written. Raises `UnknownTopic` or `NotLeader`."""
+        """A partition that this node leads. Raises `UnknownTopic` or `NotLeader`."""
         metadata = self._context.image.topics.get(topic)
         if metadata is None or not 0 <= index < len(metadata.partitions):
             raise UnknownTopic(f"there is no partition {index} of topic {topic!r}")
         return self.replica(metadata.partitions[index])
 
     def find_by_id(self, topic_id: bytes, index: int) -> Replica:
-        """The same by the topic's id. Raises `UnknownTopicId`, too."""
+        """`find` by the topic's id. Raises `UnknownTopicId`, too."""
         metadata = self._context.image.topics_by_id.get(topic_id)
         if metadata is None:
             raise UnknownTopicId(f"there is no topic with id {topic_id.hex()}")
@@ -93,7 +93,7 @@ class Partitions:
             topic_id=metadata.topic.topic_id.hex(),
         )
         config = self._context.config_of(metadata.topic)
-        # The metadata may be older than the data: other nodes may hold the partition by now.
+        # The metadata may be older than the data: other nodes may have the partition by now.
         is_shared = self._context.settings.is_clustered
         directory = directory_name(identity)
         return self._store.partition(identity, directory, config, is_shared=is_shared)
@@ -104,7 +104,7 @@ class Partitions:
         return metadata.replicas == (self._context.node_id,)
 
     def unshared(self, metadata: PartitionMetadata) -> None:
-        """From now on no other node has a replica of the partition, or this one has none."""
+        """From now on this node is the partition's only replica, or has none."""
         found = self._replicas.get(metadata.partition_id)
         if self._is_sole(metadata):
             if found is not None:
@@ -115,7 +115,9 @@ class Partitions:
             self._move_away(found)
 
     def _lead_alone(self, replica: Replica) -> None:
-        """Raises what writing to the log does: then it is not led, and can be tried again."""
+        """Raises what a write to the log raises; then the partition is not led, and can be
+        retried.
+        """
         replica.role = None
         replica.is_led = False
         if replica.metadata.leader == self._context.node_id:
@@ -131,13 +133,13 @@ class Partitions:
             self.on_resigned(replica.metadata)
         replica.is_moved = True
         where = replica.log.describe()
-        # The next leader's log may have the records that are waited for, or may not.
+        # The next leader's log may or may not have the records of waiting producers.
         replica.fail_waiters(RequestTimedOut(f"{where} has moved; the outcome is unknown"))
         try:
-            # Not removed: it may come back, under the same id.
+            # The directory stays: the partition may return under the same id.
             replica.log.restart_at(0)
         except DragomanError as error:
-            log.warning("%s: keeps records nobody needs: %s", where, error)
+            log.warning("%s: keeps unneeded records: %s", where, error)
 
     # ---- changes of the metadata
 
@@ -173,8 +175,8 @@ class Partitions:
     def _drop(self, partition_id: int) -> None:
         opened = self._store.opened(partition_id)
         if opened is not None and self._context.settings.is_clustered:
-            # The next start may find records in the journal before it knows of the deletion: then
-            # they must not look like the rest of a damaged log.
+            # The next start may replay journal entries before it knows of the deletion: they must
+            # not look like the rest of a damaged log.
             with suppress(LogError):
                 opened.restart_at(0)
         if opened is not None and not self._store.has_failed():
@@ -201,22 +203,24 @@ class Partitions:
                     disk.remove(f"{directory}/{each}")
                 disk.remove_directory(directory)
 
-    # ---- faults
+    # ---- failures
 
     def fail_all(self, error: DragomanError) -> None:
-        """Nothing more is acknowledged."""
+        """Stop acknowledging."""
         for replica in list(self._replicas.values()):
             replica.fail_waiters(error)
 
     def replicate_anew(self, replica: Replica) -> None:
-        """The replica is damaged: where other nodes hold the partition, it is copied from them."""
+        """The replica is damaged: if the partition has others, it is copied from one of them."""
         if replica.on_unreadable is not None and replica.log.is_damaged:
             error = CorruptionError(replica.log.directory, 0, "damaged")
             replica.on_unreadable(replica, error)
 
 
 def directory_name(identity: Identity) -> str:
-    """Unique by the id; the rest is for people. A long name is cut: the manifest has it whole."""
+    """The directory's name: unique by the id, with the topic's name for people. A long name is cut;
+    the manifest has it whole.
+    """
     escaped = "".join(
         character if character.isascii() and (character.isalnum() or character in "._-") else "~"
         for character in identity.topic

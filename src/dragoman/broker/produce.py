@@ -1,7 +1,7 @@
-"""Checking what a producer sent and placing it in the log.
+"""Validation of produced batches, and their append to the log.
 
-The whole path costs per batch, not per record. Records are looked into only where a rule needs it:
-keys of a compacted topic, and the times of a batch whose first record has none.
+The whole path costs per batch, not per record. Records are decoded only where a rule needs it: keys
+of a compacted topic, and timestamps of a batch whose first record has none.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _unpack_header = HEADER.unpack_from
 
 
 def check_produced(batch: memoryview | None) -> BatchHeader:
-    """Header of the one batch that a producer may send to a partition at a time."""
+    """The header of a produced batch; a producer may send one batch per partition at a time."""
     if batch is None or len(batch) < BATCH_HEADER_BYTES:
         raise _not_a_batch(batch)
     fields = _unpack_header(batch)
@@ -97,9 +97,9 @@ def place(replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int)
 
 
 def check_expansion(replica: Replica, batch: memoryview, header: BatchHeader) -> None:
-    """Raises `MessageTooLarge` for a batch that could not be given to who needs its records.
+    """Raises `MessageTooLarge` for a batch that readers of records could not expand.
 
-    Hardly anything is expanded for that: the data tells its size (`log/expansion.py`).
+    Hardly any batch is expanded for that: most compressed data has its size (`log/expansion.py`).
     """
     if header.record_count > BATCH_RECORDS_MAX:
         raise MessageTooLarge(
@@ -114,20 +114,20 @@ def check_expansion(replica: Replica, batch: memoryview, header: BatchHeader) ->
 
 
 def append_fitted(replica: Replica, batch: memoryview, header: BatchHeader) -> Appended:
-    """Append what is known to fit the topic. Raises `NotLeader` or `LogError`."""
+    """Append a batch that satisfies the topic's rules. Raises `NotLeader` or `LogError`."""
     try:
         return replica.log.append(batch, header, replica.metadata.leader_epoch)
     except OutOfOrderSequenceError as error:
         who = (header.producer_id, header.producer_epoch, header.base_sequence)
         if replica.role is None or replica.role.is_sure(who):
             raise
-        # What is missing may be where another node leads by now. The producer tries again.
+        # The missing batch may be at a newer leader, if there is one. The producer retries.
         raise NotLeader(f"{error}; whether this node still leads is not known yet") from None
 
 
 def check_led(replica: Replica) -> None:
-    """Raises `NotLeader`. It was led when it was looked up: a copy with records that its leader
-    never had would have them under the leader's own epoch, where nobody can tell.
+    """Raises `NotLeader` if the leadership has ended since the look-up. Records appended to a
+    follower would carry the leader's epoch and could not be recognised as foreign.
     """
     if not replica.is_led:
         raise not_leader(replica.metadata)
@@ -136,7 +136,9 @@ def check_led(replica: Replica) -> None:
 def as_configured(
     replica: Replica, batch: memoryview, header: BatchHeader, now_ms: int
 ) -> tuple[memoryview, BatchHeader]:
-    """The batch in the form that the topic's configuration wants: its codec, its kind of time."""
+    """The batch with the codec and the type of timestamps that the topic's configuration
+    requires.
+    """
     config = replica.config
     if config.compression_type != "producer":
         codec = codec_by_name(config.compression_type)
@@ -146,8 +148,8 @@ def as_configured(
         stamp_append_time(batch, now_ms)
         header = _make_header(_unpack_header(batch))
     elif header.base_timestamp == NO_TIMESTAMP and 0 >= header.max_timestamp != NO_TIMESTAMP:
-        # librdkafka states a maximum of 0 for records without a time. Whatever goes by the maximum
-        # would take that for 1970. Records are not looked at: few bytes may expand to millions.
+        # librdkafka sends a maximum of 0 for records without a timestamp, which would count as
+        # 1970. Records are not decoded: few bytes may expand to millions.
         stamp_max_timestamp(batch, NO_TIMESTAMP)
         header = _make_header(_unpack_header(batch))
     return batch, header
@@ -211,7 +213,7 @@ def _check_time(replica: Replica, header: BatchHeader, now_ms: int) -> None:
     last = header.max_timestamp
     first = header.base_timestamp
     if first == NO_TIMESTAMP:
-        # A record without a time is within any bounds; others in the same batch may not be.
+        # A record without a timestamp is within any bounds; others in the same batch may not be.
         if last <= 0:
             return
         first = last

@@ -1,7 +1,8 @@
-"""Client quotas: what may be limited for whom, stored and looked up.
+"""Client quotas: limits of users, client ids and addresses, stored and looked up.
 
-An entity is a user, a client id, a user with a client id, or an address; a name left out (None)
-means all who have no quota of their own. Limits are kept and shown; nothing enforces them yet.
+An entity is a user, a client id, a user with a client id, or an address; a missing name (None) is
+the default for all without a quota of their own. Limits are stored and shown; they are not enforced
+yet.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dragoman.limits import CLIENT_QUOTA_ENTITIES_MAX, QUOTA_NAME_BYTES_MAX
 
 USER, CLIENT_ID, ADDRESS = "user", "client-id", "ip"
 ENTITY_KINDS = (USER, CLIENT_ID, ADDRESS)
-#: Limits of users and client ids; those marked True count in whole numbers.
+#: Limits of users and client ids; True marks whole numbers.
 _CLIENT_LIMITS = {
     "producer_byte_rate": True,
     "consumer_byte_rate": True,
@@ -33,7 +34,7 @@ _ADDRESS_LIMITS = {"connection_creation_rate": True}
 
 
 class Match(Enum):
-    """Which names of a kind a filter lets through."""
+    """The names of a kind that pass a filter."""
 
     EXACT = auto()
     DEFAULT = auto()
@@ -68,7 +69,7 @@ class ClientQuotas:
     def find(
         self, components: Sequence[Component], *, strict: bool
     ) -> Iterator[tuple[QuotaEntity, Mapping[str, float]]]:
-        """Entities that pass every condition; `strict` wants no other kind in them."""
+        """Entities that pass every condition; `strict` excludes those with other kinds."""
         for entity, limits in sorted(self._image.client_quotas.items(), key=_order):
             names = dict(entity)
             if strict and len(names) != len(components):
@@ -79,7 +80,9 @@ class ClientQuotas:
     def check(
         self, entity: Mapping[str, str | None], changes: Mapping[str, float | None]
     ) -> tuple[QuotaEntity, dict[str, float]]:
-        """The limits an entity would have; None in `changes` removes one. Raises `BrokerError`."""
+        """The resulting limits of an entity; None in `changes` removes one. Raises
+        `BrokerError`.
+        """
         _check_entity(entity)
         for name, value in changes.items():
             _check_limit(entity, name, value)
@@ -121,7 +124,7 @@ def _check_entity(entity: Mapping[str, str | None]) -> None:
         raise InvalidQuota("a quota needs an entity")
     for kind, name in entity.items():
         if kind not in ENTITY_KINDS:
-            raise InvalidQuota(f"{kind!r} is none of {', '.join(ENTITY_KINDS)}")
+            raise InvalidQuota(f"{kind!r} is not one of {', '.join(ENTITY_KINDS)}")
         if name is not None and not 0 < len(name.encode()) <= QUOTA_NAME_BYTES_MAX:
             raise InvalidQuota(f"a {kind} has a name of 1 to {QUOTA_NAME_BYTES_MAX} bytes")
     if ADDRESS in entity:
@@ -142,7 +145,7 @@ def _check_address(name: str | None) -> None:
 def _check_limit(entity: Mapping[str, str | None], name: str, value: float | None) -> None:
     limits = _ADDRESS_LIMITS if ADDRESS in entity else _CLIENT_LIMITS
     if name not in limits:
-        raise InvalidQuota(f"{name!r} is none of {', '.join(limits)}")
+        raise InvalidQuota(f"{name!r} is not one of {', '.join(limits)}")
     if value is None:
         return
     if not math.isfinite(value) or value <= 0:

@@ -41,24 +41,24 @@ from dragoman.replication.replica import Replica
 from dragoman.rpc import Answer, Call, Leader, Node, Registry, Reply, Request, Rpc
 from dragoman.world import Handle
 
-#: Another try may succeed: a leader will be elected, or the records will be there.
+#: A retry may succeed: a leader will be elected, or the records will arrive.
 _TRANSIENT = (NotLeader, ClusterError, Overloaded, RequestTimedOut, OffsetOutOfRangeError)
 
 
 class Batches(Answer, frozen=True, kw_only=True, tag="Batches"):
-    """The body has whole batches; the first may begin before the offset asked for."""
+    """The body has whole batches; the first may begin before the requested offset."""
 
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    #: Where reading began.
+    #: The offset at which the batches begin.
     offset: int = 0
-    #: Producer and first offset of transactions to be left out.
+    #: Producer and first offset of aborted transactions, whose records are skipped.
     aborted: tuple[tuple[int, int], ...] = ()
 
 
 class ReadBatches(Request[Batches], frozen=True, kw_only=True, tag="ReadBatches"):
-    """Answered at once, or when there is something within `wait_ms`."""
+    """Answered at once, or when there is data within `wait_ms`."""
 
     topic: str
     partition: int
@@ -67,12 +67,12 @@ class ReadBatches(Request[Batches], frozen=True, kw_only=True, tag="ReadBatches"
     bytes_max: int
     is_committed_only: bool = True
     wait_ms: int = 0
-    #: Begin with the oldest record that there is, when the offset has been deleted.
+    #: Whether to begin with the oldest record when the offset was deleted.
     is_from_oldest: bool = False
 
 
 class Reader(Protocol):
-    """What `LocalReader` and `RemoteReader` have in common, as described at `LocalReader`."""
+    """The common interface of `LocalReader` and `RemoteReader`, described at `LocalReader`."""
 
     @property
     def offset(self) -> int: ...
@@ -90,7 +90,7 @@ class Reader(Protocol):
 
 
 class Ends(NamedTuple):
-    """Where a log begins and ends."""
+    """The beginning and end of a log."""
 
     log_start_offset: int
     last_stable_offset: int
@@ -99,7 +99,7 @@ class Ends(NamedTuple):
 
 
 class Readers:
-    """Opens readers, and looks up where partitions end."""
+    """Opens readers, and looks up the ends of partitions."""
 
     def __init__(
         self,
@@ -121,13 +121,13 @@ class Readers:
     def open(
         self, partition: PartitionMetadata, offset: int, on_change: Callable[[], None]
     ) -> Reader:
-        """`on_change` is called once after each `wait`: look again."""
+        """`on_change` is called once after each `wait`: read again."""
         return _RoamingReader(self, partition, offset, on_change)
 
     def tail(
         self, partition: PartitionMetadata, offset: int, on_change: Callable[[], None]
     ) -> LocalReader | RemoteReader:
-        """A reader of the replica here, or of the leader's; the image may have been replaced since
+        """A reader of the local replica, or of the leader's; the image may have been replaced since
         the partition was looked up.
         """
         partition = self.context.image.partitions.get(partition.partition_id, partition)
@@ -139,7 +139,7 @@ class Readers:
     # ---- ends
 
     async def ends(self, partition: PartitionMetadata) -> Ends:
-        """As the partition's leader knows them."""
+        """The ends that the partition's leader knows."""
         with suppress(NotLeader):
             return _ends_of(self.partitions.replica(partition))
         request = ReadBatches(
@@ -151,8 +151,8 @@ class Readers:
         )
 
     async def all_ends(self, partitions: Sequence[PartitionMetadata]) -> list[Ends]:
-        """The ends of several partitions, in their order. Where a leader is away, those of the
-        replica on this node are given.
+        """The ends of several partitions, in order. Without a leader, those of the local
+        replica.
         """
         return await gather([start(self._ends_or_held(each)) for each in partitions])
 
@@ -254,11 +254,11 @@ class RemoteReader:
         self._on_change = on_change
         self.offset = offset
         self.log_start_offset = 0
-        #: Where the next batch is to be read.
+        #: The offset of the next batch to read.
         self._next = offset
         self._unread: RecordBuffer | None = None
         self._error: DragomanError | None = None
-        #: Counts requests; the answer to any but the last one is ignored.
+        #: Counts requests; only the answer to the last one is used.
         self._number = 0
         self._is_asking = False
         self._is_closed = False
@@ -271,7 +271,7 @@ class RemoteReader:
         self._is_asking = False
 
     def read(self, bytes_max: int, count_max: int) -> list[Record]:
-        """What has come; raises what the leader said."""
+        """The received records; raises the leader's error."""
         if self._error is not None:
             raise self._error
         if self._unread is None:
@@ -364,7 +364,7 @@ class RemoteReader:
         if self._unread is not None:
             self._on_change()
         else:
-            # Its time was up, or there was nothing to give in what came.
+            # The request timed out, or its batches have no visible records.
             self._context.scheduler.call_soon(self._ask_on)
 
     def _expand(self, header: BatchHeader, batch: memoryview) -> Expanded:

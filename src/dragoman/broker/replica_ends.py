@@ -1,4 +1,4 @@
-"""How far the replicas of partitions are, as their leaders know it."""
+"""The progress of the replicas of partitions, as their leaders know it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dragoman.errors import DragomanError
 from dragoman.outcome import attempt, gather, start
 from dragoman.rpc import Answer, Call, Node, Registry, Request, Rpc
 
-#: By partition id and node: the end of what the node has on stable storage.
+#: By partition id and node: the end of the node's stable storage.
 Ends: TypeAlias = dict[int, dict[int, int]]
 
 
@@ -23,7 +23,7 @@ class ReplicaEnds(Answer, frozen=True, kw_only=True, tag="ReplicaEnds"):
 
 
 class FindReplicaEnds(Request[ReplicaEnds], frozen=True, kw_only=True, tag="FindReplicaEnds"):
-    """Answered for those of the partitions that the node leads."""
+    """Answered for the partitions that the node leads."""
 
     partition_ids: tuple[int, ...]
 
@@ -36,7 +36,7 @@ class ReplicaEndFinder:
         follower_ends: Callable[[int], dict[int, int]],
         rpc: Rpc,
     ) -> None:
-        """`follower_ends`: of a partition that this node leads, by node."""
+        """`follower_ends`: by node, for a partition that this node leads."""
         self._context = context
         self._partitions = partitions
         self._follower_ends = follower_ends
@@ -61,7 +61,7 @@ class ReplicaEndFinder:
         return found
 
     async def find(self, partitions: Sequence[PartitionMetadata]) -> Ends:
-        """What could be found out; of partitions whose leader is away nothing is known."""
+        """The known ends; partitions whose leader does not answer are missing."""
         by_leader: dict[int, list[int]] = {}
         for each in partitions:
             by_leader.setdefault(each.leader, []).append(each.partition_id)

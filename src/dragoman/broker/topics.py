@@ -43,11 +43,11 @@ from dragoman.limits import TOPIC_NAME_BYTES_MAX, TOPIC_PARTITIONS_MAX
 from dragoman.outcome import Outcome, attempt, ignore, start
 from dragoman.world import Clock, Random
 
-#: Gives overrides as they are to be from those that are.
+#: Returns the new overrides for the current ones.
 AlterConfig: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]
-#: "As the node's settings say."
+#: Stands for the node's default.
 DEFAULT = -1
-#: Replicas of a partition when nobody says how many and there are so many nodes.
+#: Default number of replicas, by the number of nodes.
 _COPIES = 3
 
 
@@ -55,23 +55,22 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     partition_count: int = DEFAULT
     replication_factor: int = DEFAULT
-    #: Replicas of each partition, in place of a count and a factor.
+    #: Replicas of each partition, instead of a count and a factor.
     assignment: tuple[tuple[int, ...], ...] = ()
     config: dict[str, str] = {}
     is_internal: bool = False
-    #: The node that leads all partitions at first, for protocols whose clients find a whole topic
-    #: in one place; `DEFAULT`: each partition has another.
+    #: The first leader of all partitions, for protocols whose clients find a whole topic in one
+    #: place; `DEFAULT`: the partitions are spread.
     led_by: int = DEFAULT
 
 
 class Reservation(NamedTuple):
     """A topic that only the broker itself creates."""
 
-    #: Gives the topic as the broker creates it when a client uses it first. None: a client cannot
-    #: have the topic created.
+    #: Builds the topic when a client first uses it. None: clients cannot trigger its creation.
     template: Callable[[], NewTopic] | None = None
-    #: The beginning of the transactional ids whose transactions may write to the topic. Empty:
-    #: clients do not write to it.
+    #: Prefix of the transactional ids that may write to the topic. Empty: clients cannot write to
+    #: it.
     writers: str = ""
 
 
@@ -91,20 +90,20 @@ class Topics:
         self._random = random
         self._changing: set[str] = set()
         self._reserved: dict[str, Reservation] = {}
-        #: Requests that wait for a topic which is being created on first use.
+        #: Requests that wait for a topic that is being created on first use.
         self._ensuring: dict[str, list[Outcome[None]]] = {}
-        #: Ids given to topics whose creation is not applied yet.
+        #: Ids of topics whose creation is not applied yet.
         self._next_partition_id = 0
-        #: Replicas that changes under way give to each node: by topic, and together.
+        #: Replicas that pending changes add to each node: by topic, and in total.
         self._promised: dict[str, Counter[int]] = {}
         self._promised_in_all: Counter[int] = Counter()
-        #: Changes of configurations that build on what is there.
+        #: Serializes changes of configurations that build on the current one.
         self._lock = KeyedLock()
         #: Called with the name of each topic that this node has created for a client.
         self.on_created: Callable[[str], None] = _ignore
 
     def reconfigure(self, settings: Settings) -> None:
-        """From now on these settings hold."""
+        """Apply changed settings."""
         self._settings = settings
 
     def reserve(
@@ -114,7 +113,7 @@ class Topics:
         self._reserved[name] = Reservation(template, writers)
 
     def accepts_transaction(self, name: str, transactional_id: str | None) -> bool:
-        """Whether a client with this transactional id may write to a topic of the broker's own."""
+        """Whether a client with this transactional id may write to an internal topic."""
         reserved = self._reserved.get(name)
         if reserved is None or not reserved.writers or transactional_id is None:
             return False
@@ -123,10 +122,10 @@ class Topics:
     # ---- create
 
     def check_new(self, new: NewTopic) -> tuple[tuple[int, ...], ...]:
-        """Replicas of each partition of a topic that may be created. Raises `BrokerError`."""
+        """The replicas of each partition of a new topic. Raises `BrokerError`."""
         check_name(new.name)
         if new.name in self._reserved and not new.is_internal:
-            raise InvalidTopicName(f"{new.name!r} is a topic that the broker makes by itself")
+            raise InvalidTopicName(f"{new.name!r} is a topic that only the broker creates")
         if new.name in self._image.topics:
             raise TopicExists(f"topic {new.name!r} exists already")
         _check_config(new.config)
@@ -141,14 +140,14 @@ class Topics:
         return placed
 
     def count_of(self, new: NewTopic) -> int:
-        """How many partitions a topic is to have, without a look at whether it may."""
+        """The partition count of a new topic, not validated."""
         if new.assignment:
             return len(new.assignment)
         count = new.partition_count
         return self._settings.num_partitions if count == DEFAULT else count
 
     def check_request(self, count: int) -> None:
-        """Raises `TooManyPartitions` for a request that would make so many, over all topics."""
+        """Raises `TooManyPartitions` for a request that would create this many, over all topics."""
         most = self._settings.max_partitions_per_request
         if count > most:
             raise TooManyPartitions(
@@ -192,16 +191,16 @@ class Topics:
         )
 
     def default_factor(self, nodes: int) -> int:
-        """How many replicas a topic gets that is made without a number."""
+        """The number of replicas of a topic that is created without a number."""
         return self._settings.default_replication_factor or self.factor_of_nodes(nodes)
 
     @staticmethod
     def factor_of_nodes(nodes: int) -> int:
-        """The same where no number is set."""
+        """The default number of replicas."""
         return min(_COPIES, nodes)
 
     def _nodes_by_rack(self) -> list[int]:
-        """All nodes, so that neighbours stand in different racks as far as there are any."""
+        """All nodes, ordered so that consecutive ones are in different racks where possible."""
         racks: dict[str, list[int]] = {}
         for node in sorted(self._image.nodes):
             known = self._image.registrations.get(node)
@@ -220,7 +219,7 @@ class Topics:
         return new.assignment
 
     def _promise(self, name: str, placed: Sequence[tuple[int, ...]]) -> None:
-        """Count replicas until the change that makes them is over."""
+        """Count replicas until the change that adds them is complete."""
         self._forget_promise(name)
         self._promised[name] = _replicas_by_node(placed)
         self._promised_in_all.update(self._promised[name])
@@ -229,10 +228,10 @@ class Topics:
         self._promised_in_all.subtract(self._promised.pop(name, None) or ())
 
     async def create(self, new: NewTopic) -> None:
-        """Returns when the topic is durable and can be used."""
+        """Returns when the topic is durable and usable."""
 
         def decide() -> Event:
-            # It may be decided again, on another image.
+            # The change may be decided again, on another image.
             self._forget_promise(new.name)
             assignment = self.check_new(new)
             self._promise(new.name, assignment)
@@ -250,9 +249,9 @@ class Topics:
             self.on_created(new.name)
 
     async def ensure(self, new: NewTopic) -> None:
-        """Create the topic unless it exists; requests that come meanwhile share its creation.
+        """Create the topic unless it exists; concurrent requests share one creation.
 
-        A topic that the broker makes from a template is created from its template.
+        A topic with a template is created from its template.
         """
         if new.name in self._image.topics:
             return
@@ -267,12 +266,12 @@ class Topics:
         await created
 
     async def _create_for(self, new: NewTopic, waiting: list[Outcome[None]]) -> None:
-        """Those that wait resume in the order in which they came: the first has created nothing by
-        itself, so that it does not resume last.
+        """Waiters resume in the order of their calls, including the first, which started the
+        creation.
         """
         created = await attempt(self.create(new))
         if new.name in self._image.topics:
-            # Another node may have been faster.
+            # Another node may have created it first.
             created = None
         del self._ensuring[new.name]
         for each in waiting:
@@ -306,7 +305,7 @@ class Topics:
     async def add_partitions(
         self, name: str, total: int, assignment: tuple[tuple[int, ...], ...]
     ) -> None:
-        """Grow the topic to `total` partitions; existing ones stay as they are."""
+        """Extend the topic to `total` partitions; existing ones stay unchanged."""
 
         def decide() -> Event:
             self._forget_promise(name)
@@ -324,7 +323,7 @@ class Topics:
         added = total - len(topic.partitions)
         if added <= 0 or total > TOPIC_PARTITIONS_MAX:
             raise InvalidPartitions(
-                f"topic {topic.name!r} has {len(topic.partitions)} partitions, asked for {total}"
+                f"topic {topic.name!r} has {len(topic.partitions)} partitions; {total} requested"
             )
         if assignment:
             if len(assignment) != added:
@@ -336,7 +335,7 @@ class Topics:
         return placed
 
     async def change_config(self, name: str, config: dict[str, str]) -> None:
-        """Replace the topic's overrides as a whole."""
+        """Replace all overrides of the topic."""
 
         def decide() -> Event:
             topic = self._existing(name)
@@ -346,8 +345,8 @@ class Topics:
         await self._change(name, decide)
 
     async def alter_config(self, name: str, alter: AlterConfig) -> None:
-        """Change the topic's overrides from what they are when it is this change's turn: several
-        may come at once. `alter` may raise `BrokerError`.
+        """Change the topic's overrides, based on those when the queued change runs. `alter` may
+        raise `BrokerError`.
         """
 
         def decide() -> Event:
@@ -358,7 +357,7 @@ class Topics:
             await self._change(name, decide)
 
     def check_altered(self, name: str, alter: AlterConfig) -> dict[str, str]:
-        """What the topic's overrides would be. Raises `BrokerError`."""
+        """The resulting overrides of the topic. Raises `BrokerError`."""
         config = alter(self._existing(name).config)
         _check_config(config)
         return config
@@ -375,7 +374,7 @@ class Topics:
         return topic
 
     async def _change(self, name: str, decide: Callable[[], Event]) -> None:
-        """One change of a topic at a time; `decide` raises `BrokerError`."""
+        """Make one change of a topic at a time; `decide` raises `BrokerError`."""
         if name in self._changing:
             promised = self._promised.get(name)
             refusal = self._refusal(name, decide)
@@ -392,7 +391,7 @@ class Topics:
             self._forget_promise(name)
 
     def _refusal(self, name: str, decide: Callable[[], Event]) -> DragomanError:
-        """What is wrong with a change anyway goes before that another is under way."""
+        """An invalid change is reported as such, rather than as concurrent with another."""
         try:
             decide()
         except DragomanError as error:
@@ -401,7 +400,7 @@ class Topics:
 
 
 def _ignore(_name: str) -> None:
-    """Of what the composition root does not want to know."""
+    """The default of callbacks."""
 
 
 def _replicas_by_node(placed: Sequence[tuple[int, ...]]) -> Counter[int]:
@@ -421,7 +420,7 @@ def _check_count(count: int) -> None:
 
 
 def check_name(name: str) -> None:
-    """The rule of the core; a protocol may allow less (`InvalidTopicName`)."""
+    """Apply the core's rule; a protocol may be stricter (`InvalidTopicName`)."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:

@@ -1,13 +1,13 @@
 """Long work of many requests on one loop, a slice at a time.
 
-A request that names tens of thousands of things takes a tenth of a second, in which no other client
-is answered and other nodes may take this one for gone. So such work is written as *steps*: a
-generator that yields, after each thing done, how many items that was worth, and returns its result.
-An item is a few microseconds.
+A request with tens of thousands of items takes a tenth of a second, during which no other client is
+answered and other nodes may consider this one dead. Such work is therefore written as *steps*: a
+generator that yields the number of items done since its last yield, and returns its result. An item
+takes a few microseconds.
 
-What all requests of a node do in one loop turn is bounded, however many there are: steps run at
-once while the turn has items left, and otherwise wait for the next turn. Those that wait take
-turns, a quantum each, so that short work is done soon behind long work.
+The work of all requests in one loop turn is bounded: steps run at once while the turn has items
+left, and otherwise wait for the next turn. Waiting work is scheduled round-robin, a quantum each,
+so that short work is not delayed by long work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dragoman.limits import WORK_ITEMS_PER_QUANTUM, WORK_ITEMS_PER_TURN
 from dragoman.world import Scheduler
 
 Result = TypeVar("Result")
-#: Yields what was done since it yielded last, in items; returns the result.
+#: Yields the number of items since the last yield; returns the result.
 Steps: TypeAlias = Generator[int, None, Result]
 
 
@@ -39,7 +39,7 @@ class _Work(Generic[Result]):
         self.done = done
 
     def run(self, items_max: int) -> tuple[bool, int]:
-        """Work until it is over or so many items are done: whether it is over, and how many."""
+        """Work until the end or this many items: (whether it has ended, number of items)."""
         items = 0
         if not self.is_wanted():
             self.steps.close()
@@ -60,7 +60,7 @@ class WorkQueue:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._waiting: deque[_Work[object]] = deque()
-        #: What may still be done in this loop turn.
+        #: Items left in this loop turn.
         self._left = WORK_ITEMS_PER_TURN
         self._is_turn_counted = False
 
@@ -73,9 +73,8 @@ class WorkQueue:
         done: Callable[[Result | DragomanError], None],
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Call `done` with the result, or with the `DragomanError` that a step raised: before this
-        returns, when there is room for all of the work in this turn, or later. Work that is not
-        wanted any more ends without a call.
+        """Call `done` with the result or the `DragomanError` of a step: within the call if this
+        turn has room for all of the work, or later. Cancelled work ends without a call.
         """
         work = _Work(steps, is_wanted, done)
         if self._left > 0 and not self._waiting:
@@ -100,11 +99,12 @@ class WorkQueue:
             while waiting and self._left > 0:
                 work = waiting.popleft()
                 is_over, items = work.run(min(WORK_ITEMS_PER_QUANTUM, self._left))
-                # Work that is over, or does nothing, has cost something, too.
+                # Work that has ended, or does nothing, has a cost, too.
                 self._left -= max(items, 1)
                 if not is_over:
                     waiting.append(work)
         finally:
-            # Also when one piece of work broke: the others would wait for the next request.
+            # Even when one piece of work failed: the others would otherwise wait for the next
+            # request.
             if waiting or self._left < WORK_ITEMS_PER_TURN:
                 self._count_turn()

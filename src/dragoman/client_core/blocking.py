@@ -23,7 +23,7 @@ class Closing(Protocol):
     async def close(self) -> None: ...
 
 
-#: The object behind a face: a client, or something that a client has made.
+#: The object behind a face: a client, or an object made by a client.
 Owner = TypeVar("Owner")
 Owner_co = TypeVar("Owner_co", covariant=True)
 Client = TypeVar("Client", bound=Closing)
@@ -170,7 +170,7 @@ class BlockingClient(Face[Client]):
 
 
 class BlockingPart(Face[Part]):
-    """The face of something that a client has made and that has a `close` of its own."""
+    """The face of an object made by a client, with a `close` of its own."""
 
     @property
     def _part(self) -> Part:
@@ -216,7 +216,7 @@ def making(
     method: Callable[Concatenate[Owner, Parameters], Result],
     face: Callable[[LoopThread, Result], AnyFace],
 ) -> Callable[Concatenate[Face[Owner], Parameters], AnyFace]:
-    """The face's method that calls `method` and returns the blocking face of what it makes."""
+    """The face's method that calls `method` and wraps the result in a blocking face."""
 
     @wraps(method)
     def make(self: Face[Owner], /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> AnyFace:

@@ -74,8 +74,8 @@ class Channel(asyncio.BufferedProtocol, Generic[Reply]):
         raise NotImplementedError
 
     async def ask(self, send: Callable[[], int | None], timeout_s: float) -> Reply | None:
-        """Call `send` in turn, which sends a request, and return the reply. Returns None at once
-        when `send` gives no number: that request has no reply.
+        """Call `send`, which sends a request, in turn, and return the reply. Returns None at once
+        when `send` returns no number, because that request has no reply.
 
         Raises `ConnectionLostError`, `RequestTimeoutError`, and what `send` raises.
         """

@@ -4,8 +4,8 @@ An entry of the metadata log is a record batch of events; its offsets are its in
 epoch is its term. The quorum writes two kinds of entries for itself: the beginning of a term and a
 change of membership. Both are ordinary events, so every reader of the log can read them.
 
-The image is encoded as the events that lead to it, and the version that it has. Rebuilding it from
-events needs no second description of what events do. What no event states is encoded beside them.
+The image is encoded as its version and a sequence of events that rebuilds it, so there is no second
+definition of what events do. State that no event expresses is encoded beside them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from dragoman.types import Buffer
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
     version: int
-    #: Ids of deleted partitions are never given again.
+    #: The next partition id; ids of deleted partitions are never reused.
     next_partition_id: int
     events: tuple[Event, ...]
-    #: Who holds each partition, whatever led to it.
+    #: The current replicas, leader and in-sync set of each partition.
     partitions: tuple[PartitionChanged, ...] = ()
-    #: By partition id: the newest leadership that began without all committed records.
+    #: By partition id, the newest leadership that began without all committed records.
     unclean_epochs: dict[int, int] = {}
 
 
@@ -58,7 +58,7 @@ def encode_image(image: MetadataImage, version: int) -> bytes:
         version=version,
         next_partition_id=image.next_partition_id,
         events=tuple(image_events(image)),
-        # Topic by topic: the order must not depend on how the image came to be.
+        # In order of names, so that the bytes do not depend on the history of the image.
         partitions=tuple(
             _holders(each) for topic in image.topics.values() for each in topic.partitions
         ),
@@ -72,13 +72,13 @@ def encode_image(image: MetadataImage, version: int) -> bytes:
 
 
 def restore_image(image: MetadataImage, data: bytes) -> int:
-    """Make the image what it was; returns its version. Raises `FormatError`."""
+    """Replace the contents of the image; returns its version. Raises `FormatError`."""
     try:
         state = _decoder.decode(data)
     except msgspec.DecodeError as error:
         raise FormatError(f"metadata snapshot cannot be read: {error}; a newer release?") from None
     revision = image.topics_revision
-    # In place: the whole broker holds on to this object.
+    # Replaced in place: the whole broker refers to this object.
     vars(image).update(vars(MetadataImage()))
     for event in state.events:
         image.apply(event)
@@ -92,7 +92,7 @@ def restore_image(image: MetadataImage, data: bytes) -> int:
 
 
 def image_events(image: MetadataImage) -> list[Event]:
-    """The shortest history of an image, without who holds its partitions."""
+    """The shortest event history that leads to an image, except for the state of its partitions."""
     events: list[Event] = []
     if image.cluster_id:
         events.append(ClusterCreated(cluster_id=image.cluster_id))
@@ -147,7 +147,7 @@ def event_batch(events: Sequence[Event], timestamp: int = NO_TIMESTAMP) -> bytea
 
 
 def events_in(batch: Buffer) -> list[Event]:
-    """Raises `FormatError` for events of a newer release, `DecodeError` for what is no batch."""
+    """Raises `FormatError` for events of a newer release, `DecodeError` for an invalid batch."""
     view = memoryview(batch)
     return [decode_event(_value(each)) for each in records(view, read_header(view))]
 
@@ -159,7 +159,7 @@ def _value(record: Record) -> bytes:
 
 
 class MetadataEntries:
-    """The port of the Raft core by which it writes and reads entries of its own."""
+    """Encodes and decodes the Raft core's own entries."""
 
     def term_batch(self, leader: int) -> bytearray:
         return event_batch([TermBegan(leader=leader)])
@@ -168,7 +168,7 @@ class MetadataEntries:
         return event_batch([VotersChanged(voters=membership.voters, learners=membership.learners)])
 
     def membership_in(self, batch: Buffer) -> Membership | None:
-        # Batches of metadata are not compressed, and very few contain this tag.
+        # Metadata batches are not compressed, and very few contain this tag.
         if _MEMBERSHIP_TAG not in bytes(batch):
             return None
         for event in events_in(batch):

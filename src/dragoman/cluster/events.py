@@ -1,9 +1,9 @@
 """What happens to the cluster's metadata, as values: the entries of the metadata log.
 
-An event is a fact that the quorum has agreed on; applying it cannot fail. Encoded as msgpack, one
-event to a record of the internal metadata partition. Older nodes read them too: a new kind of event
-is written only when all nodes know it (`LEVELS`), and so is a new field that the image keeps
-(docs/guides/upgrading.md).
+An event is a fact that the quorum has committed; applying it cannot fail. Events are encoded as
+msgpack, one to a record of the internal metadata partition. Older nodes read them too: a new kind
+of event, or a new field that the image keeps, is written only when all nodes know it (`LEVELS`,
+docs/guides/upgrading.md).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import msgspec
 
 from dragoman.errors import FormatError
 
-#: The feature level of nodes that do not tell theirs, and of clusters that have not agreed on one.
+#: The feature level of nodes that do not report one, and of clusters without a committed one.
 FIRST_LEVEL = 2
-#: The name under which the level that the cluster uses is agreed on.
+#: The name of the feature whose level is the cluster's.
 LEVEL_IN_FORCE = "dragoman"
 
 
@@ -27,7 +27,7 @@ class PartitionPlacement(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """A node in one of its lives. Whoever comes back after a restart is not the one who went."""
+    """A node in one of its lives: a restarted node is another member."""
 
     node_id: int
     incarnation: int
@@ -60,7 +60,7 @@ class PartitionsAdded(_Event, frozen=True, kw_only=True, tag="PartitionsAdded"):
 
 
 class TopicConfigChanged(_Event, frozen=True, kw_only=True, tag="TopicConfigChanged"):
-    """The topic's overrides as a whole, after the change."""
+    """All overrides of a topic, after the change."""
 
     topic_id: bytes
     config: dict[str, str]
@@ -69,7 +69,7 @@ class TopicConfigChanged(_Event, frozen=True, kw_only=True, tag="TopicConfigChan
 class LeaderChanged(_Event, frozen=True, kw_only=True, tag="LeaderChanged"):
     """Leader and in-sync set of a partition, after the change. -1: no leader.
 
-    Of logs from before there were several nodes; `PartitionChanged` has taken its place.
+    Occurs in logs from before clusters; superseded by `PartitionChanged`.
     """
 
     partition_id: int
@@ -80,90 +80,90 @@ class LeaderChanged(_Event, frozen=True, kw_only=True, tag="LeaderChanged"):
 
 
 class PartitionChanged(_Event, frozen=True, kw_only=True, tag="PartitionChanged"):
-    """Who holds a partition, as a whole, after the change."""
+    """The complete replication state of a partition, after the change."""
 
     partition_id: int
-    #: -1: none.
+    #: -1: no leader.
     leader: int
     leader_epoch: int
-    #: One more than before: changes form one chain.
+    #: One more than before, so that changes form a chain.
     partition_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[Member, ...]
-    #: Not in sync, yet with everything that is committed: these may lead as well.
+    #: Replicas out of sync that have every committed record, so they may lead as well.
     eligible: tuple[int, ...] = ()
-    #: Replicas as they are to be when a move is over; none: no move is under way.
+    #: Replicas after the move in progress; empty: no move.
     target: tuple[int, ...] = ()
-    #: Replicas as they were before that move.
+    #: Replicas before the move in progress.
     before: tuple[int, ...] = ()
-    #: The leader may lack committed records: somebody asked for it.
+    #: Whether an operator has elected a leader that may lack committed records.
     is_unclean: bool = False
 
 
 class ProducerIdsReserved(_Event, frozen=True, kw_only=True, tag="ProducerIdsReserved"):
-    """Ids below `next_id` have been given away to a node and never will be again."""
+    """Ids below `next_id` are allocated, and are never allocated again."""
 
     next_id: int
 
 
 class NodeAdded(_Event, frozen=True, kw_only=True, tag="NodeAdded"):
-    """A node shall join: where the others reach it, until it says so itself."""
+    """A node is added. Until it registers, other nodes reach it at this address."""
 
     node_id: int
     address: str
 
 
 class NodeRemoved(_Event, frozen=True, kw_only=True, tag="NodeRemoved"):
-    """The node is gone for good; it holds no partition."""
+    """A node is removed for good; it holds no partition."""
 
     node_id: int
 
 
 class NodeRegistered(_Event, frozen=True, kw_only=True, tag="NodeRegistered"):
-    """A node is there, with a new incarnation or back after it was fenced."""
+    """A node has registered with a new incarnation, or is unfenced."""
 
     node_id: int
     incarnation: int
-    #: Random id of its data directory; another one holds none of what this one held.
+    #: Random id of the data directory; a node with another one has lost its data.
     directory: str = ""
-    #: Which start of that directory this is; only the node knows what it means.
+    #: Identifies this start of the directory; opaque to other nodes.
     life: str = ""
-    #: Where its listeners are, by name.
+    #: Addresses of its listeners, by name.
     addresses: dict[str, str] = {}
     rack: str = ""
-    #: The data directory that its votes in the quorum were written to. Another one has forgotten
-    #: them: until the node has been taken out of the quorum, what it says there counts nothing.
+    #: The data directory with the node's votes in the quorum. A node with another directory has
+    #: forgotten them; it does not vote until it has been removed from the quorum and added again.
     voter_directory: str = ""
-    #: The highest feature level that it knows.
+    #: The highest feature level that the node supports.
     feature_level: int = FIRST_LEVEL
 
 
 class NodeFenced(_Event, frozen=True, kw_only=True, tag="NodeFenced"):
-    """The node was not heard of for too long, or has said good-bye."""
+    """A node is fenced: its session has expired, or it is stopping."""
 
     node_id: int
     incarnation: int
 
 
 class NodeConfigChanged(_Event, frozen=True, kw_only=True, tag="NodeConfigChanged"):
-    """Settings changed at run time, as a whole, after the change; -1: for every node."""
+    """All settings changed at run time, after the change; -1: for every node."""
 
     config: dict[str, str]
     node_id: int = -1
 
 
 class GroupConfigChanged(_Event, frozen=True, kw_only=True, tag="GroupConfigChanged"):
-    """The group's overrides as a whole, after the change; none: it has none any more."""
+    """All overrides of a group, after the change; empty: the group has none any more."""
 
     group_id: str
     config: dict[str, str]
 
 
 class ClientQuotaChanged(_Event, frozen=True, kw_only=True, tag="ClientQuotaChanged"):
-    """The quotas of one entity as a whole, after the change; none: the entity has none any more.
+    """All quotas of one entity, after the change; empty: the entity has none any more.
 
-    An entity is a set of kinds and names, sorted; the name None stands for all that have no quota
-    of their own.
+    An entity is a sorted set of kinds and names; the name None is the default of all without a
+    quota of their own.
     """
 
     entity: tuple[tuple[str, str | None], ...]
@@ -171,25 +171,25 @@ class ClientQuotaChanged(_Event, frozen=True, kw_only=True, tag="ClientQuotaChan
 
 
 class FeatureLevelChanged(_Event, frozen=True, kw_only=True, tag="FeatureLevelChanged"):
-    """The level that clients are told to use a feature at, or the one that the cluster uses."""
+    """The level of a feature that clients may use, or the feature level of the cluster."""
 
     feature: str
     level: int
 
 
 class CaptureDefined(_Event, frozen=True, kw_only=True, tag="CaptureDefined"):
-    """Rows of a database become records, as a whole, after the change."""
+    """The complete definition of a capture, after the change."""
 
     name: str
-    #: JSON of `dragoman.captures.definition`, with the password: kept as it came, since a newer
-    #: release may have written more than this one knows.
+    #: JSON of `dragoman.captures.definition`, with the password. Stored unparsed, since a newer
+    #: release may have written fields that this one does not know.
     definition: bytes
     is_paused: bool = False
-    #: Another one each time the name is given: what was left behind under it is not this one's.
+    #: Unique to each use of the name, so that the state of an earlier capture is ignored.
     incarnation: str = ""
 
     def __repr__(self) -> str:
-        # In an error or a log it must not show more.
+        # Errors and logs must not show the definition.
         return f"CaptureDefined(name={self.name!r}, is_paused={self.is_paused})"
 
 
@@ -204,9 +204,9 @@ class TermBegan(_Event, frozen=True, kw_only=True, tag="TermBegan"):
 
 
 class VotersChanged(_Event, frozen=True, kw_only=True, tag="VotersChanged"):
-    """Who votes in the metadata quorum and who only learns, after the change.
+    """The voters and learners of the metadata quorum, after the change.
 
-    Voters obey it from the moment they have it in their log, agreed on or not.
+    A node obeys it as soon as it is in its log, committed or not.
     """
 
     voters: tuple[int, ...]
@@ -236,7 +236,7 @@ Event: TypeAlias = (
     | VotersChanged
 )
 
-#: Kinds of events that not every release knows that can be in a cluster: from which level on.
+#: The feature level from which on each kind of event may be written.
 LEVELS: dict[type[Event], int] = {CaptureDefined: 3, CaptureRemoved: 3}
 
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
@@ -252,7 +252,7 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_event(data: bytes) -> Event:
-    """Raises `FormatError`: the log was written by a release that knows more events."""
+    """Raises `FormatError` if a newer release wrote the event."""
     try:
         return _decoder.decode(data)
     except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""The metadata image: what all applied events add up to. In memory, the same on every node."""
+"""The metadata image: the state that results from all applied events; the same on every node."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from dragoman.cluster.events import (
 from dragoman.errors import ClusterError
 from dragoman.world import Random
 
-#: The metadata log itself; ordinary partitions are numbered from 1.
+#: The partition id of the metadata log; ordinary partitions are numbered from 1.
 METADATA_PARTITION_ID = 0
 METADATA_TOPIC = "__cluster_metadata"
-#: Stands for all nodes where a node's number is expected.
+#: Means every node, in place of a node id.
 EVERY_NODE = -1
-#: Whom a quota is for: kinds and names, sorted by kind.
+#: The entity of a quota: kinds and names, sorted by kind.
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 NO_LEADER = -1
 MIN_INSYNC = "min.insync.replicas"
@@ -74,22 +74,22 @@ class PartitionMetadata:
         self.index = index
         self.partition_id = placement.partition_id
         self.replicas = placement.replicas
-        #: The first replica leads until an event says otherwise.
+        #: The first replica leads until an event changes it.
         self.leader = placement.replicas[0]
         self.leader_epoch = 0
         #: The in-sync set: nodes with their incarnations, and the nodes alone.
         self.members: tuple[Member, ...] = ()
         self.in_sync = placement.replicas
-        #: Out of sync, yet with everything that is committed (KIP-966).
+        #: Replicas out of sync that have every committed record (KIP-966).
         self.eligible: tuple[int, ...] = ()
-        #: Replicas after the move that is under way, if one is.
+        #: Replicas after the move in progress, if there is one.
         self.target: tuple[int, ...] = ()
-        #: And before it.
+        #: Replicas before the move in progress.
         self.before: tuple[int, ...] = ()
         self.partition_epoch = 0
-        #: The newest leadership that may have begun without committed records; -1: none ever did.
+        #: The newest leadership that may have begun without committed records; -1: none.
         self.unclean_epoch = -1
-        #: Below so many replicas in sync nothing becomes committed.
+        #: Minimum number of in-sync replicas for a commit.
         self.min_insync = 1
 
     def set_in_sync(self, members: tuple[Member, ...]) -> None:
@@ -97,15 +97,16 @@ class PartitionMetadata:
         self.in_sync = tuple(each.node_id for each in members)
 
     def set_min_insync(self, default: str | None) -> None:
-        """`default` is what the cluster's configuration says, if it does."""
+        """`default` is the cluster's configuration, if it has the key."""
         wanted = self.topic.config.get(MIN_INSYNC, default)
         if wanted is None:
-            # While a partition gets its first copies it can have no more in sync than before.
+            # While a partition gets its first copies, it cannot have more replicas in sync than
+            # before.
             self.min_insync = 2 if len(self.before or self.replicas) >= 3 else 1
         else:
             self.min_insync = int(wanted)
         if len(self.members) >= self.min_insync:
-            # From now on records may be committed that the others do not have.
+            # From now on, committed records may be missing on other replicas.
             self.eligible = ()
 
 
@@ -127,54 +128,54 @@ class MetadataImage:
         self.topics: dict[str, TopicMetadata] = {}
         self.topics_by_id: dict[bytes, TopicMetadata] = {}
         self.partitions: dict[int, PartitionMetadata] = {}
-        #: Replicas that each node has, or is about to have.
+        #: Number of replicas of each node, those of moves in progress included.
         self.replica_counts: Counter[int] = Counter()
-        #: Newest incarnation of every node that ever registered, and with what it did.
+        #: Newest incarnation and registration of every node.
         self.nodes: dict[int, int] = {}
         self.registrations: dict[int, NodeRegistered] = {}
-        #: Where nodes that were added are reached, until they register.
+        #: Peer addresses of added nodes, until they register.
         self.added: dict[int, str] = {}
-        #: Nodes that are not there at the moment.
+        #: Nodes without a session.
         self.fenced: set[int] = set()
-        #: Partitions whose replicas are being moved.
+        #: Partitions with a move in progress.
         self.moving: dict[int, PartitionMetadata] = {}
         self.next_partition_id = METADATA_PARTITION_ID + 1
         self.next_producer_id = 0
         #: Settings changed at run time, by node; those for every node under `EVERY_NODE`.
         self.node_configs: dict[int, dict[str, str]] = {}
-        #: Groups that have a configuration of their own.
+        #: Overrides of groups that have any.
         self.group_configs: dict[str, dict[str, str]] = {}
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
-        #: Levels that were changed; a feature not named here has the level of this release.
+        #: Committed feature levels; other features have the level of this release.
         self.features: dict[str, int] = {}
         #: Captures of databases, by name.
         self.captures: dict[str, CaptureDefined] = {}
-        #: The metadata quorum as last agreed; empty while it is what the nodes were started with.
+        #: The committed metadata quorum; empty while the nodes use the one they were started with.
         self.voters: tuple[int, ...] = ()
         self.learners: tuple[int, ...] = ()
-        #: Changes whenever a topic is made, deleted or grows.
+        #: Changes whenever a topic is created, deleted or extended.
         self.topics_revision = 0
 
     # ---- feature levels
 
     @property
     def feature_level(self) -> int:
-        """What the cluster uses: at some time all its nodes knew it."""
+        """The feature level of the cluster, which all its nodes support."""
         return self.features.get(LEVEL_IN_FORCE, FIRST_LEVEL)
 
     def known_levels(self) -> dict[int, int]:
-        """The highest level that each node knows, whether it is there or not; those that have not
-        told it yet may know no other than the first.
+        """The highest level that all nodes support, live or not. Nodes that have not reported
+        theirs count with the first level.
         """
         levels = dict.fromkeys((*self.voters, *self.learners, *self.added), FIRST_LEVEL)
         return levels | {node: known.feature_level for node, known in self.registrations.items()}
 
     def check_level(self, events: Iterable[Event]) -> None:
-        """Raises `ClusterError` for events that not every node could read."""
+        """Raises `ClusterError` for events that some node could not read."""
         self.require_level(level_needed(events))
 
     def require_level(self, needed: int) -> None:
-        """Raises `ClusterError` while the cluster uses a lower level."""
+        """Raises `ClusterError` while the cluster uses a lower feature level."""
         if needed > self.feature_level:
             levels = self.known_levels()
             older = ", ".join(str(node) for node in sorted(levels) if levels[node] < needed)
@@ -184,7 +185,7 @@ class MetadataImage:
             )
 
     def apply(self, event: Event) -> TopicMetadata | None:
-        """Returns the topic that the event removed, if it did."""
+        """Returns the topic that the event removed, if any."""
         match event:
             case ClusterCreated():
                 self.cluster_id = event.cluster_id
@@ -260,7 +261,7 @@ class MetadataImage:
         return node_id in self.nodes and node_id not in self.fenced
 
     def held_by(self, node_id: int) -> list[PartitionMetadata]:
-        """The partitions that a node has a replica of, or is about to."""
+        """The partitions with a replica on a node, those of moves in progress included."""
         return [each for each in self.partitions.values() if node_id in each.replicas]
 
     def _change_voters(self, event: VotersChanged) -> None:
@@ -268,7 +269,8 @@ class MetadataImage:
         belonging = event.voters + event.learners
         for node_id, known in self.registrations.items():
             if node_id not in belonging:
-                # Whatever it comes back with, it votes from there; and it is where it is added.
+                # With any new directory, the node votes from there; its address is the one given
+                # now.
                 where = {name: each for name, each in known.addresses.items() if name != "peer"}
                 forgotten = msgspec.structs.replace(known, voter_directory="", addresses=where)
                 self.registrations[node_id] = forgotten
@@ -318,7 +320,7 @@ class MetadataImage:
             self.partitions[event.partition_id].unclean_epoch = event.leader_epoch
 
     def set_holders(self, event: PartitionChanged) -> None:
-        """Make a partition what the event says, whatever it was."""
+        """Set the state of a partition to that of the event."""
         partition = self.partitions[event.partition_id]
         partition.leader = event.leader
         partition.leader_epoch = event.leader_epoch

@@ -132,12 +132,12 @@ def is_inert(name: str) -> bool:
 
 
 def is_started_with(name: str) -> bool:
-    """Whether a key that is no setting here stands for something that is fixed at the start."""
+    """Whether an inert key corresponds to a setting that is fixed at the start."""
     return name in _STARTED_WITH
 
 
 def first_unknown(changes: Mapping[str, str]) -> str | None:
-    """The first key that nodes below `UNKNOWN_KEYS_LEVEL` do not know, if there is one."""
+    """The first key that nodes below `UNKNOWN_KEYS_LEVEL` do not know, if any."""
     return next((name for name in changes if is_inert(name) or name in _NEW_KEYS), None)
 
 

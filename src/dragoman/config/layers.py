@@ -58,7 +58,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Flags(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the command line, in order. Of two assignments to a key the later one wins."""
+    """Options of the command line, in order. The last assignment to a key wins."""
 
     assignments: tuple[Assignment, ...] = ()
     listen: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ def load(*, file: ConfigFile | None, environment: Mapping[str, str], flags: Flag
     explicit = {name for layer in layers for name in layer.listen}
     own = _own_peer_address(values)
     if own is not None and "peer" not in explicit:
-        # Whatever listeners are named: a cluster needs this one.
+        # A cluster needs this listener, even if other listeners are named.
         opened["peer"] = own
         explicit.add("peer")
         origins["listen.peer"] = origins["cluster" if "cluster" in values else "metadata.quorum"]

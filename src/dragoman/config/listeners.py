@@ -44,7 +44,7 @@ LISTENER_NAMES = (
     ListenerName("cursus", 9000, "Cursus clients", available=True),
     ListenerName("minibroker", 4222, "minibroker clients", available=True),
     ListenerName("mlog", 9094, "mlog clients", available=True),
-    ListenerName("any", 7070, "every protocol, told apart by its first bytes", available=True),
+    ListenerName("any", 7070, "every protocol, detected from its first bytes", available=True),
     ListenerName("http", 8080, "HTTP API, health and metrics", available=True),
     ListenerName("console", 8081, "console"),
     ListenerName("peer", 9190, "other nodes of the cluster", available=True, is_default=False),
@@ -108,7 +108,7 @@ def parse_advertise(name: str, text: object) -> Address:
     _check_name(name)
     address = parse_address(f"advertise {name}", text, port_min=1)
     if address.is_wildcard:
-        raise ConfigError(f"advertise {name}: {address.host} is no address a client can connect to")
+        raise ConfigError(f"advertise {name}: clients cannot connect to {address.host}")
     return address
 
 
@@ -136,7 +136,7 @@ def check_distinct(listeners: tuple[Listener, ...]) -> None:
     for listener in listeners:
         if listener.bind.port and listener.bind in seen:
             other = seen[listener.bind]
-            raise ConfigError(f"listen: {other} and {listener.name} both ask for {listener.bind}")
+            raise ConfigError(f"listen: {other} and {listener.name} both bind {listener.bind}")
         seen[listener.bind] = listener.name
 
 
@@ -176,7 +176,7 @@ def _parse_host(what: str, host: str) -> str:
     if ":" in host:
         raise ConfigError(f"{what}: write an IPv6 address in brackets, as in [::1]:9092")
     if not host:
-        raise ConfigError(f"{what}: the host is missing; 0.0.0.0 stands for every address")
+        raise ConfigError(f"{what}: the host is missing; 0.0.0.0 means every address")
     if (
         host == "*"
         or len(host) > 253

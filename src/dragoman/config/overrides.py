@@ -139,9 +139,9 @@ _IGNORED = table_rows(f"""
 compression.gzip.level                  | int -1..9        | -1         | The codec's default level is used.
 compression.lz4.level                   | int 1..17        | 9          | The codec's default level is used.
 compression.zstd.level                  | int -131072..22  | 3          | The codec's default level is used.
-dragoman.cursus.policy                  | string           |            | What Cursus clients set beside the rest, as `key=value` words; kept for them. Kafka has no such key.
-dragoman.rocketmq.topic                 | string           |            | What RocketMQ clients set beside the rest, as `key=value` words; kept for them. Kafka has no such key.
-dragoman.value.schema                   | string           |            | What values are, kept for readers: fields of JSON as Spark's DDL, or an Avro schema or Protobuf descriptors in a JSON object. Kafka has no such key.
+dragoman.cursus.policy                  | string           |            | Settings of Cursus clients without a counterpart here, as `key=value` words. Kafka has no such key.
+dragoman.rocketmq.topic                 | string           |            | Settings of RocketMQ clients without a counterpart here, as `key=value` words. Kafka has no such key.
+dragoman.value.schema                   | string           |            | The schema of values, for readers: fields of JSON as Spark's DDL, or an Avro schema or Protobuf descriptors in a JSON object. Kafka has no such key.
 file.delete.delay.ms                    | long 0..         | 60000      | The file of a dropped segment goes when no manifest lists it any more.
 flush.messages                          | long 1..         | {LONG_MAX} | The node's `durability` decides when writes are durable.
 flush.ms                                | long 0..         | {LONG_MAX} | The node's `durability` decides when writes are durable.

@@ -170,9 +170,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         return _as_value(getattr(self, NODE_KEYS[key].attribute))
 
     def origins(self, key: str) -> list[tuple[Source, Value]]:
-        """Where the value of a key comes from, then what it would be without that, and so on down
-        to the default.
-        """
+        """The origins of a key's value, from the one in effect down to the default."""
         found: list[tuple[Source, Value]] = []
         layer = self
         while layer.overlay is not None:
@@ -202,94 +200,94 @@ _ROWS = table_rows(f"""
 data                                       | string       |      | Directory of everything the node stores.
 durability                                 | string fsync,os |      | `fsync`: a write is acknowledged when it is on stable storage. `os`: when the operating system has it; a crash of the machine may lose it.
 node.id                                    | int 0..      |      | Number of this node in its cluster; stays the same for the life of its data.
-cluster                                    | list         |      | The nodes that found the cluster, as `NODE@HOST:PORT`, with the addresses on which they talk to each other; none: this node alone.
-broker.rack                                | string       |      | Where the node stands; replicas of a partition are spread over racks.
-broker.session.timeout.ms                  | int 100..    |      | How long a node may be silent before others lead what it led.
-broker.heartbeat.interval.ms               | int 10..     |      | How often a node shows the controller that it is there.
-replica.lag.time.max.ms                    | long 100..   |      | How long a replica may be behind before it is not in sync any more.
-leader.replication.throttled.rate          | long 0..     | live | Bytes a second that the node sends to replicas which a move adds; 0: as fast as it goes.
-auto.leader.rebalance.enable               | boolean      |      | Give partitions back to their preferred leaders from time to time.
-leader.imbalance.check.interval.seconds    | int 1..      |      | How often that is done.
-log.format                                 | string plain,json |      | Form of the lines the node writes about itself.
-log.level                                  | string debug,info,warning,error |      | Least important lines the node writes about itself.
-memory.budget.bytes                        | long {limits.MEMORY_BUDGET_BYTES_MIN}.. |      | Memory for requests and replies in flight, over all connections. Past it, sockets are not read, and peers that hold much of it without moving are cut off.
-metadata.quorum                            | string raft,etcd |      | What agrees on the metadata: `raft`, the nodes among themselves; `etcd`, an etcd that runs beside them.
-metadata.etcd.endpoints                    | list         |      | Where the members of etcd serve clients, as `http://HOST:PORT`.
-metadata.etcd.prefix                       | string       |      | What the keys in etcd begin with; each cluster needs its own.
-metadata.etcd.lease.seconds                | int 2..300   |      | How long etcd takes a node for alive that it does not hear of; so long nobody leads the metadata when the machine of the node that does is gone.
-metadata.etcd.allow.bad.version            | boolean      |      | For tests: use an etcd even of a version that may lose metadata.
-http.allowed.hosts                         | list         |      | Names under which the HTTP API may be reached, beside `localhost`, the names that the node listens on or advertises and the machine's own; `*.NAME` stands for names below it, `*` for any. Pages of these hosts may use it, too. Addresses need not be named.
-capture.allowed.hosts                      | list         |      | Hosts of databases that may be captured or looked at from this node: names, `*.NAME` for names below it, addresses, networks such as `10.0.0.0/8`, and directories of sockets; none: any.
+cluster                                    | list         |      | The nodes that found the cluster, as `NODE@HOST:PORT`, with their addresses for other nodes; none: this node alone.
+broker.rack                                | string       |      | The rack of the node; replicas of a partition are spread over racks.
+broker.session.timeout.ms                  | int 100..    |      | How long a node may be silent before other nodes take over its leaderships.
+broker.heartbeat.interval.ms               | int 10..     |      | How often a node sends a heartbeat to the controller.
+replica.lag.time.max.ms                    | long 100..   |      | How long a replica may lag before it leaves the in-sync set.
+leader.replication.throttled.rate          | long 0..     | live | Bytes per second that the node sends to replicas added by a move; 0: no limit.
+auto.leader.rebalance.enable               | boolean      |      | Periodically return partitions to their preferred leaders.
+leader.imbalance.check.interval.seconds    | int 1..      |      | How often partitions return to their preferred leaders.
+log.format                                 | string plain,json |      | Format of the node's own log.
+log.level                                  | string debug,info,warning,error |      | Lowest level that the node logs.
+memory.budget.bytes                        | long {limits.MEMORY_BUDGET_BYTES_MIN}.. |      | Memory for requests and replies in flight, over all connections. Past it, sockets are not read, and stalled peers that hold much of it are disconnected.
+metadata.quorum                            | string raft,etcd |      | What stores the metadata: `raft`, a quorum of the nodes; `etcd`, an existing etcd.
+metadata.etcd.endpoints                    | list         |      | Client addresses of the members of etcd, as `http://HOST:PORT`.
+metadata.etcd.prefix                       | string       |      | Prefix of the keys in etcd; each cluster needs its own.
+metadata.etcd.lease.seconds                | int 2..300   |      | Time-to-live of a node's lease in etcd. After the machine of the metadata leader is lost, there is no leader for this long.
+metadata.etcd.allow.bad.version            | boolean      |      | For tests: accept a version of etcd that may lose metadata.
+http.allowed.hosts                         | list         |      | Names under which the HTTP API may be reached, beside `localhost`, the names that the node listens on or advertises and the machine's own; `*.NAME` matches names below it, `*` any. Pages of these hosts may use it, too. Addresses need not be listed.
+capture.allowed.hosts                      | list         |      | Hosts of databases that this node may capture or examine: names, `*.NAME` for names below it, addresses, networks such as `10.0.0.0/8`, and directories of sockets; none: any.
 auto.create.topics.enable                  | boolean      | live | Create a topic when a client first names it.
 delete.topic.enable                        | boolean      | live | Allow clients to delete topics.
 num.partitions                             | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic created without a number.
-max.partitions.per.request                 | int 1..      | live | Most partitions that one request may make, over all topics that it names.
-max.partitions.per.node                    | int 1..      | live | Most replicas that a node may have; what would make one more is refused, the node's own topics aside. Each takes about 4 kB of memory.
+max.partitions.per.request                 | int 1..      | live | Most partitions that one request may create, over all its topics.
+max.partitions.per.node                    | int 1..      | live | Most replicas on a node, internal topics excepted; past it, new partitions are refused. Each takes about 4 kB of memory.
 default.replication.factor                 | int 0..{limits.REPLICATION_FACTOR_MAX} | live | Replicas of a topic created without a number; 0: one for each node, up to three.
-replication.factor.lenient                 | boolean      | live | Create a topic with as many replicas as there are nodes when a client asks for more, instead of refusing.
+replication.factor.lenient                 | boolean      | live | Create a topic with as many replicas as there are nodes when a client requests more, instead of refusing.
 message.max.bytes                          | int 0..      | live | Largest record batch. Default of the topics' `max.message.bytes`.
 fetch.max.bytes                            | int 1024..   | live | Most bytes of records in one reply to a fetch.
 socket.request.max.bytes                   | int 1024..   |      | Largest request; a connection that announces more is closed.
 connections.max.idle.ms                    | long -1..    | live | Close a connection idle for longer; -1: never.
-max.connections                            | int 1..      | live | Most connections of clients over all listeners, HTTP and other nodes aside; one more is closed at once.
-max.connections.per.ip                     | int 0..      | live | Most of them from one address; one more is closed at once.
-max.connections.per.ip.overrides           | list         | live | Addresses that may have another number of them, such as a proxy's, as `ADDRESS:NUMBER`.
+max.connections                            | int 1..      | live | Most client connections over all listeners except HTTP and `peer`; one more is closed at once.
+max.connections.per.ip                     | int 0..      | live | Most client connections from one address; one more is closed at once.
+max.connections.per.ip.overrides           | list         | live | Addresses with another bound of connections, such as a proxy's, as `ADDRESS:NUMBER`.
 max.incremental.fetch.session.cache.slots  | int 0..      | live | Fetch sessions kept for Kafka consumers; 0: none, every request is a full one.
-any.detection.timeout.ms                   | int 1..      | live | Close a connection to the listener `any` whose first bytes do not tell its protocol within this time.
+any.detection.timeout.ms                   | int 1..      | live | Close a connection to the listener `any` whose protocol is not detected within this time.
 mlog.connections.max.idle.ms               | long -1..    | live | Close a connection to the listener `mlog` idle for longer; -1: never.
-mlog.acks.all.timeout.ms                   | int 1..      | live | How long an mlog client that asks for all replicas waits for them.
+mlog.acks.all.timeout.ms                   | int 1..      | live | How long an mlog produce request with acks from all replicas waits for them.
 mlog.stream.wait.ms                        | int 0..      | live | How long an mlog FetchStream waits for records.
-group.min.session.timeout.ms               | int 0..      | live | Shortest session time-out a group member may ask for.
-group.max.session.timeout.ms               | int 1..      | live | Longest session time-out a group member may ask for.
+group.min.session.timeout.ms               | int 0..      | live | Shortest session time-out that a group member may request.
+group.max.session.timeout.ms               | int 1..      | live | Longest session time-out that a group member may request.
 group.initial.rebalance.delay.ms           | int 0..      | live | How long an empty group waits for more members before its first rebalance.
 group.max.size                             | int 1..      | live | Most members of a group.
 group.consumer.session.timeout.ms          | int 1..      | live | How long a member of a consumer group (KIP-848) may be silent before it is removed.
 group.consumer.min.session.timeout.ms      | int 1..      | live | Least that `group.consumer.session.timeout.ms` may be.
 group.consumer.max.session.timeout.ms      | int 1..      | live | Most that `group.consumer.session.timeout.ms` may be.
-group.consumer.heartbeat.interval.ms       | int 1..      | live | How often members of consumer groups are told to send heartbeats.
+group.consumer.heartbeat.interval.ms       | int 1..      | live | Interval of heartbeats that members of consumer groups get from the coordinator.
 group.consumer.min.heartbeat.interval.ms   | int 1..      | live | Least that `group.consumer.heartbeat.interval.ms` may be.
 group.consumer.max.heartbeat.interval.ms   | int 1..      | live | Most that `group.consumer.heartbeat.interval.ms` may be.
 group.consumer.max.size                    | int 1..      | live | Most members of a consumer group.
-group.consumer.assignors                   | list uniform,range | live | Assignors that consumer groups may use; the first is used when members ask for none.
-group.consumer.migration.policy            | string disabled,upgrade,downgrade,bidirectional | live | Which way a group with members may change: `upgrade` from classic to consumer, `downgrade` back, `bidirectional` or `disabled`.
+group.consumer.assignors                   | list uniform,range | live | Assignors that consumer groups may use; the first is used when members request none.
+group.consumer.migration.policy            | string disabled,upgrade,downgrade,bidirectional | live | How the protocol of a group with members may change: `upgrade` from classic to consumer, `downgrade` back, `bidirectional` or `disabled`.
 offsets.retention.minutes                  | int 1..      | live | How long the committed offsets of a group without members are kept.
-offsets.retention.check.interval.ms        | long 1..     | live | How often expired offsets are looked for.
+offsets.retention.check.interval.ms        | long 1..     | live | How often expired offsets are removed.
 offsets.topic.num.partitions               | int 1..{limits.TOPIC_PARTITIONS_MAX} |      | Partitions of `__consumer_offsets`.
 offsets.topic.replication.factor           | int 1..{limits.REPLICATION_FACTOR_MAX} |      | Replicas of `__consumer_offsets`; with fewer nodes, as many as there are.
 offset.metadata.max.bytes                  | int 0..      | live | Longest metadata text of a committed offset.
 cursus.num.partitions                      | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic that a Cursus client creates without a number.
-cursus.idempotence.enable                  | boolean      | live | Check the sequence numbers of all Cursus producers, not only of those that ask for it or whose topic does.
+cursus.idempotence.enable                  | boolean      | live | Check the sequence numbers of all Cursus producers, not only where the producer or the topic enables it.
 cursus.session.timeout.ms                  | int 1..      |      | How long a member of a Cursus group may be silent before it is removed.
-cursus.session.check.interval.ms           | int 1..      |      | How often silent members of Cursus groups are looked for.
-cursus.idle.timeout.ms                     | int 1..      |      | Close a Cursus connection that has sent nothing for as long and is no stream.
+cursus.session.check.interval.ms           | int 1..      |      | How often silent members of Cursus groups are removed.
+cursus.idle.timeout.ms                     | int 1..      |      | Close a Cursus connection without a stream after it has sent nothing for this time.
 cursus.connections.max                     | int 1..      | live | Most Cursus connections; one more is closed at once.
 cursus.streams.max                         | int 1..      | live | Most Cursus streams; one more is refused.
-cursus.stream.timeout.ms                   | long 1..     | live | End a Cursus stream that had nothing to send for as long.
-cursus.transaction.timeout.ms              | int 1..      | live | Abort a transaction of a Cursus client that is open for as long; at most `transaction.max.timeout.ms`.
-transaction.max.timeout.ms                 | int 1..      | live | Longest time-out a transactional producer may ask for.
+cursus.stream.timeout.ms                   | long 1..     | live | End a Cursus stream that has had nothing to send for this time.
+cursus.transaction.timeout.ms              | int 1..      | live | Abort a Cursus client's transaction that is open for longer; at most `transaction.max.timeout.ms`.
+transaction.max.timeout.ms                 | int 1..      | live | Longest time-out that a transactional producer may request.
 transactional.id.expiration.ms             | int 1..      | live | How long an idle transactional id is remembered.
-transaction.abort.timed.out.transaction.cleanup.interval.ms | int 1..      | live | How often transactions past their time-out are looked for and aborted.
+transaction.abort.timed.out.transaction.cleanup.interval.ms | int 1..      | live | How often transactions past their time-out are aborted.
 transaction.state.log.num.partitions       | int 1..{limits.TOPIC_PARTITIONS_MAX} |      | Partitions of `__transaction_state`.
 transaction.state.log.replication.factor   | int 1..{limits.REPLICATION_FACTOR_MAX} |      | Replicas of `__transaction_state` and of the topics for exactly-once writes and deferred records; with fewer nodes, as many as there are.
 producer.id.expiration.ms                  | int 1..      | live | How long an idle producer's sequence is remembered.
-held.record.check.after.ms                 | int 1..      | live | How long a record that a client holds back (RocketMQ's half messages) may be undecided before its owner is asked, unless the client says.
-held.record.check.interval.ms              | int 1..      | live | How often the owner is asked again.
-held.record.check.max                      | int 1..      | live | How often the owner is asked before the record is dropped; counted anew by a node that takes over.
+held.record.check.after.ms                 | int 1..      | live | How long a record that a client holds back (RocketMQ's half messages) may be undecided before its producer is asked, unless the client sets a time.
+held.record.check.interval.ms              | int 1..      | live | Interval between further questions to the producer.
+held.record.check.max                      | int 1..      | live | How many times the producer is asked before the record is dropped. A new leader counts from zero.
 log.retention.ms                           | long -1..    | live | Default of the topics' `retention.ms`.
 log.retention.bytes                        | long -1..    | live | Default of the topics' `retention.bytes`.
 log.retention.segments                     | int -1..     | live | Default of the topics' `retention.segments`. Kafka has no such key; it is minibroker's `-retain`.
-log.retention.check.interval.ms            | long 1..     | live | How often segments past retention are looked for.
+log.retention.check.interval.ms            | long 1..     | live | How often segments past retention are dropped.
 log.segment.bytes                          | int 14..     | live | Default of the topics' `segment.bytes`.
 log.roll.ms                                | long 1..     | live | Default of the topics' `segment.ms`.
 log.cleanup.policy                         | list ,delete,compact | live | Default of the topics' `cleanup.policy`.
 log.cleaner.delete.retention.ms            | long 0..     | live | Default of the topics' `delete.retention.ms`.
 log.cleaner.min.cleanable.ratio            | double 0..1  | live | Default of the topics' `min.cleanable.dirty.ratio`.
-log.cleaner.backoff.ms                     | long 0..     | live | How long the cleaner rests when there is nothing to clean.
+log.cleaner.backoff.ms                     | long 0..     | live | How long the cleaner pauses when there is nothing to clean.
 min.insync.replicas                        | int 1..      | live | Default of the topics' `min.insync.replicas`.
 compression.type                           | string producer,uncompressed,gzip,snappy,lz4,zstd | live | Default of the topics' `compression.type`.
 log.message.timestamp.type                 | string CreateTime,LogAppendTime | live | Default of the topics' `message.timestamp.type`.
-minibroker.partitions                      | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic that a minibroker client is the first to name.
-minibroker.heartbeat.timeout.ms            | int 0..      |      | How long a member of a minibroker group may be silent before its connection is closed; 0: for ever.
+minibroker.partitions                      | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic that a minibroker client creates by naming it.
+minibroker.heartbeat.timeout.ms            | int 0..      |      | How long a member of a minibroker group may be silent before its connection is closed; 0: no limit.
 """)
 
 
@@ -347,7 +345,7 @@ def check_consistent(settings: Settings) -> None:
 
 
 def connections_by_address(settings: Settings) -> dict[str, int]:
-    """The bound of connections for addresses with a bound of their own. Raises `ConfigError`."""
+    """The addresses with another bound of connections. Raises `ConfigError`."""
     found: dict[str, int] = {}
     for text in settings.max_connections_per_ip_overrides:
         address, _, number = text.rpartition(":")

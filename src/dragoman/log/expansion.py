@@ -145,9 +145,9 @@ def _lz4_frame(data: memoryview, position: int, left: int) -> tuple[int, int, in
     """
     flags, blocks = unpack_from("<BB", data, position)
     position += 2
-    told: int | None = None
+    stated: int | None = None
     if flags & 0x08:
-        (told,) = unpack_from("<Q", data, position)
+        (stated,) = unpack_from("<Q", data, position)
         position += 8
     # The id of a dictionary, and a checksum of the header.
     position += (4 if flags & 0x01 else 0) + 1
@@ -165,19 +165,19 @@ def _lz4_frame(data: memoryview, position: int, left: int) -> tuple[int, int, in
         most += size if head >> 31 else block_bytes
         position += 4 + size + checksum_bytes
     position += 4 + (4 if flags & 0x04 else 0)
-    return most if told is None else min(told, most), position, left
+    return most if stated is None else min(stated, most), position, left
 
 
 def _zstd_frame(data: memoryview, position: int, left: int) -> tuple[int, int, int]:
-    """The same."""
+    """`_lz4_frame` for zstd."""
     descriptor = data[position]
     is_single = descriptor >> 5 & 1
     position += 1 + (0 if is_single else 1) + (0, 1, 2, 4)[descriptor & 3]
     size_bytes = (is_single, 2, 4, 8)[descriptor >> 6]
-    told: int | None = None
+    stated: int | None = None
     if size_bytes:
-        told = int.from_bytes(data[position : position + size_bytes], "little")
-        told += 256 if size_bytes == 2 else 0
+        stated = int.from_bytes(data[position : position + size_bytes], "little")
+        stated += 256 if size_bytes == 2 else 0
         position += size_bytes
     most = 0
     is_last = False
@@ -193,7 +193,7 @@ def _zstd_frame(data: memoryview, position: int, left: int) -> tuple[int, int, i
         most += size if kind < 2 else _ZSTD_BLOCK_BYTES
         position += 3 + (1 if kind == 1 else size)
     position += 4 if descriptor & 4 else 0
-    return most if told is None else min(told, most), position, left
+    return most if stated is None else min(stated, most), position, left
 
 
 class Expanded:

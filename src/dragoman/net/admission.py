@@ -36,7 +36,7 @@ class Paused(Protocol):
 
 
 class Ceiling:
-    """What may be used before connections of one kind stop reading, and those that wait there."""
+    """A byte budget of one kind of connections, and the connections that wait for it."""
 
     __slots__ = ("bytes_max", "paused", "resume_below")
 
@@ -50,7 +50,7 @@ class MemoryBudget:
     __slots__ = ("_bytes_max", "_ceilings", "_is_waited_for", "finishing", "new", "used", "working")
 
     def __init__(self, bytes_max: int, *, bounds_working: bool = True) -> None:
-        """`bounds_working` is false where connections that work are few, and must go on."""
+        """`bounds_working` is false where working connections are few and must not be stopped."""
         self._bytes_max = bytes_max
         unbounded = 1 << 62
         self.new = Ceiling(bytes_max - bytes_max // 4)
@@ -66,7 +66,7 @@ class MemoryBudget:
 
     @property
     def missing(self) -> int:
-        """What has to be given back before all connections may read on; 0 while none waits."""
+        """Bytes to be released before all waiting connections may read; 0 while none waits."""
         lowest = [each.resume_below for each in self._ceilings if each.paused]
         if self.is_exhausted:
             lowest.append(self.working.resume_below)
@@ -86,14 +86,14 @@ class MemoryBudget:
             self._resume()
 
     def change(self, size: int) -> None:
-        """Take, or give back when `size` is negative."""
+        """Take bytes, or release them when `size` is negative."""
         if size > 0:
             self.take(size)
         else:
             self.give_back(-size)
 
     def wait(self, paused: Paused, ceiling: Ceiling) -> None:
-        """Have `resume` called when there is room again below the ceiling."""
+        """Call `resume` when the use is below the ceiling again."""
         ceiling.paused[paused] = None
         self._is_waited_for = True
 
@@ -111,7 +111,7 @@ class MemoryBudget:
 
 
 class ConnectionCaps(msgspec.Struct, frozen=True):
-    """As the settings have them at the moment."""
+    """The current values of the settings."""
 
     in_all: int
     per_address: int
@@ -120,18 +120,18 @@ class ConnectionCaps(msgspec.Struct, frozen=True):
 
 
 def all_descriptors() -> int:
-    """The bound where connections leave no descriptors to others."""
+    """The highest descriptor that leaves enough to others."""
     return OPEN_FILES_MAX
 
 
 def has_descriptor_left(transport: asyncio.BaseTransport, descriptor_max: int) -> bool:
-    """Whether a connection that was just accepted leaves enough descriptors to the others."""
+    """Whether a new connection leaves enough descriptors to the others."""
     connected = transport.get_extra_info("socket")
     return connected is None or connected.fileno() <= descriptor_max
 
 
 class ConnectionCount:
-    """The connections of all clients, over all listeners."""
+    """The number of client connections, over all listeners."""
 
     def __init__(self, caps: Callable[[], ConnectionCaps]) -> None:
         self._caps = caps
@@ -139,7 +139,9 @@ class ConnectionCount:
         self.in_all = 0
 
     def refusal(self, address: str) -> str:
-        """Why one more from this address is not taken; empty when it is."""
+        """The reason for refusing another connection from this address; empty when it is
+        accepted.
+        """
         caps = self._caps()
         if self.in_all >= caps.in_all:
             return f"max.connections is {caps.in_all}"

@@ -1,14 +1,12 @@
-"""A connection's bytes: between a transport and the session that understands them.
+"""A connection's bytes: between a transport and the session that parses them.
 
-The session is given a buffer's worth of bytes at a time and hands back buffers to send. Reading
-stops while the peer does not take what was sent, while the session asks for it (enough read ahead),
-while others hold more of the node's memory than the connection's ceiling, and for the rest of a
-loop turn once a connection has had its share of it; each reason is kept apart, and reading goes on
-when none is left.
+The session receives one buffer's worth of bytes at a time and returns buffers to send. Reading
+pauses while the peer does not receive what was sent, while the session has read ahead enough, while
+others hold more of the node's memory than the connection's ceiling, and for the rest of a loop turn
+in which a connection has used its share. The reasons are flags; reading resumes when none is set.
 
-A peer that sends no more, which it says by closing its half of the connection, still gets what is
-due to it: requests that came completely are answered, those that wait for something to happen at
-once, and then the connection is closed.
+A peer that half-closes the connection still gets its replies: complete requests are answered,
+parked ones at once, and then the connection is closed.
 """
 
 from __future__ import annotations
@@ -41,13 +39,13 @@ from dragoman.types import Buffer
 from dragoman.world import Handle, Scheduler
 
 log = logging.getLogger("dragoman.net")
-#: Buffers of up to this size on average are joined; larger ones are handed over piece by piece.
+#: Buffers of up to this average size are joined; larger ones are passed on one by one.
 _JOIN_BYTES_MAX = 4 << 10
 #: A loop reads at most 32 times from one connection in a turn: smaller reads cannot fill one.
 _COUNTED_READ_BYTES_MIN = READ_PER_TURN_BYTES_MAX // 32
-#: Seconds of silence before the first probe, between probes, and how many may go unanswered.
+#: TCP keep-alive: idle seconds before the first probe, seconds between probes, their number.
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
-#: Linux and macOS: the system, too, then takes no more than that ahead of what is on its way.
+#: Linux and macOS: the kernel, too, then buffers no more than that unsent.
 _TCP_NOTSENT_LOWAT: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 
 
@@ -55,7 +53,9 @@ class Session(Protocol):
     """One connection as its protocol sees it."""
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        """Where bytes go; no memory is taken for more than `size_hint` of them, unless it is -1."""
+        """The buffer for incoming bytes; no memory is allocated for more than `size_hint` of them,
+        unless it is -1.
+        """
         ...
 
     def buffer_updated(self, count: int) -> None:
@@ -64,40 +64,40 @@ class Session(Protocol):
 
     @property
     def pending_bytes(self) -> int:
-        """Memory held by a message that has not arrived completely."""
+        """Memory held by an incomplete message."""
         ...
 
     @property
     def waiting_bytes(self) -> int:
-        """Memory held by requests and replies that wait for others of the same connection."""
+        """Memory held by requests and replies that wait for others on the same connection."""
         ...
 
     def writable(self) -> None:
-        """The peer takes replies again."""
+        """The peer receives replies again."""
         ...
 
     def ended(self) -> None:
-        """The peer sends no more: what waits for something to happen is answered now, or ends."""
+        """The peer has half-closed: parked requests are answered now, or end."""
         ...
 
     @property
     def is_due(self) -> bool:
-        """Whether a request that came is not answered yet."""
+        """Whether a request is unanswered."""
         ...
 
     def closed(self) -> None:
-        """The connection is gone: let go of everything that waits for it."""
+        """The connection is gone: release everything that waits for it."""
         ...
 
 
 class Flushed(Protocol):
     def flush(self) -> None:
-        """Hand the channel what has become due."""
+        """Pass pending replies to the channel."""
         ...
 
 
 class Reason(Flag):
-    """Why a channel does not read at the moment."""
+    """The reasons for which a channel does not read."""
 
     NONE = 0
     PEER_IS_SLOW = auto()
@@ -121,22 +121,22 @@ class Channels:
         give_way: Callable[[], bool] | None = None,
         limiter: LogLimiter | None = None,
     ) -> None:
-        """`listener` is the name of the one that accepts the connections. `closes_idle` is false
-        for protocols whose clients may listen without ever speaking.
-        `connections` is None where the number of connections is bounded elsewhere. A connection
-        with a descriptor above `descriptor_max` is closed at once, unless `give_way` closes another
-        one for it.
+        """`listener` is the name of the listener that accepts the connections. `closes_idle` is
+        false for protocols whose clients may stay silent. `connections` is None where the number of
+        connections is bounded elsewhere. A connection with a descriptor above `descriptor_max` is
+        closed at once, unless `give_way` closes another one in its place.
         """
         self.budget = budget
         self.listener = listener
         self.closes_idle = closes_idle
-        #: For lines that peers can cause at will.
+        #: Limits the rate of log lines that peers can cause.
         self.log = limiter if limiter is not None else LogLimiter(log, scheduler)
         self._scheduler = scheduler
         self._connections = connections
         self._descriptor_max = descriptor_max
         self._give_way = give_way
-        #: Sessions with replies that the channel does not have yet, and channels with such.
+        #: Sessions with replies to flush at the end of the turn, and channels with replies to
+        #: write.
         self._due: list[Flushed] = []
         self._unsent: list[Channel] = []
         self._is_sending_soon = False
@@ -144,15 +144,15 @@ class Channels:
         self._turn: dict[Channel, int] = {}
         self.open: dict[Channel, None] = {}
         self.accepted = 0
-        #: Accepted and closed at once, because there were too many.
+        #: Connections closed at once because there were too many.
         self.refused = 0
         self.bytes_in = 0
         self.bytes_out = 0
-        #: Called when the last open connection is gone.
+        #: Called when the last connection has closed.
         self.on_empty: Callable[[], None] = _nothing
 
     def take(self, channel: Channel, transport: asyncio.BaseTransport) -> bool:
-        """Whether a connection that was just accepted may stay."""
+        """Whether a new connection may stay."""
         self.accepted += 1
         refusal = self._refusal(channel.peer_address[0], transport)
         if refusal:
@@ -180,7 +180,7 @@ class Channels:
             self._connections.closed(channel.peer_address[0])
 
     def count_read(self, channel: Channel, size: int) -> None:
-        """Keep one busy connection from filling a loop turn: past its share it reads on later."""
+        """Pause a connection that has used its share of the loop turn; it reads on later."""
         if not self._turn:
             self._scheduler.call_soon(self._next_turn)
         read = self._turn[channel] = self._turn.get(channel, 0) + size
@@ -194,12 +194,12 @@ class Channels:
                 channel.unpause(Reason.HAD_ITS_TURN)
 
     def send_soon(self, channel: Channel) -> None:
-        """At the end of this loop turn, hand over what the channel has gathered in one piece."""
+        """At the end of this loop turn, write the channel's pending replies in one piece."""
         self._unsent.append(channel)
         self._send_all_soon()
 
     def flush_soon(self, session: Flushed) -> None:
-        """At the end of this loop turn, before that, have the session flush what is due by then."""
+        """At the end of this loop turn, before the write, have the session flush its replies."""
         self._due.append(session)
         self._send_all_soon()
 
@@ -209,7 +209,7 @@ class Channels:
             self._scheduler.call_soon(self.send_all)
 
     def flush_due(self) -> None:
-        # A session that is flushed may begin requests that it answers at once.
+        # A flushed session may begin requests that it answers at once.
         while self._due:
             due, self._due = self._due, []
             for session in due:
@@ -232,12 +232,12 @@ class Channels:
         return len(idle)
 
     def close_all(self) -> None:
-        """Each connection goes once its peer has taken what was sent."""
+        """Close each connection once its peer has received everything."""
         for channel in list(self.open):
             channel.close()
 
     def abort_all(self) -> None:
-        """Each connection goes now, with what was not taken."""
+        """Close each connection at once, discarding unsent data."""
         for channel in list(self.open):
             channel.abort()
 
@@ -247,7 +247,7 @@ def _nothing() -> None:
 
 
 def keep_alive(connected: socket.socket) -> None:
-    """Have the system find out within minutes when the peer's machine is gone."""
+    """Have the kernel detect within minutes that the peer's machine is gone."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE:
         option = getattr(socket, name, None)
@@ -290,23 +290,22 @@ class Channel(asyncio.BufferedProtocol):
         self._session: Session | None = None
         self._transport: asyncio.Transport | None = None
         self._reasons = Reason.NONE
-        #: Replies of this loop turn.
+        #: The replies of this loop turn.
         self._out: list[Buffer] = []
         self._out_size = 0
-        #: Bytes of the node's budget taken for a message that is arriving, and for replies that
-        #: the peer does not take.
+        #: Bytes of the budget held by an incomplete message, and by unsent replies.
         self._receiving = 0
         self._unsent = 0
-        #: Bytes that have come, and that were handed to the transport.
+        #: Bytes received, and bytes passed to the transport.
         self._moved = 0
         self.is_writable = True
         self.is_closing = False
-        #: Whether the peer sends no more.
+        #: Whether the peer has half-closed.
         self.is_ended = False
-        #: Runs until such a peer has to be answered, and while a closed one has replies to take.
+        #: Runs until a half-closed peer has to be answered, and while a closed one has unsent data.
         self._ending: Handle | None = None
-        #: Whether the peer has been sent something, or is a node that has said who it is: what it
-        #: asked for was understood.
+        #: Whether the peer has been sent anything, or is an identified node: its requests were
+        #: understood.
         self.is_working = False
         self.last_active = 0.0
         self.local_address: tuple[str, int] = ("", 0)
@@ -332,7 +331,7 @@ class Channel(asyncio.BufferedProtocol):
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if not self._channels.closes_idle:
-                # A peer that is gone without a word must be noticed some other way.
+                # Without keep-alive, a lost peer has to be detected in another way.
                 keep_alive(connected)
         self.last_active = self._loop.time()
         self._session = self._make_session(self)
@@ -342,13 +341,13 @@ class Channel(asyncio.BufferedProtocol):
         assert session is not None
         budget = self._channels.budget
         if budget.used >= budget.new.bytes_max and self._is_over_ceiling():
-            # Too late to refuse this read. Reading stops after it: libuv does not survive a stop
-            # in between.
+            # Too late to refuse this read. Reading stops after it: libuv does not survive a stop in
+            # between.
             buffer = session.get_buffer(SHORT_READ_BYTES_MAX)[:SHORT_READ_BYTES_MAX]
         else:
             buffer = session.get_buffer(-1)
         if self._receiving:
-            # The message has grown to make room for what comes, and may be left without a read.
+            # The message's buffer has grown for the coming bytes; there may be no read after all.
             self._charge(session.pending_bytes)
         return buffer
 
@@ -393,15 +392,15 @@ class Channel(asyncio.BufferedProtocol):
         if session is None or self.is_closing:
             return False
         if not self.is_ended:
-            # First of all: what begins from now on does not wait, either.
+            # First of all, so that requests from now on do not wait, either.
             self.is_ended = True
             session.ended()
             self.close_if_answered()
-        # Its half is closed; this one is closed by `close`.
+        # The peer's half is closed; `close` closes this one.
         return True
 
     def close_if_answered(self) -> None:
-        """To be called when a peer that has ended may have been answered."""
+        """Called when a half-closed peer may have got all its replies."""
         session = self._session
         if not self.is_ended or self.is_closing or session is None:
             return
@@ -445,32 +444,32 @@ class Channel(asyncio.BufferedProtocol):
 
     @property
     def held_bytes(self) -> int:
-        """Memory that stays until the peer does something: sends the rest, or takes replies."""
+        """Memory held until the peer acts: sends the rest, or receives replies."""
         held = self._unsent if self._session is None else self._unsent + self._session.waiting_bytes
-        # What is not read for other reasons is not the peer's to send.
+        # While reading is paused for other reasons, the peer cannot send the rest.
         return held if self._reasons & Reason.READ_AHEAD else held + self._receiving
 
     @property
     def waits_for_memory(self) -> bool:
-        """Whether it is this node that does not read."""
+        """Whether this node is the one that does not read."""
         return bool(self._reasons & Reason.NO_MEMORY)
 
     def look_again(self) -> None:
-        """Read on if the others hold less by now; what this one holds may be all that is left."""
+        """Resume if the others hold less by now; this connection's own memory does not count."""
         if self.waits_for_memory and not self._is_over_ceiling():
             self._channels.budget.forget(self)
             self.resume()
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that the peer has sent and taken so far."""
+        """Bytes that the peer has sent and received."""
         transport = self._transport
         return self._moved if transport is None else self._moved - transport.get_write_buffer_size()
 
     # ---- from the session
 
     def send(self, buffers: Sequence[Buffer]) -> None:
-        """Queue a reply. A turn's replies leave together: one system call instead of many."""
+        """Queue a reply. The replies of a turn leave together, in one system call."""
         if self.is_closing:
             return
         if not self._out:
@@ -478,7 +477,7 @@ class Channel(asyncio.BufferedProtocol):
         self._out.extend(buffers)
         self._out_size += sum(map(len, buffers))
         if self._out_size >= SEND_BUFFER_BYTES_MAX:
-            # Enough for one piece; and only the transport can tell whether the peer takes it.
+            # Enough for one write; and only the transport knows whether the peer receives.
             self.hand_over()
 
     def flush_soon(self, session: Flushed) -> None:
@@ -505,7 +504,7 @@ class Channel(asyncio.BufferedProtocol):
             transport.writelines(out)
 
     def keep_unsent_small(self, bytes_max: int) -> None:
-        """Stop being writable early, so that what is sent next does not wait behind much."""
+        """Use a small send buffer, so that later replies do not wait behind much data."""
         assert self._transport is not None
         self._transport.set_write_buffer_limits(high=bytes_max)
         connected = self._transport.get_extra_info("socket")
@@ -513,7 +512,7 @@ class Channel(asyncio.BufferedProtocol):
             connected.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, bytes_max)
 
     def hand_to(self, session: Session) -> None:
-        """From now on another session has the connection."""
+        """Pass the connection to another session."""
         self._session = session
 
     def pause(self, reason: Reason) -> None:
@@ -531,17 +530,17 @@ class Channel(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def resume(self) -> None:
-        """There is memory again."""
+        """The budget has room again."""
         self.unpause(Reason.NO_MEMORY)
 
     def complain(self, why: object, level: int = logging.INFO, *, doing: str = "closing") -> None:
-        """Log why the connection is closed, or what else is done to it; peers can cause no flood of
-        such lines.
+        """Log why the connection is closed, or another action. The rate of such lines is
+        limited.
         """
         self._channels.log.log(level, "%s %s:%d: %s", doing, *self.peer_address, why)
 
     def close(self) -> None:
-        """Send what is due, then close, unless the peer takes nothing of it for too long."""
+        """Send pending replies, then close; abort a peer that receives nothing for too long."""
         self._channels.flush_due()
         if not self.is_closing and self._transport is not None:
             self.hand_over()
@@ -550,7 +549,7 @@ class Channel(asyncio.BufferedProtocol):
             self._await_delivery(-1)
 
     def _await_delivery(self, taken_before: int) -> None:
-        """A transport that is closed waits for ever for its peer to take what is left."""
+        """Abort a closing transport whose peer does not receive: it would wait indefinitely."""
         transport = self._transport
         if self._ending is not None:
             self._ending.cancel()

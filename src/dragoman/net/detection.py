@@ -29,7 +29,7 @@ from dragoman.limits import DETECTION_BYTES_MAX
 from dragoman.net.channel import Channel, Session
 from dragoman.world import Scheduler
 
-#: Not a protocol of this table: the record of a TLS handshake.
+#: A TLS handshake record, which is not a protocol of this table.
 TLS: Final = "tls"
 
 _SMALL_FRAME_BYTES_MAX: Final = 64 << 10
@@ -41,9 +41,9 @@ _KAFKA_VERSION_MAX: Final = 20
 _MLOG_REQUESTS: Final = frozenset((0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 21, 23, 25, 27))
 _MLOG_PRODUCE: Final = (2, 4)
 _MLOG_PAYLOAD_BYTES_MAX: Final = 4 << 20
-#: `{}` with an end of line.
+#: `{}` with a line ending.
 _MLOG_EMPTY_BYTES_MAX: Final = 4
-#: The first field of a protobuf message, which is the topic of all requests that have fields.
+#: The first field of protobuf messages: the topic, in all requests with fields.
 _PROTOBUF_TOPIC: Final = 0x0A
 _MINIBROKER_FRAME_BYTES_MAX: Final = 100 << 20
 _MINIBROKER_PUB: Final = 1
@@ -52,9 +52,9 @@ _MINIBROKER_OPS: Final = (_MINIBROKER_PUB, 2, 3, 4, 6)
 _MINIBROKER_BYTES_ENOUGH: Final = 24
 _CURSUS_FRAME_BYTES_MAX: Final = 64 << 20
 _ROCKETMQ_FRAME_BYTES_MAX: Final = 16 << 20
-#: What every binary header has; in JSON the shortest of a client is longer, too.
+#: Minimum size of every binary header; the shortest JSON header of a client is longer, too.
 _ROCKETMQ_HEADER_BYTES_MIN: Final = 21
-#: Larger ones have no place in binary headers, or begin with what could be a letter of a topic.
+#: Larger values are impossible in binary headers, or could be a letter of a topic.
 _ROCKETMQ_BINARY_CODE_MAX: Final = 0x1FFF
 _ROCKETMQ_LANGUAGE_MAX: Final = 13
 #: gzip, xerial's snappy, lz4 frames, zstd.
@@ -72,9 +72,9 @@ _CURSUS_COMMANDS: Final = tuple(
     SUBSCRIBE SYNC_GROUP TXN_PUBLISH TXN_STATUS
     """.split()
 )
-#: Letters of a command that no other protocol's frame has in its place.
+#: Letters of a command that cannot occur at this position in frames of other protocols.
 _COMMAND_LETTERS_ENOUGH: Final = 4
-#: What may follow the brace that begins an object in JSON, and nothing.
+#: Bytes that may follow the opening brace of a JSON object, and none.
 _AFTER_BRACE: Final = (b"", b'"', b"}", b" ", b"\t", b"\r", b"\n")
 _NOT_IN_TOPICS: Final = re.compile(rb'[\x00-\x1f\x7f{}"]')
 
@@ -86,7 +86,9 @@ class Verdict(Enum):
 
 
 def detect(first: bytes) -> str | None:
-    """The protocol, or None when more bytes are needed. Raises `RemoteProtocolError` for none."""
+    """The protocol, or None when more bytes are needed. Raises `RemoteProtocolError` for an unknown
+    protocol.
+    """
     if first[:1] == b"\x16":
         if len(first) < 2:
             return None
@@ -102,7 +104,7 @@ def detect(first: bytes) -> str | None:
 
 
 def _number(data: bytes, start: int, width: int) -> range:
-    """What an integer may be of which only the first bytes, or none, are there."""
+    """The range of an integer of which only the first bytes, or none, have arrived."""
     part = data[start : start + width]
     bits = 8 * (width - len(part))
     low = int.from_bytes(part, "big") << bits
@@ -143,7 +145,7 @@ def _mlog(data: bytes) -> Verdict:
         return Verdict.MAYBE
     payload = data[6:]
     if not size.start:
-        # In protobuf, a request without fields is nothing; another may follow.
+        # A protobuf request without fields is empty; another request may follow.
         is_next = payload[:1] in (b"", b"\0") and all(
             each in _MLOG_REQUESTS for each in payload[1:2]
         )
@@ -160,8 +162,8 @@ def _after_brace(following: bytes, size: int) -> Verdict:
         return Verdict.NO
     if following[:1] == b"}":
         return Verdict.YES if size <= _MLOG_EMPTY_BYTES_MAX else Verdict.NO
-    # Some lengths of headers of RocketMQ read the same. Then the header begins here, with a brace
-    # or, in binary, with next to zero.
+    # Some lengths of RocketMQ headers read the same. Then the header begins here, with a brace or,
+    # in binary, with nearly only zeros.
     name = following[1:]
     if name == b"{" or (name < b" " and name not in _AFTER_BRACE):
         return Verdict.NO
@@ -179,8 +181,8 @@ def _protobuf_topic(payload: bytes, size: int) -> Verdict:
     topic = payload[start : start + length]
     if not 0 < length <= size - start or _NOT_IN_TOPICS.search(topic):
         return Verdict.NO
-    # A length that is a letter could begin the topic of a large minibroker PUB. Its topic would
-    # have ten bytes, and the length of a key would follow, which has zeros.
+    # A length that is a letter could be the beginning of a topic in a large minibroker PUB. That
+    # topic would have ten bytes, followed by the length of a key, which has zeros.
     is_plain = length < 0x20 or len(payload) >= 15
     return Verdict.YES if is_plain else Verdict.MAYBE
 
@@ -204,7 +206,7 @@ def _cursus(data: bytes) -> Verdict:
             return Verdict.MAYBE
     if payload[0]:
         return _command(payload, size.start)
-    # An envelope: a topic, which does not matter, and the command.
+    # The envelope of a topic, which is skipped, and a command.
     length = _number(payload, 0, 2)
     if not _may_be(length, 0, min(_TOPIC_BYTES_MAX, size.start - 3)):
         return Verdict.NO
@@ -217,7 +219,7 @@ def _cursus(data: bytes) -> Verdict:
 
 
 def _command(text: bytes, size: int) -> Verdict:
-    """Does the text, of `size` bytes when it is whole, begin with a command?"""
+    """Whether the text, of `size` bytes when complete, begins with a command."""
     word = re.split(rb"\s", text[:size], maxsplit=1)[0].upper()
     if len(word) < min(len(text), size) or len(word) == size:
         return Verdict.YES if word in _CURSUS_COMMANDS else Verdict.NO
@@ -233,7 +235,7 @@ def _minibroker(data: bytes) -> Verdict:
     if len(data) < 5:
         return Verdict.MAYBE
     if size.start == 1:
-        # Nobody else has frames of one byte.
+        # No other protocol has frames of one byte.
         return Verdict.YES
     op, length = data[4], _number(data, 5, 2)
     is_size_usual = op == _MINIBROKER_PUB or size.start <= _SMALL_FRAME_BYTES_MAX
@@ -244,7 +246,7 @@ def _minibroker(data: bytes) -> Verdict:
     end = 7 + length.start
     if _NOT_IN_TOPICS.search(data[7:end]):
         return Verdict.NO
-    # After a topic of one letter, the length of a larger key reads as the code of RocketMQ.
+    # After a topic of one letter, the length of a larger key could also be a code of RocketMQ.
     key_bytes_max = min(size.start, 0xFFFF) if length.start == 1 else size.start
     if op == _MINIBROKER_PUB and not _may_be(_number(data, end, 4), 0, key_bytes_max):
         return Verdict.NO
@@ -303,7 +305,7 @@ class DetectionSession:
         scheduler: Scheduler,
         timeout_s: float,
     ) -> None:
-        """`services` makes the session of each protocol that is served."""
+        """`services` has the factory of each served protocol's sessions."""
         self._channel = channel
         self._services = services
         self._first = bytearray(DETECTION_BYTES_MAX)
@@ -326,7 +328,7 @@ class DetectionSession:
         name = detect(first)
         if name is None:
             if self._filled == len(self._first):
-                raise RemoteProtocolError(f"{self._filled} bytes tell no protocol")
+                raise RemoteProtocolError(f"{self._filled} bytes match no protocol")
             return
         self._timer.cancel()
         if name == TLS:
@@ -355,7 +357,7 @@ class DetectionSession:
             self._session.writable()
 
     def ended(self) -> None:
-        """What came tells no protocol, and no more will come."""
+        """The bytes match no protocol, and no more will come."""
 
     @property
     def is_due(self) -> bool:

@@ -1,9 +1,9 @@
 """Host names as IPv4 addresses, for protocols that have four bytes for one.
 
 The system's resolver blocks for as long as a name server is silent, so names are looked up in a
-thread beside the loop, one look-up per name at a time. Who asks gets what is known at the moment.
-What was found counts for a while and is then looked up again; so is, sooner, what was not found.
-While a look-up fails, the address that was found last is still given.
+thread beside the loop, one look-up per name at a time. A caller gets the last known address at
+once. Results expire and are then looked up again, failures sooner. While look-ups fail, the last
+known address stays in use.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from dragoman.limits import HOST_NAME_FAILED_S, HOST_NAME_LIFETIME_S, HOST_NAMES
 from dragoman.world import NO_ADDRESS, Scheduler, is_ipv4
 
 log = logging.getLogger("dragoman.net")
-#: Has an address, or None when there is none, given to a callback, some time later.
+#: Looks up a host name and later calls back with its address, or with None.
 LookUp: TypeAlias = Callable[[str, Callable[[str | None], None]], None]
 
 
 class _Known(NamedTuple):
     address: str
-    #: When it is to be looked up again.
+    #: The time of the next look-up.
     until: float
 
 
 class CachedHostNames:
-    """Belongs to the loop: names are asked for, and addresses come in, in its thread."""
+    """Belongs to one loop: callers and results use the loop's thread."""
 
     def __init__(self, scheduler: Scheduler, look_up: LookUp) -> None:
         self._scheduler = scheduler
         self._look_up = look_up
-        #: The one that was looked up the longest ago first.
+        #: By host name, the oldest look-up first.
         self._known: dict[str, _Known] = {}
         self._under_way: set[str] = set()
         self._failing: set[str] = set()
@@ -76,8 +76,9 @@ class CachedHostNames:
 
 
 def look_up_beside(call_soon_threadsafe: Callable[..., object]) -> LookUp:
-    """By the system, in a thread of its own. Threads that hang do not keep a process from ending,
-    as those of an executor would."""
+    """The system's resolver, in a thread of its own. Unlike an executor's, such a thread does not
+    keep the process from ending when it hangs.
+    """
 
     def look_up(host: str, done: Callable[[str | None], None]) -> None:
         def work() -> None:
@@ -85,7 +86,7 @@ def look_up_beside(call_soon_threadsafe: Callable[..., object]) -> LookUp:
             try:
                 call_soon_threadsafe(done, found)
             except RuntimeError:
-                # The loop has been closed meanwhile.
+                # The loop was closed.
                 return
 
         threading.Thread(target=work, name="dragoman-host-name", daemon=True).start()

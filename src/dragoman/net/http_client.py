@@ -1,11 +1,10 @@
-"""HTTP/1.1 requests to one of several servers that stand for each other, as an etcd's members do.
+"""HTTP/1.1 requests to one of several equivalent servers, such as the members of an etcd.
 
-All requests go to one server for as long as it answers. When it does not, or says that it cannot
-(5xx), the next one is asked from then on; streams of the one before are ended, because whoever
-follows them should follow the one that answers. Nothing is tried twice here: only the caller knows
-what a second time would do.
+All requests go to one server while it answers. When it does not, or answers 5xx, the next one is
+used from then on; streams of the previous one are ended, so that their readers move to the one that
+answers. There are no retries here: only the caller knows the effect of a repetition.
 
-Connections are used again. Bytes are h11's business; this module owns sockets, time and bounds.
+Connections are reused. h11 parses the bytes; this module owns sockets, time and bounds.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dragoman.config.listeners import Address
 from dragoman.limits import ETCD_ANSWER_BYTES_MAX, ETCD_CONNECTIONS_MAX
 from dragoman.world import Handle
 
-#: Status and body; status 0 and the reason when no answer came.
+#: Receives status and body; status 0 and the reason without an answer.
 Done: TypeAlias = Callable[[int, bytes], None]
 
 
@@ -37,15 +36,15 @@ class HttpClient:
         self._addresses = list(addresses)
         self._loop = loop
         self._connect_timeout_s = connect_timeout_s
-        #: Which of the addresses is asked.
+        #: The index of the current server's address.
         self._at = 0
         self._idle: list[_Connection] = []
         self._waiting: deque[_Request] = deque()
-        self._asked: set[_Request] = set()
+        self._in_progress: set[_Request] = set()
         self._streams: set[_Stream] = set()
         self._dialling: set[asyncio.Task[None]] = set()
         self._is_closed = False
-        #: Set while nobody waits for an answer.
+        #: Set while no request is in progress.
         self._quiet = asyncio.Event()
         self._quiet.set()
 
@@ -66,7 +65,7 @@ class HttpClient:
         on_line: Callable[[bytes], None],
         on_end: Callable[[str], None],
     ) -> _Stream:
-        """Post, and hear the answer line by line until it ends, with the reason."""
+        """Post, and call back with each line of the response; at its end, with the reason."""
         stream = _Stream(self, path, body, on_line, on_end)
         self._streams.add(stream)
         if self._is_closed:
@@ -76,28 +75,30 @@ class HttpClient:
         return stream
 
     async def finish(self, seconds: float) -> None:
-        """Close; what was asked before has so long to be answered."""
+        """Close; requests in progress may end within the time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._quiet.wait()
         self.close()
 
     def close(self) -> None:
-        """Everything that is under way ends without an answer."""
+        """End everything in progress without an answer."""
         self._is_closed = True
         for task in self._dialling:
             task.cancel()
         self._drop_idle()
-        under_way: list[_Exchange] = [*self._streams, *self._asked, *self._waiting]
+        under_way: list[_Exchange] = [*self._streams, *self._in_progress, *self._waiting]
         for each in under_way:
             each.lost("the connection was closed")
 
     # ---- connections
 
     def _serve_next(self) -> None:
-        while self._waiting and len(self._asked) < ETCD_CONNECTIONS_MAX and not self._is_closed:
+        while (
+            self._waiting and len(self._in_progress) < ETCD_CONNECTIONS_MAX and not self._is_closed
+        ):
             request = self._waiting.popleft()
-            self._asked.add(request)
+            self._in_progress.add(request)
             if self._idle:
                 self._idle.pop().send(request)
             else:
@@ -122,7 +123,7 @@ class HttpClient:
             connection.send(exchange)
 
     def move_on(self, at: int) -> None:
-        """That server does not answer as it should."""
+        """The server at this address has failed: use the next one."""
         if at != self._at or self._is_closed:
             return
         self._at = (at + 1) % len(self._addresses)
@@ -135,7 +136,7 @@ class HttpClient:
         for connection in idle:
             connection.abort()
 
-    # ---- from exchanges and connections
+    # ---- callbacks of exchanges and connections
 
     def free(self, connection: _Connection) -> None:
         if connection.at == self._at and not self._is_closed:
@@ -151,16 +152,16 @@ class HttpClient:
         if isinstance(exchange, _Stream):
             self._streams.discard(exchange)
         elif isinstance(exchange, _Request):
-            self._asked.discard(exchange)
+            self._in_progress.discard(exchange)
             if exchange in self._waiting:
                 self._waiting.remove(exchange)
             self._serve_next()
-            if not self._asked and not self._waiting:
+            if not self._in_progress and not self._waiting:
                 self._quiet.set()
 
 
 class _Exchange(Protocol):
-    """A request, and who is told about its answer."""
+    """A request, and the callbacks for its response."""
 
     method: str
     path: str
@@ -180,7 +181,7 @@ class _Exchange(Protocol):
 
 
 class _Request:
-    """One answer, gathered whole."""
+    """A response that is collected whole."""
 
     def __init__(self, client: HttpClient, method: str, path: str, body: bytes, done: Done) -> None:
         self.method = method
@@ -227,7 +228,7 @@ class _Request:
 
 
 class _Stream:
-    """One answer without an end, line by line."""
+    """An endless response, passed on line by line."""
 
     method = "POST"
 
@@ -247,7 +248,7 @@ class _Stream:
         self._on_line = on_line
         self._on_end = on_end
         self._status = 0
-        #: What has come of a line that is not complete.
+        #: The incomplete line.
         self._rest = bytearray()
 
     def answered(self, status: int) -> None:
@@ -273,7 +274,7 @@ class _Stream:
             self._on_end(reason)
 
     def close(self) -> None:
-        """Nothing more is heard."""
+        """End the stream; its callbacks are not called any more."""
         self.is_over = True
         self._client.over(self)
         if self.connection is not None:
@@ -291,7 +292,7 @@ class _Connection(asyncio.Protocol):
 
     def send(self, exchange: _Exchange) -> None:
         if exchange.is_over:
-            # It was given up while this connection was made.
+            # Cancelled while the connection was being made.
             self._client.free(self)
             return
         self._exchange = exchange
@@ -308,7 +309,7 @@ class _Connection(asyncio.Protocol):
                 self._transport.write(data)
 
     def abort(self) -> None:
-        """Nothing of it is heard any more, also not what it has received already."""
+        """Drop the exchange, with anything received and not passed on."""
         self._exchange = None
         if self._transport is not None:
             self._transport.abort()
@@ -328,7 +329,7 @@ class _Connection(asyncio.Protocol):
             self.abort()
 
     def _take(self, event: object) -> bool:
-        """False: there is nothing more to take."""
+        """False: there is nothing more to read."""
         exchange = self._exchange
         assert exchange is not None
         if isinstance(event, h11.Response):
@@ -342,7 +343,7 @@ class _Connection(asyncio.Protocol):
         return isinstance(event, h11.Response | h11.InformationalResponse | h11.Data)
 
     def _finish(self) -> None:
-        """The answer is complete: the connection may be used again, if both sides agree."""
+        """The response is complete: the connection is reused if both sides agree."""
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
             self._client.free(self)

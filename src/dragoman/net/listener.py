@@ -1,4 +1,4 @@
-"""Opening a listener: bind, accept, and what clients on it are told to connect to."""
+"""Opening a listener: bind, accept, and the address that clients on it get."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import cast
 from dragoman.config.listeners import Address, Listener
 from dragoman.errors import ConfigError
 
-#: A connection that the loop has just accepted is made known in the second turn after.
+#: Loop turns until an accepted connection reaches its protocol.
 ACCEPT_TURNS = 2
 
 
 class Closed(asyncio.Protocol):
-    """For a connection that nobody serves: its end is the answer."""
+    """Closes a connection without a session."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         cast(asyncio.Transport, transport).abort()
 
 
 class OpenListener:
-    """A listener that has its address, and accepts connections once it is told to."""
+    """A bound listener, which accepts connections once it is started."""
 
     def __init__(self, listener: Listener, server: asyncio.Server, bound: Address) -> None:
         self.listener = listener
@@ -34,7 +34,7 @@ class OpenListener:
 
     @property
     def advertised(self) -> Address | None:
-        """None: whatever local address a connection came in on."""
+        """None: the local address of each connection."""
         if self.listener.advertised is not None:
             return self.listener.advertised
         return None if self.bound.is_wildcard else self.bound
@@ -52,18 +52,19 @@ class OpenListener:
         await self._server.start_serving()
 
     def pause(self) -> None:
-        """Accept no more; what was accepted is made known within `ACCEPT_TURNS` loop turns.
+        """Stop accepting; accepted connections reach their protocols within `ACCEPT_TURNS` loop
+        turns.
 
-        To be called that long before `close`: asyncio's server loses a connection that it has
-        accepted but not made known when it is closed.
+        Call it that long before `close`: closing asyncio's server loses accepted connections that
+        have not reached their protocols.
         """
         loop = self._server.get_loop()
         for each in self._server.sockets:
-            # On uvloop, whose servers have no such reader and no such gap, this does nothing.
+            # No effect on uvloop, whose servers have neither such a reader nor such a gap.
             loop.remove_reader(each.fileno())
 
     def close(self) -> None:
-        """Let go of the port; connections stay."""
+        """Release the port; connections stay."""
         self._server.close()
 
 
@@ -85,5 +86,5 @@ async def open_listener(
             f"listener {listener.name}: cannot bind {listener.bind}: {reason}"
         ) from None
     bound = server.sockets[0].getsockname()
-    # The host as it was given: a name stays a name in what clients are told.
+    # The host as configured: a name stays a name in replies to clients.
     return OpenListener(listener, server, Address(host, bound[1]))

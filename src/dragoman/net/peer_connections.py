@@ -1,14 +1,14 @@
 """Connections between the nodes of a cluster: messages, and requests with replies in any order.
 
-Each node dials every other one and sends over that connection; replies come back on it. What a node
-is asked arrives on the connections that others dialled, on the listener `peer`. A connection that
-is lost is dialled again for as long as the node is wanted, after pauses that grow.
+Each node dials every other one and sends its requests over that connection; replies come back on
+it. Requests of other nodes arrive on the connections that they dialled, on the listener `peer`. A
+lost connection is dialled again while the node is a peer, after increasing pauses.
 
-A connection begins with a HELLO that says who calls; one of another cluster, of a version that is
-not understood or of this node itself is refused with a log line. Strangers, which have not said it
-yet, are few and get little time and memory: however many there are, a node that calls finds a
-place. Everything is bounded: past the bound messages are dropped, which their senders must expect
-anyway, and requests fail.
+A connection begins with a HELLO that identifies the caller. A caller of another cluster, of an
+unsupported version, or with this node's own id is refused and logged. Strangers, whose HELLO is
+still missing, are few and get little time and memory: however many there are, a node that calls is
+accepted. Everything is bounded: past the bound messages are dropped, which their senders must
+expect anyway, and requests fail.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from dragoman.types import Buffer
 from dragoman.world import Handle, Random
 
 log = logging.getLogger("dragoman.peers")
-#: The number of the answer to a HELLO, which there is only when it is turned away.
+#: The number of the answer to a HELLO, which is sent only to refuse it.
 _WELCOME = 0
-#: Linux only. Elsewhere the system decides how long it waits.
+#: Linux only. Elsewhere the system's own time-out applies.
 _TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 
@@ -61,15 +61,15 @@ class PeerAnswer(msgspec.Struct, frozen=True):
     body: memoryview
 
 
-#: Told the answer, or why there is none: the outcome is unknown then, unless the error says that
-#: the request was not sent.
+#: Receives the answer or an error: the outcome is then unknown, unless the error says that the
+#: request was not sent.
 Answered: TypeAlias = Callable[[PeerAnswer | ClusterError], None]
-#: A reply's header and the pieces of its body; or a refusal in words.
+#: A reply's header and the pieces of its body; or an error, which refuses.
 Reply: TypeAlias = Callable[[bytes | DragomanError, Sequence[Buffer]], None]
 
 
 class PeerService(Protocol):
-    """What answers other nodes. Raises `DragomanError` to refuse."""
+    """Serves requests of other nodes. Raises `DragomanError` to refuse."""
 
     def message(self, node: int, header: memoryview) -> None: ...
 
@@ -77,7 +77,7 @@ class PeerService(Protocol):
 
 
 class PeerConnections:
-    """This node among the others."""
+    """The peer connections of this node."""
 
     def __init__(
         self,
@@ -88,10 +88,10 @@ class PeerConnections:
         *,
         connect_timeout_s: float = 1.0,
     ) -> None:
-        """`hello` says who this node is, as it is known at the moment."""
+        """`hello` returns the current HELLO of this node."""
         self.hello = hello
         self.budget = budget
-        #: All connections receive into it, one at a time.
+        #: The shared receive buffer, used by one connection at a time.
         self.scratch = Scratch()
         self._loop = loop
         self._random = random
@@ -99,14 +99,14 @@ class PeerConnections:
         self._services: dict[int, PeerService] = {}
         self._lines: dict[int, _Line] = {}
         self._sessions: dict[PeerSession, None] = {}
-        #: Those of them that have not said who they are, the oldest first.
+        #: Sessions without a HELLO yet, the oldest first.
         self._strangers: dict[PeerSession, None] = {}
-        #: Told when another node can be sent to, and when it cannot any more.
+        #: Called when a node can be sent to, and when it cannot any more.
         self.on_connected: list[Callable[[int], None]] = []
         self.on_lost: list[Callable[[int], None]] = []
-        #: Told when nobody listens where another node should be.
+        #: Called when a connection to another node is refused.
         self.on_refused: list[Callable[[int], None]] = []
-        #: Told when the last connection that another node dialled is gone.
+        #: Called when the last connection that another node dialled is lost.
         self.on_caller_lost: list[Callable[[int], None]] = []
 
     def serve(self, service: int, server: PeerService) -> None:
@@ -114,26 +114,26 @@ class PeerConnections:
         self._services[service] = server
 
     def session(self, channel: Channel) -> PeerSession:
-        """For a connection that was accepted on the listener `peer`."""
+        """The session of an accepted connection on the listener `peer`."""
         if len(self._strangers) >= PEER_STRANGERS_MAX:
-            # Nodes say who they are at once. Refusing the newest instead would keep them out for as
-            # long as the others like.
-            self._least_wanted().give_up(f"{PEER_STRANGERS_MAX} others have not, either")
+            # Nodes identify themselves at once. Refusing the newest connection instead would let
+            # strangers keep nodes out.
+            self._least_wanted().give_up(f"{PEER_STRANGERS_MAX} others wait, too")
         session = PeerSession(self, channel)
         self._sessions[session] = None
         self._strangers[session] = None
         return session
 
     def give_way(self) -> bool:
-        """Close one connection whose peer has not said who it is; False: there is none."""
+        """Close one connection without a HELLO; False: there is none."""
         if not self._strangers:
             return False
         self._least_wanted().give_up("its descriptor is needed")
         return True
 
     def _least_wanted(self) -> PeerSession:
-        """The oldest stranger of the address that has most of them: a flood from one address leaves
-        nodes at others alone, which may be heard only after it.
+        """The oldest stranger of the address that has most of them: a flood from one address does
+        not push out nodes at others.
         """
         held = Counter(each.peer_host for each in self._strangers)
         return max(self._strangers, key=lambda each: held[each.peer_host])
@@ -158,12 +158,12 @@ class PeerConnections:
         return any(each.node == node for each in self._sessions)
 
     def directory_of(self, node: int) -> str:
-        """What the newest connection of that node says of its data directory."""
+        """The data directory in the HELLO of that node's newest connection."""
         found = [each.directory for each in self._sessions if each.node == node]
         return found[-1] if found else ""
 
     def send(self, node: int, service: int, header: bytes) -> None:
-        """May be lost, like anything that is sent."""
+        """Send without a guarantee of delivery."""
         line = self._lines.get(node)
         if line is not None and line.link is not None:
             line.link.send(frame(Kind.MESSAGE, service, 0, header))
@@ -189,7 +189,7 @@ class PeerConnections:
             line.close()
         self._lines.clear()
 
-    # ---- from lines and sessions
+    # ---- callbacks of lines and sessions
 
     def dial(self, line: _Line) -> None:
         task = self._loop.create_task(self._dial(line))
@@ -214,25 +214,25 @@ class PeerConnections:
         return seconds * self._random.uniform(0.5, 1.0)
 
     def connected(self, node: int) -> None:
-        for told in self.on_connected:
-            told(node)
+        for callback in self.on_connected:
+            callback(node)
 
     def lost(self, node: int) -> None:
-        for told in self.on_lost:
-            told(node)
+        for callback in self.on_lost:
+            callback(node)
 
     def refused(self, node: int) -> None:
-        for told in self.on_refused:
-            told(node)
+        for callback in self.on_refused:
+            callback(node)
 
     def service(self, number: int) -> PeerService:
         found = self._services.get(number)
         if found is None:
-            raise ClusterError(f"there is no service {number} here; a node of another release?")
+            raise ClusterError(f"unknown service {number}; a node of another release?")
         return found
 
     def welcome(self, session: PeerSession) -> None:
-        """The session has said who calls. Raises `RemoteProtocolError` when there are too many."""
+        """Accept the caller of a session. Raises `RemoteProtocolError` when there are too many."""
         if len(self._sessions) - len(self._strangers) >= PEER_CONNECTIONS_MAX:
             raise RemoteProtocolError(f"there are {PEER_CONNECTIONS_MAX} connections already")
         self._strangers.pop(session, None)
@@ -242,17 +242,17 @@ class PeerConnections:
         self._strangers.pop(session, None)
         node = session.node
         if node is not None and not self.is_calling(node):
-            for told in self.on_caller_lost:
-                told(node)
+            for callback in self.on_caller_lost:
+                callback(node)
 
 
 class _Line:
-    """The wish to be connected to a node."""
+    """The connection to a node, dialled again whenever it is lost."""
 
     def __init__(self, connections: PeerConnections, node: int, address: tuple[str, int]) -> None:
         self.node = node
         self.address = address
-        #: The connection, while there is one.
+        #: The open connection, if any.
         self.link: _Link | None = None
         self.dialling: asyncio.Task[None] | None = None
         self._connections = connections
@@ -284,16 +284,16 @@ class _Line:
     def turned_away(self, why: str) -> None:
         if why != self._refusal:
             self._refusal = why
-            log.error("node %d does not take calls from this one: %s", self.node, why)
+            log.error("node %d refuses calls from this one: %s", self.node, why)
 
     def lost(self) -> None:
         self.link = None
         self._connections.lost(self.node)
         if self._connections.time() - self._connected_at < PEER_RETRY_MAX_S:
-            # Turned away, perhaps: it would be again.
+            # Perhaps refused; it would be again.
             self._dial_later()
         elif not self._is_closed:
-            # At once: whether its process is gone is worth knowing.
+            # At once, to find out whether the process has ended.
             self._pause_s = PEER_RETRY_MIN_S
             self._timer = self._connections.call_later(0, lambda: self._connections.dial(self))
 
@@ -316,7 +316,7 @@ class _Line:
 
 
 class _Link(asyncio.BufferedProtocol):
-    """A connection that this node dialled: what it asks goes out, replies come in."""
+    """A connection that this node dialled: sends requests, receives replies."""
 
     def __init__(
         self, connections: PeerConnections, line: _Line, loop: asyncio.AbstractEventLoop
@@ -325,15 +325,15 @@ class _Link(asyncio.BufferedProtocol):
         self._line = line
         self._loop = loop
         self._reader = FrameReader(PEER_FRAME_BYTES_MAX, connections.scratch)
-        #: Of the budget, for a reply that is arriving.
+        #: Bytes of the budget held by an incomplete reply.
         self._receiving = 0
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, tuple[Answered, Handle]] = {}
-        self._asked = 0
+        self._last_number = 0
         self._is_lost = False
 
     def send(self, pieces: list[Buffer]) -> bool:
-        """False: it is not taken, because too much is on its way already."""
+        """False: dropped, because too much is unsent already."""
         transport = self._transport
         if transport is None or transport.get_write_buffer_size() > PEER_UNSENT_BYTES_MAX:
             return False
@@ -350,17 +350,17 @@ class _Link(asyncio.BufferedProtocol):
     ) -> None:
         node = self._line.node
         if len(self._waiting) >= PEER_REQUESTS_MAX:
-            answered(NotSentError(f"node {node} has too many requests to answer"))
+            answered(NotSentError(f"node {node} has too many unanswered requests"))
             return
-        self._asked = self._asked % 0xFFFFFFFF + 1
-        number = self._asked
+        self._last_number = self._last_number % 0xFFFFFFFF + 1
+        number = self._last_number
         try:
             pieces = frame(Kind.REQUEST, service, number, header, body)
         except ClusterError as error:
             answered(NotSentError(str(error)))
             return
         if not self.send(pieces):
-            answered(NotSentError(f"node {node} does not take what is sent"))
+            answered(NotSentError(f"node {node} does not receive what is sent"))
             return
         timer = self._loop.call_later(timeout_s, self._expire, number, timeout_s)
         self._waiting[number] = (answered, timer)
@@ -407,7 +407,7 @@ class _Link(asyncio.BufferedProtocol):
             self._line.turned_away(str(arrived.header, "utf-8", "replace"))
         waiting = self._waiting.pop(arrived.number, None)
         if waiting is None:
-            # Its time was up.
+            # The request has timed out.
             return
         answered, timer = waiting
         timer.cancel()
@@ -434,10 +434,10 @@ class _Link(asyncio.BufferedProtocol):
 
 
 def _notice_silence(connected: socket.socket | None) -> None:
-    """A machine that lost its power or its address does not say so."""
+    """Detect a machine that lost its power or its address."""
     if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    # Not on a connection that is lost already, which is told in a moment.
+    # The connection may be lost already, which is about to be reported.
     with suppress(OSError):
         keep_alive(connected)
         if _TCP_USER_TIMEOUT is not None:
@@ -446,13 +446,13 @@ def _notice_silence(connected: socket.socket | None) -> None:
 
 
 class PeerSession:
-    """A connection that another node dialled: it asks, this node answers."""
+    """A connection that another node dialled: receives requests, sends replies."""
 
     def __init__(self, connections: PeerConnections, channel: Channel) -> None:
         self._connections = connections
         self._channel = channel
         self._reader = FrameReader(PEER_FRAME_BYTES_MAX, connections.scratch)
-        #: Who calls, once that is known.
+        #: The caller, once it is identified.
         self.node: int | None = None
         self.directory = ""
         self._timer = connections.call_later(PEER_HELLO_TIMEOUT_S, self._expire)
@@ -481,7 +481,7 @@ class PeerSession:
 
     @property
     def is_due(self) -> bool:
-        # A node that closes its half is gone.
+        # A node that half-closes is gone.
         return False
 
     def closed(self) -> None:
@@ -494,10 +494,10 @@ class PeerSession:
         return self._channel.peer_address[0]
 
     def give_up(self, why: str) -> None:
-        """Close a connection whose peer has not said who it is."""
+        """Close a connection without a HELLO."""
         self._channel.complain(f"a node that has not said who it is: {why}")
         self._channel.abort()
-        # Transports report their end later, and more may come until then.
+        # Transports report their end later, and further bytes may arrive until then.
         self._connections.session_closed(self)
 
     def _expire(self) -> None:
@@ -508,7 +508,7 @@ class PeerSession:
             try:
                 self._welcome(arrived)
             except RemoteProtocolError as error:
-                # For the log of the node that calls: its operator looks there.
+                # For the log of the calling node, where its operator looks.
                 text = str(error).encode("utf-8", "replace")
                 self._channel.send(frame(Kind.REFUSAL, 0, _WELCOME, text))
                 raise
@@ -517,17 +517,18 @@ class PeerSession:
             case Kind.MESSAGE:
                 self._connections.service(arrived.service).message(self.node, arrived.header)
             case Kind.REQUEST:
-                self._asked(self.node, arrived)
+                self._handle(self.node, arrived)
             case _:
-                raise DecodeError(f"{arrived.kind.name} from a node that has been told nothing")
+                raise DecodeError(f"{arrived.kind.name} from a node that was sent no request")
 
-    def _asked(self, node: int, arrived: Arrived) -> None:
+    def _handle(self, node: int, arrived: Arrived) -> None:
         def reply(header: bytes | DragomanError, body: Sequence[Buffer] = ()) -> None:
             if not isinstance(header, DragomanError):
                 try:
                     pieces = frame(Kind.REPLY, arrived.service, arrived.number, header, body)
                 except ClusterError as error:
-                    # Too large; whoever replies, perhaps in the middle of a commit, must go on.
+                    # The reply is too large; its sender, perhaps in the middle of a commit, must
+                    # not fail.
                     header = error
             if isinstance(header, DragomanError):
                 text = str(header).encode("utf-8", "replace")
@@ -546,14 +547,14 @@ class PeerSession:
         theirs = read_hello(arrived)
         ours = self._connections.hello()
         if theirs.node_id == ours.node_id:
-            raise RemoteProtocolError(f"a peer says that it is node {ours.node_id}, which is here")
+            raise RemoteProtocolError(f"a peer has the id of this node, {ours.node_id}")
         if theirs.cluster_id and ours.cluster_id and theirs.cluster_id != ours.cluster_id:
             raise RemoteProtocolError(
                 f"node {theirs.node_id} belongs to cluster {theirs.cluster_id}, "
                 f"this one to {ours.cluster_id}"
             )
         self._connections.welcome(self)
-        # What a node sends may have no replies at all: messages have none.
+        # An identified node counts as working, since its messages get no replies.
         self._channel.is_working = True
         self._timer.cancel()
         self.node = theirs.node_id

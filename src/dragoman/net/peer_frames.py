@@ -1,4 +1,4 @@
-"""What the nodes of a cluster send each other, as frames.
+"""The frames between the nodes of a cluster.
 
     frame    size u32, kind u8, service u8, number u32, header size u32,  header,  body
     kinds    HELLO, MESSAGE (no reply), REQUEST, REPLY, REFUSAL (the header is a text)
@@ -19,7 +19,7 @@ from dragoman.errors import ClusterError, DecodeError
 from dragoman.limits import PEER_FRAME_BYTES_MAX
 from dragoman.types import Buffer
 
-#: Versions of this protocol: what is spoken here, and the oldest that is understood.
+#: The version of this protocol here, and the oldest supported one.
 VERSION = 1
 VERSION_MIN = 1
 _HEAD = Struct(">IBBII")
@@ -37,14 +37,14 @@ class Kind(IntEnum):
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """Who calls. A node that has not joined a cluster yet knows no id of one."""
+    """Identifies the caller. A node that has not joined a cluster yet knows no cluster id."""
 
     node_id: int
     incarnation: int
     cluster_id: str = ""
-    #: Id of the data directory that it has.
+    #: Id of the node's data directory.
     directory: str = ""
-    #: The newest version of this protocol that it speaks, and the oldest.
+    #: The newest version of this protocol that the node supports, and the oldest.
     version: int = VERSION
     version_min: int = 1
 
@@ -59,7 +59,7 @@ def frame(
 
 
 class Arrived(msgspec.Struct, frozen=True):
-    """A frame taken apart."""
+    """A decoded frame."""
 
     kind: Kind
     service: int

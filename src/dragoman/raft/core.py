@@ -1,28 +1,28 @@
 """The Raft state machine of one voter: events in, messages and effects out.
 
-Theory of operation. Time is divided into terms with at most one leader each. A node promises by
-its ballot (term and vote, one durable record) never to help two candidates of one term, and a
-candidate needs a majority; nobody votes for a candidate whose log is behind its own. The leader
-copies its log to the others; what a majority has on stable storage is *committed*, provided that an
-entry of the leader's own term is among it: each leader therefore begins with an empty entry. Two
-logs that hold the same (offset, term) hold the same bytes up to there, so a follower cuts its log
-only where it finds another term than the leader's, never on a match.
+Theory of operation. Time is divided into terms with at most one leader each. A node's ballot (term
+and vote, one durable record) ensures that it never votes for two candidates of one term, and a
+candidate needs a majority; no node votes for a candidate whose log is behind its own. The leader
+replicates its log to the others; what a majority has on stable storage is *committed*, provided
+that an entry of the leader's own term is among it: each leader therefore begins with an empty
+entry. Two logs with the same (offset, term) have the same bytes up to there, so a follower
+truncates its log only where the term differs from the leader's, never on a match.
 
     FOLLOWER ──no leader for a while──► PRE_CANDIDATE ──majority would vote──► CANDIDATE
        ▲                                                                          │ majority voted
        └──────────────── newer term, or no majority answers ──────────── LEADER ◄─┘
 
-Before anybody's term rises, a pre-vote asks whether an election could be won; a node that hears
-from a leader says no, so a node with a bad link disturbs nobody. A leader that no majority answers
-resigns (check-quorum).
+Before any term rises, a pre-vote asks whether an election could be won; a node in contact with a
+leader refuses, so a node with a bad link disturbs no other. A leader without answers from a
+majority resigns (check-quorum).
 
 No message leaves while the ballot is not stable: each carries the term, and a vote or the request
-for one must never be forgotten. A follower reports only what is stable. That is all the order that
-durability needs, and both rules live here (`take_messages`, `_report`).
+for one must never be forgotten. A follower reports only what is stable. Durability needs no other
+order, and both rules are in this module (`take_messages`, `_report`).
 
-The core has no clock, no files, no sockets: the driver (`node.py`) calls `tick` when `deadline` has
-come, `receive` with messages, `stable` when storage has moved, and drains messages and effects
-after each call. What only a leader does and knows is in `leadership.py`.
+The core has no clock, no files, no sockets: the driver (`cluster/raft_quorum/driver.py`) calls
+`tick` at `deadline`, `receive` with messages and `stable` when storage has moved, and drains
+messages and effects after each call. The state of a leader is in `leadership.py`.
 
 This file is longer than most on purpose: the rules of elections, of following and of snapshots hold
 only together, over one state, and are read side by side.
@@ -76,7 +76,8 @@ class Raft:
         initial: Membership,
         settings: Settings | None = None,
     ) -> None:
-        """`initial` holds until the log says otherwise; a node that joins starts with no voters.
+        """`initial` is the membership until the log has one; a node that joins starts without
+        voters.
 
         Changes nothing yet. Raises `CorruptionError` when log and snapshot do not fit together.
         """
@@ -97,23 +98,23 @@ class Raft:
             raise CorruptionError(
                 "metadata", 0, f"log starts at {storage.start}, the snapshot reaches {reached}"
             )
-        #: Everything below is agreed on. Not durable: learnt again from the first leader.
+        #: Everything below is committed. Not durable: learnt again from the first leader.
         self.commit = reached
         self._memberships = MembershipHistory(
             snapshot.membership if snapshot is not None else initial
         )
         if self._log_follows_snapshot():
             self._note_memberships()
-        #: Everything below is the present leader's log as well.
+        #: Everything below matches the log of the current leader.
         self._matched = 0
-        #: What the leader was told last: the stable end, and the round of its question.
+        #: The last report to the leader: the stable end, and the round.
         self._reported = 0
         self._round = 0
         self._leader_commit = 0
-        self._heard_leader_at = _NEVER
+        self._leader_seen_at = _NEVER
         self._votes: set[int] = set()
         self._lost_elections = 0
-        #: The newest election of this node was asked for by the leader before.
+        #: Whether the previous leader requested this node's last election.
         self.is_transfer = False
         self._incoming: IncomingSnapshot | None = None
         self._election_at = 0.0
@@ -122,7 +123,7 @@ class Raft:
         self.now = now
         snapshot = self.storage.snapshot
         if snapshot is not None and not self._log_follows_snapshot():
-            # The snapshot was installed, and a crash came before the log was made to follow it.
+            # A crash came after the snapshot was installed and before the log was reset.
             self.storage.reset(snapshot.end, snapshot.last_term)
         if self.membership.voters == (self.node_id,):
             self._campaign()
@@ -133,7 +134,7 @@ class Raft:
         snapshot = self.storage.snapshot
         return snapshot is None or self._has(snapshot.end, snapshot.last_term)
 
-    # ---- what it knows
+    # ---- state
 
     @property
     def term(self) -> int:
@@ -141,7 +142,7 @@ class Raft:
 
     @property
     def membership(self) -> Membership:
-        """The newest one in the log, agreed on or not."""
+        """The newest membership in the log, committed or not."""
         return self._memberships.newest
 
     @property
@@ -150,7 +151,7 @@ class Raft:
 
     @property
     def is_membership_recorded(self) -> bool:
-        """Whether log or snapshot say who belongs to the quorum."""
+        """Whether the log or the snapshot has a membership."""
         return len(self._memberships) > 1 or self.storage.snapshot is not None
 
     @property
@@ -159,15 +160,15 @@ class Raft:
 
     @property
     def deadline(self) -> float:
-        """When `tick` has something to do."""
+        """The time at which `tick` has work."""
         return self.leadership.heartbeat_at if self.leadership is not None else self._election_at
 
     def _has(self, end: int, last_term: int) -> bool:
-        """Whether a log that ends so is a beginning of ours, as far as can be told."""
+        """Whether a log with this last record may be a prefix of this one."""
         storage = self.storage
         return end <= storage.end and (end == 0 or storage.term_of(end - 1) == last_term)
 
-    # ---- what happens to it
+    # ---- events
 
     def tick(self, now: float) -> None:
         self.now = now
@@ -186,18 +187,18 @@ class Raft:
             self._report()
 
     def peer_lost(self, node: int, now: float) -> None:
-        """The connection to a node broke: if it led, it is probably dead."""
+        """The connection to a node was lost: if it led, it is probably dead."""
         self.now = now
         if node == self.leader and self.leadership is None:
             self._set_leader(NO_NODE)
-            self._heard_leader_at = _NEVER
+            self._leader_seen_at = _NEVER
             soon = now + self._random.uniform(0.0, self.settings.lost_leader_s)
             self._election_at = min(self._election_at, soon)
 
     def log_refused(self, now: float) -> None:
-        """The log took appends back that had been staged, because the disk is full.
+        """The log withdrew staged appends because the disk is full.
 
-        Others may have them already, so a leader cannot write others in their place.
+        Followers may have them already, so a leader must not write different ones in their place.
         """
         self.now = now
         self._matched = min(self._matched, self.storage.end)
@@ -207,13 +208,13 @@ class Raft:
 
     @property
     def is_alone(self) -> bool:
-        """This node leads, and there is nobody else who could have heard of anything."""
+        """Whether this node leads and is the only member that could have received entries."""
         leadership = self.leadership
         is_only_one = self.membership.nodes == (self.node_id,)
         return is_only_one and leadership is not None and leadership.has_agreed
 
     def compact(self, end: int, state: bytes, now: float) -> None:
-        """`state` is what the entries below `end`, all agreed on, add up to."""
+        """`state` is the state after the committed entries below `end`."""
         self.now = now
         storage, previous = self.storage, self.storage.snapshot
         assert end <= self.commit
@@ -221,14 +222,14 @@ class Raft:
             return
         membership = self._memberships.at(end)
         storage.save_snapshot(Snapshot(end, storage.term_of(end - 1), membership, state))
-        # What the snapshot before it reached stays, for followers that are only a little behind.
+        # Entries above the previous snapshot are kept for followers that lag slightly.
         if previous is not None:
             storage.compact(previous.end)
 
-    # ---- what it is asked
+    # ---- requests
 
     def leading(self) -> Leadership:
-        """Raises `NotControllerError`, with where to go."""
+        """Raises `NotControllerError` with the leader."""
         if self.leadership is None:
             raise NotControllerError(self.leader)
         return self.leadership
@@ -242,7 +243,7 @@ class Raft:
         self._messages.append((node, message))
 
     def take_messages(self) -> list[tuple[int, Message]]:
-        """Those that may leave now: all, or none while term and vote are not durable."""
+        """All messages that may be sent now: none while term and vote are not durable."""
         if not self._messages or not self.storage.is_ballot_stable:
             return []
         taken, self._messages = self._messages, []
@@ -280,17 +281,17 @@ class Raft:
                 assert_never(message)
 
     def _leaves_term_alone(self, message: Message) -> bool:
-        """Questions raise nobody's term, nor does a candidate that a live leader would answer."""
+        """Pre-votes raise no term, nor does a candidate while this node is in contact with a
+        leader.
+        """
         if isinstance(message, VoteRequest):
-            return message.is_pre_vote or (self._hears_leader() and not message.is_transfer)
+            return message.is_pre_vote or (self._has_leader_contact() and not message.is_transfer)
         return isinstance(message, VoteReply) and message.is_pre_vote and message.is_granted
 
-    def _hears_leader(self) -> bool:
+    def _has_leader_contact(self) -> bool:
         if self.leadership is not None:
             return True
-        return (
-            self.leader != NO_NODE and self.now - self._heard_leader_at < self.settings.election_s
-        )
+        return self.leader != NO_NODE and self.now - self._leader_seen_at < self.settings.election_s
 
     # ---- elections
 
@@ -299,16 +300,16 @@ class Raft:
         self._election_at = self.now + self.settings.election_s + jitter
 
     def _retry_later(self) -> None:
-        """Soon at first, so that a split vote costs little; then more patiently."""
+        """A short delay at first, so that a split vote costs little; then increasing ones."""
         settings = self.settings
         step = min(settings.retry_s * 2**self._lost_elections, settings.election_s)
         self._lost_elections = min(self._lost_elections + 1, 10)
         self._election_at = self.now + self._random.uniform(step, 2 * step)
 
     def _may_campaign(self) -> bool:
-        """A node that is voted out is still needed until that is agreed on (Ongaro, §4.2.2).
+        """A node that is voted out is still needed until that change is committed (Ongaro, §4.2.2).
 
-        After a start it is not known how far that goes: any membership since may be the last one.
+        After a start the committed end is unknown: any later membership may be the current one.
         """
         possible = self._memberships.possible(self.commit)
         return any(self.node_id in each.voters for each in possible)
@@ -317,13 +318,13 @@ class Raft:
         if not self._may_campaign():
             self._wait_for_leader()
         elif not self.storage.is_ballot_stable:
-            # The disk is slow: the last election has not even begun for the others.
+            # The disk is slow: other nodes have not seen the last election yet.
             self._election_at = self.now + self.settings.retry_s
         else:
             self._ask_around()
 
     def _ask_around(self) -> None:
-        """Pre-vote: would an election be won?"""
+        """Pre-vote: ask whether an election could be won."""
         self._change_role(Role.PRE_CANDIDATE)
         self._set_leader(NO_NODE)
         self._votes = {self.node_id}
@@ -334,8 +335,8 @@ class Raft:
             self._ask_for_votes(self.term + 1, is_pre_vote=True)
 
     def _would_win(self) -> bool:
-        """A majority is enough, except to begin a history: whoever has nothing yet needs all
-        voters, for one that is away may have the history that there is already.
+        """Whether the votes suffice: a majority, except that a node with an empty log needs all
+        voters, since an absent one may have the existing history.
         """
         if self.storage.end == 0 and self.storage.snapshot is None:
             return self._votes.issuperset(self.membership.voters)
@@ -348,8 +349,8 @@ class Raft:
         self._votes = {self.node_id}
         self.is_transfer = is_transfer
         self._retry_later()
-        # The node's own vote may count before it is durable: nobody is asked, and nothing is
-        # committed, before it is.
+        # The node's own vote may count before it is durable: no request is sent and nothing is
+        # committed before it is.
         if self.membership.has_majority(self._votes):
             self._lead()
         else:
@@ -391,7 +392,7 @@ class Raft:
         )
         if not request.is_pre_vote and request.term != ballot.term:
             return False
-        if self._hears_leader() and not request.is_transfer:
+        if self._has_leader_contact() and not request.is_transfer:
             return False
         return is_free and self._is_log_current(request)
 
@@ -425,7 +426,7 @@ class Raft:
         self.leadership.begin()
 
     def step_down(self) -> None:
-        """Stop leading in this term; somebody else may."""
+        """Resign in this term, so that another node may lead."""
         self._become_follower(self.term, NO_NODE)
         self._wait_for_leader()
 
@@ -435,7 +436,7 @@ class Raft:
         assert ballot.term > self.term
         self.storage.stage_ballot(ballot)
         self._matched = self._reported = self._round = 0
-        # What was about to be said in the old term would be said in its name.
+        # Pending messages of the old term would carry the new one.
         self._messages.clear()
 
     def _become_follower(self, term: int, leader: int) -> None:
@@ -452,15 +453,15 @@ class Raft:
     def _change_role(self, role: Role) -> None:
         if self.role is not role:
             self.role = role
-            self._tell_role()
+            self._report_role()
 
     def _set_leader(self, leader: int) -> None:
         if self.leader != leader:
             self.leader = leader
-            self._tell_role()
+            self._report_role()
 
-    def _tell_role(self) -> None:
-        """Once per call from outside is enough, with what holds in the end."""
+    def _report_role(self) -> None:
+        """Report the final role once per external call."""
         changed = RoleChanged(self.role, self.term, self.leader)
         if self.effects and isinstance(self.effects[-1], RoleChanged):
             self.effects[-1] = changed
@@ -470,7 +471,9 @@ class Raft:
     # ---- following
 
     def _follows(self, request: AppendRequest | SnapshotRequest) -> bool:
-        """Whether the request comes from the leader of this term; a deposed one is told so."""
+        """Whether the request comes from the leader of this term; a deposed one gets the new
+        term.
+        """
         if request.term < self.term:
             reply = AppendReply(
                 source=self.node_id, term=self.term, round=request.round, is_match=False
@@ -480,7 +483,7 @@ class Raft:
         assert self.leadership is None, f"nodes {request.source} and {self.node_id} lead one term"
         if self.role is not Role.FOLLOWER or self.leader != request.source:
             self._become_follower(request.term, request.source)
-        self._heard_leader_at = self.now
+        self._leader_seen_at = self.now
         self._lost_elections = 0
         self._round = max(self._round, request.round)
         self._wait_for_leader()
@@ -493,7 +496,7 @@ class Raft:
         try:
             end = self._take_batches(request)
         except (DecodeError, LogError):
-            # Damaged on the way, or no room: nothing of it was taken, the leader sends it again.
+            # Damaged on the way, or the disk is full: nothing was appended, and the leader retries.
             return
         self._matched = max(self._matched, end)
         self._leader_commit = max(self._leader_commit, request.commit)
@@ -501,12 +504,12 @@ class Raft:
         self._report()
 
     def _matches(self, request: AppendRequest) -> bool:
-        # What is agreed on is the same in every log that a leader can have.
+        # Committed entries are the same in the log of every possible leader.
         end = request.previous_end
         return end <= self.commit or self._has(end, request.previous_term)
 
     def _disagree(self, request: AppendRequest) -> None:
-        """Tell the leader where to look: back over a whole term at a time (KIP-279)."""
+        """Reply with a possible match: back over a whole term at a time (KIP-279)."""
         last_term, end = self.storage.end_of_term(request.previous_term)
         self.send(
             self.leader,
@@ -521,7 +524,7 @@ class Raft:
         )
 
     def _take_batches(self, request: AppendRequest) -> int:
-        """Append what is new of the request; returns where the log is the leader's up to."""
+        """Append the new batches of the request; returns the end of the match with the leader."""
         end = request.previous_end
         taken = 0
         for header, batch in list(batches(memoryview(request.data))):
@@ -546,10 +549,10 @@ class Raft:
         return is_inside and self.storage.term_of(header.base_offset) == header.leader_epoch
 
     def _make_way(self, header: BatchHeader) -> None:
-        """The log must end where the batch begins: what is there instead was never agreed on."""
+        """Truncate the log to the batch's offset: what follows there was never committed."""
         storage, base = self.storage, header.base_offset
         if base < storage.end:
-            assert base >= self.commit, f"truncating to {base}, {self.commit} is agreed on"
+            assert base >= self.commit, f"truncating to {base}, {self.commit} is committed"
             assert base >= self._matched, f"truncating to {base}, {self._matched} is the leader's"
             storage.truncate(base)
             self._memberships.forget(storage.end)
@@ -557,7 +560,7 @@ class Raft:
             raise DecodeError(f"batch at {base} does not follow the log's end {storage.end}")
 
     def _report(self) -> None:
-        """Tell the leader how far the log is its own, and how far that is stable."""
+        """Report to the leader how far the logs match, and how far that is stable."""
         self._reported = self._stable_match()
         self.send(
             self.leader,
@@ -591,7 +594,7 @@ class Raft:
     # ---- membership
 
     def _note_memberships(self) -> None:
-        """Find the memberships in the log behind the snapshot; at start."""
+        """Find the memberships in the log after the snapshot, at start."""
         storage, offset = self.storage, self.commit
         while offset < storage.end:
             for header, batch in batches(memoryview(storage.read(offset, 1 << 20))):
@@ -605,14 +608,14 @@ class Raft:
             self.adopt_membership(header.base_offset, found)
 
     def adopt_membership(self, offset: int, membership: Membership) -> None:
-        """It counts from now on, agreed on or not."""
+        """A membership counts as soon as it is in the log, committed or not."""
         self._memberships.add(offset, membership)
 
     # ---- snapshots
 
     def _on_snapshot(self, request: SnapshotRequest) -> None:
         if request.end <= self.commit:
-            # Everything in it is known.
+            # The snapshot has nothing new.
             self._incoming = None
             self._matched = max(self._matched, request.end)
             self._report()
@@ -626,7 +629,7 @@ class Raft:
             try:
                 self._install(snapshot)
             except LogError:
-                # No room: the leader sends it again.
+                # The disk is full: the leader retries.
                 return
             self._report()
             return

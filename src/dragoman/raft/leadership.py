@@ -1,9 +1,9 @@
-"""What a leader does and knows, for as long as it leads; made anew with each election won.
+"""The state of a leader, for one term; created with each election won.
 
-The leader keeps for every other node how far their logs agree (`stable`: on stable storage there)
-and from where to send next. One message with entries is under way to a node at a time; what got
-lost is sent again with the next heartbeat. A round is a question to all "do I still lead?": every
-request carries its number, every reply repeats it. Reads and check-quorum are made of that.
+For every other node, the leader tracks how far the logs match (`stable`: on stable storage there)
+and the next offset to send. One message with entries is in flight to a node at a time; lost ones
+are repeated with the next heartbeat. A round asks all nodes whether they still follow: every
+request carries its number, every reply repeats it. Reads and check-quorum are built on rounds.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from dragoman.raft.snapshots import encode_snapshot
 
 
 class Voter(Protocol):
-    """What a leadership needs of the voter that leads."""
+    """What a leadership needs from its voter."""
 
     node_id: int
     storage: RaftStorage
     entries: Entries
     settings: Settings
     now: float
-    #: Everything below is agreed on.
+    #: Everything below is committed.
     commit: int
 
     @property
@@ -66,19 +66,19 @@ class Voter(Protocol):
 
 
 class Progress:
-    """How far one other node is."""
+    """The replication progress of another node."""
 
-    __slots__ = ("heard_at", "is_waiting", "next", "position", "round", "snapshot", "stable")
+    __slots__ = ("is_waiting", "next", "position", "round", "seen_at", "snapshot", "stable")
 
     def __init__(self, next_offset: int, now: float) -> None:
-        #: Entries from here on are to be sent.
+        #: The next offset to send.
         self.next = next_offset
         self.stable = 0
-        #: Entries are under way.
+        #: Whether entries are in flight.
         self.is_waiting = False
-        self.heard_at = now
+        self.seen_at = now
         self.round = 0
-        #: The snapshot being sent, (its end, its bytes), and how much of it has arrived.
+        #: The snapshot being sent (its end, its bytes), and the number of acknowledged bytes.
         self.snapshot: tuple[int, bytes] | None = None
         self.position = 0
 
@@ -88,14 +88,14 @@ class Leadership:
         self._raft = raft
         self._storage = raft.storage
         self.term = raft.term
-        #: Entries of this term begin here.
+        #: The offset at which entries of this term begin.
         self.term_start = raft.storage.end
         self.heartbeat_at = raft.now
         self._round = 0
         self._progress: dict[int, Progress] = {}
-        #: Reads that wait: (round that has to be answered, offset to be answered, token).
+        #: Pending reads: (round that has to be acknowledged, read offset, token).
         self._reads: deque[tuple[int, int, int]] = deque()
-        #: Reads that came before anything of this term was agreed on.
+        #: Reads that arrived before any entry of this term was committed.
         self._early_reads: list[int] = []
         self.transfer_to = NO_NODE
         self._transfer_until = 0.0
@@ -106,14 +106,14 @@ class Leadership:
         try:
             self._storage.append(self.term, raft.entries.term_batch(raft.node_id))
         except LogError:
-            # A leader that cannot write is none.
+            # A leader that cannot write resigns.
             raft.step_down()
             return
         self.tick()
         self.count()
 
     def end(self) -> None:
-        """It leads no more: whoever waits for a read has to ask again."""
+        """The leadership has ended: pending reads must be retried."""
         waiting = [*self._early_reads, *(token for _, _, token in self._reads)]
         self._early_reads.clear()
         self._reads.clear()
@@ -122,7 +122,7 @@ class Leadership:
 
     @property
     def has_agreed(self) -> bool:
-        """Whether an entry of this term is agreed on: only then is all before it known to be."""
+        """Whether an entry of this term is committed, and with it all before it."""
         return self._raft.commit > self.term_start
 
     # ---- time
@@ -142,18 +142,18 @@ class Leadership:
     def _has_quorum(self) -> bool:
         patience = self._raft.settings.election_s
         now = self._raft.now
-        alive = [n for n, each in self._progress.items() if now - each.heard_at < patience]
+        alive = [n for n, each in self._progress.items() if now - each.seen_at < patience]
         return self._raft.membership.has_majority([self._raft.node_id, *alive])
 
     # ---- sending
 
     def broadcast(self) -> None:
-        """To everybody, whether something is under way or not: it may be lost."""
+        """Send to all nodes, even with entries in flight, which may be lost."""
         for node in self._progress:
             self.send_to(node)
 
     def send_new(self) -> None:
-        """To those who wait for nothing else."""
+        """Send to nodes without entries in flight."""
         for node, progress in self._progress.items():
             if not progress.is_waiting:
                 self.send_to(node)
@@ -168,7 +168,7 @@ class Leadership:
         try:
             data = storage.read(previous, self._raft.settings.append_bytes_max)
         except LogError:
-            # A leader that cannot read its log cannot lead; a better one may be there.
+            # A leader that cannot read its log resigns; another node may be able to.
             self._raft.step_down()
             return
         progress.is_waiting = bool(data)
@@ -210,7 +210,7 @@ class Leadership:
         progress = self._progress.get(reply.source)
         if progress is None:
             return
-        progress.heard_at = self._raft.now
+        progress.seen_at = self._raft.now
         progress.round = max(progress.round, min(reply.round, self._round))
         if isinstance(reply, SnapshotReply):
             self._on_piece(reply, progress)
@@ -234,7 +234,7 @@ class Leadership:
             self.send_to(reply.source)
 
     def _on_mismatch(self, reply: AppendReply, progress: Progress) -> None:
-        """Go back to where the two logs may agree; at least by one, so that it comes to an end."""
+        """Go back to a possible match, by at least one record, so that the search ends."""
         _, own_end = self._storage.end_of_term(reply.last_term)
         progress.next = max(0, min(reply.end, own_end, progress.next - 1))
         self.send_to(reply.source)
@@ -246,10 +246,10 @@ class Leadership:
         self.send_to(reply.source)
 
     def ends(self) -> dict[int, int]:
-        """What the others have on stable storage."""
+        """The stable ends of the other nodes."""
         return {node: each.stable for node, each in self._progress.items()}
 
-    # ---- agreeing
+    # ---- committing
 
     def count(self) -> None:
         """Move the commit mark to what a majority has on stable storage, this node included."""
@@ -265,13 +265,13 @@ class Leadership:
         self._after_commit()
 
     def _may_commit(self, end: int) -> bool:
-        """Entries of earlier terms are agreed on only through one of this term (Raft, §5.4.2)."""
+        """Entries of earlier terms are committed only through one of this term (Raft, §5.4.2)."""
         return end > self.term_start
 
     def _after_commit(self) -> None:
         raft = self._raft
         if raft.commit > raft.membership_offset and not raft.is_voter:
-            # It has voted itself out: hand over to whoever is furthest.
+            # This node has voted itself out: hand over to the most advanced voter.
             self._send_timeout_now(self._furthest())
             raft.step_down()
             return
@@ -296,7 +296,7 @@ class Leadership:
     # ---- reading
 
     def read(self, token: int) -> None:
-        """Answered with what was agreed on now, once it is certain that this node still leads."""
+        """Answered with the current commit offset, once this node is confirmed to lead still."""
         if len(self._reads) + len(self._early_reads) >= RAFT_READS_MAX:
             self._raft.answer_read(token, -1)
         elif not self.has_agreed:
@@ -322,22 +322,23 @@ class Leadership:
     def change_membership(self, membership: Membership) -> int:
         """Propose another membership, one node away from this one; returns the entry's end."""
         if not self.may_change_membership():
-            raise ClusterError("another change of the quorum is not agreed on yet")
+            raise ClusterError("another change of the quorum is not committed yet")
         end = self.append(self._raft.entries.membership_batch(membership))
         self._raft.adopt_membership(end - 1, membership)
         self._follow_membership()
         self.send_new()
-        # A quorum that has become smaller may have agreed by that.
+        # With a smaller quorum, more may be committed already.
         self.count()
         return end
 
     def may_change_membership(self) -> bool:
-        """Not before an entry of this term is agreed on: without that, two leaders that both change
-        an old membership could each find a majority of their own (Ongaro, raft-dev, 2015)."""
+        """Refuse before an entry of this term is committed: two leaders that both change an old
+        membership could otherwise each find a majority of their own (Ongaro, raft-dev, 2015).
+        """
         return self.has_agreed and self._raft.commit > self._raft.membership_offset
 
     def has_caught_up(self, node: int) -> bool:
-        """Whether a learner would not hold up the others if it were a voter."""
+        """Whether a learner would not delay commits as a voter."""
         progress = self._progress.get(node)
         return progress is not None and progress.stable >= self._raft.commit
 
@@ -352,9 +353,11 @@ class Leadership:
     # ---- handing over
 
     def transfer(self, node: int) -> None:
-        """Let another voter lead; takes no proposals meanwhile. Given up after a while."""
+        """Hand the leadership to another voter; takes no proposals meanwhile. Abandoned after a
+        while.
+        """
         if node not in self._progress or node not in self._raft.membership.voters:
-            raise ClusterError(f"node {node} cannot lead: it is no other voter")
+            raise ClusterError(f"node {node} cannot lead: it is not another voter")
         self.transfer_to = node
         self._transfer_until = self._raft.now + self._raft.settings.election_s
         self._hand_over_if_ready()

@@ -1,8 +1,9 @@
-"""Who belongs to the quorum, and which changes of that are allowed.
+"""The members of the quorum, and the valid changes of the membership.
 
-One node at a time: then every majority of the old set and every majority of the new one have a node
-in common, and no joint phase is needed. A node comes in as a learner, which gets the log and has no
-vote, and becomes a voter once it has caught up; so adding an empty node never costs availability.
+Nodes are added and removed one at a time: then every majority of the old set and every majority of
+the new one overlap, and no joint phase is needed. A node joins as a learner, which gets the log and
+does not vote, and becomes a voter once it has caught up; so adding an empty node never costs
+availability.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class MembershipHistory:
-    """The memberships that a snapshot and the entries of a log state, agreed on or not.
+    """The memberships in a snapshot and the entries of a log, committed or not.
 
-    The newest one counts as soon as it is in the log.
+    The newest one is in effect as soon as it is in the log.
     """
 
     def __init__(self, first: Membership) -> None:
@@ -76,18 +77,18 @@ class MembershipHistory:
         return self._entries[-1][0]
 
     def at(self, end: int) -> Membership:
-        """The membership that the entries below `end` add up to."""
+        """The membership after the entries below `end`."""
         return next(m for offset, m in reversed(self._entries) if offset < end or not offset)
 
     def possible(self, commit: int) -> list[Membership]:
-        """Every membership that may be the agreed one when at least `commit` is agreed on."""
+        """Every membership that may be in effect when at least `commit` is committed."""
         return [self.at(commit), *(each for offset, each in self._entries if offset >= commit)]
 
     def add(self, offset: int, membership: Membership) -> None:
         self._entries.append((offset, membership))
 
     def forget(self, end: int) -> None:
-        """The log was cut: entries from `end` on are gone."""
+        """The log was truncated: entries from `end` on are gone."""
         while len(self._entries) > 1 and self._entries[-1][0] >= end:
             self._entries.pop()
 

@@ -1,8 +1,8 @@
-"""The ports of the Raft core: what it needs of a node, and the effects that it returns.
+"""The ports of the Raft core: the storage that it needs, and the effects that it returns.
 
-Everything that changes is *staged*: visible at once, durable later. Log and ballot become durable
-in the order in which they were staged. Truncating, compacting and resetting the log, and saving a
-snapshot, may block; what they did is durable no later than anything that is staged afterwards.
+Every change is *staged*: visible at once, durable later. Log and ballot become durable in the order
+in which they were staged. Truncating, compacting and resetting the log, and saving a snapshot, may
+block; these changes are durable no later than anything staged afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RaftStorage(Protocol):
 
     @property
     def ballot(self) -> Ballot:
-        """As last staged."""
+        """The last staged ballot."""
         ...
 
     @property
@@ -49,11 +49,11 @@ class RaftStorage(Protocol):
 
     @property
     def last_term(self) -> int:
-        """Term of the record before `end`; 0 when there never was one."""
+        """Term of the record before `end`; 0 for a log that never had a record."""
         ...
 
     def term_of(self, offset: int) -> int:
-        """Term of the record at an offset from `start` - 1 on; -1 when it is not known."""
+        """Term of the record at an offset from `start` - 1 on; -1 when it is unknown."""
         ...
 
     def end_of_term(self, term: int) -> tuple[int, int]:
@@ -61,18 +61,18 @@ class RaftStorage(Protocol):
         ...
 
     def read(self, offset: int, bytes_max: int) -> bytes:
-        """Whole batches from the one that holds `offset`, staged ones too; at least one if any.
+        """Whole batches from the one with `offset` on, staged ones included; at least one if any.
 
         Raises `LogError` when they cannot be read.
         """
         ...
 
     def append(self, term: int, batch: bytearray) -> None:
-        """Give a batch the next offsets. Raises `LogError`, nothing has changed then."""
+        """Assign the next offsets to a batch and append it. Raises `LogError` without changes."""
         ...
 
     def append_as_is(self, data: Buffer) -> None:
-        """Batches that have their places already. Raises `LogError`, nothing has changed then."""
+        """Append batches with assigned offsets. Raises `LogError` without changes."""
         ...
 
     def truncate(self, offset: int) -> None:
@@ -80,15 +80,15 @@ class RaftStorage(Protocol):
         ...
 
     def committed(self, end: int) -> None:
-        """Everything below is agreed on; a leader may know that before its own disk has it."""
+        """Everything below is committed; a leader may know that before its own disk has it."""
         ...
 
     def compact(self, offset: int) -> None:
-        """Forget what lies below; the term of the record just below stays known."""
+        """Drop the records below; the term of the record just below stays known."""
         ...
 
     def reset(self, end: int, last_term: int) -> None:
-        """Forget everything: the log is empty, starts at `end`, behind a record of that term."""
+        """Drop all records: the log is empty and starts at `end`, after a record of that term."""
         ...
 
     # ---- the snapshot
@@ -97,12 +97,12 @@ class RaftStorage(Protocol):
     def snapshot(self) -> Snapshot | None: ...
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Durable, in the place of the one before, when this returns."""
+        """Durable when this returns; replaces the previous snapshot."""
         ...
 
 
 class Entries(Protocol):
-    """The entries that the quorum writes for itself, as batches of the log."""
+    """The quorum's own entries, as batches of the log."""
 
     def term_batch(self, leader: int) -> bytearray:
         """The empty entry with which a leader begins its term."""
@@ -111,28 +111,28 @@ class Entries(Protocol):
     def membership_batch(self, membership: Membership) -> bytearray: ...
 
     def membership_in(self, batch: Buffer) -> Membership | None:
-        """The membership that an entry changes to; None for any other entry."""
+        """The membership in an entry; None for any other entry."""
         ...
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How patient a voter is, and how often it snapshots. Times in seconds."""
+    """Time-outs of a voter, and its snapshot interval. Times in seconds."""
 
     heartbeat_s: float = 0.2
-    #: A leader is missed after this, and up to the jitter longer.
+    #: Election time-out after the last contact with the leader; the jitter is added to it.
     election_s: float = 0.75
     election_jitter_s: float = 0.3
-    #: A follower whose connection to the leader broke asks the others after up to this long.
+    #: Maximum delay before a follower whose connection to the leader was lost starts a pre-vote.
     lost_leader_s: float = 0.15
-    #: A candidate that did not win tries again after once to twice this, doubled each time.
+    #: Delay of the next attempt of a losing candidate: once to twice this, doubled each time.
     retry_s: float = 0.15
-    #: A snapshot is wanted when so many records were agreed on since the last one.
+    #: Number of committed records since the last snapshot that make a new one due.
     snapshot_records: int = 10_000
     append_bytes_max: int = RAFT_APPEND_BYTES_MAX
     snapshot_piece_bytes: int = RAFT_SNAPSHOT_PIECE_BYTES
 
 
-# ---- what the core returns
+# ---- effects
 
 
 class Role(Enum):
@@ -143,13 +143,13 @@ class Role(Enum):
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """Everything below `end` is agreed on."""
+    """Everything below `end` is committed."""
 
     end: int
 
 
 class RoleChanged(msgspec.Struct, frozen=True):
-    """This node's role, term or leader is another; `leader` is -1 while none is known."""
+    """This node's role, term or leader has changed; `leader` is -1 while none is known."""
 
     role: Role
     term: int
@@ -157,18 +157,18 @@ class RoleChanged(msgspec.Struct, frozen=True):
 
 
 class ReadAnswered(msgspec.Struct, frozen=True):
-    """State up to `end` has everything that was agreed on when the read came; -1: ask again."""
+    """State up to `end` has everything committed when the read arrived; -1: retry."""
 
     token: int
     end: int
 
 
 class SnapshotWanted(msgspec.Struct, frozen=True):
-    """The log has grown: hand the state to `compact`."""
+    """The log has grown: pass the state to `compact`."""
 
 
 class SnapshotInstalled(msgspec.Struct, frozen=True):
-    """The state is this one now, whatever it was."""
+    """The state is replaced by this one."""
 
     snapshot: Snapshot
 

@@ -1,13 +1,13 @@
-"""The controller at work, on the node that leads the metadata log.
+"""The controller, on the node that leads the metadata log.
 
-One decision is under way at a time, and the next is made on the image that has it: that is what
-makes compare-and-set true. What operators want of different partitions is decided together, though:
-none of it depends on the rest, and thousands of moves would take as many rounds of the quorum. A
-decision whose fate is unknown ends the work of this controller; the
-next one begins with whatever was agreed on.
+One decision is in flight at a time, and the next is made on an image that includes it, so
+compare-and-set is sound. Requests of operators about different partitions are independent, so they
+are decided together: thousands of moves would otherwise take as many rounds of the quorum. A
+decision with an unknown outcome ends this controllership; the next one begins with the committed
+metadata.
 
-A node shows that it is there by heartbeats. One that does not is fenced, which costs it leaderships
-and memberships and nothing else; safety never depends on time.
+Nodes send heartbeats. A node without them is fenced, which costs it leaderships and in-sync
+memberships and nothing else; safety never depends on time.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from dragoman.replication.messages import (
 from dragoman.replication.ports import Controlled
 from dragoman.world import Scheduler
 
-#: Moves and balance are looked at as often, however patient the controller is with nodes.
+#: Interval of checks of moves and balance, whatever the session time-out.
 _TICK_S_MAX = 0.5
 _ACCEPTED = ControlReply(outcomes=(Decision.ACCEPTED,))
 _REFUSED = ControlReply(outcomes=(Decision.REFUSED,))
-#: Decides now, on the image as it is: what to agree on, and what to answer then.
+#: Decides on the current image: the events to commit, and the answer after the commit.
 Decide = Callable[[], tuple[list[Event], ControlReply]]
 
 
 class _Waiting(NamedTuple):
     decide: Decide
     done: Controlled
-    #: The only partition that the decision looks at and changes; None: it may be any number.
+    #: The only partition that the decision reads and changes; None: several.
     partition_id: int | None
 
 
@@ -73,8 +73,8 @@ class Controller:
         balance_s: float = 60.0,
         is_alone: bool = False,
     ) -> None:
-        """`session_s`: how long a node may be silent; `suspect_s`: the same for one that has lost
-        the lead of the metadata by its silence; `balance_s`: 0 leaves leaders alone.
+        """`session_s`: time-out of a node without heartbeats; `suspect_s`: the same for one that
+        has lost the metadata leadership through silence; `balance_s`: 0 disables leader balancing.
         """
         self.controller = Decisions(image)
         self._image = image
@@ -89,20 +89,20 @@ class Controller:
         self._seen: dict[int, float] = {}
         self._waiting: deque[_Waiting] = deque()
         self._is_deciding = False
-        #: Counts the times this node became the controller; 0 while it is not.
+        #: Counts this node's controllerships; 0 outside of them.
         self._term = 0
         self._terms = 0
 
     def begin(self, suspect: int = NO_LEADER) -> None:
-        """This node leads the metadata log, and the image has all that was agreed on before.
+        """This node leads the metadata log, and the image has everything committed before.
 
-        `suspect`: who led it before, and was not heard of.
+        `suspect`: the previous leader, if it was silent.
         """
         self._terms += 1
         self._term = self._terms
         self._is_deciding = False
         self._balanced_at = now = self._scheduler.time()
-        # Everybody gets the whole time to be heard of by the new controller.
+        # Every node gets the full time-out to contact the new controller.
         self._seen = dict.fromkeys(self._image.nodes, now)
         if suspect in self._seen:
             self._seen[suspect] = now - self._session_s + self._suspect_s
@@ -111,7 +111,7 @@ class Controller:
         self._tick(self._term)
 
     def end(self) -> None:
-        """Somebody else leads it."""
+        """Another node leads the metadata log."""
         self._term = 0
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
@@ -120,13 +120,13 @@ class Controller:
     # ---- requests
 
     def ask(self, request: ControlRequest, done: Controlled) -> None:
-        """Answered with None when this node is not the controller, or when nobody can tell."""
+        """Answered with None when this node is not the controller or the outcome is unknown."""
         if not self._term:
             done(None)
             return
         match request:
             case Heartbeat():
-                done(self._heard(request.member))
+                done(self._heartbeat(request.member))
             case Registration():
                 self._seen[request.node_id] = self._scheduler.time()
                 self.decide(lambda: (self.controller.register(request), _ACCEPTED), done)
@@ -135,16 +135,16 @@ class Controller:
             case HandOver():
                 self.decide(lambda: (self.controller.hand_over(request.member), _ACCEPTED), done)
             case ElectPreferred() | ElectUnclean() | Move():
-                decide = partial(self._asked_and_accepted, request)
+                decide = partial(self._decide_and_accept, request)
                 self.decide(decide, done, request.partition_id)
             case Relieve():
-                self.decide(partial(self._asked_and_accepted, request), done)
+                self.decide(partial(self._decide_and_accept, request), done)
 
-    def _asked_and_accepted(self, request: PartitionRequest) -> tuple[list[Event], ControlReply]:
-        return self._asked(request), _ACCEPTED
+    def _decide_and_accept(self, request: PartitionRequest) -> tuple[list[Event], ControlReply]:
+        return self._decide(request), _ACCEPTED
 
-    def _asked(self, request: PartitionRequest) -> list[Event]:
-        """What operators want. Raises `DragomanError`."""
+    def _decide(self, request: PartitionRequest) -> list[Event]:
+        """Handle an operator's request. Raises `DragomanError`."""
         controller = self.controller
         match request:
             case ElectPreferred():
@@ -160,7 +160,7 @@ class Controller:
             case _:
                 assert_never(request)
 
-    def _heard(self, member: Member) -> ControlReply:
+    def _heartbeat(self, member: Member) -> ControlReply:
         is_fenced = member.node_id in self._image.fenced
         if is_fenced or not self.controller.is_current(member):
             return _REFUSED
@@ -200,7 +200,9 @@ class Controller:
         self._scheduler.call_later(min(self._session_s / 10, _TICK_S_MAX), self._tick, term)
 
     def settle(self, partitions: list[PartitionMetadata]) -> None:
-        """Partitions are new, here or to this controller: whoever holds them must be there."""
+        """Partitions are new, here or to this controller: settle replicas on nodes that are
+        absent.
+        """
         known = self._image.partitions
 
         def decide() -> tuple[list[Event], ControlReply]:
@@ -210,17 +212,19 @@ class Controller:
         self.decide(decide, _ignore)
 
     def raise_level(self) -> None:
-        """A node has come, gone or been upgraded: all may know more now."""
+        """A node has registered, was removed or was upgraded: the feature level may rise."""
         self.decide(lambda: (self.controller.raise_level(), _ACCEPTED), _ignore)
 
     def fence(self, member: Member) -> None:
-        """Also for a node whose connection tells that its process is gone."""
+        """Fence a silent node, or one whose lost connection shows that its process has ended."""
         self.decide(lambda: (self.controller.fence(member), _ACCEPTED), _ignore)
 
-    # ---- one after the other
+    # ---- the queue of decisions
 
     def decide(self, decide: Decide, done: Controlled, partition_id: int | None = None) -> None:
-        """Also for what operators ask for; `decide` may raise `DragomanError`: refused."""
+        """Queue a decision of the controller or an operator; `decide` refuses with
+        `DragomanError`.
+        """
         if not self._term or len(self._waiting) >= CONTROL_REQUESTS_MAX:
             done(None)
             return
@@ -228,7 +232,7 @@ class Controller:
         self._next()
 
     def decided(self, decide: Decide) -> Outcome[ControlReply | None]:
-        """The outcome of a decision; None: it is unknown, or this is not the controller."""
+        """The outcome of a decision; None: it is unknown, or this node is not the controller."""
         outcome: Outcome[ControlReply | None] = Outcome()
         self.decide(decide, outcome.succeed)
         return outcome
@@ -236,7 +240,7 @@ class Controller:
     def _next(self) -> None:
         while self._waiting and not self._is_deciding:
             term = self._term
-            # One that is answered may ask again, within the call: that waits for its turn.
+            # An answered caller may submit another request within the call, which is queued.
             self._is_deciding = True
             events: list[Event] = []
             answers: list[Callable[[bool], None]] = []
@@ -257,9 +261,9 @@ class Controller:
                 self._is_deciding = False
 
     def _decide_some(self, events: list[Event], answers: list[Callable[[bool], None]]) -> None:
-        """Add the next decision, and those behind it that concern one other partition each.
+        """Add the next decision, and those behind it that each concern another single partition.
 
-        What needs no agreement is answered at once.
+        Decisions without events are answered at once.
         """
         decided: set[int] = set()
         while self._waiting and len(decided) < CONTROL_DECISIONS_MAX:

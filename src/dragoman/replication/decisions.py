@@ -1,17 +1,17 @@
-"""Who leads, who is in sync, who may lead: the decisions, as events to be agreed on.
+"""Decisions about leaders, in-sync sets and moves, as events to be committed.
 
-Pure: each method looks at the image and returns what should happen, or why not. It runs where the
-metadata log is led; nobody else decides anything. The rules (replication.md, section 4):
+Pure: each method reads the image and returns events, or raises a refusal. Only the controller runs
+it. The rules (replication.md, section 4):
 
-- A leader comes from the in-sync set or from the eligible ones, and is there at the moment. The
-  first replica is preferred. Anything else is `elect_unclean`, which somebody has to ask for.
-- A change of the in-sync set is granted only if the leader that asks knows the newest epochs of the
-  partition, and every member is a node's present incarnation.
-- A member that leaves while too few stay for anything to be committed is *eligible*: it has all
-  that is committed, since nothing has been since. It is so no longer when it comes back without its
-  data, when its copy is damaged, or when enough are in sync again.
-- A node that registers anew has left every in-sync set with its old incarnation.
-- Replicas are moved by adding the new ones, waiting until they are in sync, then dropping the old.
+- A leader comes from the in-sync set or the eligible replicas, on a live node. The first replica is
+  preferred. Any other leader requires `elect_unclean`, an operator's request.
+- A change of the in-sync set is granted only if the requesting leader knows the newest epochs of
+  the partition and every member is a node's current incarnation.
+- A member that leaves while too few remain for any commit is *eligible*: it has everything
+  committed, since nothing can have been committed since. It ceases to be eligible when it returns
+  without its data, when its copy is damaged, or when enough replicas are in sync again.
+- A node that registers again has left every in-sync set with its old incarnation.
+- A move adds the new replicas, waits until they are in sync, then drops the old ones.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ class Decisions:
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
 
-    # ---- who is there
+    # ---- nodes
 
     def is_live(self, node_id: int) -> bool:
         return node_id in self._image.nodes and node_id not in self._image.fenced
 
     def is_current(self, member: Member) -> bool:
-        """Whether this is what the node is now, and not what it was before a restart."""
+        """Whether this is the node's current incarnation, and not one from before a restart."""
         return self._image.nodes.get(member.node_id) == member.incarnation
 
     def register(self, request: Registration) -> list[Event]:
         known = self._image.registrations.get(request.node_id)
         last = self._image.nodes.get(request.node_id, 0)
-        # The directory counts, not what its newest start says: it may be the second of a new disk.
-        # Releases for one node did not name it.
+        # Only the directory is compared: a newer start may be the second one of a new disk.
+        # Single-node releases did not record it.
         is_same_directory = known is not None and known.directory in ("", request.directory)
         is_new = known is None or not is_same_directory or known.life != request.life
         votes_from = known.voter_directory if known is not None else ""
@@ -76,7 +76,7 @@ class Decisions:
         for partition in self._image.partitions.values():
             if request.node_id in partition.replicas:
                 if is_same_directory and _is_alone(partition):
-                    # Nobody has more of it than is still there.
+                    # No remaining node has a more complete copy.
                     continue
                 draft = _Draft(self, partition, back=member)
                 if is_new:
@@ -87,15 +87,15 @@ class Decisions:
         return events
 
     def raise_level(self) -> list[Event]:
-        """The cluster uses what all its nodes know. It never goes back: what was written stays."""
+        """Raise the cluster's level to one that all nodes support. It never goes back."""
         level = min(self._image.known_levels().values(), default=FIRST_LEVEL)
-        # Before it is written down who belongs to the cluster, older nodes may be yet to come.
+        # Before the membership is committed, older nodes may still be missing here.
         if not self._image.voters or level <= self._image.feature_level:
             return []
         return [FeatureLevelChanged(feature=LEVEL_IN_FORCE, level=level)]
 
     def fence(self, member: Member) -> list[Event]:
-        """The node is gone, for now. Its data is not."""
+        """Fence a node. Its data is not lost."""
         if not self.is_current(member) or member.node_id in self._image.fenced:
             return []
         events: list[Event] = [NodeFenced(node_id=member.node_id, incarnation=member.incarnation)]
@@ -107,8 +107,8 @@ class Decisions:
         return events
 
     def settle(self, partitions: Iterable[PartitionMetadata]) -> list[Event]:
-        """Partitions that came to be while a node was going or coming: those who decided that did
-        not know of them. Members that are gone, or have begun another life, leave.
+        """Settle partitions created while a node left or returned, whose creator did not know that.
+        Absent or restarted members leave the in-sync set.
         """
         events: list[Event] = []
         for partition in partitions:
@@ -117,13 +117,13 @@ class Decisions:
             draft = _Draft(self, partition)
             for member in partition.members:
                 if not self.is_live(member.node_id):
-                    # Whatever it has, nothing was committed without it.
+                    # Nothing was committed without it, whatever it has.
                     draft.drop(member.node_id, is_kept=True)
             events += draft.finished()
         return events
 
     def hand_over(self, member: Member) -> list[Event]:
-        """The node is about to stop: what others can lead, they lead, before it does."""
+        """Move the leaderships of a stopping node to others, before it stops."""
         if not self.is_current(member):
             return []
         events: list[Event] = []
@@ -135,7 +135,7 @@ class Decisions:
                 events += draft.finished()
         return events
 
-    # ---- what leaders ask for
+    # ---- requests of leaders
 
     def change_in_sync(self, leader: Member, change: InSyncChange) -> tuple[Decision, list[Event]]:
         partition = self._image.partitions.get(change.partition_id)
@@ -156,13 +156,13 @@ class Decisions:
                 draft.drop(member.node_id, is_kept=self.is_current(member))
         draft.members = list(change.in_sync)
         draft.eligible = [node for node in draft.eligible if node not in nodes]
-        # A change to what is there already ends all that was asked before, and is one, too.
+        # A change to the current state also invalidates all earlier requests.
         return Decision.ACCEPTED, draft.finished(always=True)
 
     def _is_newest(
         self, partition: PartitionMetadata, leader: Member, change: InSyncChange
     ) -> bool:
-        """The compare of compare-and-set."""
+        """The comparison of compare-and-set."""
         return (
             partition.leader == leader.node_id
             and self.is_current(leader)
@@ -170,10 +170,10 @@ class Decisions:
             and partition.partition_epoch == change.partition_epoch
         )
 
-    # ---- what operators ask for
+    # ---- requests of operators
 
     def elect_preferred(self, partition: PartitionMetadata) -> list[Event]:
-        """The first replica leads, if it is in sync and there."""
+        """Elect the first replica, if it is in sync and live."""
         preferred = partition.replicas[0]
         member = Member(preferred, self._image.nodes.get(preferred, NO_LEADER))
         if partition.leader == preferred or not self.is_live(preferred):
@@ -185,7 +185,7 @@ class Decisions:
         return draft.finished()
 
     def relieve(self, node_id: int) -> list[Event]:
-        """Others lead what this node leads, as far as they can; it stays in sync."""
+        """Move this node's leaderships to other nodes, as far as possible; it stays in sync."""
         events: list[Event] = []
         for partition in self._image.held_by(node_id):
             others = [n for n in partition.replicas if n in partition.in_sync and n != node_id]
@@ -197,7 +197,7 @@ class Decisions:
         return events
 
     def balance(self, changes_max: int) -> list[Event]:
-        """Give partitions back to their preferred leaders, so many at a time."""
+        """Return partitions to their preferred leaders, a bounded number at a time."""
         events: list[Event] = []
         for partition in self._image.partitions.values():
             if len(events) >= changes_max:
@@ -206,7 +206,7 @@ class Decisions:
         return events
 
     def reassign(self, partition_id: int, replicas: Sequence[int]) -> list[Event]:
-        """Begin to move a partition to these nodes. To where it was: the move is taken back."""
+        """Begin to move a partition to these nodes. A move to the original ones is cancelled."""
         partition = self.partition(partition_id)
         is_known = all(node in self._image.nodes for node in replicas)
         if not replicas or len(set(replicas)) != len(replicas) or not is_known:
@@ -215,7 +215,7 @@ class Decisions:
             return []
         draft = _Draft(self, partition)
         if _is_alone(partition):
-            # Its restarts did not matter as long as nobody else was there.
+            # The restarts of a sole replica were not recorded.
             draft.members = [Member(partition.leader, self.incarnation(partition.leader))]
         draft.before = partition.before or partition.replicas
         draft.target = tuple(replicas)
@@ -223,7 +223,7 @@ class Decisions:
         return draft.finished()
 
     def cancel_move(self, partition_id: int) -> list[Event]:
-        """The replicas that were there before the move stay, the new ones go."""
+        """Keep the replicas from before the move, and drop the new ones."""
         partition = self.partition(partition_id)
         if not partition.target:
             raise NoReassignmentInProgress("no replica of it is being moved")
@@ -234,7 +234,7 @@ class Decisions:
         return draft.finished()
 
     def finish_moves(self) -> list[Event]:
-        """Moves whose new replicas are all in sync are over: the old ones go."""
+        """Complete moves whose new replicas are all in sync: drop the old replicas."""
         events: list[Event] = []
         for partition in self._image.moving.values():
             if all(node in partition.in_sync for node in partition.target):
@@ -246,7 +246,7 @@ class Decisions:
         return events
 
     def elect_unclean(self, partition_id: int, node_id: int) -> list[Event]:
-        """Let a replica lead that may lack committed records: these are lost then, for good."""
+        """Elect a replica that may lack committed records, which are then lost for good."""
         partition = self.partition(partition_id)
         if node_id not in partition.replicas or not self.is_live(node_id):
             raise InvalidReplicaAssignment(f"node {node_id} has no replica, or is not there")
@@ -270,12 +270,12 @@ class Decisions:
 
 
 def _is_alone(partition: PartitionMetadata) -> bool:
-    """Led by its only replica."""
+    """A new partition with a single replica, which leads."""
     return partition.replicas == (partition.leader,)
 
 
 class _Draft:
-    """A partition as it is to be: changed step by step, then told as one event."""
+    """A partition that is changed step by step; the result is one event."""
 
     def __init__(
         self,
@@ -285,7 +285,7 @@ class _Draft:
         back: Member | None = None,
         gone: int = NO_LEADER,
     ) -> None:
-        """`back` and `gone`: a node that the image does not know yet to be there, or not to be."""
+        """`back` and `gone`: nodes whose return or loss is not in the image yet."""
         self._controller = controller
         self._partition = partition
         self._back = back
@@ -298,20 +298,22 @@ class _Draft:
         self.before = partition.before
         self.is_unclean = False
         if _is_alone(partition) and self._is_there(partition.leader):
-            # While nobody else holds it, nobody is told of its leader's lives.
+            # While a leader is the sole replica, its incarnations are not recorded.
             self.members = [Member(partition.leader, self._incarnation(partition.leader))]
         self._drop_earlier_lives()
 
     def _drop_earlier_lives(self) -> None:
-        """Of nodes that began another while the partition came to be, and are to be settled.
-        Whatever such a node has, nothing was committed without it.
+        """Remove members that restarted while the partition was created. Nothing was committed
+        without them, whatever they have.
         """
         for member in list(self.members):
             if self._incarnation(member.node_id) != member.incarnation:
                 self.drop(member.node_id, is_kept=True)
 
     def drop(self, node_id: int, *, is_kept: bool) -> None:
-        """Out of the in-sync set; `is_kept`: with all its data, so perhaps still eligible."""
+        """Remove a member from the in-sync set; `is_kept`: with all its data, so perhaps
+        eligible.
+        """
         was_member = any(each.node_id == node_id for each in self.members)
         self.members = [each for each in self.members if each.node_id != node_id]
         if not is_kept:
@@ -324,7 +326,7 @@ class _Draft:
         self.eligible = [each for each in self.eligible if each in nodes]
 
     def finished(self, *, always: bool = False) -> list[Event]:
-        """The change as an event, if it is one, with a leader who may be one."""
+        """The event, if there is any change, with a valid leader."""
         self._elect()
         partition = self._partition
         if len(self.members) >= partition.min_insync:
@@ -354,7 +356,7 @@ class _Draft:
         ]
 
     def _elect(self) -> None:
-        """Leave a leader that may stay; else the first replica that may lead, or nobody."""
+        """Keep a valid leader; otherwise elect the first valid replica, or none."""
         in_sync = [each.node_id for each in self.members if self._is_there(each.node_id)]
         if self.leader in in_sync:
             return
@@ -366,7 +368,7 @@ class _Draft:
         for node_id in self.replicas:
             if node_id in self.eligible and self._is_there(node_id):
                 self.leader = node_id
-                # Whoever was in sync is gone, and stays eligible.
+                # All in-sync members are gone, and stay eligible.
                 self.members = [Member(node_id, self._incarnation(node_id))]
                 self.eligible.remove(node_id)
                 return
@@ -382,7 +384,7 @@ class _Draft:
         return self._controller.incarnation(node_id)
 
     def _is_new_leadership(self) -> bool:
-        """Another leader, or the same node in another life."""
+        """Whether the leader is another node, or another incarnation of the same node."""
         if self.leader != self._partition.leader:
             return True
         before = [each for each in self._partition.members if each.node_id == self.leader]

@@ -1,16 +1,15 @@
-"""Fetches of followers, served: one session for each node that follows partitions from this one.
+"""The leader's side of replication: one session for each follower node.
 
-A session remembers where its follower stands in every partition, so that a fetch names only what
-has changed. One fetch waits at a time; it is answered as soon as a partition has something new to
-copy, or when its time is over. News of the watermark alone does not end the wait: it goes along
-with the next answer.
+A session remembers the follower's position in every partition, so that a fetch names only changed
+ones. One fetch is parked at a time; it is answered as soon as a partition has new data, or at its
+time-out. A new high watermark alone does not wake it, and leaves with the next answer.
 
-What this node is still syncing is sent already, so that all disks work at the same time. When it is
-lost here, this node has crashed, and whoever leads next does so in another epoch: a follower that
-has more than the next leader is cut back by epochs, like any other.
+Batches are sent while they are still being synced here, so that all disks work in parallel. If they
+are lost here, this node has crashed, and the next leader has another epoch: a follower with more
+than the next leader is truncated by epochs, as usual.
 
-Replicas that are being added get no more than the throttle admits; until then they are *held*, and
-keep nobody else waiting.
+Replicas added by a move are throttled; while they exceed the throttle they are *held*, and delay no
+other partition.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _NOTHING: Sequence[Buffer] = ()
 
 
 class Partitions:
-    """What a session asks of the node."""
+    """What a session needs from the node."""
 
     def __init__(
         self,
@@ -46,16 +45,16 @@ class Partitions:
         review: Callable[[LedPartition], None],
         unreadable: Callable[[LedPartition, CorruptionError], None],
     ) -> None:
-        #: The partition, if this node leads it.
+        #: Returns the partition, if this node leads it.
         self.find = find
-        #: Somebody may have become in sync.
+        #: Called when a follower may have become in sync.
         self.review = review
-        #: The log could not be read.
+        #: Called when the log could not be read.
         self.unreadable = unreadable
 
 
 class Session:
-    """One follower node. A `Listener` of every partition that it copies."""
+    """The session of one follower node. A `Listener` of every partition that it copies."""
 
     def __init__(
         self,
@@ -71,19 +70,19 @@ class Session:
         self._throttle = throttle
         self.seen_at = scheduler.time()
         self._positions: dict[int, Position] = {}
-        #: Partitions that have been answered: what they need next is known when they say so.
+        #: Partitions that were answered; the next fetch gives their new positions.
         self._answered: set[int] = set()
-        #: Partitions that have something to copy, or something else to say.
+        #: Partitions with data or a status to send.
         self._ready: dict[int, Fetched | None] = {}
-        #: Partitions that have something to copy, but not yet.
+        #: Partitions with data that the throttle holds back.
         self._held: dict[int, None] = {}
         self._release_timer: Handle | None = None
-        #: Partitions whose watermark has moved.
+        #: Partitions with a new high watermark.
         self._watermarks: dict[int, None] = {}
         self._waiting: tuple[FetchRequest, Answer] | None = None
         self._timer: Handle | None = None
 
-    # ---- the follower's side
+    # ---- requests of the follower
 
     def fetch(self, request: FetchRequest, answer: Answer) -> None:
         self._answer_now()
@@ -123,7 +122,7 @@ class Session:
             return
         leading.listeners[self] = None
         self._positions[partition_id] = position
-        # Also if it was told: an answer that came too late for it was of no use.
+        # Sent again even if it was sent before: a late answer was ignored.
         self._watermarks[partition_id] = None
         self._review(leading)
         self._ready.pop(partition_id, None)
@@ -143,7 +142,7 @@ class Session:
         if leading is not None:
             leading.listeners.pop(self, None)
 
-    # ---- the leader's side
+    # ---- events of the leader
 
     def grown(self, partition_id: int) -> None:
         position = self._positions.get(partition_id)
@@ -155,14 +154,14 @@ class Session:
             self._answer_ready()
 
     def _offer(self, leading: LedPartition, partition_id: int) -> None:
-        """There is something to copy: now, or when the throttle admits it."""
+        """There is data to copy: now, or when the throttle admits it."""
         if self._room(leading, 1) > 0:
             self._ready.setdefault(partition_id)
         else:
             self._hold(partition_id)
 
     def _room(self, leading: LedPartition, room: int) -> int:
-        """How many bytes of the partition may be sent, of so many."""
+        """How many of so many bytes of the partition may be sent."""
         if leading.is_added(self.follower):
             return min(room, self._throttle.room(self._scheduler.time()))
         return room
@@ -183,7 +182,7 @@ class Session:
         self._watermarks[partition_id] = None
 
     def resigned(self, partition_id: int) -> None:
-        """This node does not lead the partition any more, or leads it anew."""
+        """This node stops leading the partition, or leads it in a new epoch."""
         position = self._positions.pop(partition_id, None)
         if position is not None:
             self._watermarks.pop(partition_id, None)
@@ -213,28 +212,28 @@ class Session:
         if waiting is None:
             return
         request, answer = waiting
-        told: list[Fetched] = []
+        answers: list[Fetched] = []
         body: list[Buffer] = []
         room = request.bytes_max
         ready, self._ready = self._ready, {}
         for partition_id, problem in ready.items():
             if problem is not None:
-                told.append(problem)
+                answers.append(problem)
                 self._answered.add(partition_id)
             elif room > 0:
                 fetched, buffers = self._read(partition_id, room)
                 if fetched is not None:
-                    told.append(fetched)
+                    answers.append(fetched)
                     body += buffers
                     room -= fetched.size
             else:
                 self._ready[partition_id] = None
-        self._tell_watermarks(told)
+        self._add_watermarks(answers)
         checksum = 0
         for each in body:
             checksum = crc32c(each, checksum)
         reply = FetchReply(
-            session=self.number, number=request.number, partitions=tuple(told), checksum=checksum
+            session=self.number, number=request.number, partitions=tuple(answers), checksum=checksum
         )
         answer(reply, body)
 
@@ -251,7 +250,7 @@ class Session:
             return None, _NOTHING
         problem = leading.follow(self.follower, position, self, self.seen_at)
         if problem is not None:
-            # Retention was faster.
+            # Retention has deleted the position.
             self._answered.add(partition_id)
             return problem, _NOTHING
         log = leading.replica.log
@@ -260,24 +259,24 @@ class Session:
             found = log.read(start, room, log.copy_end(start))
         except CorruptionError as error:
             self._partitions.unreadable(leading, error)
-            return leading.told(position, Status.UNREADABLE), _NOTHING
+            return leading.answer(position, Status.UNREADABLE), _NOTHING
         if leading.is_added(self.follower):
             self._throttle.sent(found.size)
         self._watermarks.pop(partition_id, None)
         self._answered.add(partition_id)
-        return leading.told(position, Status.OK, size=found.size), found.buffers
+        return leading.answer(position, Status.OK, size=found.size), found.buffers
 
-    def _tell_watermarks(self, told: list[Fetched]) -> None:
+    def _add_watermarks(self, answers: list[Fetched]) -> None:
         moved, self._watermarks = self._watermarks, {}
         for partition_id in moved:
             position = self._positions.get(partition_id)
             leading = self._partitions.find(partition_id)
             if position is not None and leading is not None:
-                told.append(leading.told(position, Status.OK))
+                answers.append(leading.answer(position, Status.OK))
 
 
 class FetchServer:
-    """All sessions of a node."""
+    """The sessions of all followers."""
 
     def __init__(self, partitions: Partitions, scheduler: Scheduler, throttle: Throttle) -> None:
         self._partitions = partitions
@@ -335,23 +334,23 @@ def _key(message: FetchRequest | Progress) -> tuple[Member, int]:
 
 
 _NO_LIMIT = 1 << 62
-#: Saved up for so long at most, and spent in pieces: small ones would cost a message each.
+#: Maximum credit, and the smallest piece: small ones would cost a message each.
 _SAVED_S = 1.0
 _PIECE_S = 0.1
 
 
 class Throttle:
-    """One for all partitions that a node leads."""
+    """The throttle of all partitions that a node leads."""
 
     def __init__(self, bytes_per_s: Callable[[], int]) -> None:
         """`bytes_per_s` may change at any time; 0: no limit."""
         self._bytes_per_s = bytes_per_s
-        #: How long it takes to send what may be sent by now; below 0 after too much was.
+        #: Seconds needed to send the current credit; negative after the credit was exceeded.
         self._saved_s = _SAVED_S
         self._at = 0.0
 
     def room(self, now: float) -> int:
-        """How many bytes may be sent now. The last batch may go beyond."""
+        """Bytes that may be sent now. The last batch may exceed them."""
         rate = self._bytes_per_s()
         if rate <= 0:
             return _NO_LIMIT
@@ -365,5 +364,5 @@ class Throttle:
             self._saved_s -= size / rate
 
     def wait_s(self) -> float:
-        """After `room` was 0: until it is not."""
+        """Seconds until `room` is above 0."""
         return max(0.001, _PIECE_S - self._saved_s)

@@ -1,10 +1,10 @@
 """Copying from one leader node: one fetch for all partitions that are followed from it.
 
-The fetch waits at the leader until there is something. What a reply brings is appended at once, all
-partitions in one group of the journal, and the next fetch goes out before that is stable; when it
-is, the leader is told separately, and again by the fetch after that: a report may be lost. A
-partition that is added while a fetch waits sends another one
-behind it, which ends the wait.
+The fetch is parked at the leader until there is data. The data of a reply is appended at once, all
+partitions in one group of the journal, and the next fetch is sent before the group is stable. Then
+the leader gets a report of the new stable ends, which the fetch after that repeats, since a report
+may be lost. A partition that is added while a fetch is parked sends a second fetch, which ends the
+wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dragoman.replication.ports import Peers, Timing
 from dragoman.world import Scheduler
 
 log = logging.getLogger("dragoman.replication")
-#: One that waits, and one behind it that ends the wait.
+#: A parked fetch, and a second one that ends its wait.
 _UNANSWERED_MAX = 2
 
 
@@ -47,15 +47,15 @@ class Fetcher:
         self._on_damage = on_damage
         self._member: Member | None = None
         self._partitions: dict[int, FollowedPartition] = {}
-        #: Numbers of sessions grow over all of a node's life: see `begin`.
+        #: Session numbers grow over the whole life of a node: see `begin`.
         self._session = 0
         self._number = 0
         self._unanswered = 0
-        #: What the next request has to tell.
+        #: Partitions whose position the next request has to send.
         self._changed: dict[int, None] = {}
         self._dropped: dict[int, None] = {}
         self._stable: dict[int, None] = {}
-        #: What a report has told since the last one; the next request says it again.
+        #: Partitions whose stable end was reported since the last request, which repeats it.
         self._reported: dict[int, None] = {}
         self._is_sending = False
         self._is_reporting = False
@@ -86,16 +86,16 @@ class Fetcher:
         return not self._partitions
 
     def became_stable(self, following: FollowedPartition) -> None:
-        """Tell the leader, unless the next fetch is about to."""
+        """Report to the leader, unless the next fetch is about to."""
         self._stable[following.replica.metadata.partition_id] = None
         if not self._is_reporting:
             self._is_reporting = True
             self._scheduler.call_soon(self._report)
 
-    # ---- asking
+    # ---- requests
 
     def _begin(self) -> None:
-        """A new session: what the leader knows of us is of no use any more."""
+        """Begin a new session, discarding the leader's state of the last one."""
         self._session += 1
         self._number = 0
         self._unanswered = 0
@@ -104,7 +104,7 @@ class Fetcher:
         self._dropped.clear()
 
     def _send_soon(self) -> None:
-        # At the end of the turn: by then the group may be stable, and others have been added.
+        # At the end of the turn: by then the group may be stable and further partitions added.
         if not self._is_sending:
             self._is_sending = True
             self._scheduler.call_soon(self._send)
@@ -117,7 +117,7 @@ class Fetcher:
             return
         changed, self._changed = self._changed, {}
         if not self._unanswered:
-            # Behind a request that has no answer yet, a position would be answered twice.
+            # A position sent while a request is unanswered would be answered twice.
             changed |= self._reported
             self._reported.clear()
         positions: list[Position] = [
@@ -143,18 +143,18 @@ class Fetcher:
     def _report(self) -> None:
         self._is_reporting = False
         moved, self._stable = self._stable, {}
-        told: list[tuple[int, int, int]] = []
+        stable_ends: list[tuple[int, int, int]] = []
         for partition_id in moved:
             following = self._partitions.get(partition_id)
             if following is not None and not following.replica.log.is_damaged:
                 stable_end = following.replica.log.stable_end
-                if stable_end > following.told_stable_end and partition_id not in self._changed:
-                    following.told_stable_end = stable_end
-                    told.append((partition_id, following.leader_epoch, stable_end))
+                if stable_end > following.reported_stable_end and partition_id not in self._changed:
+                    following.reported_stable_end = stable_end
+                    stable_ends.append((partition_id, following.leader_epoch, stable_end))
                     self._reported[partition_id] = None
-        if told and self._member is not None and self._number:
+        if stable_ends and self._member is not None and self._number:
             progress = Progress(
-                follower=self._member, session=self._session, stable_ends=tuple(told)
+                follower=self._member, session=self._session, stable_ends=tuple(stable_ends)
             )
             self._peers.report(self.leader, progress)
 
@@ -176,11 +176,11 @@ class Fetcher:
             at += fetched.size
             following = self._partitions.get(fetched.partition_id)
             if following is not None:
-                before = following.told_stable_end
+                before = following.reported_stable_end
                 self._take(following, fetched, data)
                 has_less = has_less or following.replica.log.stable_end < before
         if has_less:
-            # What the leader was told does not hold any more, however late it hears of it.
+            # Earlier reports to the leader are invalid, even if they arrive later.
             self._begin()
         self._send_soon()
 
@@ -210,7 +210,7 @@ class Fetcher:
             self._send_soon()
 
     def _pause(self) -> None:
-        """The leader cannot be reached, or talks nonsense: not again at once."""
+        """Retry after a pause: the leader is unreachable or its answers are invalid."""
         if not self._is_pausing:
             self._is_pausing = True
             pause_s = self._pause_after(self._failures)

@@ -1,9 +1,9 @@
-"""A partition that this node follows: what it asks for, and what it does with the answer.
+"""A partition that this node follows: its fetch positions, and the handling of answers.
 
-A follower's log becomes a beginning of its leader's. It is cut back only where the histories of
-epochs part (KIP-101, KIP-279), never because of a watermark. What it cannot trust, or what the
-leader no longer has the beginning of, it copies anew from the leader's start; before it does that
-it is out of the in-sync set, and not eligible.
+A follower's log becomes a prefix of its leader's. It is truncated only where the epoch histories
+diverge (KIP-101, KIP-279), never because of a watermark. When the log cannot be trusted, or the
+leader has deleted the records that follow it, the partition is copied again from the leader's
+start; before that, it has left the in-sync set and is not eligible.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class FollowedPartition:
 
     def __init__(self, replica: Replica, member: Member) -> None:
         self.replica = replica
-        #: What this node is known as.
+        #: This node's incarnation.
         self.member = member
         self.leader = replica.metadata.leader
         self.leader_epoch = replica.metadata.leader_epoch
-        #: The stable end that the leader was told last.
-        self.told_stable_end = NONE
-        #: How many answers in a row were of no use.
+        #: The last stable end that was reported to the leader.
+        self.reported_stable_end = NONE
+        #: Consecutive answers that made no progress.
         self.failures = 0
-        #: What the leader said of its watermark since this log is known to be a part of its own.
+        #: The leader's high watermark since this log is known to be a prefix of the leader's.
         self._leader_watermark = NONE
 
     def committed_end(self) -> int:
-        """The leader says so, as far as this node has it."""
+        """The leader's high watermark, limited to this node's log."""
         log = self.replica.log
         return max(log.high_watermark, min(self._leader_watermark, log.stable_end))
 
@@ -51,18 +51,18 @@ class FollowedPartition:
         where = (metadata.partition_id, self.leader_epoch)
         if partition.is_damaged:
             return Position(*where, NONE, NONE, NONE, metadata.partition_epoch)
-        self.told_stable_end = stable_end = partition.stable_end
+        self.reported_stable_end = stable_end = partition.stable_end
         return Position(*where, *self._end(), stable_end, metadata.partition_epoch)
 
     def _end(self) -> tuple[int, int]:
-        """What to ask for next, and the epoch of the record before it."""
+        """The next position to fetch, with the epoch of the record before it."""
         partition = self.replica.log
         end = partition.log_end_offset
         has_records = end > partition.log_start_offset
         return end, partition.epochs.epoch_at(end - 1) if has_records else NONE
 
     def take(self, fetched: Fetched, body: memoryview) -> bool:
-        """Obey the leader's answer. False when it was of no use, and to be asked for again later.
+        """Apply the leader's answer. False without progress, in which case the fetch is delayed.
 
         Raises `DragomanError` for a log that cannot be written.
         """
@@ -91,12 +91,12 @@ class FollowedPartition:
         partition = self.replica.log
         base_offset = int.from_bytes(body[:8], "big")
         if base_offset < partition.log_end_offset == partition.log_start_offset:
-            # Empty, and the log starts in the middle of a batch of the leader's.
+            # The log is empty, and starts within a batch of the leader's.
             return self._start_anew(base_offset)
         if partition.epochs.latest_start >= partition.log_end_offset:
-            # This node led an epoch without writing anything; what comes may be older than that.
+            # This node led an epoch without records; the next batches may be of earlier epochs.
             partition.truncate(partition.log_end_offset)
-        # Checks every batch before it takes any.
+        # All batches are checked before any is appended.
         partition.append_as_is(body)
         return True
 
@@ -109,14 +109,14 @@ class FollowedPartition:
             partition.move_log_start(start)
 
     def _cut(self, fetched: Fetched) -> bool:
-        """Back to where both histories agree, as far as this answer can tell."""
+        """Truncate to where the histories agree, as far as this answer can tell."""
         partition = self.replica.log
         start = partition.log_start_offset
         if fetched.epoch_end < start:
             return self._start_anew(fetched.log_start_offset)
         own = partition.epochs.end_offset(fetched.epoch, partition.log_end_offset)
         if own is None:
-            # All of ours is newer than the epoch; or the leader knows no epoch as old as ours.
+            # All local records are newer than the epoch, or the leader knows no epoch that old.
             end = fetched.epoch_end if fetched.epoch == NONE else start
         else:
             end = min(own[1], fetched.epoch_end) if own[0] == fetched.epoch else own[1]
@@ -135,7 +135,7 @@ class FollowedPartition:
             self.replica.log.report(str(error))
 
     def _start_anew(self, offset: int) -> bool:
-        """Copy all of it again. Not before everybody knows that this copy does not count."""
+        """Copy the whole partition again, once it is committed that this copy does not count."""
         partition, metadata = self.replica.log, self.replica.metadata
         if self.member in metadata.members or self.member.node_id in metadata.eligible:
             return False

@@ -1,13 +1,13 @@
-"""A partition that this node leads: how far its followers are, what is committed, who is in sync.
+"""A partition that this node leads: the followers' progress, the high watermark, the in-sync set.
 
-The high watermark is the lowest stable end over the *maximal* in-sync set: the one agreed on, and
-whatever this leader has asked the controller for since, granted or not. It does not move while
-fewer than `min_insync` are in sync, and it never goes back.
+The high watermark is the lowest stable end over the *maximal* in-sync set: the committed one and
+every member that this leader has requested since, granted or not. It does not move while fewer than
+`min_insync` are in sync, and it never goes back.
 
 Changes of the in-sync set go through the controller, as compare-and-set on the partition's epoch.
-Until an event with a newer partition epoch is applied, nobody knows which of the changes asked for
-has happened: all of them count. An answer alone says less than that, since an earlier request may
-still be on its way; only a refusal of the one and only request takes it back.
+Until an event with a newer partition epoch is applied, any of the requested changes may have been
+made, so all of them count. An answer alone does not settle that, since an earlier request may still
+arrive; only the refusal of a sole request withdraws it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _NEVER = float("-inf")
 
 
 class Listener(Protocol):
-    """Somebody who copies the partition and wants to hear of news."""
+    """A receiver of events about a partition, on behalf of a follower."""
 
-    #: When it was last heard of, about whatever.
+    #: Time of the follower's last request for any partition.
     seen_at: float
 
     def grown(self, partition_id: int) -> None: ...
@@ -46,7 +46,7 @@ class Listener(Protocol):
 
 
 class Follower:
-    """How far a follower has come, in one of its lives."""
+    """The progress of a follower in one incarnation."""
 
     __slots__ = ("caught_up_at", "incarnation", "listener", "stable_end")
 
@@ -54,7 +54,7 @@ class Follower:
         self.incarnation = incarnation
         self.listener = listener
         self.stable_end = NONE
-        #: Until when it had all that the leader had; of no meaning while it still has.
+        #: Time until which the follower had all of the leader's records; unused while it still has.
         self.caught_up_at = _NEVER
 
     def is_lagging(self, leader_end: int, now: float, lag_s: float) -> bool:
@@ -74,26 +74,27 @@ class LedPartition:
         self.epoch_start = replica.log.log_end_offset
         self.listeners: dict[Listener, None] = {}
         self.followers: dict[int, Follower] = {}
-        #: Replicas, and the change of the partition that they are there since, as far as known.
+        #: Replicas, with the partition epoch since which each is known to be one.
         self._replicas = dict.fromkeys(replica.metadata.replicas, 0)
         self._image = image
         self._since = now
-        #: The stable end that followers were told of, and the end they were measured at before.
+        #: The stable end last sent to followers, and the end against which they were measured
+        #: before.
         self._end = replica.log.stable_end
         self._mark = (self._end, now)
-        #: What was asked for since the partition had this epoch, and how often.
+        #: Members requested in this partition epoch, and the number of requests.
         self._partition_epoch = replica.metadata.partition_epoch
-        self._asked: set[Member] = set()
+        self._requested: set[Member] = set()
         self._requests = 0
         self._is_asking = False
-        #: Where the log ended when, for those who wait for their records to be committed.
+        #: Log ends by time, for the time-outs of waiting producers.
         self._ends: deque[tuple[float, int]] = deque()
-        #: The partition epoch of the last change that was granted.
+        #: The partition epoch of the last granted change.
         self._granted = NONE
-        #: What was refused because of what the log has, and from which partition epoch on a change
-        #: that is granted was asked for later than that.
+        #: Pending refusals because of the log's state, with the partition epoch from which on a
+        #: granted change was requested later.
         self._doubts: dict[Hashable, int] = {}
-        #: Told when it has to be found out whether this node still leads.
+        #: Called when this node has to verify that it still leads.
         self.on_doubt: Callable[[], None] = _do_nothing
 
     # ---- followers
@@ -101,21 +102,22 @@ class LedPartition:
     def follow(
         self, follower: Member, position: Position, listener: Listener, now: float
     ) -> Fetched | None:
-        """Take note of a position, or say what is wrong with it."""
+        """Record a follower's position, or return a status if it is invalid."""
         if position.leader_epoch != self.leader_epoch:
             is_old = position.leader_epoch < self.leader_epoch
-            return self.told(position, Status.FENCED if is_old else Status.NOT_LEADER)
+            return self.answer(position, Status.FENCED if is_old else Status.NOT_LEADER)
         if position.offset < self.replica.log.log_start_offset:
             start = self.copy_start()
             if position.offset < start:
-                return self.told(position, Status.OUT_OF_RANGE, epoch_end=start)
+                return self.answer(position, Status.OUT_OF_RANGE, epoch_end=start)
         diverging = self._divergence(position)
         if diverging is not None:
             return diverging
         since = self._replicas.get(follower.node_id)
         if since is None or position.partition_epoch < since:
-            # No replica, or sent before it was dropped and came back: its log may be empty by now.
-            return self.told(position, Status.NOT_LEADER)
+            # Not a replica, or sent before it was removed and added again: its log may be empty by
+            # now.
+            return self.answer(position, Status.NOT_LEADER)
         known = self.followers.get(follower.node_id)
         if known is None or known.incarnation < follower.incarnation:
             known = self.followers[follower.node_id] = Follower(follower.incarnation, listener)
@@ -125,7 +127,7 @@ class LedPartition:
         return None
 
     def progressed(self, follower: Member, stable_end: int, now: float) -> None:
-        """More of what it has fetched is stable."""
+        """More of the follower's data is stable."""
         known = self.followers.get(follower.node_id)
         if known is not None and known.incarnation == follower.incarnation:
             self._reached(known, min(stable_end, self.replica.log.log_end_offset), now)
@@ -136,13 +138,13 @@ class LedPartition:
         follower.stable_end = stable_end
         marked_end, marked_at = self._mark
         if stable_end >= marked_end:
-            # It has what there was then: behind for no longer than since.
+            # It has what existed then, so it has not lagged for longer than since then.
             follower.caught_up_at = max(follower.caught_up_at, marked_at)
             self._mark = (self._end, now)
         self.advance()
 
     def copy_start(self) -> int:
-        """Where the first batch begins; the log may start in the middle of it."""
+        """The base of the first batch; the log may start within it."""
         log = self.replica.log
         start = log.log_start_offset
         try:
@@ -152,14 +154,16 @@ class LedPartition:
         return int.from_bytes(found[0][:8], "big") if found else start
 
     def _divergence(self, position: Position) -> Fetched | None:
-        """Where the histories part, if the follower's last record is not one of ours (KIP-279)."""
+        """Where the histories diverge, if the follower's last record is not in this log
+        (KIP-279).
+        """
         log = self.replica.log
         offset, last_epoch = position.offset, position.last_epoch
         if last_epoch == NONE:
-            # A log without records agrees with any, unless it begins behind our end.
+            # A log without records agrees with any, unless it begins past this log's end.
             if offset <= log.log_end_offset:
                 return None
-            return self.told(position, Status.DIVERGING, epoch_end=log.log_end_offset)
+            return self.answer(position, Status.DIVERGING, epoch_end=log.log_end_offset)
         found = log.epochs.end_offset(last_epoch, log.log_end_offset)
         if found is None:
             entries = log.epochs.entries()
@@ -170,9 +174,9 @@ class LedPartition:
             is_diverging = epoch < last_epoch or end < offset
         if not is_diverging:
             return None
-        return self.told(position, Status.DIVERGING, epoch=epoch, epoch_end=end)
+        return self.answer(position, Status.DIVERGING, epoch=epoch, epoch_end=end)
 
-    def told(
+    def answer(
         self,
         position: Position,
         status: Status,
@@ -196,16 +200,16 @@ class LedPartition:
         )
 
     def is_added(self, follower: Member) -> bool:
-        """Whether it is to get a copy by a move that is under way, and does not have it yet."""
+        """Whether a move adds this replica, and it is not in sync yet."""
         metadata = self.replica.metadata
         return follower.node_id in metadata.target and follower.node_id not in metadata.in_sync
 
-    # ---- what is committed
+    # ---- the high watermark
 
     def maximal(self) -> Iterable[Member]:
-        """Everybody who may be in sync as far as anyone knows."""
+        """All members of the in-sync set in any possible outcome of the requests."""
         members = self.replica.metadata.members
-        return self._asked.union(members) if self._asked else members
+        return self._requested.union(members) if self._requested else members
 
     def committed_end(self) -> int:
         log, metadata = self.replica.log, self.replica.metadata
@@ -222,7 +226,7 @@ class LedPartition:
         return max(end, watermark)
 
     def advance(self) -> None:
-        """Something stable has moved, here or on a follower: more may be committed."""
+        """A stable end has moved, here or on a follower: more may be committed."""
         log = self.replica.log
         before = log.high_watermark
         self.replica.advance()
@@ -240,12 +244,12 @@ class LedPartition:
         self.grown()
 
     def grown(self) -> None:
-        """There is more to copy: stable, or about to be."""
+        """There is more to copy, stable or being synced."""
         for each in list(self.listeners):
             each.grown(self.replica.metadata.partition_id)
 
     def expire(self, now: float, patience_s: float) -> None:
-        """Tell those who have waited so long that the outcome is unknown."""
+        """Time out producers, whose outcome is unknown."""
         log, ends = self.replica.log, self._ends
         ends.append((now, log.log_end_offset))
         reached = -1
@@ -256,14 +260,14 @@ class LedPartition:
             self.replica.expire_waiters(reached, RequestTimedOut(text))
 
     def is_sure(self, refused: Hashable) -> bool:
-        """Whether this node was the leader when, or after, it was to refuse this the first time.
+        """Whether this node still led when, or after, it first had to refuse this.
 
-        One that does not know that another leads already may lack what the client has written
-        there. To find out, it asks for the in-sync set as it is.
+        A node that was replaced without knowing it may lack records that the client has written to
+        the new leader. To find out, it requests the in-sync set unchanged.
         """
         metadata = self.replica.metadata
         if metadata.members == (self.member,) and not metadata.eligible:
-            # Nobody else may lead.
+            # No other node can lead.
             return True
         wanted = self._doubts.get(refused)
         if wanted is None:
@@ -280,14 +284,14 @@ class LedPartition:
     def _has_doubts(self) -> bool:
         return any(self._granted < wanted for wanted in self._doubts.values())
 
-    # ---- who is in sync
+    # ---- the in-sync set
 
     def agreed(self) -> None:
-        """An event about this partition was applied, and it still leads."""
+        """An event about this partition was applied, and this node still leads it."""
         metadata = self.replica.metadata
         if metadata.partition_epoch != self._partition_epoch:
             self._partition_epoch = metadata.partition_epoch
-            self._asked.clear()
+            self._requested.clear()
             self._requests = 0
             self._is_asking = False
             self._replicas = {
@@ -301,17 +305,17 @@ class LedPartition:
         self.advance()
 
     def wanted_change(self, now: float, lag_s: float) -> InSyncChange | None:
-        """What to ask the controller for. Whoever gets this asks, and tells `answered`."""
+        """The change to request from the controller. The caller sends it and calls `answered`."""
         if self._is_asking:
             return None
         metadata = self.replica.metadata
         wanted = self._wanted_members(now, lag_s)
-        # After requests whose fate is not known, any granted change makes it known.
-        if wanted == metadata.members and not self._asked and not self._has_doubts():
+        # After requests with an unknown outcome, any granted change settles them.
+        if wanted == metadata.members and not self._requested and not self._has_doubts():
             return None
         self._is_asking = True
         self._requests += 1
-        self._asked.update(wanted)
+        self._requested.update(wanted)
         return InSyncChange(
             metadata.partition_id, self.leader_epoch, metadata.partition_epoch, wanted
         )
@@ -325,7 +329,7 @@ class LedPartition:
             if member == self.member:
                 wanted.append(member)
             elif follower is None or follower.incarnation != member.incarnation:
-                # It has as long to appear as it would have to catch up.
+                # A replica may take as long to connect as it may lag.
                 if now - self._since <= lag_s:
                     wanted.append(member)
             elif not follower.is_lagging(end, now, lag_s):
@@ -347,7 +351,7 @@ class LedPartition:
         )
 
     def wants_review(self, follower: Member) -> bool:
-        """Whether somebody who is not in sync might be now; cheap, for every fetch."""
+        """Whether a replica may have become in sync; cheap enough for every fetch."""
         if self._is_asking or follower in self.replica.metadata.members:
             return False
         known = self.followers.get(follower.node_id)
@@ -355,10 +359,10 @@ class LedPartition:
         return known is not None and known.stable_end >= max(log.high_watermark, self.epoch_start)
 
     def answered(self, change: InSyncChange, outcome: Decision) -> bool:
-        """Granted, or somebody else was faster: then an event is on its way, and is waited for.
+        """The request was granted, or another change came first, whose event will be applied.
 
-        True: what became of this request or of one before it is not known, so another one has to
-        be made. Until one is granted, nothing is committed without those who were asked for.
+        True: the outcome of this or an earlier request is unknown, so another request is needed.
+        Until one is granted, nothing is committed without the requested members.
         """
         if outcome is Decision.ACCEPTED:
             self._granted = max(self._granted, change.partition_epoch)
@@ -367,7 +371,7 @@ class LedPartition:
             return False
         self._is_asking = False
         if outcome is Decision.REFUSED and self._requests == 1:
-            self._asked.clear()
+            self._requested.clear()
             self._requests = 0
             self.advance()
             return False

@@ -1,9 +1,9 @@
-"""What nodes tell each other about partitions: fetches, and requests to the controller.
+"""Messages between nodes about partitions: fetches, and requests to the controller.
 
 A message is a small header (a frozen struct, as msgpack) and, for a reply to a fetch, a body: the
-batches of all its partitions, back to back, as they lie in the leader's log. The body passes
-through no codec. Unknown fields are ignored, so a field with a default may be added; a message of a
-new kind is sent only when all nodes know it (docs/guides/upgrading.md).
+batches of all its partitions, back to back, as in the leader's log. The body passes through no
+codec. Unknown fields are ignored, so a field with a default may be added; a message of a new kind
+is sent only when all nodes know it (docs/guides/upgrading.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from dragoman.cluster.events import FIRST_LEVEL, Member
 from dragoman.errors import DecodeError
 
-#: In place of an offset or epoch: there is none.
+#: In place of an offset or epoch: none.
 NONE = -1
 
 
@@ -28,41 +28,41 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """Where a follower stands in one partition."""
+    """The position of a follower in one partition."""
 
     partition_id: int
-    #: The leadership that it follows.
+    #: The leader epoch that it follows.
     leader_epoch: int
-    #: What it wants next: its log's end. `NONE`: it has nothing that it trusts.
+    #: The next offset, which is its log's end. `NONE`: it trusts none of its log.
     offset: int
-    #: Epoch of the record before that; `NONE` when it has none.
+    #: Epoch of the record before the offset; `NONE` without one.
     last_epoch: int
-    #: Everything below is on its stable storage.
+    #: Everything below is on the follower's stable storage.
     stable_end: int
-    #: The newest change of the partition that it knows: it may have been dropped and come back.
+    #: The newest partition epoch that the follower knows: it may have been removed and added again.
     partition_epoch: int
 
 
 class FetchRequest(_Message, frozen=True, kw_only=True, tag="FetchRequest"):
-    """The next batches of all partitions that a node follows from another.
+    """A fetch of the next batches of all partitions that a node follows from another.
 
-    A session begins with request 0, which names all partitions; later ones name those whose
-    position has changed. Numbers of sessions only grow, so that a late request is known as such.
+    A session begins with request 0, which names all partitions; later ones name those with changed
+    positions. Session numbers only grow, so that late requests are detected.
     """
 
     follower: Member
     session: int
     number: int
     positions: tuple[Position, ...] = ()
-    #: Partitions that the follower does not want any more.
+    #: Partitions that are no longer followed.
     dropped: tuple[int, ...] = ()
-    #: How long to wait when there is nothing, and how many bytes to send at most.
+    #: The longest wait for data, and the largest size of the answer.
     wait_ms: int = 0
     bytes_max: int = 0
 
 
 class Progress(_Message, frozen=True, kw_only=True, tag="Progress"):
-    """What has become stable since the last fetch, which may still be waiting. Not answered."""
+    """Stable ends since the last fetch, which may still be parked. Not answered."""
 
     follower: Member
     session: int
@@ -74,32 +74,32 @@ class Status(IntEnum):
     OK = 0
     #: The follower's last record is not in the leader's log: see `epoch` and `epoch_end`.
     DIVERGING = 1
-    #: The offset is gone: start again at `epoch_end`, where the leader's first batch begins.
+    #: The offset was deleted: restart at `epoch_end`, where the leader's first batch begins.
     OUT_OF_RANGE = 2
-    #: The follower knows an older leadership than the leader.
+    #: The follower has an older leader epoch than the leader.
     FENCED = 3
-    #: This node does not lead, or not yet in that epoch.
+    #: The receiver does not lead the partition, or not yet in that epoch.
     NOT_LEADER = 4
-    #: The leader cannot read its own log there.
+    #: The leader cannot read its log at the offset.
     UNREADABLE = 5
 
 
 class Fetched(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """News of one partition."""
+    """The answer for one partition."""
 
     partition_id: int
     leader_epoch: int
-    #: The position that this is the answer to; see `last_epoch`, too.
+    #: The offset of the answered position; see `last_epoch`, too.
     offset: int
     status: Status
     high_watermark: int
     log_start_offset: int
-    #: Bytes of the body that belong to this partition.
+    #: Size of this partition's part of the body.
     size: int = 0
-    #: The leader's newest epoch that is not above the follower's, and where that ended.
+    #: The leader's newest epoch that is not above the follower's, and the end of that epoch.
     epoch: int = NONE
     epoch_end: int = NONE
-    #: Of the position. A follower that was cut and has copied on may be at the same offset again.
+    #: The epoch in the answered position: a truncated follower may reach the same offset again.
     last_epoch: int = NONE
 
 
@@ -107,9 +107,9 @@ class FetchReply(_Message, frozen=True, kw_only=True, tag="FetchReply"):
     session: int
     number: int
     partitions: tuple[Fetched, ...] = ()
-    #: CRC-32C of the body: batches have a checksum each, but not over their offsets and epochs.
+    #: CRC-32C of the body: the batches' own CRCs do not cover offsets and epochs.
     checksum: int = 0
-    #: The leader does not know this session: begin another.
+    #: Whether the leader does not know this session, so that the follower has to begin another.
     is_unknown: bool = False
 
 
@@ -117,25 +117,26 @@ class FetchReply(_Message, frozen=True, kw_only=True, tag="FetchReply"):
 
 
 class Registration(_Message, frozen=True, kw_only=True, tag="Registration"):
-    """A node is there and wants its partitions."""
+    """Registration of a node, for its partitions."""
 
     node_id: int
     directory: str
-    #: Equal in every repetition of one registration, and in no other of this directory.
+    #: The same in every retry of one registration, and in no other of this directory.
     life: str
-    #: Everything that was ever stable in the directory is: a clean stop, or a sound journal.
+    #: Whether all data that was ever stable is intact: after a clean stop, or with an intact
+    #: journal.
     is_intact: bool
-    #: Partitions that are not, whatever the node says of the rest.
+    #: Partitions that are not intact, in any case.
     damaged: tuple[int, ...] = ()
     addresses: dict[str, str] = {}
     rack: str = ""
-    #: The highest and the lowest feature level that it can work at.
+    #: The highest and the lowest feature level that the node supports.
     feature_level: int = FIRST_LEVEL
     feature_level_min: int = FIRST_LEVEL
 
 
 class InSyncChange(msgspec.Struct, frozen=True, array_like=True):
-    """A leader's wish; granted if the epochs are still the ones it knows."""
+    """A leader's request for an in-sync set; granted if its epochs are still current."""
 
     partition_id: int
     leader_epoch: int
@@ -153,79 +154,79 @@ class Heartbeat(_Message, frozen=True, kw_only=True, tag="Heartbeat"):
 
 
 class HandOver(_Message, frozen=True, kw_only=True, tag="HandOver"):
-    """The node is about to stop: others shall lead what it leads."""
+    """The node is about to stop: its leaderships move to others."""
 
     member: Member
 
 
 class ElectPreferred(_Message, frozen=True, kw_only=True, tag="ElectPreferred"):
-    """Somebody wants the first replica to lead."""
+    """An operator's request to elect the first replica."""
 
     partition_id: int
 
 
 class ElectUnclean(_Message, frozen=True, kw_only=True, tag="ElectUnclean"):
-    """Somebody wants a replica to lead that may lack committed records."""
+    """An operator's request to elect a replica that may lack committed records."""
 
     partition_id: int
     node_id: int
 
 
 class Move(_Message, frozen=True, kw_only=True, tag="Move"):
-    """Somebody wants the partition on these nodes; none: a move that is under way is taken back."""
+    """An operator's request to move the partition to these nodes; empty: cancel the move."""
 
     partition_id: int
     replicas: tuple[int, ...] = ()
 
 
 class AddNode(_Message, frozen=True, kw_only=True, tag="AddNode"):
-    """Somebody wants a node to join, which is reached at this address."""
+    """An operator's request to add a node, which is reached at this address."""
 
     node_id: int
     address: str
 
 
 class RemoveNode(_Message, frozen=True, kw_only=True, tag="RemoveNode"):
-    """Somebody wants a node out of the quorum, and gone for good if it holds nothing."""
+    """An operator's request to remove a node from the quorum and, if it holds nothing, for good."""
 
     node_id: int
 
 
 class TransferMetadata(_Message, frozen=True, kw_only=True, tag="TransferMetadata"):
-    """Somebody wants this node to lead the metadata; `NONE`: any other than the one that does."""
+    """An operator's request to make this node lead the metadata; `NONE`: any other node."""
 
     node_id: int = NONE
 
 
 class Relieve(_Message, frozen=True, kw_only=True, tag="Relieve"):
-    """Somebody wants others to lead what this node leads."""
+    """An operator's request to move this node's leaderships to others."""
 
     node_id: int
 
 
 class Decision(IntEnum):
-    """What the controller has decided about a request."""
+    """The controller's decision about a request."""
 
     ACCEPTED = 0
-    #: Somebody else was faster: the image is about to change.
+    #: Another change was faster: the image is about to change.
     CONFLICT = 1
-    #: Not now, and not because of anything that the image will tell. Nothing was changed.
+    #: Refused for reasons that the image will not show. Nothing was changed.
     REFUSED = 2
-    #: No answer: it may have happened, or may still.
+    #: The outcome is unknown: the change may have been made, or may still be.
     UNKNOWN = 3
 
 
 class ControlReply(_Message, frozen=True, kw_only=True, tag="ControlReply"):
-    """One decision for each change of the request; a request without changes has one."""
+    """One decision for each change in the request; a request without changes has one."""
 
     outcomes: tuple[Decision, ...]
-    #: Why something was refused, for people.
+    #: The reason for a refusal, as a text.
     text: str = ""
-    #: The image must have this version for the outcome to be seen.
+    #: The image shows the outcome from this version on.
     version: int = 0
 
 
-#: What operators want of partitions, and of nodes.
+#: Requests of operators about partitions and nodes.
 PartitionRequest: TypeAlias = ElectPreferred | ElectUnclean | Move | Relieve
 MembershipRequest: TypeAlias = AddNode | RemoveNode | TransferMetadata
 ControlRequest: TypeAlias = (

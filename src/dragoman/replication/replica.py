@@ -1,8 +1,8 @@
-"""One partition as the broker sees it: its log, who waits for it, and its marks.
+"""One partition as the broker sees it: its log, its marks, and the requests that wait on it.
 
-A replica is made when a partition is first used. Producers wait here until their records are
-stable (`acks=1`) or below the high watermark (`acks=all`); parked fetches wait here for new data.
-Both are woken by `advance`, which the broker calls after each group commit.
+A replica is created when a partition is first used. Producers wait here until their records are
+stable (`acks=1`) or below the high watermark (`acks=all`); fetches are parked here until there is
+new data. `advance`, which the broker calls after each group commit, wakes both.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dragoman.replication.errors import (
     UnknownLeaderEpoch,
 )
 
-#: Told when records are as safe as asked for, or why they are not.
+#: Called when records have reached the requested durability, or with an error.
 Acknowledge: TypeAlias = Callable[[DragomanError | None], None]
-#: In place of an offset: up to the high watermark.
+#: In place of an offset: the high watermark.
 ALL_COMMITTED = -1
 
 
@@ -39,7 +39,7 @@ def not_leader(partition: PartitionMetadata) -> NotLeader:
 
 
 class ParkedFetch(Protocol):
-    """A fetch that waits for data on one or more partitions."""
+    """A fetch that is parked on one or more partitions."""
 
     def data_arrived(self, replica: Replica) -> None: ...
 
@@ -47,9 +47,9 @@ class ParkedFetch(Protocol):
 
 
 class Role(Protocol):
-    """What this node is to a partition that others hold, too."""
+    """The role of this node for a partition with further replicas."""
 
-    #: Where the log ended when this node began to lead it; 0: it does not.
+    #: The log's end when this node began to lead; 0: it does not lead.
     epoch_start: int
 
     def committed_end(self) -> int:
@@ -57,7 +57,7 @@ class Role(Protocol):
         ...
 
     def is_sure(self, refused: Hashable) -> bool:
-        """Whether this log is known to have all that clients were told was written."""
+        """Whether this log is known to have everything acknowledged to clients."""
         ...
 
 
@@ -80,17 +80,17 @@ class Replica:
         self.log = log
         self.config = config
         self._acks: deque[tuple[int, Acknowledge]] | None = None
-        #: Those who wait for this node's own disk only.
+        #: Producers that wait for this node's own disk only.
         self._stable_acks: deque[tuple[int, Acknowledge]] | None = None
         self.parked: dict[ParkedFetch, None] | None = None
-        #: None: this node alone is the in-sync set.
+        #: None: this node is the only replica.
         self.role: Role | None = None
-        #: Whether clients may use it here.
+        #: Whether clients may use the partition on this node.
         self.is_led = False
-        #: This node has no copy any more; what is in the log is on its way out.
+        #: Whether this node no longer has a copy, so that the log is being removed.
         self.is_moved = False
-        #: Told when a reader met damage: where others hold the partition, one of them can lead.
-        #: Returns whether there are such.
+        #: Called when a reader met damage. Returns whether the partition has further replicas, one
+        #: of which can lead.
         self.on_unreadable: Callable[[Replica, CorruptionError], bool] | None = None
         log.owner = self
 
@@ -100,18 +100,20 @@ class Replica:
 
     @property
     def is_catching_up(self) -> bool:
-        """A new leader does not know at once how much of what it has is committed: until then it
-        must not say where readers have to stop, for that was further on already (KIP-207).
+        """Whether the high watermark is known. A new leader first has to learn how much of its log
+        is committed; until then, the end for readers could go backwards (KIP-207).
         """
         role = self.role
         return role is not None and role.epoch_start > self.log.high_watermark
 
     def is_elsewhere(self, error: CorruptionError) -> bool:
-        """A reader met damage. Whether another node has the records, so that it may come again."""
+        """A reader met damage. Returns whether another node has the records, so that a retry may
+        help.
+        """
         return self.on_unreadable is not None and self.on_unreadable(self, error)
 
     def check_epoch(self, client_epoch: int) -> None:
-        """Refuse clients of another leadership; -1 means that the client does not say."""
+        """Refuse clients with another leader epoch; -1 means that the client sends none."""
         if client_epoch < 0 or client_epoch == self.metadata.leader_epoch:
             return
         if client_epoch < self.metadata.leader_epoch:
@@ -125,9 +127,9 @@ class Replica:
         )
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """(largest known leadership not after `epoch`, offset after its last record).
+        """(largest known epoch not after `epoch`, offset after its last record).
 
-        None for a leadership that is yet to come, or older than all that is known.
+        None for a future epoch, or one older than all known ones.
         """
         if epoch < 0 or epoch > self.metadata.leader_epoch:
             return None
@@ -136,7 +138,7 @@ class Replica:
         return self.log.epochs.end_offset(epoch, self.log.log_end_offset)
 
     def check_in_sync(self) -> None:
-        """Refuse writes that ask for all in-sync replicas while these are too few."""
+        """Refuse writes that require all in-sync replicas while these are too few."""
         found = len(self.metadata.in_sync)
         wanted = max(self.metadata.min_insync, self.config.min_insync_replicas)
         if found < wanted:
@@ -174,7 +176,7 @@ class Replica:
     # ---- progress
 
     def advance(self) -> None:
-        """The stable end moved, here or elsewhere. Alone, this node decides the watermark."""
+        """A stable end moved, here or elsewhere. A sole replica decides the watermark itself."""
         log = self.log
         role = self.role
         log.advance_high_watermark(log.stable_end if role is None else role.committed_end())
@@ -190,14 +192,14 @@ class Replica:
         self.wake()
 
     def wake(self) -> None:
-        """Readers may find something new: data, a moved mark, or that the partition is gone."""
+        """Wake fetches: there is new data, a mark moved, or the partition is gone."""
         if self.parked:
             parked, self.parked = self.parked, None
             for fetch in parked:
                 fetch.data_arrived(self)
 
     def park(self, fetch: ParkedFetch) -> bool:
-        """Have `fetch` told at the next change; False when too many wait already."""
+        """Notify `fetch` of the next change; False when too many are parked already."""
         if self.parked is None:
             self.parked = {}
         elif len(self.parked) >= FETCHES_PARKED_MAX:
@@ -212,8 +214,8 @@ class Replica:
     def delete_below(self, offset: int) -> int:
         """Delete records below `offset`, or all committed ones for -1; returns the log's new start.
 
-        Raises `OffsetOutOfRangeError` for records that are not committed. Those deleted before are
-        no error. Durable when it returns.
+        Raises `OffsetOutOfRangeError` for records that are not committed. Records that were deleted
+        before are no error. Durable when it returns.
         """
         log = self.log
         if not self.config.is_retained_by_age_or_size:
@@ -230,15 +232,16 @@ class Replica:
         return log.log_start_offset
 
     def expire_waiters(self, end: int, error: DragomanError) -> None:
-        """Those who wait for records below `end` have waited long enough."""
+        """Time out producers of records below `end`."""
         acks = self._acks
         while acks and acks[0][0] <= end:
             acks.popleft()[1](error)
 
     def fail_waiters(self, error: DragomanError, *, above: int = 0) -> None:
-        """Nobody shall wait for what will not come: stop, deletion, appends that were taken back.
+        """Fail waiting producers after a stop, a deletion or the withdrawal of appends.
 
-        `above`: who waits for an offset up to this one goes on; those records are in the log.
+        `above`: producers with offsets up to this one continue to wait; their records are in the
+        log.
         """
         acks, self._acks = self._acks, None
         stable_acks, self._stable_acks = self._stable_acks, None

@@ -1,12 +1,12 @@
-"""The partitions of a node that other nodes hold too: which it leads, which it follows.
+"""The node's replicas of partitions with further replicas: which it leads, which it follows.
 
-`Replication` obeys the image: whenever an event about a partition has been applied, the partition
+`Replication` obeys the image: whenever an event about a partition was applied, the partition
 becomes led, followed or neither. Nothing else makes a leader. A node acts for a partition only as
-the incarnation under which the controller knows it, so it registers first; when it finds its own
-data damaged, it registers anew, which takes it out of every in-sync set, and copies what is bad
-from whoever leads then.
+the incarnation under which the controller knows it, so it registers first. When it finds its own
+data damaged, it registers again, which removes it from every in-sync set, and copies the damaged
+partitions from their leaders.
 
-The owner hands over: every applied event, every stable group, every message from a peer.
+The owner passes on every applied event, every stable group, and every message from a peer.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ log = logging.getLogger("dragoman.replication")
 
 
 class Waiting:
-    """Neither led nor followed, for now: nothing becomes committed."""
+    """A replica that is neither led nor followed: nothing becomes committed."""
 
     epoch_start = 0
 
@@ -74,7 +74,7 @@ class Waiting:
 
 
 class Life:
-    """What a start of a data directory may say of itself."""
+    """The state of a data directory at a start, for registration."""
 
     def __init__(self, store: LogStore, addresses: dict[str, str], rack: str = "") -> None:
         node = store.node
@@ -87,7 +87,7 @@ class Life:
         self._is_intact = (store.was_clean or is_journalled) and not node.has_lost
 
     def begin_another(self) -> None:
-        """For a node that has to register anew without a restart."""
+        """The state for another registration without a restart."""
         self._number += 1
 
     @property
@@ -102,7 +102,7 @@ class Life:
         return not self._store.is_disk_full
 
     def registered(self) -> None:
-        """Everybody knows what was lost, if anything."""
+        """The loss of data, if any, is committed."""
         self._store.loss_is_known()
 
     def registration(self, node_id: int, damaged: tuple[int, ...]) -> Registration:
@@ -131,9 +131,9 @@ class Replication:
         unshared: Callable[[PartitionMetadata], None],
         timing: Timing | None = None,
     ) -> None:
-        """`open_replica` opens a partition's log, or gives the one that is open: one that other
-        nodes hold too, with `is_shared`. `unshared` is told of those that this node holds alone or
-        not at all.
+        """`open_replica` opens a partition's log, or returns the open one, with `is_shared` for
+        partitions with further replicas. `unshared` is called with partitions of which this node is
+        the only replica, or none.
         """
         self.node_id = node_id
         self._image = image
@@ -143,7 +143,7 @@ class Replication:
         self._open = open_replica
         self._unshared = unshared
         self._timing = timing if timing is not None else Timing()
-        #: The incarnation to act under; None until the controller has given one.
+        #: The current incarnation; None until the controller has assigned one.
         self.member: Member | None = None
         self._life: Life | None = None
         self._is_registering = False
@@ -159,24 +159,25 @@ class Replication:
         self._reviews: dict[LedPartition, None] = {}
         self._is_review_due = False
         self._is_stopped = False
-        #: Others have taken over: the node is about to stop, or its disk is full.
+        #: Whether other nodes have taken over: this node is about to stop, or its disk is full.
         self._is_leaving = False
         self._has_no_room = False
-        #: There is room again, but what was agreed on meanwhile is still to be heard.
+        #: Whether the disk has room again and entries committed meanwhile are still to be applied.
         self._is_returning = False
-        #: Told when others have taken over because the disk is full, and when there is room again.
+        #: Called when other nodes have taken over because the disk is full, and when it has room
+        #: again.
         self.on_room: Callable[[bool], None] = _no_news
-        #: Told when the controller knows this node as the one that it is now.
+        #: Called when the controller knows this node's current incarnation.
         self.on_registered: Callable[[], None] = _nothing
-        #: Told of every partition that this node begins to lead, and of every one that it does not
-        #: lead any more.
+        #: Called with every partition that this node begins to lead, and every one that it stops
+        #: leading.
         self.on_led: Callable[[Replica], None] = _no_replica
         self.on_resigned: Callable[[Replica], None] = _no_replica
 
     # ---- start and stop
 
     def start(self, life: Life) -> None:
-        """Open what this node has a replica of, and tell the controller that it is there."""
+        """Open this node's replicas, and register with the controller."""
         self._life = life
         for partition in self._image.partitions.values():
             if self.node_id in partition.replicas and len(partition.replicas) > 1:
@@ -187,7 +188,7 @@ class Replication:
             self._tick()
 
     def stop(self) -> None:
-        """Nothing is acknowledged or copied any more: the node stops, or its disk has failed."""
+        """Stop acknowledging and copying: the node stops, or its disk has failed."""
         self._is_stopped = True
         for leading in list(self._leading.values()):
             self._resign(leading)
@@ -196,7 +197,7 @@ class Replication:
         self._serving.close()
 
     async def hand_over(self) -> None:
-        """Before a clean stop: make other nodes lead, as far as they can, and copy no more."""
+        """Before a clean stop: move leaderships to other nodes where possible, and stop copying."""
         if self.member is not None:
             decided: Outcome[ControlReply | None] = Outcome()
             self._control.ask(HandOver(member=self.member), decided.succeed)
@@ -205,21 +206,24 @@ class Replication:
             self._copy_no_more()
 
     def _copy_no_more(self) -> None:
-        """Whoever goes on copying is taken back into in-sync sets, and missed there soon."""
+        """Stop copying: a node that still copied would rejoin in-sync sets, and soon be missed
+        there.
+        """
         for partition_id in list(self._following):
             self._unfollow(partition_id)
 
     @property
     def has_room(self) -> bool:
-        """Whether this node takes part in the copying: it does not while its disk is full."""
+        """Whether this node replicates: it does not while its disk is full."""
         return not self._has_no_room
 
     def _look_at_disk(self) -> None:
-        """A node that cannot write holds up everybody who waits for it: it hands over until there
-        is room, and copies then what it has missed.
+        """Hand over while the disk is full, since a node that cannot write delays all producers;
+        copy the missed records once there is room.
 
-        The hand-over itself may be something that it could not write down: by its image it leads
-        still. It returns as another incarnation, which is known here when everything before is.
+        The node may be unable to store the hand-over itself, so its image may still show it as
+        leader. It returns as another incarnation, and by the time that is applied here, so is
+        everything before.
         """
         assert self._life is not None
         if self._has_no_room and self._life.has_room:
@@ -235,7 +239,7 @@ class Replication:
     def _gave_up(self, reply: ControlReply | None) -> None:
         if reply is not None and Decision.ACCEPTED in reply.outcomes and not self._has_no_room:
             self._has_no_room = True
-            log.error("the disk is full: other nodes do without this one until there is room")
+            log.error("the disk is full: other nodes take over until there is room")
             self._copy_no_more()
             self.on_room(False)
 
@@ -252,25 +256,25 @@ class Replication:
         self._ask(self._life.registration(self.node_id, damaged), self._registered)
 
     def controller_known(self) -> None:
-        """Somebody decides: whoever waits to be registered need not wait longer."""
+        """The controller is deciding: registrations need not wait for their retry."""
         if self._life is not None and self.member is None:
             self._register()
 
     def _registered(self, _reply: ControlReply | None) -> None:
-        """Whatever the answer says, it counts when the event is here; until then, ask again."""
+        """Retry until the event is applied, whatever the answer says."""
         self._is_registering = False
         if self.member is None:
             self._later(self._timing.retry_s, self._register)
 
     def _beat(self) -> None:
         if self.member is not None:
-            self._ask(Heartbeat(member=self.member), self._beat_heard)
+            self._ask(Heartbeat(member=self.member), self._beat_answered)
         self._look_at_disk()
         self._later(self._timing.heartbeat_s, self._beat)
 
-    def _beat_heard(self, reply: ControlReply | None) -> None:
+    def _beat_answered(self, reply: ControlReply | None) -> None:
         if reply is not None and Decision.REFUSED in reply.outcomes:
-            # Fenced meanwhile, or somebody registered in our name.
+            # Fenced meanwhile, or another process registered as this node.
             self._register()
 
     def _ask(self, request: ControlRequest, done: Callable[[ControlReply | None], None]) -> None:
@@ -287,7 +291,7 @@ class Replication:
         if not self._is_stopped:
             callback()
 
-    # ---- what the image says
+    # ---- events
 
     def applied(self, event: Event, removed: TopicMetadata | None = None) -> None:
         """Call after every event that was applied to the image."""
@@ -302,7 +306,7 @@ class Replication:
                 for partition in self._image.topics_by_id[event.topic_id].partitions:
                     self._settle(partition)
             case NodeConfigChanged():
-                # It may say how many have to be in sync.
+                # It may change the minimum number of in-sync replicas.
                 for leading in self._leading.values():
                     leading.agreed()
             case NodeRegistered() if event.node_id == self.node_id:
@@ -314,10 +318,10 @@ class Replication:
                     self._let_go(gone.partition_id)
 
     def _became(self, event: NodeRegistered) -> None:
-        """The controller knows us, as this incarnation."""
+        """The controller has registered this node as this incarnation."""
         assert self._life is not None
         if not self._life.is_named_by(event):
-            # Of an earlier start, heard late. Whoever that was, it is not this node.
+            # The event is of an earlier start.
             self.member = None
             self._register()
         else:
@@ -331,7 +335,7 @@ class Replication:
             self._settle(partition)
 
     def _settle(self, partition: PartitionMetadata) -> None:
-        """Become what the image says this node is to the partition."""
+        """Assume the role that the image gives this node for the partition."""
         partition_id = partition.partition_id
         is_elsewhere = self.node_id not in partition.replicas
         if is_elsewhere and self.member is None:
@@ -371,9 +375,9 @@ class Replication:
         return found
 
     def _pause(self, partition_id: int) -> None:
-        """Moved to other nodes, so this node reads. After a start that may be long ago, and the
-        partition back here since: nothing is thrown away before the image has reached this node's
-        registration.
+        """The partition was moved to other nodes, according to the image. After a start that may be
+        an old event, with the partition back here since: nothing is deleted before the image has
+        this node's registration.
         """
         leading = self._leading.get(partition_id)
         if leading is not None:
@@ -381,7 +385,7 @@ class Replication:
         self._unfollow(partition_id)
 
     def _let_go(self, partition_id: int) -> None:
-        """Deleted, or held by this node alone, or not any more."""
+        """The partition was deleted, or this node became, or ceased to be, its only replica."""
         leading = self._leading.get(partition_id)
         if leading is not None:
             self._resign(leading)
@@ -402,7 +406,7 @@ class Replication:
         return found
 
     def follower_ends(self, partition_id: int) -> dict[int, int]:
-        """How far the followers of a partition that this node leads are."""
+        """The progress of the followers of a partition that this node leads."""
         leading = self._leading.get(partition_id)
         if leading is None:
             return {}
@@ -425,7 +429,7 @@ class Replication:
         self.on_led(replica)
 
     def _cannot_lead(self, partition: PartitionMetadata, error: DragomanError) -> None:
-        """A full disk. Nobody else will lead while this node is in sync and there."""
+        """The disk is full. No other node will lead while this one is in sync and live."""
         where = f"{partition.topic.name}-{partition.index}"
         log.error("%s: cannot be led: %s", where, error)
         self._later(self._timing.retry_s, partial(self._settle_again, partition))
@@ -435,7 +439,7 @@ class Replication:
             self._settle(partition)
 
     def begin_epoch(self, replica: Replica) -> None:
-        """Durable before anybody is served in this epoch."""
+        """Durable before the first request of this epoch is served."""
         replica.log.begin_epoch(replica.metadata.leader_epoch)
 
     def _resign(self, leading: LedPartition) -> None:
@@ -445,7 +449,7 @@ class Replication:
         replica.role = Waiting(replica)
         replica.is_led = False
         self._serving.resigned(leading)
-        # Records that wait may be in the next leader's log, or may not.
+        # The next leader may or may not have the records of waiting producers.
         replica.fail_waiters(
             RequestTimedOut(f"{replica.log.describe()}: the leader changed; the outcome is unknown")
         )
@@ -458,7 +462,7 @@ class Replication:
             self._scheduler.call_soon(self._review)
 
     def _tick(self) -> None:
-        """Who lags, or waits for nothing, is found out without hearing of it."""
+        """Detect lagging followers and time out producers periodically, without any event."""
         now = self._scheduler.time()
         for leading in list(self._leading.values()):
             leading.expire(now, ACKS_PATIENCE_S)
@@ -499,10 +503,10 @@ class Replication:
         self.damaged(leading.replica, error)
 
     def damaged(self, replica: Replica, error: DragomanError | None = None) -> bool:
-        """A replica's own data is bad: give it up, and get it from another node.
+        """A replica's local data is bad: give it up, and copy it from another node.
 
-        Called whenever reading a partition has failed. Nothing is thrown away before others lead.
-        Returns whether another node has what is lost here, alive or not at the moment.
+        Called whenever reading a partition has failed. Nothing is deleted before another node
+        leads. Returns whether another node, live or not, has the lost records.
         """
         if error is not None and not replica.log.is_damaged:
             replica.log.report(str(error))
@@ -511,8 +515,8 @@ class Replication:
         if self._life is None or self.member is None or len(metadata.replicas) < 2:
             return has_copies
         following = self._following.get(metadata.partition_id)
-        # A leader that was told what this node has may be asking for it to be in sync just now.
-        is_told = following is not None and following.told_stable_end != NONE
+        # A leader with a report from this node may be requesting its membership in the in-sync set.
+        is_told = following is not None and following.reported_stable_end != NONE
         counts = self.member in metadata.members or self.node_id in metadata.eligible or is_told
         others = any(
             node != self.node_id and node not in self._image.fenced
@@ -521,7 +525,7 @@ class Replication:
         if counts and others:
             self._life.begin_another()
             self.member = None
-            # Not within the call: whoever reads may be in the middle of anything.
+            # In a later turn: the reader may be in any state.
             self._scheduler.call_soon(self._register)
         return has_copies
 
@@ -557,17 +561,17 @@ class Replication:
             following.replica.role = Waiting(following.replica)
             self._fetchers[following.leader].remove(partition_id)
 
-    # ---- what the log and the peers report
+    # ---- events of the log and of peers
 
     def written(self, partitions: list[PartitionLog]) -> None:
-        """A group is being synced: call with its partitions. Followers do so at the same time."""
+        """Call with the partitions of a group that is being synced. Followers sync in parallel."""
         for partition in partitions:
             leading = self._leading.get(partition.identity.partition_id)
             if leading is not None:
                 leading.grown()
 
     def stable(self, partitions: list[PartitionLog]) -> None:
-        """A group is stable: call with the partitions of which it has records."""
+        """Call with the partitions of a group that is stable."""
         now = self._scheduler.time()
         for partition in partitions:
             partition_id = partition.identity.partition_id
@@ -581,14 +585,14 @@ class Replication:
                 self._fetchers[following.leader].became_stable(following)
 
     def fetch(self, request: FetchRequest, answer: Answer) -> None:
-        """A follower asks. Only for authenticated peers."""
+        """A follower's fetch. Only for authenticated peers."""
         self._serving.fetch(request, answer)
 
     def progress(self, message: Progress) -> None:
         self._serving.progress(message)
 
     def restored(self) -> None:
-        """A snapshot has replaced the image: anything may be different."""
+        """A snapshot has replaced the image, so that any part of it may have changed."""
         if self._life is None or self._is_stopped:
             return
         for partition_id in list(self._replicas):

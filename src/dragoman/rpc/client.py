@@ -1,8 +1,8 @@
-"""Finding the node that serves a request, and asking it.
+"""Remote procedure calls: finding the node that serves a request, and calling it.
 
-An error of the called node is raised as it is. Where a request did not reach any node, nothing was
-done, and that is a `NotSentError`; where its answer was lost, whether it was carried out cannot be
-known, and that is an `OutcomeUnknownError`.
+An error of the called node is raised unchanged. `NotSentError` means that no node got the request,
+so nothing was done. `OutcomeUnknownError` means that the answer was lost, so the request may or may
+not have been carried out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dragoman.world import Scheduler
 
 
 class RawReply(msgspec.Struct, frozen=True):
-    """What another node has answered, as bytes."""
+    """The encoded answer of another node."""
 
     header: Buffer
     body: memoryview
@@ -36,7 +36,7 @@ class Transport(Protocol):
 
 
 class NoTransport:
-    """For a node that is alone, or has not begun to connect."""
+    """The transport of a node without peers, or before it connects to them."""
 
     def exchange(self, node_id: int, _header: bytes, _body: Sequence[Buffer]) -> Outcome[RawReply]:
         outcome: Outcome[RawReply] = Outcome()
@@ -45,11 +45,11 @@ class NoTransport:
 
 
 class Directory(Protocol):
-    """Knows which node is responsible for what."""
+    """Maps a location to the responsible node."""
 
     async def locate(self, where: Where, /) -> int:
-        """The node. Raises `NotLeader`, `CoordinatorNotAvailable` and the like while there is
-        none.
+        """The responsible node. Raises `NotLeader`, `CoordinatorNotAvailable` and the like while
+        there is none.
         """
         ...
 
@@ -62,19 +62,21 @@ class Rpc:
         self._registry = registry
         self._directory = directory
         self._scheduler = scheduler
-        #: The composition root replaces it once there are connections.
+        #: Replaced by the composition root once connections exist.
         self.transport: Transport = NoTransport()
-        #: Whether the node stops: nothing is tried again then.
+        #: Whether the node is stopping, in which case nothing is retried.
         self.is_stopping: Callable[[], bool] = lambda: False
 
     async def call(self, request: Request[A], at: Where, body: Sequence[Buffer] = ()) -> A:
-        """Have a request served, and get its answer without its body."""
+        """Call the responsible node, and return the answer without its body."""
         return (await self.exchange(request, at, body)).answer
 
     async def exchange(
         self, request: Request[A], at: Where, body: Sequence[Buffer] = ()
     ) -> Reply[A]:
-        """Have a request served. Transient errors are retried as the type of the request says."""
+        """Call the responsible node. Transient errors are retried as the type of the request
+        declares.
+        """
         retry = request.retry
 
         async def once() -> Reply[A]:
@@ -87,7 +89,7 @@ class Rpc:
     def begin(
         self, request: Request[A], at: Where, body: Sequence[Buffer] = ()
     ) -> Outcome[Reply[A]]:
-        """The same for callers that are called back."""
+        """`call` for callers with a callback."""
         return start(self.exchange(request, at, body))
 
     async def _once(self, request: Request[A], at: Where, body: Sequence[Buffer]) -> Reply[A]:

@@ -1,7 +1,7 @@
-"""Requests and answers, and the ways to say which node a request is for.
+"""Requests and answers, and the ways to address the node that serves a request.
 
-Each message is a struct with a fixed tag. On the wire it is msgpack; a batch or another large value
-travels behind it as the body. Fields with defaults may be added: the release before ignores them.
+Each message is a struct with a fixed tag, encoded as msgpack; a batch or another large value
+follows it as the body. Fields with defaults may be added: earlier releases ignore them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Done(Answer, frozen=True, kw_only=True, tag="Done"):
-    """The request was carried out, and there is nothing more to say."""
+    """The request was carried out; it has no result."""
 
 
 A = TypeVar("A", bound=Answer)
@@ -30,7 +30,7 @@ A_co = TypeVar("A_co", bound=Answer, covariant=True)
 class Request(msgspec.Struct, Generic[A_co], frozen=True, kw_only=True, omit_defaults=True):
     """Base of requests: a `Request[Appended]` is answered with an `Appended`."""
 
-    #: None: every error is reported at once.
+    #: Without one, every error is raised at once.
     retry: ClassVar[Retry | None] = None
 
 
@@ -42,13 +42,13 @@ class Reply(NamedTuple, Generic[A]):
 
     @property
     def body(self) -> memoryview:
-        """The pieces as one."""
+        """The pieces joined."""
         pieces = self.pieces
         return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
 
 def answer_type(request: type[Request[A]]) -> type[A]:
-    """What a type of requests is answered with."""
+    """The type of the answer to a type of request."""
     for base in getattr(request, "__orig_bases__", ()):
         if get_origin(base) is Request:
             (answer,) = get_args(base)
@@ -61,19 +61,19 @@ def answer_type(request: type[Request[A]]) -> type[A]:
 
 
 class Node(NamedTuple):
-    """The node of this number."""
+    """The node with this id."""
 
     node_id: int
 
 
 class Leader(NamedTuple):
-    """The node that leads a partition."""
+    """The leader of a partition."""
 
     partition_id: int
 
 
 class Coordinator(NamedTuple):
-    """The node that leads the partition of an internal topic in which a name is kept."""
+    """The leader of the partition of an internal topic to which a name maps."""
 
     topic: str
     name: str

@@ -1,7 +1,7 @@
-"""What this node serves: one handler for each type of request, and errors on their way to callers.
+"""The server side of remote procedure calls: one handler for each type of request.
 
 An error travels as its wire name, its text and its plain fields, and is raised as the same class at
-the calling node. A name that a node does not know becomes a `ClusterError`.
+the calling node. A wire name that the caller does not know becomes a `ClusterError`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dragoman.rpc.messages import A, Answer, Reply, Request, answer_type
 from dragoman.types import Buffer
 
 R = TypeVar("R", bound=Request[Answer])
-#: Takes the header and the pieces of the body of a reply.
+#: Receives the header and the pieces of the body of a reply.
 Send: TypeAlias = Callable[[bytes, Sequence[Buffer]], None]
 
 
@@ -29,10 +29,10 @@ class Call(Generic[R]):
     __slots__ = ("body", "node_id", "request")
 
     def __init__(self, node_id: int, request: R, body: memoryview) -> None:
-        #: The node that asks; this one for a call within the process.
+        #: The calling node; this one for a call within the process.
         self.node_id = node_id
         self.request = request
-        #: Whoever keeps it copies it.
+        #: A view of the receive buffer; a handler that keeps it copies it.
         self.body = body
 
 
@@ -43,7 +43,7 @@ _AnyHandler: TypeAlias = Callable[
 
 
 class Registry:
-    """Handlers are registered while the node is put together, and not later."""
+    """Handlers are registered only while the node is composed."""
 
     def __init__(self, refusals: Refusals) -> None:
         self._refusals = refusals
@@ -56,9 +56,7 @@ class Registry:
         request: type[Request[A]],
         handler: Callable[[Call[R]], Coroutine[object, None, A | Reply[A]]],
     ) -> None:
-        """Have every request of this type answered by the handler. It raises `DragomanError` to
-        refuse.
-        """
+        """Register the handler of a type of request. It raises `DragomanError` to refuse."""
         assert request not in self._handlers, f"{request.__name__} has a handler already"
         assert self._requests is None, "the node serves requests already"
         self._handlers[request] = cast(_AnyHandler, handler)
@@ -67,7 +65,7 @@ class Registry:
     def request_types(self) -> tuple[type[Request[Answer]], ...]:
         return tuple(self._handlers)
 
-    # ---- for this node
+    # ---- local calls
 
     def run(self, node_id: int, request: Request[A], body: memoryview) -> Outcome[Reply[A]]:
         """Run the handler of a request."""
@@ -77,10 +75,12 @@ class Registry:
         answer = await self._handlers[type(request)](Call(node_id, request, body))
         return answer if isinstance(answer, Reply) else Reply(answer)
 
-    # ---- for other nodes
+    # ---- remote calls
 
     def answer(self, node_id: int, header: Buffer, body: memoryview, send: Send) -> None:
-        """Answer what another node asks, now or later, exactly once. Raises `DecodeError`."""
+        """Serve a request of another node: reply now or later, exactly once. Raises
+        `DecodeError`.
+        """
         request = self.decode_request(header)
 
         def send_reply(reply: Reply[Answer] | DragomanError) -> None:
@@ -91,7 +91,7 @@ class Registry:
         self.run(node_id, request, body).then(send_reply)
 
     def decode_request(self, header: Buffer) -> Request[Answer]:
-        """Raises `DecodeError`."""
+        """Decode a request. Raises `DecodeError`."""
         if self._requests is None:
             self._requests = msgspec.msgpack.Decoder(reduce(or_, self._handlers))
         try:
@@ -100,7 +100,7 @@ class Registry:
             raise DecodeError(f"not a request of another node: {error}") from None
 
     def decode_answer(self, request: Request[A], header: Buffer) -> A:
-        """The answer of another node. Raises the error that it refused with."""
+        """Decode the answer of another node. Raises the error in it."""
         kind = type(request)
         decoder = self._answers.get(kind)
         if decoder is None:
@@ -124,12 +124,12 @@ class Refused(Answer, frozen=True, kw_only=True, tag="Refused"):
 
 class Refusals:
     def __init__(self, classes: Mapping[str, type[DragomanError]]) -> None:
-        """`classes`: by wire name."""
+        """`classes`: the error classes by wire name."""
         self._classes = dict(classes)
         self._names = {kind: name for name, kind in self._classes.items()}
 
     def encode(self, error: DragomanError) -> Refused:
-        """A class without a name of its own travels as its nearest base that has one."""
+        """A class without a wire name of its own travels as its nearest base class that has one."""
         fields = {
             name: value
             for name, value in vars(error).items()
@@ -142,7 +142,7 @@ class Refusals:
         kind = self._classes.get(refused.name)
         if kind is None:
             return ClusterError(f"{refused.name}: {refused.text}")
-        # Constructors differ; text and fields are all that there is to an exception.
+        # Constructors differ, so the exception is built from its text and its fields.
         error = kind.__new__(kind)
         error.args = (refused.text,)
         vars(error).update(refused.fields)

@@ -1,8 +1,8 @@
 """The metrics of a node: names, kinds, labels and meanings.
 
-A snapshot (`Stats`) is a plain mapping made when somebody asks for it; what counts is only an
-integer where the work is done. Names here lack the prefix `dragoman_` that every metric has in the
-exposition. This module is cheap to import; what turns snapshots into text is in `metrics.py`.
+A snapshot (`Stats`) is a plain mapping, made on request; in between, counters are plain integers
+where the work is done. Names here lack the prefix `dragoman_` that every metric has in the
+exposition. This module is cheap to import; `metrics.py` turns snapshots into text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ PREFIX = "dragoman_"
 
 
 class Distribution(msgspec.Struct, frozen=True):
-    """A histogram: counts per bucket (not summed up), one more count than bounds, and the total."""
+    """A histogram: a count per bucket (not cumulative), with one more bucket than bounds, and the
+    sum of all values.
+    """
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -63,7 +65,7 @@ _METRICS = (
     Metric("received_bytes_total", "counter", "Bytes received from clients.", ("listener",)),
     Metric("sent_bytes_total", "counter", "Bytes sent to clients.", ("listener",)),
     Metric("in_flight_bytes", "gauge", "Memory of requests and replies in flight."),
-    Metric("peer_in_flight_bytes", "gauge", "The same between this node and others."),
+    Metric("peer_in_flight_bytes", "gauge", "Memory of requests and replies between nodes."),
     Metric("appended_batches_total", "counter", "Record batches appended to the log."),
     Metric("appended_bytes_total", "counter", "Bytes of record batches appended to the log."),
     Metric("fetched_bytes_total", "counter", "Bytes of record batches handed to readers."),
@@ -77,10 +79,10 @@ _METRICS = (
     Metric("capture_rows_total", "counter", "Rows captured.", ("capture",)),
     Metric("capture_transactions_total", "counter", "Transactions captured.", ("capture",)),
     Metric("capture_rows_per_second", "gauge", "Rows captured lately.", ("capture",)),
-    Metric("capture_lag_bytes", "gauge", "The database's log that is yet to come.", ("capture",)),
-    Metric("capture_lag_seconds", "gauge", "Age of the last change captured.", ("capture",)),
-    Metric("capture_retained_bytes", "gauge", "Log that the database keeps for it.", ("capture",)),
-    Metric("capture_restarts_total", "counter", "Processes that had to be replaced.", ("capture",)),
+    Metric("capture_lag_bytes", "gauge", "WAL that is not captured yet.", ("capture",)),
+    Metric("capture_lag_seconds", "gauge", "Age of the last captured change.", ("capture",)),
+    Metric("capture_retained_bytes", "gauge", "WAL that the database retains.", ("capture",)),
+    Metric("capture_restarts_total", "counter", "Restarts of capture processes.", ("capture",)),
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}

@@ -1,4 +1,4 @@
-"""Lines the node writes about itself: standard logging, as plain text or as one JSON object a line.
+"""The node's own log: standard logging, as plain text or as one JSON object a line.
 
     plain   2026-01-02T03:04:05.678Z INFO dragoman.server listening listener=kafka port=9092
     json    {"ts":"2026-01-02T03:04:05.678Z","level":"info","logger":"dragoman.server",
@@ -18,7 +18,7 @@ import msgspec
 
 from dragoman import limits
 
-#: What every record has by itself; anything else on it came in by `extra`.
+#: The attributes of every log record; all others came by `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _RESERVED = frozenset({"ts", "level", "logger", "message", "exception"})
 
@@ -28,7 +28,7 @@ def configure(
     level: Literal["debug", "info", "warning", "error"],
     stream: TextIO,
 ) -> None:
-    """Send everything logged in this process to `stream`, replacing what was configured before."""
+    """Send the log of this process to `stream`, replacing any earlier configuration."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if line_format == "json" else PlainFormatter())
     root = logging.getLogger()
@@ -79,7 +79,7 @@ def _portable(value: object) -> str:
 
 
 def escape(text: str) -> str:
-    """Text with control characters and line breaks written out, so that it stays on its line."""
+    """Text with control characters and line breaks escaped, so that it stays on one line."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escaped_char(char) for char in text)
@@ -95,7 +95,7 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 def _extras(record: logging.LogRecord) -> dict[str, object]:
-    """Fields given by the caller. One named like a field of every line gets a `_` behind it."""
+    """Fields given by the caller. A name that every line already has gets a `_` appended."""
     return {
         f"{name}_" if name in _RESERVED else name: _cut(value) if isinstance(value, str) else value
         for name, value in vars(record).items()

@@ -38,19 +38,19 @@ class Exposition:
         ProcessCollector(namespace=PREFIX.rstrip("_"), registry=self._registry)
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """Text and content type, in the format that suits the request's Accept header best."""
+        """Text and content type, in the best format for the request's Accept header."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 
 
 class StatsCollector(Collector):
-    """Takes a snapshot at each scrape. Raises `StatsError` for what the catalogue does not know."""
+    """Takes a snapshot at each scrape. Raises `StatsError` for metrics missing in the catalogue."""
 
     def __init__(self, snapshot: Callable[[], Stats]) -> None:
         self._snapshot = snapshot
 
     def describe(self) -> list[Family]:
-        """Nothing: registration must not take a snapshot of a node that is still starting."""
+        """Nothing: registration must not take a snapshot of a node that is starting."""
         return []
 
     def collect(self) -> Iterator[Family]:
@@ -91,7 +91,7 @@ def _add(metric: Metric, family: Family, labels: tuple[str, ...], number: Number
 
 
 def _summed_buckets(metric: Metric, number: Distribution) -> list[tuple[str, float]]:
-    """Prometheus wants each bucket to count everything up to its bound, the last without one."""
+    """Make buckets cumulative, as Prometheus requires; the last one has no bound."""
     if len(number.counts) != len(number.bounds) + 1:
         raise StatsError(f"{metric.name}: {len(number.bounds)} bounds need one more count")
     buckets: list[tuple[str, float]] = []

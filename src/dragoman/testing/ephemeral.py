@@ -17,7 +17,7 @@ at free ports.
 A broker with `storage="memory"` (the default) touches no disk. `"directory"` keeps a data
 directory, a temporary one unless `directory` is given, with the full durability of a node. The
 nodes of a cluster have disks in memory that outlive them: a node that is killed and started again
-has everything that it had acknowledged.
+has everything that it acknowledged.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class EphemeralBroker:
 
     @property
     def data_directory(self) -> str:
-        """Where the data is, for a broker with `storage="directory"`."""
+        """The data directory of a broker with `storage="directory"`."""
         if self._directory is None:
             raise ValueError("this broker keeps nothing on disk")
         return self._directory
@@ -123,8 +123,8 @@ class EphemeralBroker:
                 self._temporary = self._directory = None
 
     def kill(self) -> None:
-        """As `kill -9` would: nobody is told anything. What was acknowledged is kept, with a
-        directory, for the next `start`.
+        """Simulate `kill -9`: no request is answered. With a directory, acknowledged records are
+        kept for the next `start`.
         """
         if self._thread is None:
             return
@@ -156,7 +156,7 @@ class EphemeralBroker:
             clock=SystemClock(),
             random=system_random(),
         )
-        # The ports beside a port that the system has chosen are others', today or after a restart.
+        # Ports next to a port chosen by the system may belong to others, now or after a restart.
         node.listeners.serves_vip = False
         await node.start()
         self._node = node
@@ -257,15 +257,15 @@ class EphemeralCluster:
     def bootstrap_servers(self) -> str:
         return self.addresses("kafka")
 
-    # ---- who is what
+    # ---- leaders
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The node that leads a partition, as a node that runs knows it; -1: none does."""
+        """The node that leads a partition, according to a running node; -1: there is none."""
         image = self._anyone().image
         return image.topics[topic].partitions[partition].leader
 
     def controller(self) -> int:
-        """The node that leads the metadata; -1: none does."""
+        """The node that leads the metadata; -1: there is none."""
         return self._anyone().quorum.leader
 
     def _anyone(self) -> Broker:
@@ -282,13 +282,13 @@ class EphemeralCluster:
         return self
 
     def stop(self, *numbers: int) -> None:
-        """Clean stops, one after the other: each hands over what it leads."""
+        """Clean stops, one after the other: each node hands its leaderships over."""
         for number in numbers or sorted(self._running):
             self._running.discard(number)
             self.nodes[number].stop()
 
     def kill(self, *numbers: int) -> None:
-        """As `kill -9` would."""
+        """Simulate `kill -9`."""
         self._running.difference_update(numbers)
         self._all(EphemeralBroker.kill, numbers)
 
@@ -304,7 +304,7 @@ class EphemeralCluster:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        # All at once: nobody is left to hand over to.
+        # All at once: no node is left to take over.
         self.kill(*self._running)
 
     async def __aenter__(self) -> Self:

@@ -1,12 +1,12 @@
 """Directories and files in memory: names, links, space, and the operating system's own errors.
 
-Both disks of this package stand on it. It owns which name leads to which file; what is inside a
-file and what a power cut does to it belong to the disks.
+Both disks of this package are built on it. It owns the mapping of names to files; the contents of a
+file, and their fate in a power cut, belong to the disks.
 
-A change of names is made in two steps. A `plan_*` method checks the request and returns the edits
-it needs, grouped so that each group is atomic on a real file system; `apply` carries one group out
-and `undo` takes it back. A simulated disk keeps applied groups until they are durable, and undoes
-some of them when the power goes.
+A change of names takes two steps. A `plan_*` method checks the request and returns the edits,
+grouped so that each group is atomic on a real file system; `apply` performs one group and `undo`
+reverts it. A simulated disk keeps applied groups until they are durable, and undoes some of them
+when the power fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dragoman.limits import FILE_NAME_BYTES_MAX
 
 
 class FileNode:
-    """The bytes of one file, with how many names and how many open files lead to it."""
+    """The bytes of one file, with the numbers of its names and of its open descriptors."""
 
     __slots__ = ("data", "links", "opens")
 
@@ -41,7 +41,7 @@ class Directory(Generic[F]):
 
 
 class Edit(NamedTuple, Generic[F]):
-    """One name in one directory goes from `old` to `new`; None is absent."""
+    """One name in one directory changes from `old` to `new`; None is absent."""
 
     directory: Directory[F]
     name: str
@@ -54,7 +54,7 @@ Edits: TypeAlias = tuple[Edit[F], ...]
 
 
 def os_error(code: int, path: str) -> OSError:
-    """The exception the operating system's call would have raised: `OSError` picks the subclass."""
+    """The exception of the operating system's call: `OSError` picks the subclass."""
     return OSError(code, os.strerror(code), path)
 
 
@@ -87,7 +87,7 @@ class FileTree(Generic[F]):
         return node
 
     def directory(self, path: str, wanted: str = "") -> Directory[F]:
-        """Errors name `wanted`, the path asked for, when the directory is only its parent."""
+        """Errors name `wanted`, the requested path, when the directory is only its parent."""
         node = self.find(path)
         if node is None:
             raise os_error(errno.ENOENT, wanted or path)
@@ -112,7 +112,7 @@ class FileTree(Generic[F]):
         yield from _files_below("", self.root)
 
     def directories(self) -> list[str]:
-        """Every directory, those inside before the ones that hold them; the root is last."""
+        """Every directory, children before parents; the root is last."""
         return [*_directories_below("", self.root), ""]
 
     # ---- planning a change of names
@@ -199,7 +199,7 @@ class FileTree(Generic[F]):
             Edit(target, target_name, replaced, node),
         )
 
-    # ---- carrying a change out
+    # ---- performing a change
 
     def apply(self, edits: Edits[F]) -> None:
         for edit in edits:
@@ -221,7 +221,7 @@ class FileTree(Generic[F]):
         self._release_if_unreachable(node)
 
     def recount(self) -> None:
-        """Count links and space again from the names alone, with no file open: after a crash."""
+        """Recount links and space from the names alone, with no file open: after a crash."""
         nodes = [node for _, node in self.files()]
         for node in nodes:
             node.links = node.opens = 0
@@ -248,7 +248,7 @@ class FileTree(Generic[F]):
             self.used_bytes -= len(node.data)
 
     def _place(self, path: str) -> tuple[Directory[F], str, F | Directory[F] | None]:
-        """The directory that holds a path's last name, that name, and what it leads to now."""
+        """The directory of a path's last name, that name, and its file or directory."""
         name = _parts(path)[-1]
         _check_name(name, path)
         directory = self.directory(path[: -len(name) - 1], path)

@@ -42,7 +42,8 @@ class MemoryFile:
     def read(self, size: int, position: int) -> bytes:
         if size < 0 or position < 0:
             raise os_error(errno.EINVAL, self._path)
-        # Through a view the bytes are copied once, and large reads are what a broker does most.
+        # Through a view the bytes are copied only once; large reads are a broker's most frequent
+        # ones.
         with memoryview(self._opened().data) as view:
             return bytes(view[position : position + size])
 
@@ -82,7 +83,7 @@ class MemoryFile:
         self._node = None
 
     def _grow(self, data: bytearray, position: int, end: int) -> None:
-        """Take the space up to `end`, and fill with zeros what lies before `position`."""
+        """Allocate the space up to `end`, and fill the gap before `position` with zeros."""
         growth = end - len(data)
         if self._tree.used_bytes + growth > self._tree.capacity_bytes:
             raise os_error(errno.ENOSPC, self._path)

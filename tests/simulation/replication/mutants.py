@@ -96,7 +96,7 @@ def _written_position(self: FollowedPartition) -> Position:
 
 
 def _proposed(self: LedPartition) -> Iterable[Member]:
-    return self._asked or self.replica.metadata.members
+    return self._requested or self.replica.metadata.members
 
 
 def _is_another_node(self: _Draft) -> bool:

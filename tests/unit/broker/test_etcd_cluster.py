@@ -275,7 +275,7 @@ def test_directory_of_another_node_is_refused(node: Node) -> None:
     ("request_", "text"),
     [
         (AddNode(node_id=2, address="a:1"), "nodes join by themselves: start node 2 with the same"),
-        (TransferMetadata(node_id=2), "who leads it is decided there"),
+        (TransferMetadata(node_id=2), "which decides who leads it"),
         (RemoveNode(node_id=7), "there is no node 7 in the cluster"),
         (RemoveNode(node_id=1), "node 1 would come back by itself: stop it first"),
     ],

@@ -244,7 +244,7 @@ def test_advertised_address_of_a_closed_listener_has_no_effect() -> None:
     ("listen", "message"),
     [
         (("kafka=127.0.0.1:1", "kafka=127.0.0.1:2"), "listener 'kafka' is given twice"),
-        (("kafka=127.0.0.1:1", "http=127.0.0.1:1"), "kafka and http both ask for 127.0.0.1:1"),
+        (("kafka=127.0.0.1:1", "http=127.0.0.1:1"), "kafka and http both bind 127.0.0.1:1"),
         (("kafka:127.0.0.1:1",), "--listen: expected NAME=VALUE"),
         (("console=127.0.0.1:1",), "listener 'console' has no server in this release"),
     ],

@@ -128,7 +128,7 @@ def test_assignment_needs_both_sides(text: str) -> None:
 
 
 def test_two_listeners_on_one_address_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"kafka and http both ask for 127\.0\.0\.1:9092"):
+    with pytest.raises(ConfigError, match=r"kafka and http both bind 127\.0\.0\.1:9092"):
         check_distinct((Listener(name="kafka", bind=KAFKA), Listener(name="http", bind=KAFKA)))
 
 

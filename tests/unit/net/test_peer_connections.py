@@ -180,7 +180,7 @@ def test_unknown_service_is_refused(pair: Pair) -> None:
 
     pair.world.run(ask(), pair.one.loop, 1)
     pair.wait(1)
-    assert "no service 99" in str(outcomes[0])
+    assert "unknown service 99" in str(outcomes[0])
 
 
 def test_late_reply_is_a_time_out_and_then_nothing(pair: Pair) -> None:
@@ -362,9 +362,9 @@ def test_whoever_is_turned_away_is_told_why_once(caplog: pytest.LogCaptureFixtur
     newer.connections.hello = lambda: hello
     newer.know(one)
     world.run_until(lambda: False, 20)
-    told = [each.getMessage() for each in caplog.records if "take calls" in each.getMessage()]
+    told = [each.getMessage() for each in caplog.records if "refuses calls" in each.getMessage()]
     assert len(told) == 1
-    assert "node 1 does not take calls from this one: node 2 speaks versions 8 to 9" in told[0]
+    assert "node 1 refuses calls from this one: node 2 speaks versions 8 to 9" in told[0]
 
 
 # ---- strangers

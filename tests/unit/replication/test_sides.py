@@ -344,7 +344,7 @@ def exchange(leader: Leader, side: Side, following: FollowedPartition) -> Status
         if position.offset < log.stable_end:
             start = max(position.offset, log.log_start_offset)
             body = b"".join(log.read(start, 1 << 20, log.stable_end).buffers)
-        told = leader.leading.told(position, Status.OK, size=len(body))
+        told = leader.leading.answer(position, Status.OK, size=len(body))
     following.take(told, memoryview(bytearray(body)))
     side.world.commit()
     side.replica.advance()
@@ -592,7 +592,7 @@ def test_the_fetch_after_a_report_says_the_same_for_the_report_may_be_lost() -> 
     position = wire.fetches[0][0].positions[0]
     body = b"".join(leader.log.read(0, 1 << 20, 2).buffers)
     side.world.store.commits.sync_average_s = 1.0
-    wire.answer(leader.leading.told(position, Status.OK, size=len(body)), body=body)
+    wire.answer(leader.leading.answer(position, Status.OK, size=len(body)), body=body)
     fetcher._send()
     assert [(each.offset, each.stable_end) for each in wire.fetches[1][0].positions] == [(2, 0)]
     side.world.commit()
@@ -620,7 +620,7 @@ def test_what_was_told_before_a_cut_is_of_another_session() -> None:
     side.world.commit()
     told = wire.fetches[0][0]
     assert [each.stable_end for each in told.positions] == [5]
-    diverging = leader.leading.told(told.positions[0], Status.DIVERGING, epoch=0, epoch_end=2)
+    diverging = leader.leading.answer(told.positions[0], Status.DIVERGING, epoch=0, epoch_end=2)
     wire.answer(diverging)
     side.world.commit()
     again = wire.fetches[1][0]

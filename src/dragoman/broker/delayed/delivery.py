@@ -1,17 +1,17 @@
-"""Records that have come due are appended to their partitions: a decision, then roll forward.
+"""Delivery of due records to their partitions: a decision, then roll forward.
 
     ready ──► [persist: batch decided] ──► [deliver] ──► [persist: batch done, next one decided] …
-                ^ from here on it will be delivered, whatever happens
+                                       ^ from here on it will be delivered, whatever happens
 
-A decision names the records and the producer id and sequence under which they are appended, so that
-it can be repeated by the node that leads next: the partition recognises what it has. One write says
-that a batch is done and removes its records; it comes after the partition has them. The queue of a
-target does one thing at a time; what comes due meanwhile goes together in the next batch.
+A decision names the records and the producer id and sequence of their append, so that the next
+leader can repeat it: the partition recognises a batch that it has. One write records that a batch
+is done and removes its records; it follows the append. The queue of a target does one thing at a
+time; records that come due meanwhile form the next batch.
 
-Each leadership of the internal partition writes under a producer id of its own, and counts from 0:
-only what an earlier one had decided on and not done is repeated under that one's. So no state of a
-queue outlives its batch, and targets need not be asked which sequence they expect. A partition that
-objects to one has lost records (a power cut can do that where `durability` is `os`): the queue
+Each leadership of the internal partition writes under a producer id of its own, and counts from 0;
+only pending decisions of an earlier leadership are repeated under that one's. So no state of a
+queue outlives its batch, and targets are not asked for the expected sequence. A partition that
+refuses a sequence has lost records (after a power cut where `durability` is `os`): the queue
 continues under another producer id.
 """
 
@@ -56,30 +56,30 @@ class Ports(Protocol):
     async def new_producer_id(self) -> int: ...
 
     def read_record(self, index: int, offset: int, timestamp: int) -> Record:
-        """A stored record. Raises `DragomanError`."""
+        """Read a stored record. Raises `DragomanError`."""
         ...
 
 
 class Targets(Protocol):
-    """The partitions that records go to, by their ids."""
+    """The target partitions, by id."""
 
     def room_for(self, target_id: int) -> int:
-        """Bytes of records that a batch for the partition may have."""
+        """The maximum size of a batch for the partition."""
         ...
 
     def is_deleted(self, target_id: int) -> bool: ...
 
     def leader_of(self, target_id: int) -> int:
-        """The node that a batch for the partition goes to, or -1."""
+        """The node that leads the target, or -1."""
         ...
 
     async def deliver(self, target_id: int, batch: bytearray) -> None:
-        """Append the batch unless it is there, and wait until it is committed."""
+        """Append the batch unless the partition has it, and wait until it is committed."""
         ...
 
 
 class _Moved(Exception):  # noqa: N818 # ends the work of a leadership that is over
-    """Another node leads the partition: what was under way for it here is over."""
+    """Another node leads the partition, so the work of this leadership ends."""
 
 
 class Delivery:
@@ -88,20 +88,20 @@ class Delivery:
         self._scheduler = scheduler
         self._ports = ports
         self._targets = targets
-        #: By the node they go to, so that a slow one delays no others: batches on their way, and
-        #: queues whose batch waits for one of them to arrive.
+        #: By target node, so that a slow one does not delay others: batches in flight, and queues
+        #: that wait for one of them.
         self._under_way: Counter[int] = Counter()
         self._waiting: defaultdict[int, deque[Outcome[None]]] = defaultdict(deque)
 
     def begin(self, partition: StoredPartition, queue: TargetQueue) -> None:
-        """Deliver what is ready, or drop it if the target is gone. A queue that is busy finds
-        either out by itself.
+        """Deliver the ready records, or drop them if the target is gone. A busy queue notices by
+        itself.
         """
         if not queue.is_busy and (queue.ready or self._targets.is_deleted(queue.target_id)):
             start(self._run(partition, queue)).then(ignore)
 
     def resume(self, partition: StoredPartition) -> int:
-        """A partition was read back: deliver what was decided on; returns how many records."""
+        """A partition was loaded: deliver the decided batches; returns their number of records."""
         count = 0
         for queue in list(partition.queues.values()):
             if queue.batch is None:
@@ -132,7 +132,7 @@ class Delivery:
         return self._targets.is_deleted(queue.target_id)
 
     async def _step(self, partition: StoredPartition, step: Coroutine[object, None, T]) -> T:
-        """The result of a step. Raises `_Moved` if the leadership has ended meanwhile."""
+        """The result of a step. Raises `_Moved` if the leadership has ended."""
         result = await attempt(step)
         if partition.is_gone:
             raise _Moved
@@ -143,7 +143,7 @@ class Delivery:
     async def _stall(
         self, partition: StoredPartition, queue: TargetQueue, error: DragomanError
     ) -> None:
-        """Wait, and try again after that."""
+        """Wait before a retry."""
         if not queue.is_stalled:
             queue.is_stalled = True
             text = "records for partition %d are due and not delivered yet: %s; tried again"
@@ -155,7 +155,7 @@ class Delivery:
     # ---- the decision
 
     async def _decide(self, partition: StoredPartition, queue: TargetQueue) -> None:
-        """Commit that the batch before is done, and what is in the next one, if there is one."""
+        """Commit that the previous batch is done, and the next batch, if there is one."""
         while True:
             try:
                 if queue.ready:
@@ -168,7 +168,7 @@ class Delivery:
     async def _identify(self, partition: StoredPartition) -> None:
         if partition.producer_id < 0:
             producer_id = await self._step(partition, self._ports.new_producer_id())
-            # Another queue may have been faster.
+            # Another queue may have taken the slot.
             if partition.producer_id < 0:
                 partition.producer_id = producer_id
 
@@ -190,7 +190,7 @@ class Delivery:
             queue.next_sequence = after.next_sequence
 
     def _choose(self, partition: StoredPartition, queue: TargetQueue) -> list[int]:
-        """As many as fit into one batch; one at least."""
+        """The records that fit into one batch; at least one."""
         room = self._targets.room_for(queue.target_id)
         chosen: list[int] = []
         for offset in queue.ready:
@@ -212,13 +212,13 @@ class Delivery:
     # ---- after it
 
     async def _deliver(self, partition: StoredPartition, queue: TargetQueue) -> bool:
-        """Have the batch appended to its target, however long that takes. Returns False if the
-        target was deleted.
+        """Append the batch to its target, retrying without limit. Returns False if the target was
+        deleted.
         """
         while not self._is_deleted(queue):
             node = self._targets.leader_of(queue.target_id)
             if self._under_way[node] >= DELAYED_DELIVERIES_MAX:
-                # The target may have another leader when the turn comes.
+                # The target may have another leader by now.
                 await self._turn(partition, node)
                 continue
             try:
@@ -267,11 +267,11 @@ class Delivery:
         finally:
             self._under_way[node] -= 1
             if self._waiting[node]:
-                # Not within the call: the turns are given from a fresh stack.
+                # In a later turn, so that queues start from a fresh stack.
                 self._scheduler.call_soon(self._give_turns, node)
 
     async def _resequence(self, partition: StoredPartition, queue: TargetQueue) -> None:
-        """The same batch, under a sequence that the partition takes."""
+        """The same batch, under a sequence that the partition accepts."""
         producer_id = await self._step(partition, self._ports.new_producer_id())
         batch = queue.batch
         assert batch is not None
@@ -281,15 +281,15 @@ class Delivery:
         queue.batch = amended
         queue.producer_id, queue.next_sequence = producer_id, amended.next_sequence
 
-    # ---- targets that are gone
+    # ---- deleted targets
 
     async def _drop(self, partition: StoredPartition, queue: TargetQueue) -> None:
-        """Remove the records of a deleted target, also those that come meanwhile."""
+        """Remove the records of a deleted target, including later ones."""
         offsets = partition.offsets_for(queue.target_id)
         while offsets or queue.batch is not None:
             text = "%d deferred records are dropped: partition %d was deleted"
             log.warning(text, len(offsets), queue.target_id)
-            # Once at least, for a decision without records.
+            # At least one round, for a decision without records.
             for begin in range(0, max(len(offsets), 1), DELAYED_RECORDS_PER_SLICE):
                 some = offsets[begin : begin + DELAYED_RECORDS_PER_SLICE]
                 await self._drop_some(partition, queue, some)
@@ -300,9 +300,9 @@ class Delivery:
     async def _drop_some(
         self, partition: StoredPartition, queue: TargetQueue, offsets: list[int]
     ) -> None:
-        """The decision is removed first: it must not be found without its records."""
+        """The decision is removed first, so that it is never found without its records."""
         while True:
-            # Clients may have dropped some meanwhile.
+            # Clients may have dropped some of them.
             left = [each for each in offsets if each in partition.entries]
             changes = [_stored(partition, queue, None), *self._removals(partition, left)]
             try:

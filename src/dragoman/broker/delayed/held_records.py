@@ -1,12 +1,12 @@
-"""Held records: the owner has to decide about each, and is asked when that takes too long.
+"""Held records: the owner decides about each, and is asked when the decision takes too long.
 
     held ──► release: a record that says so; from then on it is one that has come due
          ──► drop: the record is removed
          ──► check … check ──► given up: dropped
 
-A record is checked by `on_check`, which is set by the protocol that knows whom to ask. The number
-of checks is not stored: a node that takes over counts anew, and rather asks once too often than
-gives up too early.
+A record is checked by `on_check`, which the protocol that knows the owner sets. The number of
+checks is not stored: a new leader counts from zero, which may cause one check too many but never
+one too few.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from dragoman.world import Clock, Scheduler
 
 log = logging.getLogger("dragoman.deferring")
 
-#: Takes token, record, target, labels, and how often that is now.
+#: Receives token, record, target, labels, and the number of checks.
 Check: TypeAlias = Callable[[Token, Record, Target, dict[str, str], int], None]
-#: The record is dropped once all of these have ended: what they do with it is durable then.
+#: The record is dropped once all of these have ended, so that their effects are durable.
 GiveUp: TypeAlias = Callable[[Token, Record, Target, dict[str, str]], Coroutine[object, None, None]]
 
 
 class Ports(Protocol):
-    """What is needed of the broker."""
+    """What this module needs from the broker."""
 
     async def persist(self, index: int, records: Sequence[KeyValue]) -> None: ...
 
@@ -66,19 +66,19 @@ class Ports(Protocol):
     def token(self, index: int, offset: int) -> Token: ...
 
     def check_settings(self) -> tuple[int, int]:
-        """Milliseconds between checks, and how many there are at most."""
+        """Milliseconds between checks, and their maximum number."""
         ...
 
 
 class HeldRecords:
     def __init__(self, clock: Clock, scheduler: Scheduler, ports: Ports) -> None:
         self._clock = clock
-        #: Any client can hold thousands of records and decide about none.
+        #: Bounds the checks: any client can hold thousands of records without a decision.
         self._log = LogLimiter(log, scheduler)
         self._ports = ports
         self.on_check: list[Check] = []
         self.on_given_up: list[GiveUp] = []
-        #: By records that are not stored any more: whether they were released.
+        #: By records that are no longer stored, whether they were released.
         self._decisions: OrderedDict[Token, bool] = OrderedDict()
 
     # ---- decisions
@@ -143,7 +143,7 @@ class HeldRecords:
         return decided
 
     def released(self, partition: StoredPartition, offset: int, release: Release) -> None:
-        """A decision is in the log: the record is due from then on, if there is one."""
+        """A decision is durable: a released record is due from now on."""
         entry = partition.entries.get(offset)
         if entry is not None:
             entry.is_released = True
@@ -158,7 +158,7 @@ class HeldRecords:
     # ---- records without a decision
 
     def check(self, partition: StoredPartition, offset: int, entry: Entry) -> None:
-        """It is time to ask about a record, again or for the first time; or to give up."""
+        """A check is due: ask the owner, or drop the record after the last check."""
         interval_ms, checks_max = self._ports.check_settings()
         partition.look_at(offset, entry, self._clock.wall_ms() + interval_ms)
         token = self._ports.token(partition.index, offset)
@@ -170,10 +170,8 @@ class HeldRecords:
                     check(token, content.record, content.target, content.labels, entry.checks)
                 return
         except DragomanError as error:
-            # Not further: others that are due are taken in the same turn.
-            self._log.warning(
-                "held record %d cannot be asked about: %s; tried again", offset, error
-            )
+            # Errors end here: other records that are due are handled in the same turn.
+            self._log.warning("held record %d cannot be checked: %s; tried again", offset, error)
             return
         start(self._give_up(partition, token, entry, content)).then(ignore)
 
@@ -184,16 +182,16 @@ class HeldRecords:
         try:
             await gather([start(give_up(*about)) for give_up in self.on_given_up])
         except DragomanError as error:
-            text = "held record %d, about which nobody decided, stays for now: %s"
+            text = "held record %d, without a decision, cannot be dropped yet: %s"
             self._log.warning(text, token.offset, error)
             return
         if entry.phase is Phase.HELD and partition.entries.get(token.offset) is entry:
             self._log.warning(
-                "held record %d is dropped: nobody decided about it, asked %d times",
+                "held record %d is dropped: no decision after %d checks",
                 token.offset,
                 entry.checks,
             )
-            # After an error it is given up again at its next time.
+            # After an error, the drop is retried at the record's next time.
             await attempt(self._write(partition, token, entry, False))
 
 

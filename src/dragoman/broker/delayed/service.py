@@ -1,7 +1,7 @@
 """Delayed and held records as protocols use them, on any node.
 
-The leader of the partition of the internal topic that a record is stored in serves it (`store`).
-Other nodes ask that one; it asks the leader of the target to append what has come due (`targets`).
+The leader of the internal partition that stores a record serves it (`store`). Other nodes send it
+requests; it appends due records through the leader of their target (`targets`).
 """
 
 from __future__ import annotations
@@ -46,20 +46,18 @@ class DelayedRecords:
 
     @property
     def on_check(self) -> list[Check]:
-        """Called, where a held record is stored, when its owner has not decided for too long."""
+        """Called on the node that stores a held record, when its owner has not decided in time."""
         return self.store.held_records.on_check
 
     @property
     def on_given_up(self) -> list[GiveUp]:
-        """Run when the owner has not decided however often it was asked; then the record is
-        dropped.
-        """
+        """Called before a held record is dropped for lack of a decision."""
         return self.store.held_records.on_given_up
 
     async def delay(self, topic: str, partition: int, record: Record, due_ms: int) -> Token:
         """Append the record to the partition at `due_ms` or soon after, exactly once.
 
-        Returns when that is certain. Records for one partition that are due at the same millisecond
+        Returns when that is certain. Records for one partition that are due in the same millisecond
         keep their order. In the log they have the time of their delivery.
         """
         request = DelayRecord(topic=topic, partition=partition, when_ms=due_ms)
@@ -73,8 +71,8 @@ class DelayedRecords:
         labels: dict[str, str],
         check_after_ms: int | None,
     ) -> Token:
-        """Keep the record until `release` or `drop`. `on_check` is called from `check_after_ms` on,
-        by default from the time of the settings on.
+        """Hold the record until `release` or `drop`. `on_check` is called from `check_after_ms` on,
+        by default after the time in the settings.
         """
         if check_after_ms is None:
             check_after_ms = self._context.settings.held_record_check_after_ms
@@ -88,19 +86,19 @@ class DelayedRecords:
         return await self._delay(request, record)
 
     async def release(self, token: Token, expected_labels: dict[str, str]) -> None:
-        """Deliver a held record. Returns when it is certain that it will be delivered.
+        """Deliver a held record. Returns when its delivery is certain.
 
-        `UnknownDeferredRecord`, `LabelsDiffer`: not this one. To repeat a decision is no error, as
-        long as it is remembered.
+        Raises `UnknownDeferredRecord` and `LabelsDiffer`. Repeating a decision is no error while it
+        is remembered.
         """
         await self._decide(token, expected_labels, is_release=True)
 
     async def drop(self, token: Token, expected_labels: dict[str, str]) -> None:
-        """Forget a record that is held, or one that is not due yet. Like `release` otherwise."""
+        """Drop a held record, or a delayed one that is not due yet. Otherwise like `release`."""
         await self._decide(token, expected_labels, is_release=False)
 
     async def read(self, token: Token) -> Content:
-        """A delayed or held record. `UnknownDeferredRecord`: not any more."""
+        """A delayed or held record. Raises `UnknownDeferredRecord` once it is gone."""
         request = ReadDelayed(partition_id=token.partition_id, offset=token.offset)
         reply = await self._ask(request, self._home(token))
         (record,) = records(reply.body, check_produced(reply.body))
@@ -110,7 +108,7 @@ class DelayedRecords:
     async def _delay(self, request: DelayRecord, record: Record) -> Token:
         name = Target(request.topic, request.partition).name
         if self.store.serves_target(name):
-            # The usual case, at half the cost: no request is made, and the record is not encoded.
+            # The usual case at half the cost: no request is built, and the record is not encoded.
             return await self.store.delay(request, record)
         found = await self._ask(request, Coordinator(TOPIC, name), (build_batch([record]),))
         return Token(found.answer.partition_id, found.answer.offset)
@@ -138,7 +136,7 @@ class DelayedRecords:
         except ClusterError as error:
             raise RequestTimedOut(f"{error}; the outcome is unknown") from None
 
-    # ---- what the rest of the broker asks
+    # ---- for the broker
 
     @property
     def record_count(self) -> int:
@@ -146,11 +144,11 @@ class DelayedRecords:
         return self.store.record_count
 
     def is_delivering_to(self, partition_id: int) -> bool:
-        """Whether a batch is, or may be, on its way from here to the partition."""
+        """Whether a batch is, or may be, in flight from here to the partition."""
         return self.store.is_delivering_to(partition_id)
 
     def targets_deleted(self) -> None:
-        """Topics were deleted: drop the records that wait for them."""
+        """Topics were deleted: drop the records for them."""
         self.store.targets_deleted()
 
     def topics(self) -> dict[str, int]:
@@ -158,7 +156,7 @@ class DelayedRecords:
         return {TOPIC: self.store.log.partition_count}
 
     def led(self, topic: str, index: int, leader_epoch: int) -> None:
-        """This node leads a partition of an internal topic, ours or not."""
+        """This node leads a partition of an internal topic, perhaps of another service."""
         if topic == TOPIC:
             self.store.log.lead(index, leader_epoch)
 

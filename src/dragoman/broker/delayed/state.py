@@ -1,9 +1,8 @@
 """Delayed and held records as values, and the index in memory of one partition that stores them.
 
 A `StoredPartition` belongs to one leadership of a partition of the internal topic. For each record
-it has the target and the time at which to look at the record, never what is in it. Each partition
-that records go to has a `TargetQueue`: the records that have come due, in order, and the one batch
-of them that is decided on.
+it has the target and the next time of interest, never the contents. Each target partition has a
+`TargetQueue`: the due records, in order, and the one batch of them that is decided.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dragoman.log.batch import Record
 from dragoman.log.producer import SEQUENCE_MASK
 from dragoman.outcome import Outcome
 
-#: Entries of an agenda that have no record any more, beyond as many as there are records.
+#: Obsolete entries that an agenda may have, beyond the number of records.
 _STALE_MAX: Final = 1000
 
 
@@ -31,14 +30,14 @@ class Token(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The partition that a record goes to in the end."""
+    """The partition that a record is delivered to."""
 
     topic: str
     partition: int
 
     @property
     def name(self) -> str:
-        """All records for one partition are stored in one place, where they keep their order."""
+        """All records for one target are stored in one partition, where they keep their order."""
         return f"{self.topic}-{self.partition}"
 
 
@@ -47,18 +46,18 @@ class Content(msgspec.Struct, frozen=True):
 
     target: Target
     record: Record
-    #: Who may decide about a held record, in the terms of its protocol.
+    #: Identity of the owner of a held record, in the terms of its protocol.
     labels: dict[str, str] = {}
 
 
 class Phase(IntEnum):
-    #: Comes due at `when_ms`.
+    #: Delayed: due at `when_ms`.
     WAITING = 0
-    #: Until its owner decides, who is asked at `when_ms`.
+    #: Held: the owner is asked at `when_ms` unless it has decided.
     HELD = 1
     #: The owner's decision is being written.
     DECIDING = 2
-    #: Its time has come: part of the queue of its target.
+    #: Due, and in the queue of its target.
     DUE = 3
 
 
@@ -71,22 +70,22 @@ class Entry:
         self.queue = queue
         self.when_ms = when_ms
         self.phase = phase
-        #: Bytes that it takes in a batch, at most.
+        #: Upper bound of its size in a batch.
         self.size = size
         self.is_released = False
-        #: How often its owner was asked, by this node.
+        #: Number of checks by this node.
         self.checks = 0
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """Records that are on their way to a partition, as the decision is stored.
+    """A decided batch for a partition, as it is stored.
 
-    From this alone any later process can deliver the batch: the target recognises one that it has.
+    Any later process can deliver the batch from this alone: the target recognises one that it has.
     """
 
     producer_id: int
     first_sequence: int
-    #: When it was decided on, which is the timestamp of its records.
+    #: Time of the decision, which is the timestamp of the records.
     decided_ms: int
     #: The offsets of the records in the internal topic.
     offsets: tuple[int, ...]
@@ -97,7 +96,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TargetQueue:
-    """One partition that records go to, by its id: a new topic of that name is another."""
+    """A target partition, by its id: a new topic of the same name is another."""
 
     __slots__ = (
         "batch",
@@ -111,12 +110,12 @@ class TargetQueue:
 
     def __init__(self, target_id: int) -> None:
         self.target_id = target_id
-        #: The batch that is decided on and not known to be done.
+        #: The decided batch, until it is known to be done.
         self.batch: Batch | None = None
-        #: The producer id under which this leadership writes there; -1: it has not done so yet.
+        #: The producer id of this leadership at the target; -1: not used yet.
         self.producer_id = -1
         self.next_sequence = 0
-        #: Offsets of records that have come due and are in no batch yet.
+        #: Offsets of due records that are in no batch yet.
         self.ready: deque[int] = deque()
         #: A batch is being written or delivered.
         self.is_busy = False
@@ -136,11 +135,11 @@ class StoredPartition:
         self.entries: dict[int, Entry] = {}
         self.queues: dict[int, TargetQueue] = {}
         self.deciding: dict[int, Undecided] = {}
-        #: The producer id under which this leadership writes; -1: not known yet.
+        #: The producer id of this leadership; -1: not known yet.
         self.producer_id = -1
-        #: The leadership is over: what is still reported is to be ignored.
+        #: Whether the leadership has ended, so that later results are ignored.
         self.is_gone = False
-        #: When to look at which offset. What has changed since is passed over.
+        #: (time, offset) entries; obsolete ones are skipped.
         self._agenda: list[tuple[int, int]] = []
 
     def queue(self, target_id: int) -> TargetQueue:
@@ -157,7 +156,7 @@ class StoredPartition:
         entry.when_ms = when_ms
         heappush(self._agenda, (when_ms, offset))
         if len(self._agenda) > 2 * len(self.entries) + _STALE_MAX:
-            # What was decided on long before its time would stay until then.
+            # Entries decided long before their time would otherwise stay until then.
             self._agenda = [
                 (each.when_ms, number)
                 for number, each in self.entries.items()
@@ -167,12 +166,12 @@ class StoredPartition:
 
     @property
     def next_ms(self) -> int | None:
-        """When the next record may be due."""
+        """The time of the next record that may be due."""
         return self._agenda[0][0] if self._agenda else None
 
     def due(self, now_ms: int, most: int) -> list[int]:
-        """Offsets of records whose time has come, earliest first, in the order they came."""
-        # One that was put off and taken back is on the agenda twice.
+        """Offsets of due records, in order of time and arrival."""
+        # A record whose time was changed back is in the agenda twice.
         found: dict[int, None] = {}
         agenda = self._agenda
         while agenda and agenda[0][0] <= now_ms and len(found) < most:
@@ -183,7 +182,7 @@ class StoredPartition:
         return list(found)
 
     def offsets_for(self, target_id: int) -> list[int]:
-        """The offsets of all records that go to a partition."""
+        """The offsets of all records for a target."""
         return [
             offset for offset, each in self.entries.items() if each.queue.target_id == target_id
         ]

@@ -61,7 +61,7 @@ from dragoman.rpc import Answer, Call, Done, Registry, Reply, Request
 from dragoman.world import Handle
 
 log = logging.getLogger("dragoman.deferring")
-#: While no node stores the record, or the node still reads it back, nothing is done.
+#: While no node stores the record, or the node is still loading, nothing is done.
 _RETRY: Final = Retry(
     (CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator, NotLeader, NotSentError),
     RELAY_RETRY_S,
@@ -70,15 +70,15 @@ _RETRY: Final = Retry(
 
 
 class Delayed(Answer, frozen=True, kw_only=True, tag="Deferred"):
-    """Where the record is stored."""
+    """The storing node of a record."""
 
     partition_id: int
     offset: int
 
 
 class DelayRecord(Request[Delayed], frozen=True, kw_only=True, tag="DeferRecord"):
-    """The body is a batch with one record, to be stored until `when_ms`; or, if it is held, until
-    its owner decides, who is asked from then on.
+    """The body is a batch with one record, which is stored until `when_ms` or, if it is held, until
+    its owner decides; the owner is asked from `when_ms` on.
     """
 
     retry: ClassVar[Retry | None] = _RETRY
@@ -108,7 +108,7 @@ class DelayedContent(Answer, frozen=True, kw_only=True, tag="DeferredContent"):
 
 
 class ReadDelayed(Request[DelayedContent], frozen=True, kw_only=True, tag="ReadDeferred"):
-    """What is in a delayed or held record."""
+    """The contents of a delayed or held record."""
 
     retry: ClassVar[Retry | None] = _RETRY
     partition_id: int
@@ -116,7 +116,7 @@ class ReadDelayed(Request[DelayedContent], frozen=True, kw_only=True, tag="ReadD
 
 
 class RecordStore:
-    """Also a port of `Delivery` and `HeldRecords`; its meaning is described there."""
+    """Also a port of `Delivery` and `HeldRecords`, which describe its methods."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class RecordStore:
             Keeper(self._load, self._resume, self._unload),
         )
         self._stored: dict[int, StoredPartition] = {}
-        #: Records that are being written and are in no partition yet.
+        #: Records that are being written and have no partition yet.
         self._arriving = 0
         self._delivery = Delivery(context.clock, context.scheduler, self, targets)
         self.held_records = HeldRecords(context.clock, context.scheduler, self)
@@ -148,7 +148,7 @@ class RecordStore:
         self._timer_ms = 0
         self._is_closed = False
 
-    # ---- requests, for what this node stores
+    # ---- requests about records of this node
 
     def serve(self, registry: Registry) -> None:
         registry.serve(DelayRecord, self._delay)
@@ -172,7 +172,7 @@ class RecordStore:
         return Delayed(partition_id=token.partition_id, offset=token.offset)
 
     async def delay(self, request: DelayRecord, record: Record) -> Token:
-        """Store a record, and wait until that is durable."""
+        """Store a record, and wait until it is durable."""
         target = Target(request.topic, request.partition)
         self.log.require(target.name)
         metadata = self._targets.check(target, record, request.when_ms, request.labels)
@@ -239,8 +239,8 @@ class RecordStore:
         return sum(len(each.entries) for each in self._stored.values())
 
     def is_delivering_to(self, partition_id: int) -> bool:
-        """Whether a batch is, or may be, on its way there: what the partition knows of its producer
-        tells whether it has arrived.
+        """Whether a batch is, or may be, in flight to a partition, which must then keep its
+        producer state to recognise it.
         """
         queues = (each.queues.get(partition_id) for each in self._stored.values())
         return bool(self.log.loading) or any(
@@ -265,7 +265,7 @@ class RecordStore:
     # ---- life
 
     def targets_deleted(self) -> None:
-        """Topics were deleted: drop the records that wait for them."""
+        """Topics were deleted: drop the records for them."""
         for partition in self._stored.values():
             if self.log.is_served(partition.index):
                 for queue in list(partition.queues.values()):
@@ -319,7 +319,7 @@ class RecordStore:
     # ---- time
 
     def _arm(self) -> None:
-        """One timer, for the record that is due next."""
+        """One timer, for the next record that is due."""
         served = [each for each in self._stored.values() if self.log.is_served(each.index)]
         times = [each.next_ms for each in served if each.next_ms is not None]
         if not times or self._is_closed:
@@ -336,8 +336,9 @@ class RecordStore:
         )
 
     def _look(self) -> None:
-        """Take what is due by now, some at a time. Only the wall clock says what is: it may have
-        been set since the timer was."""
+        """Handle due records, a bounded number at a time. The wall clock decides, since it may have
+        been set since the timer was.
+        """
         self._timer = None
         now_ms = self._context.clock.wall_ms()
         for partition in list(self._stored.values()):
@@ -394,7 +395,7 @@ class RecordStore:
 
 
 def _uncertain(error: DragomanError) -> DragomanError:
-    """What was being written when the leadership ended may be in the log, or not."""
+    """The outcome of a write that was pending when the leadership ended is unknown."""
     if isinstance(error, NotCoordinator | CoordinatorNotAvailable):
         return RequestTimedOut(f"{error}; the outcome is unknown")
     return error

@@ -1,4 +1,4 @@
-"""The partitions that delayed records go to: what they take, who leads them, and the way there."""
+"""The targets of delayed records: checks, leaders, and appends."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from dragoman.rpc import Call, Done, Leader, Registry, Request, Rpc
 
 
 class DeliverDelayed(Request[Done], frozen=True, kw_only=True, tag="DeliverDeferred"):
-    """The body is a batch for a partition that the node leads, under the producer id and sequence
-    that were decided on. Answered when it is committed, now or from before.
+    """The body is a batch for a partition that the node leads, under the decided producer id and
+    sequence. Answered when it is committed, even if it was before.
     """
 
     partition_id: int
 
 
 class Targets:
-    """By partition id. Also a port of `Delivery`; its meaning is described there."""
+    """The targets by partition id. Also a port of `Delivery`, which describes its methods."""
 
     def __init__(self, context: NodeContext, partitions: Partitions, rpc: Rpc) -> None:
         self._context = context
@@ -64,7 +64,9 @@ class Targets:
         return room_in_a_batch(self._context.config_of(metadata.topic))
 
     def is_deleted(self, target_id: int) -> bool:
-        """Ids rise: one that is not known yet is that of a topic of which this node will hear."""
+        """Ids rise, so an unknown higher one belongs to a topic that this node does not know
+        yet.
+        """
         image = self._context.image
         return target_id not in image.partitions and target_id < image.next_partition_id
 
@@ -86,7 +88,7 @@ class Targets:
         replica.check_in_sync()
         # The log keeps the buffer, and writes offsets into it.
         batch = memoryview(bytearray(call.body))
-        # Not the topic's rules, which may have become stricter since the record was taken.
+        # Without the topic's rules, which may have become stricter since the record was accepted.
         now_ms = self._context.clock.wall_ms()
         fitted = as_configured(replica, batch, check_produced(batch), now_ms)
         appended = append_fitted(replica, *fitted)

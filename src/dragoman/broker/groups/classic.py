@@ -82,14 +82,16 @@ class StaticRejoins:
         self, rebalance: Rebalance, join_anew: Callable[[JoinRequest, Parked[Joined]], None]
     ) -> None:
         self._rebalance = rebalance
-        #: For members whose group moved on while their record was written.
+        #: Joins of members whose group changed while their record was written.
         self._join_anew = join_anew
-        #: By instance id, so that they cannot become more than there are members.
+        #: By instance id, which bounds their number by that of the members.
         self._waiting: dict[str, Rejoin] = {}
         self._is_storing = False
 
     def may_keep_generation(self, old: Member, new: Member) -> bool:
-        """The metadata may differ (a client that restarts owns nothing), the choice must not."""
+        """The metadata may differ (a restarted client owns nothing); the chosen protocol must
+        not.
+        """
         group = self._rebalance
         if group.state is not State.STABLE:
             return False
@@ -166,8 +168,8 @@ class StaticRejoins:
         if rejoin.request.supports_skip_assignment:
             joined = msgspec.structs.replace(joined, skip_assignment=was_leader)
         elif was_leader:
-            # An older client would assign again if it found itself the leader, so it is told its
-            # former id and follows (KIP-814).
+            # An older client that found itself the leader would assign again, so it gets its former
+            # id as leader and follows (KIP-814).
             joined = msgspec.structs.replace(joined, leader=rejoin.old.member_id, members=())
         group.outbox.add(rejoin.parked, joined)
 
@@ -208,7 +210,7 @@ class ClassicGroup:
 
     @property
     def since_ms(self) -> int:
-        """When the group came into its state."""
+        """Time of the group's last change of state."""
         return self._rebalance.since_ms
 
     @property
@@ -257,7 +259,9 @@ class ClassicGroup:
         )
 
     def subscriptions(self) -> frozenset[TopicName] | None:
-        """Topics that the members want to read, or None when one of them cannot be asked."""
+        """Topics that the members want to read, or None when one member's metadata is
+        unreadable.
+        """
         topics: set[TopicName] = set()
         for member in self._roster:
             metadata = member.metadata(self._rebalance.protocol) or member.protocols[0][1]
@@ -287,9 +291,9 @@ class ClassicGroup:
         return parked if parked.is_waiting else None
 
     def heartbeat(self, member_id: MemberId, generation: int, instance_id: str | None) -> None:
-        """Returns when all is well, else raises what the member has to know."""
+        """Raises unless the member is current and need not join again."""
         member = self._roster.get(member_id)
-        # The checks of `_require_current`, without its calls: most requests of a broker end here.
+        # The checks of `_require_current`, inlined: most requests of a broker end here.
         if member is None or instance_id is not None or generation != self._rebalance.generation:
             member = self._require_current(member_id, generation, instance_id)
         member.touch()
@@ -331,29 +335,29 @@ class ClassicGroup:
 
     @classmethod
     def restore(cls, group_id: GroupId, value: GroupValue, ports: GroupPorts) -> ClassicGroup:
-        """A group as its last record tells it. Sessions stand still until `resume`."""
+        """Restore a group from its last record. Sessions are stopped until `resume`."""
         group = cls(group_id, value.owner, ports, value.generation)
         group._rebalance.restore(value)
         return group
 
     def snapshot(self) -> GroupValue:
-        """The group as it is, without members that have not been part of a generation yet."""
+        """The state of the group, without members that were in no generation yet."""
         group = self._rebalance
         members = (each.stored(each.assignment) for each in self._roster if not each.is_new)
         return group.value(members, self._roster.leader)
 
     def ask_all_to_join(self) -> None:
-        """A rebalance, for a group that has just become a classic one."""
+        """Begin a rebalance, for a group that has just become a classic one."""
         self._rebalance.after_departure()
         self._outbox.send()
 
     def resume(self) -> None:
-        """Every member gets a whole session to find the coordinator again."""
+        """Every member gets a full session time-out to find the coordinator again."""
         for member in self._roster:
             member.touch()
 
     def stop(self, error: BrokerError) -> None:
-        """The group is removed or moves away: whoever waits hears why."""
+        """The group is removed or moves away: fail the waiting requests."""
         self._rejoins.stop(error)
         self._rebalance.stop(error)
         self._outbox.send()
@@ -434,7 +438,9 @@ class ClassicGroup:
         self._rebalance.await_generation(member, parked)
 
     def _may_repeat_answer(self, member: Member) -> bool:
-        """To a client that missed its answer; but a leader that comes back wants a rebalance."""
+        """Repeat the answer for a client that missed it; but a rejoining leader gets a
+        rebalance.
+        """
         if self.state is State.COMPLETING_REBALANCE:
             return True
         return self.state is State.STABLE and not self._roster.is_leader(member)

@@ -1,9 +1,9 @@
 """The group coordinator of a node: consumer groups and committed offsets, joined to the log.
 
 The table of groups (`registry.py`) and the rules of commits (`offsets.py`) are pure: they prepare
-records, and take them in once these are durable. The coordinator keeps the records in the internal
+records, and apply them once these are durable. The coordinator keeps the records in the internal
 topic `__consumer_offsets`. A node coordinates the groups whose partition of that topic it leads,
-from the moment it has read the partition back.
+from the moment it has loaded the partition.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class GroupOffsets(Answer, frozen=True, kw_only=True, tag="Offsets"):
 
 
 class CommittedOffsets(Request[GroupOffsets], frozen=True, kw_only=True, tag="CommittedOffsets"):
-    """What a group has committed in one topic."""
+    """The committed offsets of a group in one topic."""
 
     group_id: str
     topic: str
 
 
 class GroupDialect(Dialect, Protocol):
-    """What the coordinator must know of the wire whose groups it coordinates."""
+    """The coordinator's requirements of a protocol."""
 
     def is_visible(self, topic: str) -> bool:
         """Whether the wire can express the name of this topic."""
@@ -62,7 +62,7 @@ class GroupDialect(Dialect, Protocol):
 
 
 class ReadableTopics:
-    """The topics that members of consumer groups can read, as the metadata image has them now."""
+    """The topics that members of consumer groups can read, from the current metadata image."""
 
     def __init__(self, image: MetadataImage, is_visible: Callable[[str], bool]) -> None:
         self._image = image
@@ -81,7 +81,7 @@ class ReadableTopics:
         return None if topic is None else _facts(topic)
 
     def names(self) -> Iterator[TopicName]:
-        """All but the broker's own topics: a member that wants one of those names it."""
+        """All but internal topics, which members can still name explicitly."""
         for name, topic in self._image.topics.items():
             if not topic.is_internal and self._is_visible(name):
                 yield TopicName(name)
@@ -97,7 +97,7 @@ class GroupCoordinator:
         own_config: Callable[[GroupId], Mapping[str, str]],
         dialect: GroupDialect | None = None,
     ) -> None:
-        """`own_config`: what a group has of the configuration that groups may have of their own."""
+        """`own_config` returns the configuration of a group."""
         settings = context.settings
         self._context = context
         self._rpc = rpc
@@ -124,7 +124,7 @@ class GroupCoordinator:
             partition_of=self.log.partition_of,
         )
         self.offsets = Offsets(self.table)
-        #: Topics that were deleted while the groups of a partition were being read back.
+        #: Topics that were deleted while the groups of a partition were being loaded.
         self._deleted_meanwhile: dict[int, set[TopicName]] = {}
 
     def serve(self, registry: Registry) -> None:
@@ -132,7 +132,7 @@ class GroupCoordinator:
         registry.serve(CommittedOffsets, self._committed_for_node)
 
     def reconfigure(self, settings: Settings) -> None:
-        """From now on these settings hold."""
+        """Apply changed settings."""
         _take_settings(self.table.settings, settings)
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class GroupCoordinator:
         return self.table.direct(group_id, owner, rules)
 
     def partition_count(self, topic: TopicName) -> int:
-        """How many partitions there are to share; 0 if there is no such topic."""
+        """The partition count of a topic; 0 if it does not exist."""
         found = self._context.image.topics.get(topic)
         return 0 if found is None else len(found.partitions)
 
@@ -293,7 +293,7 @@ class GroupCoordinator:
     # ---- cleaning up
 
     def topic_deleted(self, topic: TopicName) -> None:
-        """Delete the offsets of a topic with it: one of the same name would start anew."""
+        """Delete the offsets of a deleted topic: a new one of the same name must start without."""
         self._clean_up(self.offsets.prepare_topic_deletion(topic))
         for index in self.log.loading:
             self._deleted_meanwhile.setdefault(index, set()).add(topic)
@@ -304,14 +304,14 @@ class GroupCoordinator:
 
     def _clean_up(self, changes: Sequence[GroupRecords]) -> None:
         for change in changes:
-            # Of groups that are being read back not all is known.
+            # Groups that are being loaded are incomplete.
             if self.log.is_served(self.log.partition_of(change.group_id)):
                 start(self._change(change.group_id, change.records)).then(_log_failure)
 
     # ---- writing
 
     async def _change(self, group_id: GroupId, records: Sequence[StateRecord]) -> None:
-        """Make prepared records durable, then take them in."""
+        """Make prepared records durable, then apply them."""
         await acknowledged(lambda done: self._append(group_id, records, done))
         self.table.apply(records)
 
@@ -325,7 +325,7 @@ def _facts(topic: TopicMetadata) -> TopicFacts:
 
 
 def _take_settings(groups: GroupSettings, settings: Settings) -> GroupSettings:
-    """Groups have those settings of the node that are named like theirs."""
+    """Adopt the node's settings for groups, which have the same names."""
     for name in groups.__struct_fields__:
         setattr(groups, name, getattr(settings, name))
     return groups

@@ -1,12 +1,11 @@
-"""Groups whose members the broker assigns at once: no barrier, no say of the members.
+"""Groups whose members the broker assigns at once, without a barrier or a vote of the members.
 
-What minibroker and Cursus have in common. Members join for one topic each; a join, a leave or a
-missed heartbeat gives new assignments at once and raises the generation. Members are told through
-`on_assigned` when theirs changed. After a restart members come anew; of a group that is bound to a
-topic the binding and the generation are written down, and hold on.
+The common part of minibroker's and Cursus's groups. Members join for one topic each; a join, a
+leave or a missed heartbeat changes the assignments at once and raises the generation. Members get
+changed assignments through `on_assigned`. After a restart members join anew; a group that is bound
+to a topic stores the binding and the generation, which survive.
 
-Each protocol brings its rule for sharing partitions out, its session time-out and what it says in
-refusals.
+Each protocol brings its rule of assignment, its session time-out and the texts of its refusals.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from dragoman.types import GroupId, MemberId, TopicName
 from dragoman.world import Handle
 
 log = logging.getLogger("dragoman.coordination")
-#: Members of one topic, in order of their joining, and its partition count: who gets what.
+#: Assigns the partitions of a topic to its members, in the order in which they joined.
 Share: TypeAlias = Callable[[Sequence[MemberId], int], Mapping[MemberId, tuple[int, ...]]]
 
 
@@ -41,14 +40,14 @@ def by_turns(members: Sequence[MemberId], count: int) -> Mapping[MemberId, tuple
 
 
 class DirectRules(NamedTuple):
-    """What is a protocol's own."""
+    """The parameters of a protocol."""
 
     share: Share
-    #: How long a member may be silent; 0 means for ever.
+    #: Session time-out of a member; 0 means none.
     session_timeout_s: float
-    #: Pause between looks for silent members.
+    #: Interval of checks for silent members.
     sweep_interval_s: float
-    #: How many partitions there are to share of what a member has joined for.
+    #: Returns the partition count of a topic.
     partition_count: Callable[[TopicName], int]
 
 
@@ -77,11 +76,11 @@ class DirectMember:
         self.member_id = member_id
         self.topic = topic
         self.client_host = client_host
-        #: Told when the assignment has changed, except by the member's own join.
+        #: Called when the assignment has changed, except by the member's own join.
         self.on_assigned = on_assigned
-        #: Told when the member was silent for too long; it is out by then.
+        #: Called when the member was removed for its silence.
         self.on_evicted = on_evicted
-        #: Told when another node coordinates the group; the member is to join there.
+        #: Called when another node coordinates the group; the member has to join there.
         self.on_moved = on_moved
         self.assigned: tuple[int, ...] = ()
         self.last_seen = 0.0
@@ -100,11 +99,11 @@ class DirectGroup:
         self._scheduler = ports.scheduler
         self._clock = ports.clock
         self._members: dict[MemberId, DirectMember] = {}
-        #: Partitions of each topic when they were last shared out.
+        #: Partition counts of the topics at the last assignment.
         self._counts: dict[TopicName, int] = {}
         self._since_ms = self.assigned_ms = ports.clock.wall_ms()
         self._sweeper: Handle | None = None
-        #: The one topic that all members read, in protocols where that is a group's own.
+        #: The one topic of all members, in protocols that bind a group to a topic.
         self.bound_to: TopicName | None = None
 
     @classmethod
@@ -120,7 +119,7 @@ class DirectGroup:
         self.write_down(self._written)
 
     def write_down(self, done: Callable[[DragomanError | None], None]) -> None:
-        """Make durable what holds on after a restart. The group must be bound."""
+        """Store what survives a restart. The group must be bound."""
         assert self.bound_to is not None
         value = GroupValue(
             kind=self.kind,
@@ -171,7 +170,7 @@ class DirectGroup:
         self.require(member_id).last_seen = self._clock.monotonic()
 
     def topics_changed(self) -> None:
-        """A topic was made or grew: members share out anew what there is more of."""
+        """A topic was created or extended: reassign its partitions."""
         assert self.rules is not None or not self._members
         for topic in {each.topic for each in self._members.values()}:
             if self.rules and self.rules.partition_count(topic) != self._counts[topic]:
@@ -202,7 +201,7 @@ class DirectGroup:
                 changed.append(member)
         if self.bound_to is not None:
             self.write_down(self._written)
-        # Told when all is settled: who is told may leave.
+        # Last of all, because a callback may remove members.
         for member in changed:
             if member is not joined:
                 member.on_assigned(member.assigned)
@@ -233,7 +232,7 @@ class DirectGroup:
         if self._members:
             self._watch()
 
-    # ---- what the registry asks
+    # ---- for the registry
 
     @property
     def state(self) -> State:
@@ -297,7 +296,7 @@ class DirectGroup:
         *,
         is_transactional: bool,
     ) -> None:
-        """A commit without member and generation is anybody's: minibroker's have neither."""
+        """A commit without member and generation is always valid: minibroker's have neither."""
         if is_transactional or (not member_id and generation < 0):
             return
         self.require(member_id)
@@ -307,7 +306,7 @@ class DirectGroup:
             )
 
     def resume(self) -> None:
-        """Members are not stored: nobody is to be waited for."""
+        """Members are not stored: none is awaited."""
 
     def stop(self, error: BrokerError) -> None:  # noqa: ARG002
         if self._sweeper is not None:

@@ -1,13 +1,13 @@
-"""One entry of the table of groups, with its offsets, and what all entries hold in memory.
+"""One entry of the table of groups, with its offsets, and the memory bound of all entries.
 
-The ledger of a group keeps its offsets. It takes what durable records say and checks nothing; which
-commits are valid is decided in `offsets.py`.
+The ledger of a group keeps its offsets. It applies durable records without checks; `offsets.py`
+decides which commits are valid.
 
 Members bring metadata and get assignments, both opaque and up to a megabyte; group ids and the
-metadata of offsets stay as long as their groups. What all groups of a node hold in memory has a
-bound. A running total would have to follow every way in which members and groups come and go. So
-what comes in is added up, and when that could be too much, all groups are measured anew, at most
-once a second.
+metadata of offsets stay as long as their groups. The memory of all groups of a node is bounded. An
+exact running total would have to follow every way in which members and groups come and go. So only
+additions are counted, and when the sum could exceed the bound, all groups are measured again, at
+most once a second.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from dragoman.world import Clock
 
 
 class GroupMemory:
-    """The bound on what all groups of a node hold in memory."""
+    """The bound on the memory of all groups of a node."""
 
     def __init__(self, measure: Callable[[], int], clock: Clock) -> None:
         self._measure = measure
         self._clock = clock
-        #: As measured last, and what has come in since.
+        #: The last measurement, and the additions since.
         self._measured = 0
         self._added = 0
         self._measured_at = -limits.GROUPS_MEASURE_INTERVAL_S
 
     def take(self, size: int) -> None:
-        """Make room for so many bytes; raises `TooManyGroups` when there is none."""
+        """Reserve memory; raises `TooManyGroups` when there is too little."""
         most = limits.GROUPS_BYTES_MAX
         is_much = self._added + size > most // 8
         if is_much or self._measured + self._added + size > most:
@@ -75,7 +75,7 @@ class Ledger:
         self._unstable: Counter[TopicPartition] = Counter()
 
     def __len__(self) -> int:
-        """Offsets of both sorts."""
+        """The numbers of committed and staged offsets."""
         return len(self._committed) + self._unstable.total()
 
     @property
@@ -84,7 +84,7 @@ class Ledger:
 
     @property
     def producers(self) -> tuple[ProducerId, ...]:
-        """Those with a transaction open here."""
+        """Partitions with an open transaction."""
         return tuple(self._staged)
 
     def staged(self, producer_id: ProducerId) -> Mapping[TopicPartition, CommittedOffset]:
@@ -126,7 +126,7 @@ class Ledger:
 
 
 class Membership(Protocol):
-    """What the registry asks of the members of a group, whatever protocol they speak."""
+    """The registry's port to the members of a group, whatever their protocol."""
 
     #: "classic" for Kafka's first protocol, "consumer" for its second; shown to people.
     kind: str
@@ -150,17 +150,17 @@ class Membership(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """No members, and nobody about to become one."""
+        """Whether there are no members, and no pending joins."""
         ...
 
     @property
     def is_registered(self) -> bool:
-        """Kept for a while although it has neither members nor offsets."""
+        """Whether it is kept for a while without members and offsets."""
         ...
 
     @property
     def held_bytes(self) -> int:
-        """Roughly what its members hold in memory: metadata and assignments."""
+        """An estimate of the members' memory: metadata and assignments."""
         ...
 
     def describe(self) -> GroupDescription: ...
@@ -202,7 +202,7 @@ class Group:
 
     @property
     def is_blank(self) -> bool:
-        """Nothing about it was ever written down, and nobody is there."""
+        """Whether it was never stored, and has no members."""
         return (
             self.is_idle
             and not len(self.ledger)
@@ -214,7 +214,7 @@ class Group:
 
     @property
     def held_bytes(self) -> int:
-        """Roughly what the group holds in memory, offsets without metadata aside."""
+        """An estimate of the group's memory, without offsets that have no metadata."""
         own = GROUP_OVERHEAD_BYTES + len(self.group_id) + self.ledger.metadata_size
         return own if self.membership is None else own + self.membership.held_bytes
 

@@ -1,4 +1,4 @@
-"""What callers hand to groups, and what they get back. Values without behaviour of their own."""
+"""Requests and results of groups. Values without behaviour of their own."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class State(StrEnum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
-    #: Of consumer groups: no target assignment yet for what changed last.
+    #: Of consumer groups: the last change has no target assignment yet.
     ASSIGNING = "Assigning"
-    #: Of consumer groups: members are still on their way to the target assignment.
+    #: Of consumer groups: some members have not reached the target assignment.
     RECONCILING = "Reconciling"
     DEAD = "Dead"
 
@@ -41,9 +41,9 @@ class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
     protocol_type: str
     protocols: Protocols
     session_timeout_ms: int
-    #: Negative: the same as the session time-out, as for clients that know only one.
+    #: Negative: the session time-out, for clients that have only one.
     rebalance_timeout_ms: int = -1
-    #: A new member without instance id is to join a second time, with the id it is given (KIP-394).
+    #: Whether a new member without instance id has to join again with the assigned id (KIP-394).
     requires_known_member_id: bool = False
     #: The client understands `Joined.skip_assignment` (KIP-814).
     supports_skip_assignment: bool = False
@@ -75,7 +75,7 @@ class SyncRequest(msgspec.Struct, frozen=True, kw_only=True):
     #: Compared with the group's when given.
     protocol_type: str | None = None
     protocol: str | None = None
-    #: From the leader: who gets what.
+    #: From the leader: the assignments.
     assignments: tuple[tuple[MemberId, bytes], ...] = ()
 
 
@@ -144,6 +144,6 @@ def request_bytes(request: JoinRequest) -> int:
 
 
 def member_bytes(client_id: str, client_host: str, protocols: Protocols) -> int:
-    """Roughly what a member takes: characters stand for bytes, which is near enough for a bound."""
+    """An estimate of a member's memory: characters count as bytes."""
     size = len(client_id) + len(client_host)
     return size + sum(len(name) + len(metadata) for name, metadata in protocols)

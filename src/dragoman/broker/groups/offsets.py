@@ -50,7 +50,7 @@ _MS_PER_MINUTE = 60_000
 
 
 class OffsetCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """The next offset that is to be read of one partition."""
+    """The next offset to read of one partition."""
 
     topic: TopicName
     partition: Partition
@@ -70,7 +70,7 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
     producer_id: ProducerId | None = None
     #: A retention of its own, counted from now, as old clients ask for.
     retention_ms: int | None = None
-    #: Kafka stores any offset. A client that commits a negative one takes its commit back.
+    #: Kafka stores any offset; a client withdraws its commit with a negative one.
     takes_negative: bool = False
     owner: str = "kafka"
 
@@ -109,14 +109,14 @@ class Offsets:
         return {} if group is None else group.ledger.committed
 
     def has_unstable(self, group_id: GroupId, topic: TopicName, partition: Partition) -> bool:
-        """Does an open transaction hold an offset for this partition?"""
+        """Whether an open transaction holds an offset for this partition."""
         group = self._groups.get(group_id)
         return group is not None and group.ledger.is_unstable((topic, partition))
 
     # ---- committing
 
     def prepare_commit(self, request: CommitRequest) -> PreparedOffsets:
-        """Raises what concerns the whole request; the result tells what concerns one partition."""
+        """Raises for faults of the whole request; the result has those of single partitions."""
         self._require_valid(request)
         group = self._groups.get(request.group_id)
         place = limits.GROUP_OFFSETS_MAX - (0 if group is None else len(group.ledger))
@@ -139,8 +139,9 @@ class Offsets:
     def prepare_transaction_end(
         self, group_id: GroupId, producer_id: ProducerId, *, is_commit: bool
     ) -> tuple[StateRecord, ...]:
-        """Publish or drop what a transaction staged; nothing when it staged nothing here, or when
-        this was done before, so it may be repeated after a crash."""
+        """Publish or drop the offsets staged by a transaction. Without any, or when repeated, there
+        are no records, so it may be repeated after a crash.
+        """
         group = self._groups.get(group_id)
         if group is None:
             return ()
@@ -201,7 +202,7 @@ class Offsets:
     def prepare_delete(
         self, group_id: GroupId, partitions: Iterable[TopicPartition]
     ) -> PreparedOffsets:
-        """Delete single offsets. In a group with members only those of topics nobody reads."""
+        """Delete single offsets; in a group with members, only of topics that no member reads."""
         group = self._groups.require(group_id)
         subscribed: frozenset[TopicName] = frozenset()
         if group.owner is not None and group.membership is not None:
@@ -221,7 +222,7 @@ class Offsets:
         return PreparedOffsets(tuple(records), errors)
 
     def prepare_topic_deletion(self, topic: TopicName) -> list[GroupRecords]:
-        """Forget a topic that is gone, in every group: one of the same name would start anew."""
+        """Forget a deleted topic in every group: a new one of the same name must start without."""
         found = []
         for group in self._groups:
             group_id, ledger = group.group_id, group.ledger
@@ -241,9 +242,9 @@ class Offsets:
         return found
 
     def prepare_expiry(self) -> list[GroupRecords]:
-        """What is past its retention now. A group that keeps nothing and nobody goes altogether.
+        """Records that remove expired offsets, and groups with neither offsets nor members.
 
-        To be called every few minutes.
+        Call this every few minutes.
         """
         now = self._groups.clock.wall_ms()
         found = []
@@ -266,7 +267,7 @@ class Offsets:
         return self._groups.settings.offsets_retention_minutes * _MS_PER_MINUTE
 
     def _is_kept(self, membership: Membership, now: int) -> bool:
-        """A group that somebody registered outlives its offsets, as long as they would last."""
+        """A registered group outlives its offsets by their retention time."""
         return membership.is_registered and now < membership.since_ms + self._retention_ms
 
     def _expired(self, group: Group, now: int) -> Iterator[TopicPartition]:

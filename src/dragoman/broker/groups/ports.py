@@ -1,4 +1,4 @@
-"""What a group reaches outside itself, and the settings that all groups share."""
+"""The ports of groups, and the settings that all groups share."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dragoman.errors import DragomanError
 from dragoman.types import GroupId, TopicName
 from dragoman.world import Clock, Random, Scheduler
 
-#: Which way a group with members may change between Kafka's two protocols.
+#: The permitted conversions of groups with members between Kafka's two protocols.
 MigrationPolicy: TypeAlias = Literal["disabled", "upgrade", "downgrade", "bidirectional"]
 
 
 class GroupSettings(msgspec.Struct, kw_only=True):
-    """One object that all groups share; a change of it counts from the next request on."""
+    """One object that all groups share; a change takes effect with the next request."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -27,14 +27,14 @@ class GroupSettings(msgspec.Struct, kw_only=True):
     #: `limits.GROUP_MEMBERS_MAX` holds in any case.
     group_max_size: int = 2_147_483_647
     offset_metadata_max_bytes: int = 4_096
-    #: Counted from the moment the group became empty.
+    #: Counted from the time when the group became empty.
     offsets_retention_minutes: int = 10_080
-    #: The broker dictates both to members of consumer groups (KIP-848).
+    #: Sent to members of consumer groups (KIP-848), which have no settings of their own.
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_heartbeat_interval_ms: int = 5_000
     #: `limits.GROUP_MEMBERS_MAX` holds in any case.
     group_consumer_max_size: int = 2_147_483_647
-    #: The first is used when the members do not ask for one.
+    #: The first is used when the members request none.
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: MigrationPolicy = "bidirectional"
 
@@ -44,7 +44,7 @@ class GroupSettings(msgspec.Struct, kw_only=True):
 Persist: TypeAlias = Callable[
     [GroupId, Sequence[StateRecord], Callable[[DragomanError | None], None]], None
 ]
-#: The topics in a member's metadata, given its protocol type; None when they cannot be told.
+#: The topics in a member's metadata, given its protocol type; None when they are unknown.
 ReadSubscription: TypeAlias = Callable[[str, bytes], frozenset[TopicName] | None]
 #: What a group has of the configuration that groups may have of their own, as text.
 OwnConfig: TypeAlias = Callable[[GroupId], Mapping[str, str]]
@@ -71,12 +71,12 @@ class Catalog(Protocol):
     def find_by_id(self, topic_id: bytes) -> TopicFacts | None: ...
 
     def names(self) -> Iterable[TopicName]:
-        """What patterns are matched with: topics of the broker itself are left out."""
+        """Names for the matching of patterns, without internal topics."""
         ...
 
 
 class ClassicSubscription(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member of Kafka's first protocol says in its metadata."""
+    """The metadata of a member of Kafka's first protocol."""
 
     topics: frozenset[TopicName]
     owned: NamedPartitions
@@ -84,19 +84,19 @@ class ClassicSubscription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dialect(Protocol):
-    """Reads and writes what members of Kafka's first protocol tell each other.
+    """Decodes and encodes the metadata of members of Kafka's first protocol.
 
     A group of both protocols needs it: its coordinator takes the place of the leading member.
     """
 
     def read_subscription(self, metadata: bytes) -> ClassicSubscription | None:
-        """None when it cannot be read."""
+        """The decoded metadata; None when it is unreadable."""
         ...
 
     def read_assignment(self, assignment: bytes) -> NamedPartitions | None: ...
 
     def write_assignment(self, metadata: bytes, partitions: NamedPartitions) -> bytes:
-        """In the version of the member's `metadata`."""
+        """Encode in the version of the member's `metadata`."""
         ...
 
 
@@ -108,19 +108,19 @@ class GroupPorts(msgspec.Struct, frozen=True, kw_only=True):
     persist: Persist
     read_subscription: ReadSubscription
     catalog: Catalog
-    #: None where no wire has one: groups cannot change from one protocol to the other then.
+    #: None where no protocol has one: groups are never converted then.
     dialect: Dialect | None
     own_config: OwnConfig
     patterns: Patterns
-    #: Called when a group has neither members nor anybody who was promised to become one.
+    #: Called when a group has neither members nor pending joins.
     became_idle: Callable[[GroupId], None]
-    #: Called when only members of the first protocol are left in a consumer group, with the group
-    #: as it goes on; its records have been handed to `persist`.
+    #: Called when only members of the first protocol are left in a consumer group, with the
+    #: converted group; its records have been passed to `persist`.
     became_classic: Callable[[GroupId, GroupValue], None]
 
 
 class NoTopics:
-    """A catalog for groups whose protocol needs none."""
+    """A catalogue for groups whose protocol needs none."""
 
     revision = 0
 

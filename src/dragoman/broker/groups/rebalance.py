@@ -7,9 +7,8 @@
     CompletingRebalance, Stable ---a member comes, goes or changes---> PreparingRebalance
     any ---removed or moved away---> Dead
 
-Waiting requests are `Parked` on their member. A member's session stands still while it is parked,
-since a client cannot send heartbeats for a join it has no answer to; it starts anew with the
-answer.
+Waiting requests are `Parked` on their member. A member's session is stopped while it is parked,
+since a client cannot send heartbeats before the answer to its join; it restarts with the answer.
 
 How long the phases last. The first rebalance of an empty group waits for
 `group.initial.rebalance.delay.ms`, and again as long as new members keep coming, up to the
@@ -19,12 +18,12 @@ dynamic members that did not come. Static members stay until their session ends 
 join is answered a member has the rebalance time-out to sync, and a few seconds at least: with a
 time-out of 0, which KafkaJS sends when its caller names none, the answer would come too late.
 
-An assignment is handed out, and changes the group, only after the record that holds it is durable:
-what a member was told survives a restart.
+An assignment is sent, and changes the group, only after its record is durable: assignments known to
+members survive a restart.
 
 The roster keeps the members in the order in which they joined, their instance ids, how many of them
 know each protocol, and how many wait for the end of a join. It knows nothing of states or replies.
-What happens once per request costs the same in a group of two and of ten thousand.
+The cost of a request does not depend on the number of members.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ class Member:
         return self.instance_id is not None
 
     def touch(self) -> None:
-        """A sign of life: the session starts anew, unless it stands still while a join waits."""
+        """The member is alive: restart its session, unless it is stopped while a join waits."""
         if self.join is None:
             self.session.arm(self.session_timeout)
 
@@ -162,7 +161,7 @@ class Roster:
         self._count(member, 1)
 
     def remove(self, member: Member) -> None:
-        """The member must not be parked. A leader is followed by the longest-standing member."""
+        """The member must not be parked. The next leader is the longest-standing member."""
         assert not member.is_parked
         del self._members[member.member_id]
         if member.instance_id is not None:
@@ -216,7 +215,9 @@ class Roster:
         return self.awaiting_join == len(self._members)
 
     def elect_joined_leader(self) -> bool:
-        """Keep a leader that has joined, else take the first that has. False when none has."""
+        """Keep a leader that has joined; otherwise take the first joined member. False without
+        any.
+        """
         current = None if self.leader is None else self._members[self.leader]
         if current is None or current.join is None:
             current = next((member for member in self if member.join is not None), None)
@@ -229,11 +230,11 @@ class Roster:
 
     @property
     def rebalance_timeout(self) -> float:
-        """Seconds; the longest that any member asks for."""
+        """Seconds; the longest time-out of any member."""
         return max((member.rebalance_timeout_ms for member in self), default=0) / 1000
 
     def supports(self, protocols: Protocols, instead_of: Member | None) -> bool:
-        """Would there still be a protocol that all know, if one with these joined?"""
+        """Whether a common protocol would remain if a member with these joined."""
         if instead_of is None:
             return not self._members or any(
                 self._support[name] == len(self._members) for name, _ in protocols
@@ -272,10 +273,9 @@ _TRANSITIONS: Mapping[State, frozenset[State]] = {
 
 
 class Rebalance:
-    """One group's passage through its generations.
+    """The states of one group over its generations.
 
-    Methods change the group and decide answers; whoever calls in from outside ends with
-    `outbox.send()`.
+    Methods change the group and decide answers; external callers end with `outbox.send()`.
     """
 
     def __init__(self, group_id: GroupId, owner: str, ports: GroupPorts, generation: int) -> None:
@@ -298,7 +298,7 @@ class Rebalance:
         self._joined_during_delay = False
         self._phase = PhaseTimer(ports.scheduler)
 
-    # ---- members come
+    # ---- members join
 
     def member(self, stored: StoredMember, *, is_new: bool) -> Member:
         ended = partial(self._session_ended, stored.member_id)
@@ -311,7 +311,7 @@ class Rebalance:
         self.await_generation(member, parked)
 
     def await_generation(self, member: Member, parked: Parked[Joined]) -> None:
-        """The member takes part in a rebalance: the one that is going on, else a new one."""
+        """The member takes part in a rebalance: the one in progress, or a new one."""
         if member.join is not None:
             self.answer_join(member, RebalanceInProgress("a later join took its place"))
         self.roster.park_join(member, parked)
@@ -323,10 +323,10 @@ class Rebalance:
         else:
             self._prepare()
 
-    # ---- members go
+    # ---- members leave
 
     def drop(self, member: Member, error: DragomanError) -> None:
-        """The caller says what follows, by `after_departure`."""
+        """The caller decides what follows, by `after_departure`."""
         self.release(member, error)
         member.session.stop()
         self._awaiting_sync.discard(member.member_id)
@@ -347,7 +347,7 @@ class Rebalance:
             self.ports.became_idle(self.group_id)
 
     def after_promise(self) -> None:
-        """Somebody who was expected will not come: one less to wait for."""
+        """A member that was awaited will not come: the rebalance waits for one fewer."""
         if self.state in (State.EMPTY, State.PREPARING_REBALANCE):
             self.after_departure()
 
@@ -431,15 +431,15 @@ class Rebalance:
         elif self.roster.elect_joined_leader():
             self._start_generation()
         else:
-            # Only static members are left and all are away. Either their sessions end, or somebody
-            # joins and need not wait for that.
+            # All remaining members are static and absent. Either their sessions end, or another
+            # member joins and need not wait for that.
             self._phase.begin(self.roster.rebalance_timeout, self._join_phase_over)
 
     def _become_empty(self) -> None:
         self.generation += 1
         self.protocol = ""
         self._enter(State.EMPTY)
-        # If this record is lost, a restart finds members that nobody is, and their sessions end.
+        # If this record is lost, a restart finds members without clients, whose sessions end.
         self.store((), None, _ignore)
 
     def _start_generation(self) -> None:
@@ -484,7 +484,7 @@ class Rebalance:
     ) -> None:
         if self._storing_generation == generation:
             self._storing_generation = None
-        # Somebody may have come or gone while the record was written; then it is history.
+        # If members came or went while the record was written, it is obsolete.
         if self.state is not State.COMPLETING_REBALANCE or self.generation != generation:
             return
         if error is None:
@@ -584,7 +584,7 @@ class Rebalance:
         )
 
     def restore(self, value: GroupValue) -> None:
-        """Become what the record tells, with sessions that stand still."""
+        """Restore the state of the record, with stopped sessions."""
         assert self.state is State.EMPTY
         self.since_ms = value.since_ms
         self.protocol_type = value.protocol_type
@@ -597,4 +597,4 @@ class Rebalance:
 
 
 def _ignore(_error: DragomanError | None) -> None:
-    """For records whose loss does no harm."""
+    """For records that may be lost."""

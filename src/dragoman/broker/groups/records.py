@@ -74,19 +74,19 @@ class CommittedOffset(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=Fa
     """The next offset to read; a negative one only says that nothing is committed."""
 
     offset: Offset
-    #: Epoch of the leader the member read from; -1 when it did not say.
+    #: Epoch of the leader the member read from; -1 without one.
     leader_epoch: Epoch
     metadata: str
     committed_ms: int
-    #: Order in which commits were made, over all groups. A transaction that ends late must not
-    #: replace the offset of a commit that was made after its own.
+    #: Order of the commits over all groups. A transaction that ends late must not replace the
+    #: offset of a later commit.
     sequence: int
     #: Set only when the client asked for a retention of its own.
     expires_ms: int | None = None
 
     @property
     def is_position(self) -> bool:
-        """Whether it says where to read."""
+        """Whether it is a position to read from."""
         return self.offset >= 0
 
 
@@ -102,7 +102,7 @@ class StoredMember(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GroupValue(msgspec.Struct, frozen=True, array_like=True, tag=1, kw_only=True):
-    """A group at the end of a rebalance: enough to go on after a restart without another one."""
+    """A group at the end of a rebalance, so that a restart causes no other rebalance."""
 
     kind: str
     owner: str
@@ -122,7 +122,7 @@ class ConsumerGroupValue(msgspec.Struct, frozen=True, array_like=True, tag=2, kw
     origin: int
     epoch: int
     assignment_epoch: int
-    #: Of the topics that the target assignment was made for, to notice their change.
+    #: Hash of the topics that the target assignment was made for, to detect their change.
     fingerprint: bytes
     since_ms: int
 
@@ -132,7 +132,7 @@ StoredPartitions: TypeAlias = tuple[tuple[bytes, tuple[int, ...]], ...]
 
 
 class ClassicFacts(msgspec.Struct, frozen=True, array_like=True):
-    """What is known only of members that speak Kafka's first protocol to a consumer group."""
+    """The additional state of members of Kafka's first protocol in a consumer group."""
 
     session_timeout_ms: int
     protocols: Protocols

@@ -1,8 +1,8 @@
-"""All groups of a node, whatever protocol their members speak.
+"""All groups of a node, whatever the protocol of their members.
 
 Owns the table of groups and the rule that binds them: a group with live members belongs to one
 protocol, its owner; a join or commit of another is refused with `ForeignGroup` until the group is
-empty. The committed offsets stay with the group whoever owns it.
+empty. The committed offsets stay with the group under any owner.
 
 How members are kept depends on the protocol. Kafka's two are built in: `join`, `sync`, `heartbeat`
 and `leave` are the calls of the first, `consumer_heartbeat` that of the second (KIP-848), and a
@@ -104,7 +104,7 @@ AnyMembership = TypeVar("AnyMembership", bound=Membership)
 
 
 class _LoadedMembers:
-    """Members and targets of a consumer group, while its records are read back."""
+    """Members and targets of a consumer group that is being loaded."""
 
     __slots__ = ("members", "targets")
 
@@ -128,7 +128,7 @@ class Groups:
         own_config: OwnConfig = no_config,
         partition_of: Callable[[GroupId], int] = only_partition,
     ) -> None:
-        """`partition_of` says which partition of the internal topic keeps a group."""
+        """`partition_of` maps a group to a partition of the internal topic."""
         if read_subscription is None:
             read_subscription = _unreadable if dialect is None else _reader(dialect)
         self._ports = GroupPorts(
@@ -183,7 +183,7 @@ class Groups:
         return group
 
     def require_place(self, group_id: GroupId) -> None:
-        """Raises unless the group exists or may be made."""
+        """Raises unless the group exists or may be created."""
         if group_id in self._groups:
             return
         check_group_id(group_id)
@@ -192,7 +192,7 @@ class Groups:
             raise TooManyGroups(f"this node keeps at most {limits.GROUPS_MAX} groups")
 
     def take_memory(self, size: int) -> None:
-        """Make room for what a request brings. Raises `TooManyGroups`."""
+        """Reserve memory for a request. Raises `TooManyGroups`."""
         self._memory.take(size)
 
     def _get_or_make(self, group_id: GroupId) -> Group:
@@ -237,7 +237,7 @@ class Groups:
         )
 
     def assignments(self, group_id: GroupId) -> dict[MemberId, NamedPartitions]:
-        """What each member of Kafka's two protocols may read, as far as that can be told.
+        """What each member of Kafka's two protocols may read, as far as it is known.
 
         Raises `GroupNotFound`.
         """
@@ -265,7 +265,7 @@ class Groups:
         """The members of a group that is `owner`'s, or free to become so.
 
         `build` makes the membership when there is none of this owner and type yet; it gets the
-        last generation, which the new one goes on from so that generations never repeat. Raises
+        last generation, from which the new one continues, so that generations never repeat. Raises
         `ForeignGroup`, and `InconsistentProtocol` when the owner's live members are of another
         type.
         """
@@ -333,7 +333,7 @@ class Groups:
         generation: int,
         instance_id: str | None = None,
     ) -> None:
-        """Returns when all is well, else raises what the member has to know."""
+        """Raises unless the member is current and need not join again."""
         self._classic(group_id).heartbeat(member_id, generation, instance_id)
 
     def leave(
@@ -404,9 +404,9 @@ class Groups:
     # ---- Kafka's consumer groups
 
     def consumer_heartbeat(self, request: HeartbeatRequest, reply: Reply) -> None:
-        """Join, go on in or leave a consumer group. Answers through `reply`, now or later."""
+        """Join, continue in or leave a consumer group. Answers through `reply`, now or later."""
         if request.epoch > JOIN and request.is_bare and request.instance_id is None:
-            # Most heartbeats only say that a member is alive; there is nothing in them to check.
+            # Most heartbeats only show that a member is alive, and need no checks.
             known = self.consumer_group(request.group_id)
             if known is not None:
                 known.heartbeat(request, reply)
@@ -456,7 +456,9 @@ class Groups:
         )
 
     def _upgrade(self, group: Group, classic: ClassicGroup) -> ConsumerGroup:
-        """A classic group goes on as a consumer group. Raises `GroupNotFound` when it cannot."""
+        """Convert a classic group to a consumer group. Raises `GroupNotFound` if that is
+        impossible.
+        """
         ports = self._ports
         may = ports.settings.group_consumer_migration_policy in ("upgrade", "bidirectional")
         if not may or ports.dialect is None or classic.protocol_type != PROTOCOL_TYPE:
@@ -487,7 +489,9 @@ class Groups:
     # ---- records
 
     def load(self, key: bytes, value: bytes | None) -> None:
-        """Take in one record of the internal topic. Raises `FormatError` for one of the future."""
+        """Apply one record of the internal topic. Raises `FormatError` for one of a newer
+        release.
+        """
         name = decode_key(key)
         match name:
             case GroupKey():
@@ -503,7 +507,7 @@ class Groups:
                 assert_never(name)
 
     def resume(self, partition: int = 0) -> None:
-        """A partition is loaded: members of its groups get a whole session to show up."""
+        """A partition is loaded: members of its groups get a full session time-out."""
         members = self._take_loaded_members(partition)
         for group_id in list(self._kept_in.get(partition, ())):
             group = self._groups.get(group_id)
@@ -521,7 +525,7 @@ class Groups:
         return {name: self._loaded_members.pop(name) for name in names}
 
     def apply(self, records: Iterable[StateRecord]) -> None:
-        """Take in prepared records that are now durable, in the order of their append."""
+        """Apply prepared records that are now durable, in the order of their append."""
         for each in records:
             self.load(each.key, each.value)
 
@@ -556,13 +560,13 @@ class Groups:
             group.membership.stop(error)
 
     def unload_partition(self, partition: int, error: BrokerError) -> None:
-        """The same for all groups of a partition, whether they were resumed or not."""
+        """`unload` for all groups of a partition, whether they were resumed or not."""
         self._take_loaded_members(partition)
         for group_id in list(self._kept_in.get(partition, ())):
             self.unload(group_id, error)
 
     def close(self) -> None:
-        """The node stops: whoever waits is told to look for another."""
+        """The node stops: redirect the waiting requests to another node."""
         for group_id in list(self._groups):
             self.unload(group_id, CoordinatorNotAvailable("this node stops"))
 
@@ -583,7 +587,7 @@ class Groups:
         self._to_resume.add(group_id)
 
     def _load_member(self, key: ConsumerMemberKey | ConsumerTargetKey, value: bytes | None) -> None:
-        """A compacted log may have members before their group: they are put together at last."""
+        """A compacted log may have members before their group: they are joined at the end."""
         if value is None and key.group_id not in self._loaded_members:
             return
         found = self._loaded_members.setdefault(key.group_id, _LoadedMembers())
@@ -641,7 +645,7 @@ class Groups:
 
 
 def check_group_id(group_id: str) -> None:
-    """Raises `InvalidGroupId` for one that is too long to be kept."""
+    """Raises `InvalidGroupId` for one that is too long."""
     bytes_max = limits.GROUP_ID_BYTES_MAX
     # No character takes more than four bytes, so short ones need no encoding to be measured.
     if len(group_id) * 4 > bytes_max and len(group_id.encode()) > bytes_max:

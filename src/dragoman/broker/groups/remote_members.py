@@ -1,14 +1,14 @@
 """Members of groups whose clients are connected to other nodes than the group's coordinator.
 
 For protocols whose clients stay connected to one node and know nothing of coordinators. A
-`GroupMember` is such a client's membership, on the node that the client is connected to. It joins
-at the coordinator, on this node or on another, and joins again by itself when the coordinator
-changes: the client only hears of an assignment that differs from the one before.
+`GroupMember` is such a client's membership, on the client's node. It joins at the coordinator, on
+this node or on another, and joins again by itself when the coordinator changes: the client is only
+notified of an assignment that differs from the previous one.
 
 The coordinator keeps the members of other nodes in `RemoteMembers`. A member's node joins and
-leaves for it, and hears of new assignments by watching: it asks for the assignment after the last
-one that it knows, and is answered when there is one, or after a while. The members of a node that
-has stopped asking are removed.
+leaves on its behalf, and watches for new assignments: it requests the assignment after the last one
+that it knows, and is answered when there is one, or after a while. The members of a node that has
+stopped watching are removed.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from dragoman.rpc import Answer, Call, Coordinator, Done, Node, Registry, Reques
 from dragoman.types import GroupId, MemberId, TopicName
 from dragoman.world import Handle
 
-#: Errors after which a join is tried again: the group will be coordinated and reached in a while.
+#: Errors after which a join is retried: the group will soon have a reachable coordinator.
 _TRANSIENT = (CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator, ClusterError)
-#: Receives the first assignment, or why there is none.
+#: Receives the first assignment, or an error.
 FirstAssigned: TypeAlias = Callable[[tuple[int, ...] | DragomanError], None]
 
 
 class Assigned(Answer, frozen=True, kw_only=True, tag="Assigned"):
     partitions: tuple[int, ...] = ()
-    #: Each assignment of a member has another number.
+    #: Number of the assignment, unique within the member.
     number: int = 0
-    #: The member was silent for too long, and was removed.
+    #: The member was removed for its silence.
     is_evicted: bool = False
 
 
 class JoinMember(Request[Assigned], frozen=True, kw_only=True, tag="JoinMember"):
-    """A client of the asking node joins a group whose partitions are shared by turns. Repeated, it
-    changes nothing.
+    """A client of the calling node joins a group whose partitions are assigned round-robin.
+    Idempotent.
     """
 
     group_id: str
@@ -64,7 +64,7 @@ class JoinMember(Request[Assigned], frozen=True, kw_only=True, tag="JoinMember")
 
 
 class WatchMember(Request[Assigned], frozen=True, kw_only=True, tag="WatchMember"):
-    """Answered when the assignment has another number, or after a while."""
+    """Answered when the assignment has a new number, or after a while."""
 
     group_id: str
     member_id: str
@@ -87,9 +87,9 @@ class LeaveMember(Request[Done], frozen=True, kw_only=True, tag="LeaveMember"):
 class _RemoteMember:
     def __init__(self, group: DirectGroup) -> None:
         self.group = group
-        #: Set when it has joined.
+        #: Set when the member has joined.
         self.member: DirectMember | None = None
-        #: Of its assignment.
+        #: Number of its assignment.
         self.number = 0
         self.watch: Outcome[Assigned] | None = None
         self.watch_timer: Handle | None = None
@@ -100,7 +100,7 @@ class _RemoteMember:
         return Assigned(partitions=self.member.assigned, number=self.number, is_evicted=is_evicted)
 
     def answer(self, answer: Assigned | DragomanError) -> None:
-        """Answer the watch, if there is one."""
+        """Answer the watch, if one is parked."""
         watch, self.watch = self.watch, None
         if self.watch_timer is not None:
             self.watch_timer.cancel()
@@ -213,33 +213,33 @@ def _rules(groups: GroupCoordinator, session_timeout_s: float) -> DirectRules:
     return DirectRules(by_turns, session_timeout_s, session_timeout_s / 3, groups.partition_count)
 
 
-# ---- at the node of the client
+# ---- at the client's node
 
 
 class MemberSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Which group a client joins, and as what."""
+    """The group that a client joins, and its member id."""
 
     group_id: GroupId
     owner: str
     topic: TopicName
     client_host: str
-    #: How long the client may be silent; 0 means for ever.
+    #: Session time-out of the client; 0 means none.
     session_timeout_s: float
 
 
 class MemberListener(Protocol):
-    """What becomes of a member. Not called any more once the member has left."""
+    """Events of a membership. Not called after the member has left."""
 
     def assigned(self, partitions: tuple[int, ...]) -> None:
-        """The assignment differs from the one before."""
+        """The assignment differs from the previous one."""
         ...
 
     def evicted(self) -> None:
-        """The member was silent for too long, and was removed."""
+        """The member was removed for its silence."""
         ...
 
     def turned_away(self, error: DragomanError) -> None:
-        """The group has moved and cannot be joined where it is now."""
+        """The group has moved and cannot be joined at its new coordinator."""
         ...
 
 
@@ -254,7 +254,7 @@ class GroupMembers:
         groups: GroupCoordinator,
         incarnation: Callable[[], int],
     ) -> None:
-        """`incarnation`: of this node; it rises with every start."""
+        """`incarnation` of this node; it rises with every start."""
         self.context = context
         self.directory = directory
         self.rpc = rpc
@@ -265,7 +265,7 @@ class GroupMembers:
     def open(self, spec: MemberSpec, listener: MemberListener) -> GroupMember:
         self._opened += 1
         name = f"{spec.owner}-{self._opened}"
-        # On other nodes the name must be unique to this node, and to this start of it.
+        # Member ids must be unique to this node and this start of it.
         remote_name = f"{name}@{self.context.node_id}.{self._incarnation()}"
         return GroupMember(self, spec, listener, MemberId(name), MemberId(remote_name))
 
@@ -290,7 +290,7 @@ class GroupMember:
         self._listener = listener
         self._name = name
         self._remote_name = remote_name
-        #: Where the member is now: in a group of this node, or on another node.
+        #: The location of the member: in a group of this node, or on another node.
         self._group: DirectGroup | None = None
         self._node: int | None = None
         self._first_assigned: FirstAssigned | None = None
@@ -331,7 +331,7 @@ class GroupMember:
             )
 
     def _notify(self, node_id: int, request: Request[Done]) -> None:
-        """Send what needs no answer: the watch reports what matters."""
+        """Send a request whose answer is ignored: the watch reports what matters."""
         self._rpc.begin(request, Node(node_id)).then(ignore)
 
     # ---- joining
@@ -387,7 +387,7 @@ class GroupMember:
         return assigned
 
     async def _watch(self, node_id: int, number: int) -> None:
-        """Follow the assignments after this one."""
+        """Watch for the assignments after this one."""
         while not self._has_left and self._node == node_id:
             request = WatchMember(
                 group_id=self._spec.group_id, member_id=self._remote_name, number=number
@@ -396,8 +396,8 @@ class GroupMember:
                 assigned = await self._rpc.call(request, Node(node_id))
             except DragomanError:
                 if not self._has_left and self._node == node_id:
-                    # The coordinator may be there and have forgotten the member, which then joins
-                    # again.
+                    # The coordinator may be reachable and have forgotten the member, which then
+                    # joins again.
                     self._lost()
                 return
             if self._has_left or self._node != node_id:
@@ -433,7 +433,7 @@ class GroupMember:
             self._has_left = True
             self._listener.turned_away(error)
 
-    # ---- what becomes of a member
+    # ---- events
 
     def _assigned(self, partitions: tuple[int, ...]) -> None:
         if partitions != self._partitions and not self._has_left:

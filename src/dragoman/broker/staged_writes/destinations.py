@@ -1,9 +1,9 @@
-"""What the leader of a destination does: it checks staged records, and later copies them.
+"""The leader of a destination checks staged records before the decision, and copies them after it.
 
-Both read the pieces a slice at a time, one slice in each loop turn, so that others are served in
-between. A copy gives each batch the writer's producer id and the next sequence. What an earlier
-attempt at the same copy has appended, on this node or another, is recognised by the partition's
-producer state and left out. Batches keep their borders, so the state ends at one of them.
+Both read the pieces one slice per loop turn, so that other requests are served in between. A copy
+gives each batch the writer's producer id and the next sequence. Batches that an earlier attempt has
+appended, on this node or another, are recognised by the partition's producer state and skipped.
+Batches keep their borders, so the state ends at one of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ log = logging.getLogger("dragoman.publishing")
 
 
 class CheckPieces(Request[Done], frozen=True, kw_only=True, tag="CheckPieces"):
-    """Whether the pieces are there and sound, and may go to a partition that the node leads."""
+    """Whether the pieces exist, are sound, and may be appended to a partition that the node
+    leads.
+    """
 
     destination: Destination
 
@@ -42,7 +44,7 @@ class SequenceNumber(Answer, frozen=True, kw_only=True, tag="SequenceNumber"):
 
 
 class NextSequence(Request[SequenceNumber], frozen=True, kw_only=True, tag="NextSequence"):
-    """Which sequence a partition that the node leads expects next of a producer."""
+    """The next sequence of a producer on a partition that the node leads."""
 
     topic: str
     partition: int
@@ -50,8 +52,8 @@ class NextSequence(Request[SequenceNumber], frozen=True, kw_only=True, tag="Next
 
 
 class CopyPieces(Request[Done], frozen=True, kw_only=True, tag="CopyPieces"):
-    """Append what is missing of the pieces to a partition that the node leads. Answered when all of
-    them are committed, which may take longer than the caller waits for the answer.
+    """Append the missing part of the pieces to a partition that the node leads. Answered when all
+    of them are committed, which may take longer than the caller waits.
     """
 
     target: Target
@@ -80,8 +82,8 @@ class Destinations:
         return SequenceNumber(number=next_sequence(replica, call.request.producer_id))
 
     async def _copy_pieces(self, call: Call[CopyPieces]) -> Done:
-        """A call that is repeated before the copy is done waits for the same copy: a large one
-        takes longer than another node waits for the answer.
+        """Repeated calls share one copy: a large one takes longer than the caller waits for the
+        answer.
         """
         target, producer_id = call.request.target, call.request.producer_id
         key = (target.partition_id, producer_id, target.first_sequence)
@@ -103,7 +105,7 @@ class Destinations:
     # ---- before the decision
 
     async def check(self, destination: Destination) -> None:
-        """Raises unless the pieces are there, are what they are said to be, and fit the topic."""
+        """Raises unless the pieces exist, have the stated contents, and fit the topic."""
         replica = self._partitions.find(destination.topic, destination.partition)
         if replica.metadata.topic.is_internal:
             raise InvalidPublication(f"topic {destination.topic!r} is written by the broker only")
@@ -130,10 +132,10 @@ class Destinations:
     # ---- after it
 
     async def copy(self, target: Target, producer_id: int) -> None:
-        """Append what is missing of a target that this node leads, and wait until it is committed.
+        """Append the missing part of a target that this node leads, and wait until it is committed.
 
-        After an error the same call continues where this one ended, here or on the node that leads
-        the partition by then. `PublishedRecordsLost`: not under these sequences.
+        After an error, a repeated call continues, here or on the new leader.
+        `PublishedRecordsLost`: other sequences are needed.
         """
         metadata = self._context.image.partitions.get(target.partition_id)
         if metadata is None:
@@ -151,8 +153,8 @@ class Destinations:
 
 
 def next_sequence(replica: Replica, producer_id: int) -> int:
-    """The sequence that the partition expects next of a producer. It is 0 for one that the
-    partition does not know, or has forgotten.
+    """The next sequence of a producer on the partition; 0 if the partition does not know it, or has
+    forgotten it.
     """
     states = replica.log.producers
     known = None if states is None else states.producers().get(producer_id)
@@ -160,7 +162,7 @@ def next_sequence(replica: Replica, producer_id: int) -> int:
 
 
 class _Copy:
-    """What is missing of a target, appended batch by batch."""
+    """Append the missing part of a target, batch by batch."""
 
     def __init__(
         self,
@@ -183,13 +185,13 @@ class _Copy:
         return self._partitions.replica(self._metadata)
 
     def missing_pieces(self) -> list[Piece]:
-        """The pieces that are not in the partition, or not all of whose batches are."""
+        """The pieces that are missing in the partition, in whole or in part."""
         target = self._target
         expected = next_sequence(self._replica(), self._producer_id)
         to_skip = (expected - target.first_sequence) & SEQUENCE_MASK
         if to_skip > target.record_count:
-            # Only when the partition has lost records that were committed, which a power cut can
-            # do where `durability` is `os`. What it lost was at its end, hence all of this batch.
+            # Only when the partition has lost committed records, after a power cut where
+            # `durability` is `os`. It has lost its end, and so all of this batch.
             raise PublishedRecordsLost(target.partition_id, expected)
         pieces = list(target.pieces)
         while pieces and to_skip >= pieces[0].record_count:
@@ -210,13 +212,13 @@ class _Copy:
             stamp_producer(batch, self._producer_id, PRODUCER_EPOCH, self._sequence)
             now_ms = self._context.clock.wall_ms()
             fitted = as_configured(replica, memoryview(batch), read_header(batch), now_ms)
-            # Not `place`: whether the batch fits the topic was checked before the decision.
+            # Not `place`: the batch was checked against the topic before the decision.
             replica.log.append(*fitted, replica.leader_epoch)
         self._sequence = (self._sequence + count) & SEQUENCE_MASK
 
     def committed(self) -> Outcome[None]:
-        """Settled when everything up to the end of the log is committed: a copy that failed may
-        have left appends under way.
+        """Settled when the whole log is committed: a failed copy may have left appends in
+        flight.
         """
         replica = self._replica()
         return acknowledged(partial(replica.when_committed, replica.log.log_end_offset))

@@ -3,17 +3,16 @@
     publish ── check ──► [persist: decided] ──► [copy] ──► [persist: published] ──► reply
                            ^ from here on the batch will be published, whatever happens
 
-Everything before the decision can be lost without a trace: the batch is then written again by new
-attempts. Everything after it can be repeated: copying leaves out what is there already. So after a
-restart, or on the node that takes over, it is enough to roll forward every writer whose last record
-is a decision.
+Everything before the decision can be lost without a trace: new attempts then write the batch again.
+Everything after it can be repeated: copying skips what was copied before. So after a restart, or on
+a new leader, it is enough to roll forward every writer whose last record is a decision.
 
-A writer does one thing at a time. Publications that come meanwhile wait and are then looked at
-afresh: most often they repeat the one under way, and find it done.
+A writer does one thing at a time. Publications that arrive meanwhile are queued and then examined
+again: most of them repeat the one in progress, and find it done.
 
-It knows no log and no wire. Records leave through `persist`; `check` looks at the staged pieces
-before the decision, `decide_targets` gives each partition's next sequence, `copy` appends them
-after it.
+This module knows no log and no wire. Records are written by `persist`; `check` examines the staged
+pieces before the decision, `decide_targets` returns each partition's next sequence, `copy` appends
+the pieces after it.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ T = TypeVar("T")
 
 
 class Ports(Protocol):
-    """What a publisher needs of the broker."""
+    """What a publisher needs from the broker."""
 
     def require(self, writer_id: str) -> None:
         """Raises unless this node coordinates the writer and knows of its earlier batches."""
@@ -66,58 +65,59 @@ class Ports(Protocol):
     async def new_producer_id(self) -> int: ...
 
     async def check(self, destinations: Sequence[Destination]) -> None:
-        """Raises unless the pieces are there, are what they are said to be, and fit a topic."""
+        """Raises unless the pieces exist, have the stated contents, and fit a topic."""
         ...
 
     async def decide_targets(
         self, destinations: Sequence[Destination], producer_id: int
     ) -> tuple[Target, ...]:
-        """Where the pieces go, under which sequences."""
+        """The target of each piece, with its sequence."""
         ...
 
     async def copy(self, writer: Writer) -> None:
-        """`PublishedRecordsLost`: a partition needs other sequences than those decided."""
+        """`PublishedRecordsLost`: a partition needs other sequences than the decided ones."""
         ...
 
     def hold(self, writer_id: str, pieces: Sequence[Piece]) -> None:
-        """Keep the pieces, until `let_go`."""
+        """Retain the pieces until `let_go`."""
         ...
 
     def let_go(self, writer_id: str, unneeded: Sequence[Piece]) -> None: ...
 
 
 class _Moved(Exception):  # noqa: N818 # ends the work of a writer that this node has no longer
-    """Another node has the writer: what was under way for it here is over."""
+    """Another node has the writer, so the work on it here ends."""
 
 
 class _Entry:
     __slots__ = ("is_busy", "is_gone", "reply", "retry", "waiting", "writer")
 
     def __init__(self, writer: Writer | None = None) -> None:
-        #: As it is stored; None until the first decision.
+        #: The stored state; None until the first decision.
         self.writer = writer
         self.is_busy = False
-        #: Another node has the writer now: what the ports still report is to be ignored.
+        #: Whether another node has the writer, so that later results are ignored.
         self.is_gone = False
-        #: The reply to the publication under way.
+        #: The reply to the publication in progress.
         self.reply: Outcome[bool] | None = None
-        #: Settled when a batch that is decided and met an error is to be tried again.
+        #: Settled when a decided batch that met an error is to be retried.
         self.retry: Outcome[None] | None = None
         self.waiting: deque[tuple[Publication, Outcome[bool]]] = deque()
 
 
 class Publisher:
-    """Each partition of the internal topic that this node leads is handed to `load`, record by
-    record, then to `resume`.
+    """Each partition of the internal topic that this node leads is loaded by `load`, record by
+    record, and then `resume`.
     """
 
     def __init__(self, clock: Clock, ports: Ports, partition_of: Callable[[str], int]) -> None:
-        """`partition_of` says which partition of the internal topic keeps a writer."""
+        """`partition_of` maps a writer to a partition of the internal topic."""
         self._clock = clock
         self._ports = ports
         self._partition_of = partition_of
         self._entries: dict[str, _Entry] = {}
-        #: Decided and not yet published, by writer id; and those of them that met an error.
+        #: By writer id, decided batches that are not published yet, and those of them with an
+        #: error.
         self._decided: dict[str, Writer] = {}
         self._stalled: dict[str, _Entry] = {}
         self._is_closed = False
@@ -125,7 +125,7 @@ class Publisher:
     # ---- requests
 
     async def publish(self, publication: Publication) -> bool:
-        """Publish a batch unless that was done before, and wait until it is readable. Returns
+        """Publish a batch unless it was published before, and wait until it is readable. Returns
         whether it had been published before.
         """
         self._check_request(publication)
@@ -155,10 +155,10 @@ class Publisher:
         if not is_known and len(self._entries) >= WRITERS_MAX:
             raise Overloaded(f"{WRITERS_MAX} writers are known already")
 
-    # ---- one thing at a time
+    # ---- the work of a writer
 
     def _occupy(self, entry: _Entry, work: Coroutine[object, None, None]) -> None:
-        """Run the work that an entry is busy with, which ends early if the writer moves away."""
+        """Run a writer's work, which ends early if the writer moves away."""
 
         async def run() -> None:
             with suppress(_Moved):
@@ -168,7 +168,7 @@ class Publisher:
         start(run()).then(ignore)
 
     async def _step(self, entry: _Entry, step: Coroutine[object, None, T]) -> T:
-        """The result of a step of the work. Raises `_Moved` if the writer has moved meanwhile."""
+        """The result of a step. Raises `_Moved` if the writer has moved."""
         result = await attempt(step)
         if entry.is_gone:
             raise _Moved
@@ -177,7 +177,7 @@ class Publisher:
         return result
 
     async def _serve(self, writer_id: str, entry: _Entry) -> None:
-        """Publish what waits, one batch after the other."""
+        """Publish the queued batches one by one."""
         while entry.waiting:
             publication, entry.reply = entry.waiting.popleft()
             self._reply(entry, await attempt(self._publish(entry, publication)))
@@ -204,7 +204,7 @@ class Publisher:
         try:
             decided = await self._decide(entry, publication)
         except DragomanError:
-            # Nothing has happened.
+            # Nothing was changed.
             self._ports.let_go(writer_id, ())
             raise
         await self._roll_forward(entry, decided)
@@ -240,7 +240,7 @@ class Publisher:
     # ---- after it
 
     async def _roll_forward(self, entry: _Entry, writer: Writer) -> None:
-        """Publish a batch that was decided on, however long that takes."""
+        """Publish a decided batch, retrying without limit."""
         writer_id = writer.writer_id
         while True:
             self._decided[writer_id] = writer
@@ -272,10 +272,10 @@ class Publisher:
         if entry.is_gone:
             raise _Moved
 
-    # ---- from time to time
+    # ---- periodic work
 
     def retry_stalled(self) -> int:
-        """Try decided batches that met an error again; returns how many."""
+        """Retry decided batches that met an error; returns how many."""
         stalled, self._stalled = self._stalled, {}
         for entry in stalled.values():
             self._retry(entry)
@@ -300,7 +300,7 @@ class Publisher:
         return len(idle)
 
     async def _forget(self, writer_id: str, entry: _Entry) -> None:
-        # After an error the writer is idle for longer still, and is found again.
+        # After an error the writer stays idle, and is found again.
         with suppress(DragomanError):
             removal = (records.encode_key(writer_id), None)
             await self._step(entry, self._ports.persist(writer_id, removal))
@@ -310,7 +310,7 @@ class Publisher:
     # ---- life
 
     def load(self, key: bytes, value: bytes | None) -> None:
-        """Take in one record of the internal topic, in log order. Raises like `records`."""
+        """Apply one record of the internal topic, in log order. Raises like `records`."""
         writer_id = records.decode_key(key)
         if value is None:
             self._entries.pop(writer_id, None)
@@ -342,8 +342,8 @@ class Publisher:
         }
 
     def is_publishing_to(self, partition_id: int) -> bool:
-        """Whether a decided batch is on its way there: what the partition knows of its producer
-        tells what is missing of it.
+        """Whether a decided batch is in flight to a partition, which must then keep its producer
+        state to recognise it.
         """
         return any(
             target.partition_id == partition_id
@@ -352,8 +352,8 @@ class Publisher:
         )
 
     def unload(self, partition: int, error: BrokerError) -> None:
-        """Another node has a partition: refuse the publications that wait, with the error. That
-        node finishes what was decided.
+        """Another node has a partition: refuse the queued publications with the error. That node
+        completes decided batches.
         """
         entries = self._of_partition(partition)
         replies: list[Outcome[bool]] = []
@@ -373,14 +373,14 @@ class Publisher:
             self._retry(entry)
 
     def close(self) -> None:
-        """Stop for good: refuse the publications that wait. The next start continues."""
+        """Stop for good: refuse the queued publications. The next start continues."""
         self._is_closed = True
         for partition in set(map(self._partition_of, self._entries)):
             self.unload(partition, ShuttingDown("the node is stopping"))
 
 
 def _resequenced(writer: Writer, lost: PublishedRecordsLost) -> Writer:
-    """The same batch, under sequences that the partition will take."""
+    """The same batch, under sequences that the partition accepts."""
     targets = [
         msgspec.structs.replace(each, first_sequence=lost.expected)
         if each.partition_id == lost.partition_id

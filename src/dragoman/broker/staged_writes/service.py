@@ -1,4 +1,4 @@
-"""The publisher connected to the broker: its internal topic, the leaders it asks, and timers."""
+"""The publisher in the broker: its internal topic, the requests to leaders, and timers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Publish(Request[Published], frozen=True, kw_only=True, tag="Publish"):
 
 
 class StagedWrites:
-    """Also the ports of the publisher; their meaning is described there."""
+    """Also the ports of the publisher, which describes their methods."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class StagedWrites:
         self._producer_ids = producer_ids
         self._rpc = rpc
         settings = context.settings
-        #: The writers. The leader of the partition in which a writer is kept coordinates it.
+        #: The writers. The leader of a writer's partition coordinates it.
         self.log = InternalTopic(
             context,
             partitions,
@@ -91,7 +91,7 @@ class StagedWrites:
     # ---- life
 
     def start(self) -> None:
-        """From now on writers are served as their partitions are led."""
+        """From now on the writers of led partitions are served."""
         self._every(STAGING_SWEEP_INTERVAL_S, self.staging_topic.sweep)
         self._every(PUBLICATION_RETRY_INTERVAL_S, self.publisher.retry_stalled)
         self._every(WRITER_EXPIRY_INTERVAL_S, self.publisher.expire_idle)
@@ -101,7 +101,7 @@ class StagedWrites:
         return {self.log.name: self.log.partition_count}
 
     def led(self, topic: str, index: int, leader_epoch: int) -> None:
-        """This node leads a partition of an internal topic, ours or not."""
+        """This node leads a partition of an internal topic, perhaps of another service."""
         if topic == self.log.name:
             self.log.lead(index, leader_epoch)
 
@@ -121,7 +121,7 @@ class StagedWrites:
         self.publisher.unload(index, error)
 
     def is_publishing_to(self, partition_id: int) -> bool:
-        """Whether a decided batch is, or may be, on its way there."""
+        """Whether a decided batch is, or may be, in flight to the partition."""
         return bool(self.log.loading) or self.publisher.is_publishing_to(partition_id)
 
     def _every(self, interval_s: float, action: Callable[[], object]) -> None:
@@ -148,7 +148,7 @@ class StagedWrites:
     # ---- requests
 
     async def publish(self, publication: Publication) -> bool:
-        """Have the batch published by the coordinator of its writer. Returns whether it had been
+        """Have the coordinator of the writer publish the batch. Returns whether it had been
         published before.
         """
         at = Coordinator(records.TOPIC, publication.writer_id)
@@ -176,7 +176,7 @@ class StagedWrites:
         return await called_back(self._producer_ids.next)
 
     async def check(self, destinations: Sequence[Destination]) -> None:
-        """Each is checked where it is led, which is where it would be copied to."""
+        """Each piece is checked on the leader that it would be copied to."""
         await gather([start(self._check(each)) for each in destinations])
 
     async def _check(self, destination: Destination) -> None:
@@ -190,10 +190,10 @@ class StagedWrites:
     async def decide_targets(
         self, destinations: Sequence[Destination], producer_id: int
     ) -> tuple[Target, ...]:
-        """The partitions' own state decides about sequences: alone it knows what is in the log.
+        """The partitions' own state decides about sequences, because it alone reflects the log.
 
-        Nothing of this writer is under way, so a partition that does not know the producer has
-        nothing of it, or has forgotten it for its age; it takes sequence 0 in both cases.
+        Nothing of this writer is in flight, so a partition that does not know the producer has none
+        of its records, or has expired its state; the next sequence is 0 in both cases.
         """
         found: dict[int, tuple[PartitionMetadata, Destination]] = {}
         for each in destinations:
@@ -223,7 +223,7 @@ class StagedWrites:
         await gather([start(self._copy(each, writer.producer_id)) for each in writer.targets])
 
     async def _copy(self, target: Target, producer_id: int) -> None:
-        # This node itself knows what to do when the topic was deleted.
+        # This node itself handles a deleted topic.
         is_known = target.partition_id in self._context.image.partitions
         at = Leader(target.partition_id) if is_known else Node(self._context.node_id)
         await self._rpc.call(CopyPieces(target=target, producer_id=producer_id), at)

@@ -1,18 +1,18 @@
-"""The topic in which attempts leave their records until it is known which attempts count.
+"""The topic in which attempts stage their records until the publication decides which ones count.
 
 An ordinary internal topic, with two differences. Clients may write to it, by ordinary Produce
-requests, under an identity that `open` gave them: its epoch is one that no other producer ever has,
-so that the batches themselves say whether they belong here. And its beginning moves by rules of its
-own, since record timestamps come from the user and say nothing about the age of an attempt:
+requests, under an identity from `open`: its epoch is used by no other producer, so that a batch
+shows by itself that it belongs here. And its log start moves by rules of its own, since record
+timestamps come from the user and say nothing about the age of an attempt:
 
-- what was published, or will never be, is *released* by the publisher; the start moves over it as
-  soon as nothing before it is in use;
-- what was never released, the work of attempts that died, is removed when it is `STAGING_AGE_MAX_S`
-  old;
-- what is *held*, because a publication is under way, stays whatever its age.
+- the publisher *releases* pieces that were published, or never will be; the log start moves past
+  them as soon as nothing before them is in use;
+- pieces that were never released, because their attempts died, are removed at the age of
+  `STAGING_AGE_MAX_S`;
+- pieces that a publication in progress *holds* stay whatever their age.
 
-The publisher may run on another node than the leader of the staging partition: then it reports what
-it holds and has released to the leader, again and again. All this is kept in memory only: after a
+The publisher may run on another node than the leader of the staging partition: then it repeatedly
+reports its held and released pieces to the leader. All this state is in memory only: after a
 restart, or under another leader, the age counts from then.
 """
 
@@ -46,7 +46,7 @@ from dragoman.outcome import called_back, ignore
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Call, Done, Node, Registry, Request, Rpc
 
-#: The epoch of every batch that is staged, and of no other: ordinary producers stay below it.
+#: The epoch of every staged batch, and of no other: ordinary producers stay below it.
 STAGING_EPOCH: Final = PRODUCER_EPOCH_MAX + 1
 _LONG_MAX: Final = (1 << 63) - 1
 #: Batches are kept as they were sent, and only `StagingTopic` removes them.
@@ -64,7 +64,7 @@ _CONFIG: Final = {
 
 
 class StagingPlace(msgspec.Struct, frozen=True):
-    """Where an attempt is to stage its records, and as whom."""
+    """The partition and the producer identity of an attempt."""
 
     topic: str
     partition: int
@@ -73,7 +73,7 @@ class StagingPlace(msgspec.Struct, frozen=True):
 
 
 class KeepStaged(Request[Done], frozen=True, kw_only=True, tag="KeepStaged"):
-    """What the calling node needs of a staging partition, and what it needs no more."""
+    """The calling node's needs of a staging partition, and its releases."""
 
     partition: int
     #: -1: nothing.
@@ -97,15 +97,15 @@ class StagingTopic:
         self._rpc = rpc
         topics.reserve(STAGING_TOPIC)
         self._opened = 0
-        #: By staging partition: pieces that are not needed any more, first offset to next offset.
+        #: By staging partition, released pieces: first offset to next offset.
         self._released: dict[int, dict[int, int]] = {}
-        #: By owner: the first offset that it needs in each staging partition.
+        #: By owner, the first needed offset in each staging partition.
         self._held: dict[str, dict[int, int]] = {}
-        #: By node and staging partition: what it holds, and until when it is believed to.
+        #: By node and staging partition: the held offsets, and when the claim expires.
         self._held_abroad: dict[tuple[int, int], tuple[int, float]] = {}
-        #: Staging partitions whose leaders believe that this node needs something.
+        #: Staging partitions on whose leaders this node has a claim.
         self._reported: set[int] = set()
-        #: By staging partition: when the log ended where, oldest first.
+        #: By staging partition, log ends by time, oldest first.
         self._ends: dict[int, deque[tuple[float, int]]] = {}
 
     def serve(self, registry: Registry) -> None:
@@ -114,7 +114,7 @@ class StagingTopic:
     # ---- attempts
 
     async def open(self) -> StagingPlace:
-        """A place for one attempt; attempts take turns over the partitions."""
+        """A partition for one attempt; attempts are distributed round-robin."""
         settings = self._context.settings
         new = NewTopic(
             name=STAGING_TOPIC,
@@ -131,10 +131,10 @@ class StagingTopic:
         index = self._opened % len(self._context.image.topics[STAGING_TOPIC].partitions)
         return StagingPlace(STAGING_TOPIC, index, producer_id, STAGING_EPOCH)
 
-    # ---- what may go
+    # ---- retention
 
     def hold(self, owner: str, pieces: Iterable[Piece]) -> None:
-        """Keep everything from the first of these pieces on until `owner` lets go."""
+        """Retain everything from the first of these pieces on, until `owner` lets go."""
         first: dict[int, int] = {}
         for piece in pieces:
             known = first.get(piece.partition, piece.first_offset)
@@ -145,19 +145,19 @@ class StagingTopic:
         self._held.pop(owner, None)
 
     def release(self, pieces: Iterable[Piece]) -> None:
-        """These pieces are not needed any more."""
+        """Release these pieces."""
         for piece in pieces:
             self._release(piece.partition, piece.first_offset, piece.next_offset)
 
     def _release(self, index: int, first: int, end: int) -> None:
         released = self._released.setdefault(index, {})
         if len(released) >= STAGING_RELEASED_MAX:
-            # Behind a gap that only age will close; age will then take these too.
+            # The gap before them closes by age, which then removes these, too.
             released.clear()
         released[first] = end
 
     def sweep(self) -> None:
-        """Move the start of each staging partition up to the first record that is needed."""
+        """Move the log start of each staging partition to the first needed record."""
         topic = self._context.image.topics.get(STAGING_TOPIC)
         for partition in topic.partitions if topic is not None else ():
             if partition.leader != self._context.node_id:
@@ -170,7 +170,7 @@ class StagingTopic:
                 replica.delete_below(start)
 
     def _report(self, partition: PartitionMetadata) -> None:
-        """Tell the leader of a staging partition what this node needs of it."""
+        """Report this node's needs and releases to the leader of a staging partition."""
         index = partition.index
         self._ends.pop(index, None)
         held = self._held_here(index)
@@ -182,8 +182,8 @@ class StagingTopic:
                 held_from=min(held, default=-1),
                 released=tuple(released.items()),
             )
-            # What is held is reported again at the next sweep. A release that is lost does no
-            # harm: the records are removed when they are old enough.
+            # Holds are reported again at the next sweep. A lost release is harmless: the records
+            # are removed by age.
             self._rpc.begin(request, Node(partition.leader)).then(ignore)
 
     async def _keep(self, call: Call[KeepStaged]) -> Done:
@@ -220,7 +220,7 @@ class StagingTopic:
         return start
 
     def _too_old_below(self, index: int, log: PartitionLog) -> int:
-        """Where the log ended `STAGING_AGE_MAX_S` ago, as far as is known."""
+        """The log end `STAGING_AGE_MAX_S` ago, as far as it is known."""
         clock = self._context.clock
         now = clock.monotonic()
         ends = self._ends.setdefault(index, deque())

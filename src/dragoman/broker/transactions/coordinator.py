@@ -1,30 +1,30 @@
-"""The machine that runs transactions: requests come in, records and markers go out, replies follow.
+"""The state machine of the transaction coordinator.
 
-It knows no log, no wire and no event loop. Records leave through `persist`, markers through
-`write_markers`, producer ids come from `ProducerIds`; each answers by callback.
+It knows no log, no wire and no event loop. It writes records through `persist` and markers through
+`write_markers`, and gets producer ids from `ProducerIds`; each answers by callback.
 
 Theory of operation
 -------------------
-Every transactional id has an entry: its last *durable* state and at most one operation under way,
-named by the state it leads to. An operation builds the next state, has it persisted, and only then
-puts it in place and replies; if the record is refused, nothing has changed. While an operation is
-under way, other requests for the id are told to repeat (`ConcurrentTransactions`).
+Every transactional id has an entry: its last *durable* state and at most one operation in progress,
+named by the state it leads to. An operation builds the next state, persists it, and only then puts
+it in place and replies; if the record is refused, nothing has changed. During an operation, other
+requests for the id are refused as retryable (`ConcurrentTransactions`).
 
     Ongoing --end--> [persist PrepareX] --reply--> [write markers] --> [persist CompleteX] --> rest
                        ^ the decision: from here on only this outcome is possible
 
 The reply to `end` comes with the decision; the operation ends with CompleteX. When markers or the
-CompleteX record fail, the entry is *stalled* and `retry_failed` takes the step again. Ids belong to
-partitions of the internal topic. Whoever gets one hands all its records to `load`; `resume` then
-drives on whatever is prepared, and from there on its ids are served, until `unload`.
+CompleteX record fail, the entry is *stalled* and `retry_failed` retries the step. Ids belong to
+partitions of the internal topic. A new leader passes all records of its partition to `load`;
+`resume` completes the prepared transactions and serves the partition's ids until `unload`.
 
 Two things fence a producer: another instance initialises under its id, or its transaction exceeds
 its time limit. Both write PrepareAbort with the next epoch, so that the markers fence late batches
 on the partitions too.
 
-Implicit enrolments (the first write to a partition in a transaction, KIP-890) do not come from a
-client that repeats requests but from the middle of a produce. They wait for the operation under
-way, and those that waited together are persisted together.
+Implicit enrolments (the first write to a partition in a transaction, KIP-890) come from the
+middle of a produce, not from a client that retries. They wait for the operation in progress, and
+those that waited together are persisted together.
 
 Time limits and ages are measured on the monotonic clock; what is stored is wall-clock time.
 """
@@ -124,11 +124,11 @@ class TransactionCoordinator:
         current: ProducerIdentity | None,
         reply: ReplyIdentity,
     ) -> None:
-        """Give a producer its identity, and fence whoever had the transactional id before.
+        """Assign a producer its identity, and fence the previous owner of the transactional id.
 
         Without a transactional id every call gets a fresh producer id and the rest is ignored.
-        `current` is the identity a producer already has and wants replaced (KIP-360). For an
-        unknown transactional id it is ignored: some clients send zeros.
+        `current` is an identity that the producer wants to replace (KIP-360). For an unknown
+        transactional id it is ignored: some clients send zeros.
         """
         if transactional_id is None:
             self._producer_ids.next(partial(_reply_fresh, reply))
@@ -242,8 +242,8 @@ class TransactionCoordinator:
                 assert_never(verdict)
 
     def when_idle(self, transactional_id: str, then: ReplyDone) -> None:
-        """Call `then` when no operation on the id is under way, or the one that is has stalled:
-        for who ended a transaction and wants its markers, or is told to repeat a request.
+        """Call `then` when no operation on the id is in progress, or the current one has stalled:
+        for callers that wait for markers, or that have to retry.
         """
         entry = self._table.get(transactional_id)
         if entry is None or entry.pending is None or self._operations.is_stalled(transactional_id):
@@ -253,7 +253,7 @@ class TransactionCoordinator:
         else:
             entry.watchers.append(then)
 
-    # ---- from time to time
+    # ---- periodic work
 
     def abort_timed_out(self) -> int:
         """Fence and abort every transaction past its time limit; returns how many."""
@@ -266,13 +266,13 @@ class TransactionCoordinator:
         return begun
 
     def retry_failed(self) -> int:
-        """Take again the steps that failed after a decision; returns how many."""
+        """Retry the steps that failed after a decision; returns how many."""
         return self._operations.retry_stalled()
 
     def expire_idle(self) -> int:
-        """Remove ids that were at rest for too long; returns how many.
+        """Remove ids that were idle for too long; returns how many.
 
-        One call takes a bounded number; call again while it returns any.
+        One call removes a bounded number; call again while it returns any.
         """
         oldest = self._clock.monotonic() - self.expiration_ms / 1000
         expired = self._table.idle_since(oldest, TRANSACTION_EXPIRIES_PER_SCAN)
@@ -287,7 +287,7 @@ class TransactionCoordinator:
     # ---- life
 
     def load(self, key: bytes, value: bytes | None) -> None:
-        """Take in one record of the internal topic, in log order. Raises like `records`."""
+        """Apply one record of the internal topic, in log order. Raises like `records`."""
         transactional_id = records.decode_key(key)
         assert self._partition_of(transactional_id) not in self._served, "loading precedes service"
         self._table.remove(transactional_id)
@@ -296,7 +296,7 @@ class TransactionCoordinator:
             self._table.add(Entry(transactional_id, transaction))
 
     def resume(self, partition: int = 0) -> int:
-        """A partition is loaded: serve it, and drive on every decided transaction; returns how
+        """A partition is loaded: serve it, and complete every decided transaction; returns how
         many.
         """
         assert partition not in self._served
@@ -315,7 +315,9 @@ class TransactionCoordinator:
         return len(decided)
 
     def unload(self, partition: int) -> None:
-        """Another node has a partition: answer what is open, ignore what the ports still say."""
+        """Another node has a partition: answer open requests, and ignore later results of the
+        ports.
+        """
         self._served.discard(partition)
         entries = self._table.of_partition(partition)
         unanswered = self._operations.let_go(entries)
@@ -429,7 +431,7 @@ def _reply_fresh(reply: ReplyIdentity, result: int | ProducerIdsUnavailable) -> 
 
 
 def _answering(entry: Entry, reply: ReplyIdentity) -> Outcome:
-    """Answer success with the identity that holds after it."""
+    """Answer with success and the identity after the operation."""
 
     def outcome(error: TransactionError | None) -> None:
         reply(identity_after(entry.durable()) if error is None else error)
@@ -438,7 +440,7 @@ def _answering(entry: Entry, reply: ReplyIdentity) -> Outcome:
 
 
 def _retrying(entry: Entry, reply: ReplyIdentity) -> Outcome:
-    """Once the old transaction's abort is decided, the new producer is told to ask again."""
+    """After the old transaction's abort is decided, the new producer has to retry."""
 
     def outcome(error: TransactionError | None) -> None:
         reply(error or entry.concurrent())

@@ -52,15 +52,15 @@ class Entry:
     def __init__(self, transactional_id: str, transaction: Transaction | None = None) -> None:
         self.transactional_id = transactional_id
         self.transaction = transaction
-        #: Another node has it now: what the ports still report is to be ignored.
+        #: Whether another node has the id, so that later results are ignored.
         self.is_gone = False
         #: The state the operation under way leads to.
         self.pending: TransactionState | None = None
-        #: Takes the outcome of the operation under way; None when nobody asked for it.
+        #: Receives the outcome of the operation in progress; None when no request waits for it.
         self.outcome: Outcome | None = None
         #: Enrolments that come after the operation under way.
         self.waiting: list[Enrolment] | None = None
-        #: Told when the operation under way is over, or cannot go on for now.
+        #: Called when the operation in progress has ended, or is stalled.
         self.watchers: list[Outcome] | None = None
         #: Monotonic seconds at which an open transaction has lasted too long.
         self.deadline = 0.0

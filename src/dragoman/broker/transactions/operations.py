@@ -4,14 +4,14 @@
                                                  |
                                                  +--> refused: nothing changed, answer the error
 
-A decision (PrepareX) does not leave after its answer but goes on:
+A decision (PrepareX) continues after its answer:
 
     PrepareX durable --> answer --> write markers --> persist CompleteX --> leave
                                       |                  |
                                       +------- stalled --+   until `retry_stalled`
 
-Leaving lets in the enrolments that waited. What ports still report of an entry that is gone,
-because another node has it now, is ignored.
+Leaving starts the enrolments that waited. Results of ports for an entry that another node has by
+now are ignored.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Operations:
         return transactional_id in self._stalled
 
     def let_go(self, entries: Iterable[Entry]) -> list[Outcome]:
-        """These are another node's from now on; returns whom to tell."""
+        """Another node has these ids; returns the replies to send."""
         open_: list[Outcome] = []
         for entry in entries:
             entry.is_gone = True
@@ -226,7 +226,7 @@ class Operations:
 
     def _stall(self, entry: Entry, step: _Step) -> None:
         self._stalled[entry.transactional_id] = entry, step
-        # Whoever waits for the end of this transaction should not wait for an ailing partition.
+        # Waiting for the end of this transaction must not depend on an unavailable partition.
         waiting, entry.waiting = entry.waiting, None
         for enrolment in waiting or ():
             enrolment.reply(entry.concurrent())
@@ -305,13 +305,13 @@ class Operations:
         self._leave(entry, error)
 
     def _leave(self, entry: Entry, error: TransactionError | None) -> None:
-        """End the operation: answer it, then let those in who waited for it."""
+        """End the operation: answer it, then start the enrolments that waited for it."""
         entry.pending = None
         outcome, entry.outcome = entry.outcome, None
         if outcome is not None:
             outcome(error)
         entry.tell_watchers()
-        # They may have begun the next operation; then they wait for that one too.
+        # They may have begun the next operation; the rest then waits for that one, too.
         if entry.pending is None and entry.waiting and not entry.is_gone:
             waiting, entry.waiting = entry.waiting, None
             self._admit(entry, waiting)

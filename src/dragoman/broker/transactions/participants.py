@@ -1,17 +1,17 @@
-"""The participants of transactions: who may write in one, and how all of them hear its end.
+"""The participants of transactions: how they enrol, and how a transaction ends at all of them.
 
 A transaction's partitions have leaders and its groups have coordinators, on this node and on
 others. Before one of them writes in the transaction, it enrols with the transaction's coordinator
-(`enrol`). When the transaction is decided, its coordinator has all of them end it (`tell_end`), and
-looks up at each try which nodes they are on.
+(`enrol`). When the transaction is decided, its coordinator ends it at all of them (`tell_end`), and
+looks up their nodes at each attempt.
 
-The end of a transaction may arrive between the coordinator's answer that a write may happen and the
-write itself: on another connection, and before the answer. So a participant that asks another node
-leaves a guard, and an end that passes the guard revokes the answer. Not every end does, because the
-first write of a transaction may wait for the end of the one before. A producer that has an epoch
-for each transaction is told apart from its past by the epoch. A producer that has not announces its
-partitions first, which is only accepted when the earlier end has reached all participants: an end
-that passes its check is the end of the transaction that it writes in.
+The end of a transaction may arrive between the coordinator's permission to write and the write
+itself: on another connection, and before the permission. So a participant that waits for another
+node leaves a guard, and an end that passes the guard revokes the permission. Not every end does,
+because the first write of a transaction may wait for the end of the previous one. A producer with
+an epoch for each transaction is distinguished from its past by the epoch. Any other producer
+announces its partitions first, which is only accepted after the earlier end has reached all
+participants: an end that passes its check is the end of the transaction that it writes in.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class EndTransaction(Request[Done], frozen=True, kw_only=True, tag="EndTransacti
 
 
 class _Guard:
-    """Notices the end of a transaction while another node is asked whether a write may happen."""
+    """Detects the end of a transaction while another node is asked for permission to write."""
 
     __slots__ = ("is_passed", "least_epoch")
 
@@ -201,7 +201,7 @@ class Participants:
             )
 
     def _pass_guards(self, participant: Participant, producer: ProducerIdentity) -> None:
-        """An end has come: what was to be written before it comes too late."""
+        """A transaction has ended: its pending writes come too late."""
         for guard in self._guards.get((participant, producer.producer_id), ()):
             guard.is_passed = guard.is_passed or producer.epoch >= guard.least_epoch
 

@@ -5,7 +5,7 @@ The rules are Kafka's (KIP-98, KIP-360, KIP-890), with these sharper edges:
 - An initialisation that names its present identity is compared in full, also while a transaction
   is open. A stale instance can therefore not abort its successor's work.
 - A producer fenced by the time limit, or by its own initialisation, may come back under the
-  identity it had: nobody else was given the next one.
+  identity it had: no other producer has the next one.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from dragoman.broker.transactions.state import (
 class InitVerdict(Enum):
     #: Hand out the next identity.
     BUMP = auto()
-    #: A repeat of a request already carried out: answer the present identity.
+    #: A repeat of a completed request: answer the current identity.
     REPEAT = auto()
-    #: Abort the open transaction first; the producer asks again.
+    #: Abort the open transaction first; the producer retries.
     FENCE = auto()
 
 
 class EndVerdict(Enum):
     #: Decide the open transaction.
     PREPARE = auto()
-    #: Nothing is open: only change the identity.
+    #: No transaction is open: only change the identity.
     ABORT_NOTHING = auto()
-    #: Done already: answer the present identity.
+    #: Done already: answer the current identity.
     REPEAT = auto()
 
 
 def judge_init(transaction: Transaction, current: ProducerIdentity | None) -> InitVerdict:
-    """`current` is the identity the producer says it has (KIP-360), None for a new instance."""
+    """`current` is the identity that the producer reports (KIP-360), None for a new instance."""
     assert transaction.state not in PREPARED
     is_open = transaction.state is TransactionState.ONGOING
     if current is None or current == transaction.identity:
@@ -76,7 +76,7 @@ def judge_end(
         return EndVerdict.PREPARE
     if epoch_per_transaction and not commit:
         return EndVerdict.ABORT_NOTHING
-    # With a previous identity, the present one came out of that end and has ended nothing itself.
+    # With a previous identity, the current one came out of that end and has ended nothing itself.
     if (
         not epoch_per_transaction
         and transaction.previous is None
@@ -87,7 +87,7 @@ def judge_end(
 
 
 def check_producer(transaction: Transaction, producer: ProducerIdentity) -> None:
-    """Raise unless this is the identity that may work under the transactional id now."""
+    """Raise unless this is the current identity of the transactional id."""
     identity = transaction.identity
     if producer == identity:
         return
@@ -124,9 +124,9 @@ def check_group_enrolled(transaction: Transaction, group: str) -> None:
 
 
 def _judge_repeated_end(transaction: Transaction, commit: bool) -> EndVerdict:
-    """The identity before the present one ends its transaction again: its answer was lost."""
+    """The previous identity ends its transaction again, because the answer was lost."""
     if transaction.state not in COMPLETE:
-        # Initialised since then: the producer knows its present identity, so this request is stale.
+        # Initialised since then: the producer knows its current identity, so this request is stale.
         raise ProducerFenced(
             f"{transaction.transactional_id}: replaced by {_shown(transaction.identity)}"
         )

@@ -1,8 +1,8 @@
-"""Transactions on this node: the coordinator's machine, joined to the log and to the participants.
+"""Transactions on this node: the coordinator's machine, connected to the log and the participants.
 
-The machine (`coordinator.py`) is pure: it hands out records and goes on when these are durable. The
-records are kept in the internal topic `__transaction_state`. A node coordinates the transactional
-ids whose partition of that topic it leads, from the moment it has read the partition back.
+The machine (`coordinator.py`) is pure: it returns records and continues when these are durable. The
+records are stored in the internal topic `__transaction_state`. A node coordinates the transactional
+ids whose partition of that topic it leads, from the moment it has loaded the partition.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Transactions:
         groups: GroupCoordinator,
         incarnation: Callable[[], int],
     ) -> None:
-        """`incarnation`: of this node; it rises with every start."""
+        """`incarnation` of this node; it rises with every start."""
         settings = context.settings
         self._context = context
         self._changes = changes
@@ -74,7 +74,7 @@ class Transactions:
         self.participants.serve(registry)
 
     def reconfigure(self, settings: Settings) -> None:
-        """From now on these settings hold."""
+        """Apply changed settings."""
         self.coordinator.timeout_max_ms = settings.transaction_max_timeout_ms
         self.coordinator.expiration_ms = settings.transactional_id_expiration_ms
 
@@ -123,5 +123,5 @@ class Transactions:
             return [ProducerIdsReserved(next_id=first + PRODUCER_ID_BLOCK)]
 
         await self._changes.make(decide)
-        # What was decided last is what was agreed on.
+        # The last decided state is the one to report.
         return blocks[-1]

@@ -36,8 +36,8 @@ NO_TIME = -1
 class TransactionState(Enum):
     """The values are the names that operators see.
 
-    `PREPARE_EPOCH_FENCE` and `DEAD` are never stored: they name what is under way while the record
-    that fences a producer, or removes an id, is being written.
+    `PREPARE_EPOCH_FENCE` and `DEAD` are never stored: they name an operation in progress whose
+    record fences a producer or removes an id.
     """
 
     EMPTY = "Empty"
@@ -62,7 +62,7 @@ class ProducerIdentity(msgspec.Struct, frozen=True):
 
 
 class Transaction(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is stored of one transactional id. Times are wall-clock milliseconds."""
+    """The stored state of one transactional id. Times are wall-clock milliseconds."""
 
     transactional_id: str
     state: TransactionState
@@ -80,12 +80,12 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_exhausted(identity: ProducerIdentity) -> bool:
-    """Whether the next epoch would be one that no client may be given."""
+    """Whether the next epoch would be above the highest that a client may have."""
     return identity.epoch >= PRODUCER_EPOCH_MAX
 
 
 def identity_after(transaction: Transaction) -> ProducerIdentity:
-    """The identity that holds once a prepared transaction is complete."""
+    """The identity after a prepared transaction is complete."""
     if transaction.next_producer_id == NO_PRODUCER_ID:
         return transaction.identity
     return ProducerIdentity(transaction.next_producer_id, 0)
@@ -171,7 +171,7 @@ def completed(old: Transaction, now_ms: int) -> Transaction:
 
 
 def nothing_aborted(old: Transaction, new_producer_id: int, now_ms: int) -> Transaction:
-    """An abort with nothing enrolled: only the identity changes, so no marker is needed."""
+    """An abort without participants: only the identity changes, so no marker is needed."""
     assert old.state in AT_REST
     return msgspec.structs.replace(
         old,
@@ -201,13 +201,13 @@ def with_timeout(old: Transaction, timeout_ms: int, now_ms: int) -> Transaction:
     return msgspec.structs.replace(old, timeout_ms=timeout_ms, updated_ms=now_ms)
 
 
-# ---- what operators and metrics are shown
+# ---- views for operators and metrics
 
 
 class TransactionDescription(msgspec.Struct, frozen=True):
     transactional_id: str
     state: TransactionState
-    #: What is being written or waited for, if anything.
+    #: The operation in progress, if any.
     pending: TransactionState | None
     identity: ProducerIdentity
     timeout_ms: int

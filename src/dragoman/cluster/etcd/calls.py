@@ -1,8 +1,8 @@
 """The port to etcd's gateway, and the calls that go through it.
 
-A call has exactly one outcome: an answer, or a `Failure`. After one that is no refusal nobody knows
-whether the call had an effect, or still will have: whoever needs to know asks again in a way that
-tells (`leading.py`).
+A call has exactly one outcome: an answer or a `Failure`. After any failure but a refusal, it is
+unknown whether the call had, or will have, an effect; callers that need to know repeat the call in
+a way that shows the effect (`leadership.py`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Answered: TypeAlias = Callable[[Answer | m.Failure], None]
 
 class Stream(Protocol):
     def close(self) -> None:
-        """Nothing of it is heard any more."""
+        """Stop; no callback is called any more."""
         ...
 
 
 class Gateway(Protocol):
-    """HTTP to whichever of etcd's members answers; `net/http_client.py` is the real one.
+    """HTTP to the members of etcd, any of which may answer; `net/http_client.py` implements it.
 
-    Callbacks come after the call that they belong to has returned.
+    A callback is never called before the call that it belongs to has returned.
     """
 
     def request(
@@ -37,7 +37,7 @@ class Gateway(Protocol):
         timeout_s: float,
         done: Callable[[int, bytes], None],
     ) -> None:
-        """`done` gets status and body; status 0 and the reason when no answer came in time."""
+        """`done` gets status and body; status 0 and the reason when there was no answer in time."""
         ...
 
     def stream(
@@ -47,7 +47,7 @@ class Gateway(Protocol):
         on_line: Callable[[bytes], None],
         on_end: Callable[[str], None],
     ) -> Stream:
-        """Lines until the end, or the loss of the connection, with its reason."""
+        """Calls back with each line; at the end or loss of the connection, with its reason."""
         ...
 
 
@@ -64,7 +64,7 @@ class Calls:
     def __init__(self, gateway: Gateway, timeout_s: float) -> None:
         self._gateway = gateway
         self._timeout_s = timeout_s
-        #: Told what the takers of answers raise: metadata that cannot be read, or that is lost.
+        #: Called with errors of the callbacks for answers: unreadable or lost metadata.
         self.on_error: Callable[[DragomanError], None] = _ignore
 
     def transaction(self, request: m.Transaction, done: Answered[m.TransactionAnswer]) -> None:
@@ -80,7 +80,7 @@ class Calls:
         self._post("lease/keepalive", m.Lease(ID=lease), _read_keep_alive, done)
 
     def revoke(self, lease: int) -> None:
-        """Whoever needs it to happen waits until the lease expires."""
+        """Callers that depend on the end of the lease wait until it expires."""
         self._post("lease/revoke", m.Lease(ID=lease), _read_nothing, _ignore)
 
     def version(self, done: Answered[m.Version]) -> None:
@@ -90,9 +90,9 @@ class Calls:
         self,
         keys: tuple[bytes, bytes],
         start_revision: int,
-        heard: Answered[m.WatchAnswer],
+        answered: Answered[m.WatchAnswer],
     ) -> Stream:
-        """After a failure nothing more is heard."""
+        """No callback follows a failure."""
         key, end = keys
         request = m.WatchRequest(
             create_request=m.Watch(
@@ -102,8 +102,8 @@ class Calls:
         return self._gateway.stream(
             "/v3/watch",
             m.encode(request),
-            lambda line: self._hand_over(_read_watch(line), heard),
-            lambda reason: self._hand_over(m.Failure(reason), heard),
+            lambda line: self._hand_over(_read_watch(line), answered),
+            lambda reason: self._hand_over(m.Failure(reason), answered),
         )
 
     def _post(

@@ -1,10 +1,10 @@
-"""Reading what is in etcd, and following it.
+"""Reading and following the metadata in etcd.
 
-A *look* reads everything at one revision: who leads, who lives, and all entries that are missing
-here, from the snapshot on if need be. The watch starts behind it and brings what comes after. When
-the watch ends, for whatever reason, a look finds what it has missed; and because a dead connection
-may say nothing, there is a look every few seconds anyway. So the watch is what makes it quick, and
-looks are what makes it right.
+A *look* reads everything at one revision: the leader, the live nodes, and all entries that are
+missing here, if necessary from the snapshot on. The watch starts after it and delivers later
+changes. When the watch ends, a look reads what was missed; and because a dead connection may not be
+noticed, there is a look every few seconds anyway. The watch makes updates fast; looks make them
+complete.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Held(msgspec.Struct, frozen=True):
 
     holder: Holder
     lease: int
-    #: Revision that made it.
+    #: The revision that created the key.
     created: int
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What a look saw, all of one revision."""
+    """The result of a look, all of one revision."""
 
     revision: int
     head: Head
-    #: In which the head was written; 0: never.
+    #: Revision in which the head was written; 0: never.
     head_revision: int
     leader: Held | None
     nodes: dict[int, Held]
@@ -60,29 +60,31 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Follower(Protocol):
-    """What the history is for. Its methods may raise `DragomanError`: see `Calls.on_error`."""
+    """The receiver of the history. Its methods may raise `DragomanError`: see `Calls.on_error`."""
 
     @property
     def applied(self) -> int:
-        """Every entry below is applied."""
+        """The number of applied entries."""
         ...
 
     def take(self, number: int, value: bytes) -> None:
-        """An entry, the next or one that is known."""
+        """An entry: the next one, or one that is applied already."""
         ...
 
     def restore(self, entries: int, state: bytes) -> None: ...
 
     def question(self, ranges: tuple[m.Operation, ...]) -> m.Transaction:
-        """A transaction that brings these ranges, whatever else it does."""
+        """A transaction that reads these ranges in addition to its own operations."""
         ...
 
     def seen(self, seen: Seen, *, is_newest: bool) -> None:
-        """A look is over, its entries are applied; the watch may have brought newer things."""
+        """A look is complete and its entries are applied; the watch may have delivered newer
+        ones.
+        """
         ...
 
     def unseen(self, failure: m.Failure) -> None:
-        """A look failed; there will be another."""
+        """A look failed; it will be retried."""
         ...
 
     def leader_seen(self, leader: Held | None) -> None: ...
@@ -107,9 +109,9 @@ class History:
         self._settings = settings
         self._follower = follower
         self._is_any_version = is_any_version
-        #: Leaders and nodes are known up to here.
+        #: Revision up to which leaders and nodes are known.
         self.revision = 0
-        #: Revision and entries that were known when the look began; etcd never goes back.
+        #: Revision and number of entries known when the look began; etcd never goes back.
         self._floor = (0, 0)
         self._is_looking = False
         self._is_look_due = False
@@ -133,7 +135,7 @@ class History:
         self._is_looking = True
         self._is_look_due = False
         if self._stream is None and not self._is_any_version:
-            # Perhaps another member than before.
+            # The lines may come from another member than before.
             self._calls.version(self._version)
         else:
             self._ask()
@@ -212,12 +214,12 @@ class History:
         )
 
     def _read_snapshot(self, seen: Seen, head: SnapshotHead, pieces: list[bytes]) -> None:
-        """The pieces one after the other, then the entries behind them."""
+        """Read the pieces of the snapshot one by one, then the entries after it."""
         if len(pieces) == head.pieces:
             state = b"".join(pieces)
             if crc32c(state) != head.checksum:
                 raise ClusterError(f"the snapshot of {head.entries} entries in etcd is damaged")
-            # The watch may have brought more meanwhile.
+            # The watch may have delivered further entries.
             if head.entries > self._follower.applied:
                 self._follower.restore(head.entries, state)
             self._read_page(seen)
@@ -233,7 +235,7 @@ class History:
     def _read_range(self, request: m.Range, then: Callable[[m.RangeAnswer], None]) -> None:
         def answered(answer: m.RangeAnswer | m.Failure) -> None:
             if isinstance(answer, m.Failure):
-                # Perhaps the revision is not kept any more: a new look takes a new one.
+                # The revision may have been compacted: a new look uses a newer one.
                 self._look_failed(answer)
             elif not self._is_stopped:
                 then(answer)
@@ -243,13 +245,13 @@ class History:
     def _looked(self, seen: Seen, *, is_news: bool) -> None:
         self._is_looking = self._is_reported = False
         if is_news:
-            # The watch should have brought it.
+            # The watch should have delivered this entry.
             self._close_stream()
         is_newest = seen.revision >= self.revision
         self.revision = max(self.revision, seen.revision)
         if self._stream is None:
             keys, start = self._keys.watched, seen.revision + 1
-            self._stream = self._calls.watch(keys, start, self._heard)
+            self._stream = self._calls.watch(keys, start, self._watch_answered)
         self._look_later(0.0 if self._is_look_due else self._settings.look_s)
         self._follower.seen(seen, is_newest=is_newest)
 
@@ -270,14 +272,15 @@ class History:
 
     # ---- the watch
 
-    def _heard(self, answer: m.WatchAnswer | m.Failure) -> None:
+    def _watch_answered(self, answer: m.WatchAnswer | m.Failure) -> None:
         if isinstance(answer, m.Failure) or answer.canceled:
             self._close_stream()
             self._look_later(self._settings.retry_s)
             return
         known = self.revision
         if not answer.events and not answer.created:
-            # News that there are none. Other headers may be ahead of what they bring.
+            # A progress notification: everything up to its revision was delivered. Other headers
+            # may be ahead of their events.
             self.revision = max(known, answer.header.revision)
         for event in answer.events:
             kv = event.kv
@@ -308,7 +311,8 @@ class History:
     def _take(self, kv: m.KeyValue) -> None:
         number = self._keys.number_of(kv.key)
         if number > self._follower.applied:
-            # The watch is ahead of a look that is under way: what is missing comes with another.
+            # The watch is ahead of the look in progress; another look reads the entries between
+            # them.
             self.look()
         elif number == self._follower.applied:
             self._follower.take(number, kv.value)
@@ -325,7 +329,7 @@ _OLDEST = {(3, 4): 23, (3, 5): 6}
 
 
 def check_version(text: str) -> None:
-    """Raises `ConfigError` for an etcd that is not to be trusted, or that says nothing sensible."""
+    """Raises `ConfigError` for a version of etcd that loses metadata, and for an unreadable one."""
     found = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
     if found is None:
         raise ConfigError(f"metadata.etcd.endpoints: no etcd answers, but one of version {text!r}")

@@ -1,4 +1,4 @@
-"""What the quorum keeps in etcd: keys under one prefix, and the values at them.
+"""The layout of the metadata in etcd: keys under one prefix, and their values.
 
     PREFIX/head                how many entries there are, and how many events in them   JSON
     PREFIX/leader              the node that leads, bound to its lease                    JSON
@@ -7,8 +7,8 @@
     PREFIX/snapshot            which snapshot counts                                      JSON
     PREFIX/snapshots/N/PIECE   the image after the first N entries, in pieces
 
-Entries are numbered from 0 without gaps. The revision that made the leader's key is its *term*:
-etcd never gives a revision twice, and a key that was deleted is made again in a later one.
+Entries are numbered from 0 without gaps. The revision that created the leader's key is its *term*:
+etcd never reuses a revision, and a key that is created again gets a later one.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Value of the leader's key and of a node's."""
+    """The value of the leader's key and of node keys."""
 
     node: int
     incarnation: int
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    #: Together they tell this proposal from every other, for ever: the term of the leader that
-    #: wrote it, and a number that this leader gave to no other.
+    #: The identity of a proposal, unique for ever: the term of its leader, and a number unique
+    #: within the term.
     term: int
     proposal: int
     events: tuple[Event, ...]
@@ -60,7 +60,7 @@ class Keys:
         self.nodes = self._key("nodes/")
         self.snapshot = self._key("snapshot")
         self.snapshots = self._key("snapshots/")
-        #: From the head to the last node: everything but snapshots, which nobody waits for.
+        #: All keys from the head to the last node, without the snapshots.
         self.watched = (self.head, after(self.nodes))
 
     def _key(self, name: str) -> bytes:
@@ -73,19 +73,19 @@ class Keys:
         return self.nodes + b"%d" % node_id
 
     def image(self, entries: int) -> bytes:
-        """What the keys of a snapshot's pieces begin with."""
+        """The prefix of the keys of a snapshot's pieces."""
         return self.snapshots + b"%020d/" % entries
 
     def piece(self, entries: int, index: int) -> bytes:
         return self.image(entries) + b"%06d" % index
 
     def number_of(self, key: bytes) -> int:
-        """Of an entry, or of a node."""
+        """The number in the key of an entry or a node."""
         return int(key.rpartition(b"/")[2])
 
 
 def after(beginning: bytes) -> bytes:
-    """End of the range of all keys that begin so."""
+    """The end of the range of all keys with this prefix."""
     return beginning[:-1] + bytes([beginning[-1] + 1])
 
 
@@ -104,7 +104,7 @@ def _reader(decode: Callable[[bytes], _Value]) -> Callable[[bytes], _Value]:
     return read
 
 
-#: These raise `FormatError`.
+#: Decoders, which raise `FormatError`.
 read_head = _reader(msgspec.json.Decoder(Head).decode)
 read_holder = _reader(msgspec.json.Decoder(Holder).decode)
 read_snapshot_head = _reader(msgspec.json.Decoder(SnapshotHead).decode)

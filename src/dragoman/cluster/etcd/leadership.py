@@ -1,14 +1,13 @@
 """One leadership: proposals become entries, one transaction at a time.
 
-A transaction carries what has gathered while the one before was under way. It is carried out only
-if the leader's key is still the one that was made at the beginning of this leadership (its *term*)
-and the head is still the one that this leader wrote or found. Hence no two leaders ever write the
-same number, and a leader that was replaced without knowing it writes nothing.
+A transaction contains the proposals queued while the previous one was in flight. It succeeds only
+if the leader's key is still the one created at the beginning of this leadership (its *term*) and
+the head is still the one that this leader wrote or found. Hence no two leaders ever write the same
+entry number, and a replaced leader writes nothing.
 
-When the answer to a transaction does not come, the same transaction is sent again until one does.
-Succeeding moves the head, so it succeeds at most once; and what it finds in its way when it fails
-tells whether an earlier try was the one that succeeded, by term and number of the proposal. An
-outcome is unknown only for as long as etcd says nothing.
+A transaction without an answer is repeated until one arrives. Because success moves the head, it
+succeeds at most once. If it fails, the entry in its place shows by term and proposal number whether
+an earlier attempt succeeded. So an outcome is unknown only while etcd does not answer.
 """
 
 from __future__ import annotations
@@ -57,17 +56,17 @@ class _Proposal(msgspec.Struct, frozen=True):
 
 
 class _Flight(msgspec.Struct):
-    """A transaction under way."""
+    """A transaction in flight."""
 
     request: m.Transaction
-    #: Number of its first entry.
+    #: Number of the first entry.
     number: int
     proposals: list[_Proposal]
-    #: What the head will be.
+    #: The head after the transaction.
     head: Head
-    #: An earlier try may have succeeded.
+    #: Whether an earlier attempt may have succeeded.
     is_doubtful: bool = False
-    #: Those who wait for it were told that they will not learn more.
+    #: Whether the proposers got an unknown outcome.
     is_given_up: bool = False
 
 
@@ -84,9 +83,10 @@ class Leadership:
         committed: Callable[[int, Entry], None],
         deposed: Callable[[], None],
     ) -> None:
-        """`head` is the head and the revision that it was written in.
+        """`head` is the head and the revision in which it was written.
 
-        `committed` is told each entry before its proposer is; `deposed` that another leads.
+        `committed` is called with each entry before its proposer is answered; `deposed` when
+        another node leads.
         """
         self.term = term
         self._calls = calls
@@ -94,7 +94,7 @@ class Leadership:
         self._scheduler = scheduler
         self._settings = settings
         self._head, self._head_revision = head
-        #: The version when all that was taken is agreed on.
+        #: The version once all accepted proposals are committed.
         self.version_at_end = self._head.version
         self._committed = committed
         self._deposed = deposed
@@ -103,16 +103,16 @@ class Leadership:
         self._timer: Handle | None = None
         self._deadline: Handle | None = None
         self._last_proposal = 0
-        #: The node to ask instead, once this leadership is over.
+        #: The leader that follows, once this leadership is over.
         self._successor: int | None = None
         self._is_stopped = False
 
     @property
     def is_busy(self) -> bool:
-        """Whether something of it is still to be found out."""
+        """Whether an outcome is still to be determined."""
         return self._flight is not None
 
-    # ---- what is asked
+    # ---- proposals
 
     def propose(self, events: list[Event], done: Done, expected_version: int | None) -> None:
         entry = Entry(self.term, self._last_proposal + 1, tuple(events))
@@ -134,13 +134,15 @@ class Leadership:
             self._send_next()
 
     def end(self, successor: int) -> None:
-        """Another leads, or none. What was not sent is refused; what was is still found out."""
+        """Another node leads, or none. Unsent proposals are refused; those in flight are still
+        resolved.
+        """
         if self._successor is None:
             self._successor = successor
             self._refuse(self._take_queue(), NotControllerError(successor))
 
     def stop(self, error: DragomanError) -> None:
-        """Nothing is found out any more."""
+        """Stop resolving outcomes."""
         self._is_stopped = True
         self._successor = -1
         self._cancel_timers()
@@ -193,7 +195,7 @@ class Leadership:
             return
         if isinstance(answer, m.Failure):
             if answer.is_refusal and not flight.is_doubtful:
-                self._refused(flight, ClusterError(f"etcd refuses: {answer.message}"))
+                self._refused(flight, ClusterError(f"etcd refused: {answer.message}"))
             else:
                 flight.is_doubtful = flight.is_doubtful or not answer.is_refusal
                 self._timer = self._scheduler.call_later(self._settings.retry_s, self._try, flight)
@@ -214,7 +216,7 @@ class Leadership:
     def _failed(
         self, flight: _Flight, leader: m.RangeAnswer, head: m.RangeAnswer, first: m.RangeAnswer
     ) -> None:
-        """The transaction was not carried out, this time."""
+        """The transaction failed this time."""
         if first.kvs:
             there, ours = read_entry(first.kvs[0].value), flight.proposals[0].entry
             if (there.term, there.proposal) == (ours.term, ours.proposal):
@@ -224,7 +226,7 @@ class Leadership:
         error: DragomanError = NotControllerError(successor)
         entries = read_head(head.kvs[0].value).entries if head.kvs else 0
         if flight.is_doubtful and not first.kvs and entries > flight.number:
-            # Somebody has put a snapshot in the place of the entry that would tell.
+            # A snapshot has replaced the entry that would tell.
             error = OutcomeUnknownError(_UNKNOWN)
         self._land()
         self.end(successor)
@@ -232,7 +234,7 @@ class Leadership:
         self._deposed()
 
     def _refused(self, flight: _Flight, error: ClusterError) -> None:
-        """Never carried out. What waits behind it counted on it."""
+        """Refuse a transaction that was never executed, and the queue, which builds on it."""
         self._land()
         self.version_at_end = self._head.version
         queue = self._take_queue()
@@ -240,8 +242,8 @@ class Leadership:
         self._refuse(queue, error)
 
     def _give_up(self, flight: _Flight) -> None:
-        """Tell those who wait. Nothing may be decided before it is known what became of it, so the
-        leadership ends; the next one begins with what is there then.
+        """Report an unknown outcome to the proposers. No decision may follow it, so the leadership
+        ends; the next one begins with the state in etcd.
         """
         self._answer(flight, OutcomeUnknownError(_UNKNOWN))
         self._deposed()

@@ -1,8 +1,8 @@
-"""What etcd's JSON gateway is asked and what it answers, as values.
+"""Requests and responses of etcd's JSON gateway, as values.
 
 The gateway is etcd's own translation of its API to HTTP: bytes are base64 and 64-bit numbers are
-text, which the decoders here read as they are. Names are etcd's; a field that has its default is
-left out, in both directions.
+text, and the decoders here accept both. Names are etcd's; fields with default values are omitted in
+both directions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Common form."""
+    """Base of the messages."""
 
 
 class Compare(_Request, frozen=True, kw_only=True):
@@ -27,12 +27,12 @@ class Compare(_Request, frozen=True, kw_only=True):
 
 
 def created(key: bytes, revision: int) -> Compare:
-    """That the key was made in this revision and not since; 0: there is no such key."""
+    """The key was created in this revision; 0: the key does not exist."""
     return Compare(key=key, target="CREATE", create_revision=revision)
 
 
 def changed(key: bytes, revision: int) -> Compare:
-    """That the key was changed last in this revision; 0: there is no such key."""
+    """The key was last changed in this revision; 0: the key does not exist."""
     return Compare(key=key, target="MOD", mod_revision=revision)
 
 
@@ -43,7 +43,7 @@ class Put(_Request, frozen=True, kw_only=True):
 
 
 class Range(_Request, frozen=True, kw_only=True):
-    """One key, or with an end those from the key up to it, in order."""
+    """One key or, with `range_end`, those from the key up to it, in order."""
 
     key: bytes
     range_end: bytes = b""
@@ -99,7 +99,7 @@ class Lease(_Request, frozen=True, kw_only=True):
     ID: int
 
 
-# ---- answers
+# ---- responses
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ class KeyValue(msgspec.Struct, frozen=True):
 class RangeAnswer(msgspec.Struct, frozen=True):
     header: Header = Header()
     kvs: tuple[KeyValue, ...] = ()
-    #: The limit left some out.
+    #: Whether the limit left some out.
     more: bool = False
 
 
@@ -131,7 +131,7 @@ class TransactionAnswer(msgspec.Struct, frozen=True):
     responses: tuple[OperationAnswer, ...] = ()
 
     def found(self) -> list[RangeAnswer]:
-        """What its ranges brought, in their order."""
+        """The results of the transaction's ranges, in order."""
         return [each.response_range for each in self.responses if each.response_range is not None]
 
 
@@ -143,7 +143,7 @@ class WatchEvent(msgspec.Struct, frozen=True):
 class WatchAnswer(msgspec.Struct, frozen=True):
     header: Header = Header()
     created: bool = False
-    #: The watch is over, for this reason or because its revision is gone.
+    #: Whether the watch has ended, with a reason or because its revision was compacted.
     canceled: bool = False
     cancel_reason: str = ""
     compact_revision: int = 0
@@ -152,12 +152,12 @@ class WatchAnswer(msgspec.Struct, frozen=True):
 
 class LeaseAnswer(msgspec.Struct, frozen=True):
     ID: int = 0
-    #: Seconds; 0: there is no such lease.
+    #: Seconds; 0: the lease does not exist.
     TTL: int = 0
 
 
 class Empty(msgspec.Struct, frozen=True):
-    """An answer of which nothing is needed."""
+    """A response whose fields are not needed."""
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -165,15 +165,17 @@ class Version(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why there is no answer. Whether the request had an effect is unknown unless `code` is set."""
+    """The reason for a missing response. The effect of the request is unknown unless `code` is
+    set.
+    """
 
     message: str
-    #: gRPC's number of a refusal.
+    #: The gRPC status code of a refusal.
     code: int = 0
 
     @property
     def is_refusal(self) -> bool:
-        """Whether etcd says that the request had no effect: others may be told of late or twice."""
+        """Whether the request had no effect; every other failure leaves that unknown."""
         return self.code in _REFUSALS
 
 
@@ -183,7 +185,7 @@ _REFUSALS = frozenset({3, NOT_FOUND, 7, 8, 11, 16})
 
 
 class _Streamed(msgspec.Struct, frozen=True):
-    """A line of a stream, also of those that have only one."""
+    """A line of a stream, and the only line of other responses."""
 
     result: msgspec.Raw = msgspec.Raw()
     error: msgspec.Raw = msgspec.Raw()
@@ -192,7 +194,7 @@ class _Streamed(msgspec.Struct, frozen=True):
 class _Error(msgspec.Struct, frozen=True):
     message: str = ""
     code: int = 0
-    # Streams name it so.
+    # The name in streams.
     grpc_code: int = 0
 
 
@@ -200,20 +202,20 @@ encode: Callable[[object], bytes] = msgspec.json.Encoder().encode
 
 
 def reader(kind: type[Answer]) -> Callable[[bytes], Answer | Failure]:
-    """Reads the body of an answer."""
+    """Decodes the body of a response."""
     decoder = msgspec.json.Decoder(kind, strict=False)
 
     def read(body: bytes) -> Answer | Failure:
         try:
             return decoder.decode(body)
         except msgspec.DecodeError as error:
-            return Failure(f"an answer that etcd does not give: {error}")
+            return Failure(f"an invalid response of etcd: {error}")
 
     return read
 
 
 def stream_reader(kind: type[Answer]) -> Callable[[bytes], Answer | Failure]:
-    """Reads a line of a stream."""
+    """Decodes a line of a stream."""
     read_line, read_result = reader(_Streamed), reader(kind)
 
     def read(body: bytes) -> Answer | Failure:
@@ -231,9 +233,9 @@ _read_error = reader(_Error)
 
 
 def read_failure(body: bytes) -> Failure:
-    """The body of an answer that says no."""
+    """The failure in the body of an error response."""
     error = _read_error(body)
     if isinstance(error, Failure):
-        # Not of etcd's making: something stands in between.
+        # The response comes from a proxy in front of etcd.
         return Failure(body[:200].decode("utf-8", "replace"))
     return Failure(error.message, error.code or error.grpc_code)

@@ -1,32 +1,33 @@
-"""`EtcdQuorum`: the metadata quorum behind its port, by an etcd instead of voters of our own.
+"""`EtcdQuorum`: the metadata quorum behind its port, stored in an etcd instead of replicated by
+Raft.
 
-In place of `RaftQuorum` for those who run an etcd already. What is agreed on lies in etcd
-(`layout.py`); every node reads it and applies it to its image, in order (`history.py`). One node
-leads: the one whose key etcd keeps for as long as its lease lives (`session.py`). Only that node
-proposes (`leading.py`), others say who leads, as with Raft; versions count events, as with Raft.
+It replaces `RaftQuorum` where an etcd is available. The committed metadata is in etcd
+(`layout.py`); every node reads it and applies it to its image, in order (`history.py`). The node
+whose key is bound to a live lease in etcd leads (`session.py`). Only that node proposes
+(`leadership.py`), and others redirect to it, as with Raft. Versions count events, as with Raft.
 
 **How a node uses it** (`broker/cluster_node.py`).
 
-- There is no log of metadata on the node's disk. `start` reads what is in etcd, and `on_loaded`
-  comes when the image has it; only then can partitions be opened. It never comes while etcd cannot
-  be reached: a node that wants to start without it has nothing to start with.
-- `register`, once the node is recovered and can be asked: from then on others know that it lives,
-  and it may lead. A quorum that was not registered follows.
-- `nodes` is who lives, as far as etcd can tell. It says nothing about who may write. Whoever acts
-  on it proposes an event, and the event carries the epochs that fence.
-- `on_role` is told once the image has everything that earlier leaders wrote. The term is the
-  revision of etcd that made the leader's key: it only grows, with gaps.
-- `propose`, `read`, `version` and `leader` are those of the port. A proposal on a leader that was
-  replaced ends with `NotControllerError`: it was not accepted. `OutcomeUnknownError` comes when
-  etcd has not answered for `Settings.outcome_s`, or when the quorum stops first; the leadership is
-  over then, because whoever decides next has to see what became of it.
-- `on_failed` gets a `ConfigError` for an etcd that is not to be trusted, a `FormatError` for
-  metadata of a newer release, a `ClusterError` when etcd has lost metadata that this node has seen
-  or when the same node was started again elsewhere. The quorum is stopped by then.
-- A clean stop is `stop()`, then `await client.finish(1.0)`: the lease is given back, and another
-  node can lead at once. Without it the lease runs out, or whoever sees that the process is gone
-  gives it back (`gone`).
-- Who votes is etcd's affair: `VotersChanged` and `TermBegan` do not occur.
+- The node's disk has no metadata log. `start` reads the metadata from etcd, and `on_loaded` is
+  called when the image is complete; only then can partitions be opened. While etcd is unreachable,
+  a node cannot start.
+- `register` is called once the node has recovered and serves requests: from then on other nodes see
+  it as live, and it may lead. A quorum that was not registered only follows.
+- `nodes` lists the live nodes, as far as etcd can tell. It grants no right to write: decisions
+  based on it become events, and the epochs in the events fence.
+- `on_role` is called once the image has every entry of earlier leaders. The term is the revision of
+  etcd that created the leader's key: it only grows, with gaps.
+- `propose`, `read`, `version` and `leader` are those of the port. A proposal on a replaced leader
+  fails with `NotControllerError`: it was not accepted. `OutcomeUnknownError` means that etcd has
+  not answered for `Settings.outcome_s`, or that the quorum stopped first; the leadership then ends,
+  because the next decision requires a known outcome.
+- `on_failed` gets a `ConfigError` for an unusable etcd, a `FormatError` for metadata of a newer
+  release, and a `ClusterError` when etcd has lost metadata that this node has seen, or when the
+  same node was started again elsewhere. The quorum has stopped by then.
+- A clean stop is `stop()`, then `await client.finish(1.0)`: the lease is revoked, and another node
+  can lead at once. Otherwise the lease expires, or a node that notices the end of the process
+  revokes it (`gone`).
+- The voters are etcd's: `VotersChanged` and `TermBegan` do not occur.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _NOT_LEADING = "this node does not lead the quorum any more"
 class _Read(msgspec.Struct, eq=False):
     done: Done
     term: int
-    #: Entries that have to be applied; None: not known yet.
+    #: Number of entries that have to be applied; None: not known yet.
     end: int | None = None
 
 
@@ -97,11 +98,12 @@ class EtcdQuorum:
         )
         self._session: Session | None = None
         self._leadership: Leadership | None = None
-        #: Leaderships that are over and of which something is still to be found out.
+        #: Ended leaderships with outcomes that are not known yet.
         self._ended: list[Leadership] = []
-        #: Who holds the leader's key, as last seen.
+        #: The last known holder of the leader's key.
         self._holder: Held | None = None
-        #: Of the last snapshot: the entries it has, also if it failed; the revision that made it.
+        #: The last snapshot, even if it failed: its number of entries, and the revision that
+        #: created it.
         self._snapshot_entries = 0
         self._snapshot_revision = 0
         self._is_snapshotting = False
@@ -109,30 +111,30 @@ class EtcdQuorum:
         self._is_loaded = False
         self._is_stopped = False
         self.version = 0
-        #: Every entry below is in the image.
+        #: Number of entries in the image.
         self.applied = 0
         self.role = Role.FOLLOWER
         self.term = 0
         self.leader = NO_NODE
-        #: Incarnations of the nodes that live, as far as etcd can tell.
+        #: Incarnations of the live nodes, as far as etcd can tell.
         self.nodes: dict[int, int] = {}
         #: Called for every event right after it is applied, with the topic that it removed.
         self.on_applied: Callable[[Event, TopicMetadata | None], None] = _nothing
-        #: Called when a snapshot has replaced the image: anything may be different.
+        #: Called when a snapshot has replaced the image, so that any part of it may have changed.
         self.on_restored: Callable[[], None] = _no_change
-        #: Called when this node's role, the term or the leader is another.
+        #: Called when this node's role, the term or the leader changes.
         self.on_role: Callable[[RoleChanged], None] = _no_role
-        #: Called once, when the image is what etcd had when this node started.
+        #: Called once, when the image has all metadata that etcd had at this node's start.
         self.on_loaded: Callable[[], None] = _no_change
-        #: Called with the incarnation of a node that lives, with None for one that is suspected.
+        #: Called with the incarnation of a live node, with None for a suspected one.
         self.on_node: Callable[[int, int | None], None] = _no_node
-        #: Called when this quorum cannot go on; it has stopped.
+        #: Called after a fatal error; the quorum has stopped.
         self.on_failed: Callable[[DragomanError], None] = _no_failure
 
     # ---- start and stop
 
     def register(self, incarnation: int, ttl_s: int) -> None:
-        """Let the others know that this node lives, and let it lead."""
+        """Announce this node as live, and let it lead."""
         assert self._session is None
         if self._is_stopped:
             return
@@ -144,14 +146,14 @@ class EtcdQuorum:
         self._session.start()
 
     def replay(self) -> None:
-        """Nothing is kept on this node's disk."""
+        """Nothing: this node's disk has no metadata."""
 
     def start(self) -> None:
-        """Read what is in etcd, and follow it."""
+        """Read the metadata from etcd, and follow it."""
         self._history.look()
 
     def stop(self, error: DragomanError | None = None) -> None:
-        """Nothing is proposed or applied any more; those who wait are told `error`."""
+        """Stop proposing and applying; pending calls fail with `error`."""
         if self._is_stopped:
             return
         self._is_stopped = True
@@ -170,13 +172,14 @@ class EtcdQuorum:
         self._fail_reads(error)
 
     def fail(self) -> None:
-        """The log stopped: this node must not lead any more."""
+        """The log has stopped, so this node must not lead."""
         self.stop(LogStoppedError("the log stopped; the outcome is unknown"))
 
     def gone(self, node: int) -> None:
-        """The process of that node is gone: if it led, nobody need wait for the end of its lease.
+        """The process of a node has ended: if it led, revoke its lease instead of waiting for it to
+        expire.
 
-        Were it not so, it would lose its lead and nothing else.
+        If the process is alive after all, it loses its leadership and nothing else.
         """
         if self._holder is not None and self._holder.holder.node == node and not self._is_stopped:
             self._calls.revoke(self._holder.lease)
@@ -189,27 +192,27 @@ class EtcdQuorum:
 
     @property
     def has_agreed(self) -> bool:
-        """This node leads, and everything that was agreed on before it did is in the image."""
+        """Whether this node leads and the image has everything committed before."""
         return self.is_leading
 
     @property
     def membership(self) -> Membership:
-        """None of the nodes votes; all of them learn."""
+        """All nodes as learners: none of them votes."""
         return Membership((), tuple(sorted(self._image.nodes)))
 
     def ends(self) -> dict[int, int]:
-        """How far this node is; of the others it knows nothing."""
+        """The progress of this node; that of others is unknown."""
         return {self._node_id: self.applied}
 
     def local_image(self) -> MetadataImage:
-        """What this node's own files may be about."""
+        """The image, to which this node's files may refer."""
         return self._image
 
     def version_at_end(self) -> int:
         return self.version if self._leadership is None else self._leadership.version_at_end
 
     def check_level(self, events: list[Event]) -> None:
-        """Raises `ClusterError` for events that not every node could read."""
+        """Raises `ClusterError` for events that some node could not read."""
         self._image.check_level(events)
 
     def propose(self, events: list[Event], done: Done, expected_version: int | None = None) -> None:
@@ -224,9 +227,9 @@ class EtcdQuorum:
         self._leadership.propose(events, done, expected_version)
 
     def read(self, done: Done) -> None:
-        """`done` comes when the image has everything that was agreed on before this call.
+        """Call `done` when the image has everything committed before this call.
 
-        On the leader only; others are told where it is.
+        Only on the leader; other nodes get `NotControllerError`.
         """
         if self._leadership is None:
             done(NotControllerError(self.leader))
@@ -241,14 +244,14 @@ class EtcdQuorum:
             m.Transaction(success=ranges), lambda answer: self._read_answered(read, answer)
         )
 
-    # ---- what the history brings
+    # ---- callbacks of the history
 
     def take(self, number: int, value: bytes) -> None:
         self._apply(number, read_entry(value))
 
     def _apply(self, number: int, entry: Entry) -> None:
         if number != self.applied:
-            # It came another way before.
+            # The entry was applied before.
             assert number < self.applied
             return
         self.applied += 1
@@ -265,7 +268,9 @@ class EtcdQuorum:
         self._answer_reads()
 
     def question(self, ranges: tuple[m.Operation, ...]) -> m.Transaction:
-        """A look; where nobody leads, one that takes the leadership if there is still nobody."""
+        """Look; if there is no leader, the same transaction takes the leadership if it is still
+        vacant.
+        """
         session = self._session
         if self._holder is not None or session is None or not session.lease or not self._is_loaded:
             return m.Transaction(success=ranges)
@@ -294,7 +299,7 @@ class EtcdQuorum:
 
     def unseen(self, failure: m.Failure) -> None:
         if failure.code == m.NOT_FOUND and self._session is not None:
-            # The look would have taken the leadership for a lease that is gone.
+            # The look would have taken the leadership for an expired lease.
             self._session.lost()
 
     def leader_seen(self, leader: Held | None) -> None:
@@ -313,7 +318,7 @@ class EtcdQuorum:
 
     def _failed(self, error: DragomanError) -> None:
         if not self._is_stopped:
-            # What was sent may have happened, whatever is wrong here.
+            # Regardless of the error, sent proposals may have been committed.
             self.stop(OutcomeUnknownError(f"the node stops: {error}"))
             self.on_failed(error)
 
@@ -328,10 +333,10 @@ class EtcdQuorum:
         if own is None or own.lease != session.lease:
             session.lost()
 
-    # ---- who leads
+    # ---- leadership
 
     def _own_term(self) -> int:
-        """The term in which this node holds the leader's key; 0: it does not."""
+        """The term in which this node holds the leader's key; 0: it does not hold it."""
         session, holder = self._session, self._holder
         if session is None or holder is None or not session.lease:
             return 0
@@ -345,11 +350,11 @@ class EtcdQuorum:
             self._history.look()
 
     def _lead(self, seen: Seen) -> None:
-        """Nobody else writes in this term, so what the look saw is where it begins."""
+        """No other node writes in this term, so it begins with the state in the look."""
         assert seen.leader is not None
         ours = (self.applied, self.version)
         if ours != (seen.head.entries, seen.head.version):
-            raise ClusterError(f"metadata in etcd do not add up: {seen.head}, here {ours}")
+            raise ClusterError(f"metadata in etcd is inconsistent: {seen.head}, here {ours}")
         term = seen.leader.created
         self._leadership = Leadership(
             self._calls,
@@ -363,14 +368,14 @@ class EtcdQuorum:
         )
 
     def _deposed(self, term: int) -> None:
-        """A leadership was refused: with what it hangs on, everything begins anew."""
+        """The request for leadership was refused: start over with a new session."""
         is_current = self._leadership is not None and self._leadership.term == term
         if is_current and self._session is not None:
             self._session.lost()
         self._history.look()
 
     def _update_role(self) -> None:
-        """Role, term and leader follow from who holds the key."""
+        """Derive role, term and leader from the holder of the leader's key."""
         if self._is_stopped:
             return
         holder, leadership = self._holder, self._leadership
@@ -395,10 +400,11 @@ class EtcdQuorum:
         session = self._session
         lease = 0 if session is None else session.lease
         if holder is not None and is_own and lease not in (0, holder.lease):
-            # Of an earlier session, perhaps of an earlier life: it keeps others from leading.
+            # The key of an earlier session, perhaps of an earlier process, prevents others from
+            # leading.
             self._calls.revoke(holder.lease)
         if holder is None and lease:
-            # Not at once: a look may be what brought this.
+            # Deferred: the current call may come from a look.
             self._scheduler.call_soon(self._history.look)
 
     def _committed(self, number: int, entry: Entry) -> None:
@@ -413,7 +419,7 @@ class EtcdQuorum:
             return
 
         def done(revision: int) -> None:
-            # Also after a failure the next one is due when there is as much to gain again.
+            # Also after a failure, the next snapshot waits for as many entries.
             self._is_snapshotting = False
             self._snapshot_revision = max(self._snapshot_revision, revision)
 
@@ -426,11 +432,11 @@ class EtcdQuorum:
 
     def _read_answered(self, read: _Read, answer: m.TransactionAnswer | m.Failure) -> None:
         if read not in self._reads:
-            # This node ceased to lead meanwhile, and said so.
+            # This node has stopped leading, and the reads have failed.
             return
         if isinstance(answer, m.Failure):
             self._reads.remove(read)
-            read.done(OutcomeUnknownError(f"etcd does not tell: {answer.message}"))
+            read.done(OutcomeUnknownError(f"etcd does not answer: {answer.message}"))
             return
         leader, head = answer.found()
         if not leader.kvs or leader.kvs[0].create_revision != read.term:

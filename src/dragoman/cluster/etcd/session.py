@@ -1,8 +1,8 @@
-"""A node's lease in etcd: what tells the others that it lives, and what its leadership hangs on.
+"""A node's session in etcd: it shows that the node is live, and its leadership depends on it.
 
-A session is a lease and the node's key bound to it. It ends when etcd says that the lease is gone
-or when it was not renewed in time as seen from here; a new one begins at once. Its end proves
-nothing about the node: the others suspect it, and whether it may still lead is decided by terms.
+A session is a lease and the node's key bound to it. It ends when etcd reports that the lease is
+gone, or when this node could not renew it in time; a new one begins at once. Its end proves nothing
+about the node: others suspect it, and terms decide whether it may still lead.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dragoman.world import Handle, Scheduler
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How patient the quorum is with etcd, and how often it snapshots. Times in seconds."""
+    """Time-outs for etcd and the snapshot interval. Times in seconds."""
 
-    #: For one call; after it the next member is asked.
+    #: Time-out of one call, after which the next member is called.
     call_s: float = 2.0
-    #: Before something that failed is tried again.
+    #: Pause before a retry.
     retry_s: float = 0.25
-    #: How often etcd is looked at beside the watch, which may have died without a word.
+    #: Interval of looks beside the watch, which may have died unnoticed.
     look_s: float = 2.0
-    #: How long a proposal waits before its outcome is called unknown.
+    #: Time-out of a proposal, after which its outcome is unknown.
     outcome_s: float = 10.0
-    #: A snapshot is wanted when there are so many entries since the last one.
+    #: Number of entries since the last snapshot that make a new one due.
     snapshot_entries: int = 10_000
 
 
@@ -43,11 +43,11 @@ class Session:
         ttl_s: int,
     ) -> None:
         self.holder = holder
-        #: 0 while there is none.
+        #: The id of the lease; 0 while there is none.
         self.lease = 0
-        #: In which the node's key was bound to the lease.
+        #: The revision in which the node's key was bound to the lease.
         self.revision = 0
-        #: Called when the lease is another.
+        #: Called when the lease changes.
         self.on_change: Callable[[], None] = lambda: None
         self._calls = calls
         self._key = keys.node(holder.node)
@@ -59,7 +59,7 @@ class Session:
         self._is_stopped = False
 
     def start(self) -> None:
-        """A new session."""
+        """Begin a new session."""
         since = self._scheduler.time()
 
         def granted(answer: m.LeaseAnswer | m.Failure) -> None:
@@ -73,14 +73,14 @@ class Session:
         self._calls.grant(self._ttl_s, granted)
 
     def lost(self) -> None:
-        """It is over."""
+        """End the session."""
         if self.lease and not self._is_stopped:
             self._calls.revoke(self.lease)
             self._set(0)
             self.start()
 
     def stop(self) -> None:
-        """The others need not wait until the lease expires."""
+        """Revoke the lease, so that other nodes need not wait until it expires."""
         if self.lease:
             self._calls.revoke(self.lease)
         self._is_stopped = True

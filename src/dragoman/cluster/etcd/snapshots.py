@@ -1,10 +1,9 @@
-"""Writing the image to etcd in place of the entries that led to it.
+"""Writing the image to etcd in place of the entries that it includes.
 
-The pieces are put one after the other; then one transaction makes them the snapshot that counts and
-deletes the entries and the pieces that nobody needs any more. All of it only while this leadership
-lasts and the snapshot before still counts: a transaction that is carried out after its time would
-otherwise bring back a snapshot whose pieces are gone. A snapshot that is not finished is forgotten;
-the next one deletes what is left of it.
+The pieces are written one by one; then one transaction activates the snapshot and deletes obsolete
+entries and pieces. Each step requires that this leadership lasts and that the previous snapshot is
+still active: a delayed transaction could otherwise reactivate a snapshot whose pieces are gone. An
+unfinished snapshot is abandoned; the next one deletes its pieces.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class SnapshotWriter:
         state: bytes,
         done: Callable[[int], None],
     ) -> None:
-        """`before` is the revision that made the snapshot before count, 0 if there is none.
+        """`before` is the revision that activated the previous snapshot, 0 if there is none.
 
-        `done` is told the revision from which this one counts, 0 if that is not known.
+        `done` gets the revision that activated this one, 0 if that is unknown.
         """
         self._calls = calls
         self._keys = keys
@@ -45,7 +44,7 @@ class SnapshotWriter:
         self._written = 0
 
     def write(self) -> None:
-        """The next piece, or after the last what makes them count."""
+        """Write the next piece; after the last one, activate the snapshot."""
         begin = self._written * ETCD_PIECE_BYTES
         if begin >= len(self._state):
             self._finish()

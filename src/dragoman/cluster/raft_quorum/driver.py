@@ -44,32 +44,32 @@ from dragoman.raft.snapshots import Snapshot
 from dragoman.world import Handle, Scheduler
 
 Done: TypeAlias = Callable[[DragomanError | None], None]
-#: Told up to where the state has to be applied for the answer to be right, or why not.
+#: Receives the offset up to which the state has to be applied for the read, or the error.
 ReadDone: TypeAlias = Callable[[int, DragomanError | None], None]
 Result = TypeVar("Result")
-#: A timer may fire a little early, by rounding.
+#: A timer may fire slightly early because of rounding.
 _EARLY_S = 0.0001
 
 
 class Peers(Protocol):
     def send(self, node: int, message: Message, /) -> None:
-        """Try to deliver; nobody is told when that fails."""
+        """Try to deliver; failures are not reported."""
         ...
 
 
 class StateMachine(Protocol):
-    """What the agreed entries are for."""
+    """The state machine that the committed entries drive."""
 
     def apply(self, end: int) -> None:
-        """Apply every entry below `end`, in order. May be called for what is applied already."""
+        """Apply every entry below `end`, in order. `end` may be below what is applied already."""
         ...
 
     def install(self, snapshot: Snapshot) -> None:
-        """Become the snapshot's state."""
+        """Replace the state by the snapshot's."""
         ...
 
     def save(self) -> tuple[int, bytes]:
-        """The state, and the end of what has been applied to it."""
+        """The encoded state, and the end of the applied entries."""
         ...
 
     def role_changed(self, changed: RoleChanged) -> None: ...
@@ -89,51 +89,51 @@ class RaftDriver:
         self._is_inside = False
         self._is_stable_due = False
         self.is_stopped = False
-        #: Proposals of this leadership: end of the entry, who waits. Ascending.
+        #: Proposals of this leadership, by ascending end of the entry.
         self._proposals: deque[tuple[int, Done]] = deque()
         self._proposals_term = 0
         self._reads: dict[int, ReadDone] = {}
         self._next_token = 0
-        #: By node: settled when the learner has caught up and votes.
+        #: By node, settled when the learner has caught up and become a voter.
         self._promotions: dict[int, Outcome[None]] = {}
 
-    # ---- what happens
+    # ---- events
 
     def start(self) -> None:
-        self._tell(self.raft.start)
+        self._step(self.raft.start)
 
     def receive(self, message: Message) -> None:
-        self._tell(lambda now: self.raft.receive(message, now))
+        self._step(lambda now: self.raft.receive(message, now))
 
     def stable(self) -> None:
-        """Storage made something durable, perhaps in the middle of what the core asked of it."""
+        """Storage made something durable, perhaps within a call from the core."""
         if self._is_inside:
             self._is_stable_due = True
         else:
-            self._tell(self.raft.stable)
+            self._step(self.raft.stable)
 
     def peer_lost(self, node: int) -> None:
-        """The connection to a node broke or could not be made."""
-        self._tell(lambda now: self.raft.peer_lost(node, now))
+        """The connection to a node was lost or refused."""
+        self._step(lambda now: self.raft.peer_lost(node, now))
 
     def log_refused(self) -> None:
-        """The log took staged appends back: the disk is full."""
+        """The log withdrew staged appends because the disk is full."""
         if self.raft.is_alone:
             kept = self.raft.storage.end
             lost = [done for end, done in self._proposals if end > kept]
             self._proposals = deque(each for each in self._proposals if each[0] <= kept)
             for done in lost:
                 done(DiskFullError("the disk is full"))
-        self._tell(self.raft.log_refused)
+        self._step(self.raft.log_refused)
 
-    def _tell(self, call: Callable[[float], None]) -> None:
+    def _step(self, call: Callable[[float], None]) -> None:
         if not self.is_stopped:
             now = self._scheduler.time()
             self._enter(lambda: call(now))
             self._drain()
 
     def _enter(self, call: Callable[[], Result]) -> Result:
-        """Call into the core, which must not be called again before it has returned."""
+        """Call into the core, which is not reentrant."""
         assert not self._is_inside
         self._is_inside = True
         try:
@@ -142,18 +142,19 @@ class RaftDriver:
             self._is_inside = False
 
     def stop(self, error: DragomanError) -> None:
-        """Nothing is sent or answered any more; those who wait are told `error`."""
+        """Stop sending and answering; pending calls fail with `error`."""
         self.is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
         self._fail_all(error)
 
-    # ---- what is asked
+    # ---- requests
 
     def propose(self, batch: bytearray, done: Done) -> None:
-        """Agree on an entry; `done` comes after it is applied.
+        """Propose an entry; `done` is called after it is applied.
 
-        With an error it was not accepted and never will be, unless it is an `OutcomeUnknownError`.
+        An error means that the entry was not accepted and never will be, unless it is an
+        `OutcomeUnknownError`.
         """
         if len(self._proposals) >= METADATA_PROPOSALS_MAX:
             done(ClusterError("too many metadata changes are waiting"))
@@ -163,7 +164,7 @@ class RaftDriver:
             self._attempt(lambda: self.raft.leading().append(batch), done)
 
     def read(self, done: ReadDone) -> None:
-        """Find out up to where state has to be applied to have all that was agreed on by now."""
+        """Find the offset up to which the state has everything committed before this call."""
         if self.is_stopped:
             done(-1, _stopped())
             return
@@ -187,7 +188,7 @@ class RaftDriver:
         return promoted
 
     def record_membership(self) -> Outcome[None]:
-        """From now on the log says who votes, whatever nodes are started with."""
+        """Write the membership to the log, which replaces the configured one."""
         return self._change(lambda membership: membership)
 
     def remove(self, node: int) -> Outcome[None]:
@@ -215,9 +216,9 @@ class RaftDriver:
         return outcome
 
     def _attempt(self, append: Callable[[], int], done: Done) -> None:
-        """Append an entry, if that is possible, and answer when it is agreed on."""
+        """Append an entry if possible, and call `done` when it is committed."""
         if self.is_stopped:
-            # Perhaps in the middle of a call into the core, whose log has failed.
+            # Perhaps within a call into the core, whose log has failed.
             done(_stopped())
             return
         term = self.raft.term
@@ -226,14 +227,14 @@ class RaftDriver:
         except LogError as error:
             done(error)
             if not self.raft.is_alone:
-                # A leader that cannot write is none: somebody else may have room.
+                # A leader that cannot write resigns: another node may have room.
                 self._in_time(self.raft.step_down)
                 self._drain()
             return
         except ClusterError as error:
             done(error)
             return
-        # Before effects are looked at: a quorum of one may have agreed already.
+        # Registered before effects are handled: a quorum of one may have committed already.
         self._proposals.append((end, done))
         self._proposals_term = term
         self._drain()
@@ -288,7 +289,7 @@ class RaftDriver:
                 self._role_changed(effect)
             case ReadAnswered():
                 done = self._reads.pop(effect.token)
-                error = OutcomeUnknownError("nobody leads the quorum") if effect.end < 0 else None
+                error = OutcomeUnknownError("the quorum has no leader") if effect.end < 0 else None
                 done(effect.end, error)
             case SnapshotInstalled():
                 self._machine.install(effect.snapshot)
@@ -301,7 +302,7 @@ class RaftDriver:
         end, state = self._machine.save()
         if len(state) > RAFT_SNAPSHOT_BYTES_MAX:
             return
-        # Without room there will be one later.
+        # The disk is full; a later snapshot may succeed.
         with suppress(LogError):
             self._enter(lambda: self.raft.compact(end, state, self._scheduler.time()))
 
@@ -314,7 +315,7 @@ class RaftDriver:
 
     def _role_changed(self, changed: RoleChanged) -> None:
         if changed.role is not Role.LEADER or changed.term != self._proposals_term:
-            text = "the leader changed before the metadata change was agreed on; it may still be"
+            text = "the leader changed before the metadata change was committed; it may still be"
             self._fail_all(OutcomeUnknownError(text))
         self._machine.role_changed(changed)
 

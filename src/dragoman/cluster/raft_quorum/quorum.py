@@ -1,8 +1,8 @@
-"""`RaftQuorum`: the metadata quorum behind its port; events agreed on become the image.
+"""`RaftQuorum`: the metadata quorum behind its port; committed events become the image.
 
-The version counts the events applied, as every node does. A proposal may say which version it was
-made for; the leader refuses it when an event came in between, also one that is not agreed on yet:
-if that one is never agreed on, neither could the proposal be that follows it in the log.
+The version counts applied events, on every node alike. A proposal may state the version that it was
+made for; the leader refuses it when another event came in between, committed or not: if that event
+is never committed, neither can the proposal be, which follows it in the log.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class RaftQuorum:
         self._clock = clock
         self.driver = RaftDriver(raft, scheduler, peers, self)
         self.version = 0
-        #: Every entry below is in the image.
+        #: Every entry below is applied to the image.
         self.applied = 0
-        #: A place in the log and the version there, for proposals with an expected version.
+        #: An offset of the log and the version there, for proposals with an expected version.
         self._tail = (0, 0)
         #: Called for every event right after it is applied, with the topic that it removed.
         self.on_applied: Callable[[Event, TopicMetadata | None], None] = _nothing
-        #: Called when a snapshot has replaced the image: anything may be different.
+        #: Called when a snapshot has replaced the image, so that any part of it may have changed.
         self.on_restored: Callable[[], None] = _no_change
-        #: Called when others have agreed on something that this release does not know.
+        #: Called when the quorum has committed an event that this release does not know.
         self.on_unreadable: Callable[[FormatError], None] = _raise
-        #: Called when this node's role, the term or the leader is another.
+        #: Called when this node's role, the term or the leader changes.
         self.on_role: Callable[[RoleChanged], None] = _no_role
 
     @property
@@ -63,7 +63,7 @@ class RaftQuorum:
 
     @property
     def has_agreed(self) -> bool:
-        """This node leads, and everything that was agreed on before it did is in the image."""
+        """Whether this node leads and the image has everything committed before."""
         leadership = self._raft.leadership
         return leadership is not None and leadership.has_agreed
 
@@ -76,16 +76,16 @@ class RaftQuorum:
         return self._raft.term
 
     def ends(self) -> dict[int, int]:
-        """How far the logs of the nodes are, as far as this one knows."""
+        """The log ends of the nodes, as far as this node knows them."""
         known = {self._raft.node_id: self._raft.storage.end}
         if self._raft.leadership is not None:
             known |= self._raft.leadership.ends()
         return known
 
     def local_image(self) -> MetadataImage:
-        """All that this node has been told, agreed on or not: what its own files may be about.
+        """The image of the whole local log, committed or not, to which this node's files may refer.
 
-        Nothing is deleted: the deletion may never be agreed on.
+        Deletions are left out: they may never be committed.
         """
         image = MetadataImage()
         snapshot = self._raft.storage.snapshot
@@ -102,9 +102,9 @@ class RaftQuorum:
     # ---- start and stop
 
     def replay(self) -> None:
-        """Bring back what is known to be agreed on, before anything is written.
+        """Restore what is known to be committed, before anything is written.
 
-        That is the snapshot; and for the only voter the whole log, which nobody else can object to.
+        That is the snapshot and, on the only voter, the whole log.
         """
         snapshot = self._raft.storage.snapshot
         if snapshot is not None:
@@ -113,17 +113,17 @@ class RaftQuorum:
             self.apply(self._raft.storage.end)
 
     def start(self) -> None:
-        """Take part, once the log may be written."""
+        """Join the quorum, once the log may be written."""
         self.driver.start()
 
     def fail(self) -> None:
-        """The node stops, or its log did: what was proposed may still be agreed on."""
+        """The node or its log stopped: proposals in flight may still be committed."""
         self.driver.stop(OutcomeUnknownError("the node stopped; the outcome is unknown"))
 
     # ---- the port
 
     def check_level(self, events: list[Event]) -> None:
-        """Raises `ClusterError` for events that not every node could read."""
+        """Raises `ClusterError` for events that some node could not read."""
         self._image.check_level(events)
 
     def propose(self, events: list[Event], done: Done, expected_version: int | None = None) -> None:
@@ -141,9 +141,9 @@ class RaftQuorum:
         self.driver.propose(event_batch(events, self._clock.wall_ms()), done)
 
     def read(self, done: Done) -> None:
-        """`done` comes when the image has everything that was agreed on before this call.
+        """Call `done` when the image has everything committed before this call.
 
-        On the leader only; others are told where it is.
+        Only on the leader; other nodes get `NotControllerError`.
         """
 
         def answered(end: int, error: DragomanError | None) -> None:
@@ -199,7 +199,7 @@ class RaftQuorum:
         return self.applied, encode_image(self._image, self.version)
 
     def role_changed(self, changed: RoleChanged) -> None:
-        # What lies behind the agreed end may have been replaced.
+        # The log above the committed end may have been replaced.
         self._tail = (0, 0)
         self.on_role(changed)
 

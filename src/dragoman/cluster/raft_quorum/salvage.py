@@ -39,18 +39,18 @@ from dragoman.raft.ports import NO_NODE
 from dragoman.raft.snapshots import Snapshot, decode_snapshot, encode_snapshot
 from dragoman.world import Disk, read_whole, replace_file
 
-#: As many as any internal topic has by default: where a record lies depends on the number.
+#: The default number of partitions of internal topics, which determines where a record lies.
 _INTERNAL_PARTITIONS = 50
 _COMPACTED = ("__consumer_offsets", "__transaction_state")
-#: Producer ids that may have been given since the last that is known.
+#: Producer ids that may have been allocated after the last known block.
 _PRODUCER_IDS_SKIPPED = 1_000_000
 
 
 class StoredImage(NamedTuple):
     image: MetadataImage
-    #: Nothing was found to be unreadable, or to be missing at the beginning.
+    #: Whether nothing was unreadable, or missing at the beginning.
     is_whole: bool
-    #: Ids of topics that were deleted; the image has them still.
+    #: Ids of deleted topics, which the image still has.
     deleted: set[bytes]
 
 
@@ -64,7 +64,7 @@ def check_snapshot(disk: Disk) -> None:
 
 
 def read_stored_image(disk: Disk, directory: str) -> StoredImage:
-    """From the snapshot and the segments of the metadata log in `directory`."""
+    """Read the snapshot and the segments of the metadata log in `directory`."""
     image = MetadataImage()
     deleted: set[bytes] = set()
     end, is_whole = 0, True
@@ -87,7 +87,7 @@ def read_stored_image(disk: Disk, directory: str) -> StoredImage:
 def _take_in(
     image: MetadataImage, deleted: set[bytes], disk: Disk, path: str, base: int, end: int
 ) -> bool:
-    """Apply the events of one segment that lie at or behind `end`; False when some are lost."""
+    """Apply the events of one segment from `end` on; False when some are lost."""
     is_whole = True
     file = disk.open(path, "read")
     try:
@@ -109,13 +109,13 @@ def _apply(image: MetadataImage, deleted: set[bytes], batch: memoryview) -> bool
             else:
                 image.apply(event)
     except (DragomanError, KeyError):
-        # An event about something whose creation is lost.
+        # The event refers to something whose creation is lost.
         return False
     return True
 
 
 def journalled_registrations(disk: Disk, seed: int) -> dict[int, NodeRegistered]:
-    """Nodes whose registration is in a journal with this seed, and perhaps in no file yet."""
+    """Nodes whose registration is in a journal with this seed, and perhaps in no other file yet."""
     found: dict[int, NodeRegistered] = {}
     for entry in JournalReader(disk, seed).entries():
         if entry.kind is EntryKind.APPEND and entry.partition_id == METADATA_PARTITION_ID:
@@ -131,7 +131,7 @@ def journalled_registrations(disk: Disk, seed: int) -> dict[int, NodeRegistered]
 
 
 class Reconstruction(NamedTuple):
-    #: Topics that only their manifests tell of; their settings are lost.
+    #: Topics known only from manifests; their settings are lost.
     topics: tuple[str, ...]
     partitions: int
 
@@ -139,7 +139,7 @@ class Reconstruction(NamedTuple):
 def complete(
     image: MetadataImage, manifests: list[Manifest], deleted: set[bytes], node: int
 ) -> Reconstruction:
-    """Add to the image what the manifests know and it does not."""
+    """Add to the image what only the manifests know."""
     missing: dict[tuple[str, bytes], dict[int, int]] = {}
     epochs: dict[int, int] = {}
     for manifest in manifests:
@@ -155,7 +155,7 @@ def complete(
     for partition_id, epoch in epochs.items():
         known = image.partitions.get(partition_id)
         if known is not None:
-            # A leadership is never begun twice.
+            # A leader epoch is never used twice.
             known.leader_epoch = max(known.leader_epoch, epoch)
     image.next_producer_id += _PRODUCER_IDS_SKIPPED
     return Reconstruction(
@@ -197,7 +197,7 @@ def _add(
 def replace_metadata(
     store: LogStore, log: PartitionLog, image: MetadataImage, node: int, cluster_id: str
 ) -> None:
-    """Begin the metadata log anew behind a snapshot of the image. Damaged files are kept aside."""
+    """Restart the metadata log after a snapshot of the image. Damaged files are kept aside."""
     if not image.cluster_id:
         image.apply(ClusterCreated(cluster_id=cluster_id))
     end = log.log_end_offset + 1
@@ -211,8 +211,7 @@ def replace_metadata(
     snapshot = Snapshot(end, term, Membership((node,)), encode_image(image, end))
     replace_file(disk, SNAPSHOT_FILE, encode_snapshot(snapshot))
     log.restart_at(end - 1)
-    # As after a snapshot that came from another node: a batch that nobody reads gives the log its
-    # place and the term in front of it.
+    # As after a snapshot from another node, a placeholder batch sets the log's offset and term.
     batch = MetadataEntries().term_batch(NO_NODE)
     assign(batch, end - 1, term)
     log.append_as_is(batch)

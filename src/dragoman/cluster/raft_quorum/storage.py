@@ -1,12 +1,12 @@
-"""What a voter keeps, on the node's own log: an ordinary partition, its journal, and one file.
+"""The storage of a voter: an ordinary partition of the node's log, the journal, and one file.
 
-Terms are leader epochs, votes are entries of the node's journal, so an election costs no file of
-its own and everything that one loop turn stages becomes durable in one group. Entries that are not
-stable yet cannot be read from the partition; they are kept here until they are, so that a leader's
-disk and those of its followers work at the same time.
+Terms are leader epochs and votes are entries of the node's journal, so an election needs no file of
+its own, and everything staged in one loop turn becomes durable in one group. Entries that are not
+stable yet cannot be read from the partition; they are cached here, so that the disks of leader and
+followers work in parallel.
 
-After a start the partition's high watermark may lie beyond what is agreed on: nobody but the quorum
-may read this partition before a leader has said how far that is.
+After a start the partition's high watermark may be above the committed end. Only the quorum may
+read this partition until a leader has announced that end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dragoman.types import Buffer
 from dragoman.world import OUT_OF_FILES, Scheduler, read_whole, replace_file
 
 SNAPSHOT_FILE = "metadata.snapshot"
-#: A vote that found the disk full is tried again after this; nothing is sent meanwhile.
+#: Delay before a vote that found the disk full is staged again; nothing is sent meanwhile.
 _RETRY_S = 1.0
 _FULL = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_FILES)
 
@@ -40,14 +40,14 @@ class PartitionStorage:
         self.ballot = store.ballot
         self.snapshot = self._read_snapshot()
         self._commit = 0
-        #: (first offset, end, batches) not known to be stable, in order.
+        #: (first offset, end, batches) of entries that may not be stable, in order.
         self._unstable: deque[tuple[int, int, Buffer]] = deque()
 
     def _read_snapshot(self) -> Snapshot | None:
         disk = self._store.disk
         if not disk.exists(SNAPSHOT_FILE):
             return None
-        # A killed process may have put it in place without getting to this.
+        # A process killed after replacing the file may not have got to this.
         disk.sync_directory("")
         try:
             return decode_snapshot(read_whole(disk, SNAPSHOT_FILE))
@@ -132,7 +132,7 @@ class PartitionStorage:
         self._unstable.append((base, end, data))
 
     def truncate(self, offset: int) -> None:
-        # Everything else is stable before the log is cut.
+        # Everything else is stable before the log is truncated.
         self._log.truncate(offset)
         self._unstable.clear()
 
@@ -141,7 +141,7 @@ class PartitionStorage:
         self.stable()
 
     def stable(self) -> None:
-        """The store made something durable: what is agreed on may be read up to there."""
+        """The store made something durable: committed entries may be read up to there."""
         self._log.advance_high_watermark(min(self._commit, self.stable_end))
 
     def compact(self, offset: int) -> None:
@@ -151,7 +151,7 @@ class PartitionStorage:
 
     def reset(self, end: int, last_term: int) -> None:
         self.truncate(self.start)
-        # The log gets its new place, and the term in front of it, from a batch that nobody reads.
+        # A placeholder batch, which is never read, sets the log's offset and term.
         batch = MetadataEntries().term_batch(NO_NODE)
         assign(batch, end - 1, last_term)
         self._log.append_as_is(batch)

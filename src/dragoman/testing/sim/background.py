@@ -22,7 +22,7 @@ Done: TypeAlias = Callable[[OSError | None], None]
 
 
 class SyncDelays(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a job takes.
+    """The duration of a job.
 
     Up to `usual_seconds_max`, and up to `slow_seconds_max` at the given rate.
     """
@@ -75,7 +75,7 @@ class SimBackground:
         self._scheduler = scheduler
         self._random = random
         self._delays = delays if delays is not None else SyncDelays()
-        #: The first one is being done.
+        #: The first one is in progress.
         self._waiting: deque[tuple[BackgroundJob, Done, int]] = deque()
         self._waiting_bytes = 0
         self._begun: list[SlowSync] | None = None
@@ -112,7 +112,7 @@ class SimBackground:
         done(error)
 
     def _begin_syncs(self, job: BackgroundJob) -> list[SlowSync]:
-        # A file removed in the meantime has nothing to lose; `world.sync_path` passes over it too.
+        # A file that was removed is ignored, as by `world.sync_path`.
         return [self._disk.begin_sync(path) for path in job.sync if self._disk.exists(path)]
 
     def _do_first(self) -> tuple[Done, OSError | None]:

@@ -1,4 +1,4 @@
-"""`SimDisk`: a disk that keeps only what it promised when the power goes.
+"""`SimDisk`: a disk that keeps only what it promised when the power fails.
 
 What programs see changes at once, as with a page cache. What survives a power cut is decided when
 it happens, from the seeded random source:
@@ -54,7 +54,7 @@ class PendingNames:
         self._groups.append(edits)
 
     def sync(self, directory: Directory[Inode]) -> None:
-        """Changes in this directory are durable now, and with them all that they build on."""
+        """Changes in this directory are durable now, with all earlier ones that they build on."""
         needed: set[tuple[Directory[Inode], str]] = set()
         pending: list[Edits[Inode]] = []
         for edits in reversed(self._groups):
@@ -66,7 +66,7 @@ class PendingNames:
         self._groups = pending
 
     def settle(self, tree: FileTree[Inode], random: Random, kept_chance: float) -> tuple[int, int]:
-        """The power goes: take back what does not survive. Returns groups kept and lost."""
+        """The power fails: revert what does not survive. Returns groups kept and lost."""
         lost: list[Edits[Inode]] = []
         lost_names: set[tuple[Directory[Inode], str]] = set()
         for edits in self._groups:
@@ -104,7 +104,7 @@ class SimDisk:
     ) -> None:
         faults = faults if faults is not None else DiskFaults()
         trace: deque[Operation] = deque(maxlen=trace_operations_max)
-        #: Bits flipped since the disk was first made.
+        #: Bits flipped since the disk was created.
         self.flips: list[Flip] = []
         self._random = random
         self._machine = Machine(random, faults, DiskCounters(), trace)
@@ -116,7 +116,7 @@ class SimDisk:
 
     @property
     def faults(self) -> DiskFaults:
-        """May be replaced while the disk is in use; its capacity stays as it was."""
+        """May be replaced while the disk is in use; the capacity is unchanged."""
         return self._machine.faults
 
     @faults.setter
@@ -137,7 +137,7 @@ class SimDisk:
 
     @property
     def capacity_bytes(self) -> int:
-        """Can be changed, to fill the disk or to make space again."""
+        """May be changed, to fill the disk or to make space again."""
         return self._tree.capacity_bytes
 
     @capacity_bytes.setter
@@ -145,15 +145,15 @@ class SimDisk:
         self._tree.capacity_bytes = value
 
     def crash_at(self, operations: int) -> None:
-        """Cut the power inside that operation, counted from 1 = the next one. 0 takes it back."""
+        """Cut the power inside that operation, counted from 1 = the next one. 0 cancels it."""
         self._machine.operations_until_cut = operations
 
     def crash(self) -> SimDisk:
-        """The power goes, now. Returns the disk as it is found afterwards."""
+        """Cut the power now. Returns the disk as it is found afterwards."""
         self.counters.crashes += 1
         odds = Odds(self._random.choice(_KEPT_CHANCES), self.faults.garbage_rate)
         self._settle_names(self._random.choice(_KEPT_CHANCES))
-        # A file with several names comes several times; settled once, it has nothing pending.
+        # A file with several names occurs several times; the first settles all its pending changes.
         for _, inode in self._tree.files():
             kept, lost = inode.settle(self._random, odds)
             self.counters.sectors_kept += kept
@@ -164,7 +164,7 @@ class SimDisk:
         return after
 
     def kill(self) -> SimDisk:
-        """The process dies, the machine does not: what was visible is, and as durable as it was."""
+        """The process dies, not the machine: visible changes stay, as durable as they were."""
         self.counters.kills += 1
         after = self._rebooted()
         after._pending_names = self._pending_names
@@ -247,7 +247,7 @@ class SimDisk:
             raise os_error(errno.EIO, path)
 
     def sync_all(self) -> None:
-        """One step after the other, where there is anything to do: power may go in between."""
+        """Perform the steps of a job that apply; the power may fail in between."""
         self._machine.check_power()
         for path, inode in list(self._tree.files()):
             if inode.pending or inode.stable is not None:
@@ -271,17 +271,17 @@ class SimDisk:
     # ---- for tests and for background work
 
     def release_locks(self) -> None:
-        """The process that held them is gone; the disk stays as it is."""
+        """Release the locks of a dead process; the disk is unchanged."""
         self._locked.clear()
         self._open_files = 0
 
     def begin_sync(self, path: str) -> SlowSync:
-        """Start a sync that takes time: what is written later is not covered by it."""
+        """Begin a sync that takes time: later writes are not covered by it."""
         self._machine.check_power()
         return SlowSync(self._machine, self._tree.file(path), path)
 
     def flip(self, path: str, position: int, bit: int) -> None:
-        """Turn one bit over, on the disk and in what programs read."""
+        """Flip one bit, on the disk and in what programs read."""
         inode = self._tree.file(path)
         assert position < len(inode.data), f"{path} has no byte {position}"
         for data in (inode.data, inode.stable):
@@ -292,7 +292,7 @@ class SimDisk:
         self._machine.note("flip", path, position, bit)
 
     def flip_random(self) -> Flip | None:
-        """Turn one bit of all the files' bits over. None when there is no byte at all."""
+        """Flip one bit in any of the files. None when there is no byte at all."""
         files = [(path, len(inode.data)) for path, inode in self._tree.files() if inode.data]
         if not files:
             return None
@@ -309,13 +309,13 @@ class SimDisk:
         return {path: bytes(inode.data) for path, inode in self._tree.files()}
 
     def report(self) -> str:
-        """The last operations, one a line, for the report of a failure."""
+        """The last operations, one per line, for the report of a failure."""
         return "\n".join(map(str, self.trace))
 
     # ---- names
 
     def _change_names(self, name: str, path: str, target: str, groups: list[Edits[Inode]]) -> None:
-        """Carry out the groups that change anything; a power cut may come between them."""
+        """Perform the groups that change anything; a power cut may come between them."""
         groups = [edits for edits in groups if edits]
         if self._machine.record(name, path, target):
             for edits in groups[: self._random.randint(0, len(groups))]:

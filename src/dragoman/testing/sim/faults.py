@@ -16,24 +16,24 @@ from dragoman.limits import SIM_FILE_BYTES_MAX
 
 
 class PowerCut(BaseException):
-    """The power is gone. Not an `Exception`: no code under test may catch it and carry on."""
+    """The power has failed. Not an `Exception`: no code under test may catch it and continue."""
 
 
 class DiskFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Which faults a disk has. Rates are chances from 0 to 1; `*_at` counts from 1 since the disk
-    was made.
+    """The faults of a disk. Rates are probabilities from 0 to 1; `*_at` counts from 1 since the
+    disk was created.
 
-    Losing what was not synced at a power cut is no fault but the contract; it needs no setting.
+    The loss of unsynced data in a power cut is not a fault but the contract; it needs no setting.
     """
 
     #: A sync, or a durable write, fails with EIO. As on Linux the pages are clean afterwards: part
-    #: of the data is lost, it can still be read until the power goes, and the next sync succeeds.
+    #: of the data is lost, stays readable until the power fails, and the next sync succeeds.
     sync_error_rate: float = 0.0
     sync_error_at: int | None = None
     #: A sync of a directory fails with EIO; its changes stay as uncertain as they were.
     directory_sync_error_rate: float = 0.0
     directory_sync_error_at: int | None = None
-    #: A sync or durable write of a file that succeeds and yet loses data: a device that lies.
+    #: A sync or durable write of a file reports success and loses data, as on a faulty device.
     lost_write_rate: float = 0.0
     lost_write_at: int | None = None
     #: Past this many bytes of file contents a write is cut short and fails with ENOSPC.
@@ -41,7 +41,7 @@ class DiskFaults(msgspec.Struct, frozen=True, kw_only=True):
     #: A growing write fails with ENOSPC, having written a part, although there is space.
     no_space_rate: float = 0.0
     no_space_at: int | None = None
-    #: One file more fails with EMFILE.
+    #: The next file fails with EMFILE.
     open_files_max: int = 1 << 20
     #: A read returns one wrong bit; the next read of the same bytes is right again.
     read_flip_rate: float = 0.0
@@ -49,7 +49,7 @@ class DiskFaults(msgspec.Struct, frozen=True, kw_only=True):
     crash_flip_rate: float = 0.0
     #: A lost sector past the durable end of its file holds old rubbish instead of zeros.
     garbage_rate: float = 0.0
-    #: Calls that do nothing, to prove that a test notices when they are missing.
+    #: Calls that do nothing, to prove that a test detects their absence.
     ignores_sync: bool = False
     ignores_write_durable: bool = False
     ignores_sync_directory: bool = False
@@ -80,7 +80,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
 class DiskCounters(msgspec.Struct):
     """What happened on a disk, over all its reboots."""
 
-    #: Everything that changes the disk or makes it durable: what a power cut can be scheduled on.
+    #: Everything that changes the disk or makes it durable: the operations that a power cut can
+    #: hit.
     operations: int = 0
     writes: int = 0
     written_bytes: int = 0
@@ -90,7 +91,7 @@ class DiskCounters(msgspec.Struct):
     reads: int = 0
     crashes: int = 0
     kills: int = 0
-    #: Per power cut: sectors written and not yet durable that were found again, or found older.
+    #: Per power cut: sectors written and not yet durable that survived, or that were lost.
     sectors_kept: int = 0
     sectors_lost: int = 0
     #: Changes of names, likewise.
@@ -139,7 +140,7 @@ class Machine:
         self.trace = trace
         self.has_power = True
         self.open_files = 0
-        #: The power goes when this reaches 0; it starts there and goes down, so it never does.
+        #: The power fails when this reaches 0; it starts there and counts down, so it never does.
         self.operations_until_cut = 0
 
     def rebooted(self) -> Machine:
@@ -151,7 +152,7 @@ class Machine:
             raise PowerCut("this disk has no power")
 
     def record(self, name: str, path: str, first: int | str = "", second: int | str = "") -> bool:
-        """Count one operation. True: the power goes during it."""
+        """Count one operation. True: the power fails during it."""
         self.counters.operations += 1
         self.note(name, path, first, second)
         self.operations_until_cut -= 1
@@ -169,7 +170,7 @@ class Machine:
         return count == at or (rate > 0.0 and self.random.random() < rate)
 
     def next_sync(self) -> SyncOutcome:
-        """Count a sync or durable write, and say how it goes."""
+        """Count a sync or durable write, and return its outcome."""
         faults, counters = self.faults, self.counters
         counters.syncs += 1
         if self.fault_is_due(faults.sync_error_rate, faults.sync_error_at, counters.syncs):

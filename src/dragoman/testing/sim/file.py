@@ -62,11 +62,11 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class Odds(msgspec.Struct, frozen=True):
-    """How a power cut treats what is pending."""
+    """The treatment of pending changes by a power cut."""
 
-    #: Chance that a sector or a size is found as it was last written.
+    #: Probability that a sector or a size survives as last written.
     kept: float
-    #: Chance that a lost sector past the durable end holds rubbish.
+    #: Probability that a lost sector past the durable end holds garbage.
     garbage: float
 
 
@@ -76,17 +76,14 @@ class Inode(FileNode):
     def __init__(self) -> None:
         super().__init__()
         self.pending: list[Change] = []
-        #: Changes ever made pending; tells which of them a sync that takes time began with.
+        #: Number of changes ever made pending; identifies those that a slow sync covers.
         self.recorded = 0
         self.stable: bytearray | None = None
 
     # ---- changes
 
     def write(self, data: bytes, position: int, durable: bool) -> None:
-        """Visible at once.
-
-        Durable as well when nothing else is pending and `durable` is asked for.
-        """
+        """Write visibly at once; durably as well if requested and nothing else is pending."""
         if not data:
             return
         cache = self.data
@@ -126,7 +123,9 @@ class Inode(FileNode):
         del self.pending[:count]
 
     def lose_pages(self, random: Random, odds: Odds) -> None:
-        """A sync went wrong: an arbitrary part reached the disk, the rest is clean and will not."""
+        """A sync failed: an arbitrary part reached the disk, and the rest is clean and never
+        will.
+        """
         visible = self.data[:]
         self.settle(random, odds)
         self.stable = self.data
@@ -148,7 +147,7 @@ class Inode(FileNode):
     # ---- power cuts
 
     def settle(self, random: Random, odds: Odds) -> tuple[int, int]:
-        """Make `data` what the disk holds after a power cut. Returns sectors kept and lost."""
+        """Set `data` to the disk's contents after a power cut. Returns sectors kept and lost."""
         if not self.pending:
             if self.stable is not None:
                 self.data, self.stable = self.stable, None
@@ -167,7 +166,7 @@ class Inode(FileNode):
         return self.pending[0].size_before if self.stable is None else len(self.stable)
 
     def _choose_size(self, random: Random, odds: Odds) -> tuple[int, int]:
-        """How many of the pending changes have their size on the disk, and the size found there."""
+        """The number of pending changes whose size is on the disk, and that size."""
         sizes = [self._durable_size(), *(change.size_after for change in self.pending)]
         floor = self._size_floor(sizes)
         moves = [i for i in range(floor + 1, len(sizes)) if sizes[i] != sizes[i - 1]]
@@ -183,7 +182,7 @@ class Inode(FileNode):
         return index, size
 
     def _size_floor(self, sizes: list[int]) -> int:
-        """The last change whose size a durable write had to make durable too."""
+        """The last change whose size a durable write had to make durable, too."""
         floor = 0
         truncated = False
         for index, change in enumerate(self.pending, 1):
@@ -197,14 +196,14 @@ class Inode(FileNode):
     def _choose_sectors(
         self, random: Random, odds: Odds, size_index: int
     ) -> tuple[list[list[int]], set[int], int, int]:
-        """Sectors to take back per change, sectors left without any, and counts kept and lost."""
+        """Sectors to revert per change, sectors left without any, and counts kept and lost."""
         pending = self.pending
         undone: list[list[int]] = [[] for _ in pending]
-        #: For each sector the changes that may be taken back, oldest first.
+        #: By sector, the changes that may be reverted, oldest first.
         touched: dict[int, list[int]] = {}
-        #: Sectors that a durable write or a surviving truncation has fixed.
+        #: Sectors fixed by a durable write or a surviving truncation.
         fixed: set[int] = set()
-        #: Sectors from here on were cut off by a truncation that did not survive.
+        #: The first sector cut off by a truncation that did not survive.
         gone_from = 1 << 62
         for index, change in enumerate(pending):
             sectors = range(change.start // SECTOR, -(-change.end // SECTOR))
@@ -269,7 +268,7 @@ class Inode(FileNode):
                 data[start:end] = old
 
     def _merge_into_stable(self, oldest: set[int]) -> None:
-        """Sectors of which some change survived replace what a failed sync had left on the disk."""
+        """Sectors with a surviving change replace what a failed sync had left on the disk."""
         stable = self.stable
         assert stable is not None
         if len(self.data) > len(stable):
@@ -349,7 +348,7 @@ class SimFile:
         return self._inode.links > 0
 
     def close(self) -> None:
-        """Never raises `PowerCut`: a `finally` clause shall not hide where the cut came from."""
+        """Never raises `PowerCut`: a `finally` clause must not hide the origin of the cut."""
         if self._closed:
             raise os_error(errno.EBADF, self._path)
         self._closed = True
@@ -389,7 +388,9 @@ class SimFile:
             _lose_pages(machine, inode, self._path, outcome)
 
     def _take_space(self, data: bytes, position: int) -> None:
-        """Account for growth. Without space, write a part as the system would, then ENOSPC."""
+        """Account for growth. Without space, write a part as the system would, then raise
+        ENOSPC.
+        """
         machine, tree, inode = self._machine, self._tree, self._inode
         faults, counters = machine.faults, machine.counters
         size = len(inode.data)
@@ -410,7 +411,7 @@ class SimFile:
         raise os_error(errno.ENOSPC, self._path)
 
     def _part(self, data: bytes, position: int) -> bytes:
-        """What was done of a write when the power went: none, all, or up to a sector's end."""
+        """The part of a write before the power failed: none, all, or up to a sector's end."""
         first_end = SIM_SECTOR_BYTES - position % SIM_SECTOR_BYTES
         ends = [0, *range(first_end, len(data), SIM_SECTOR_BYTES), len(data)]
         return data[: self._machine.random.choice(ends)]
@@ -425,7 +426,7 @@ class SimFile:
 
 
 class SlowSync:
-    """A sync under way: covers what was written before it began; done when `finish` returns."""
+    """A sync in progress: covers earlier writes; complete when `finish` returns."""
 
     def __init__(self, machine: Machine, inode: Inode, path: str) -> None:
         self._machine = machine
@@ -438,7 +439,7 @@ class SlowSync:
 
 
 def sync_inode(machine: Machine, inode: Inode, path: str, recorded: int | None) -> None:
-    """Make durable all that is pending, or what was pending when `recorded` was read."""
+    """Make everything pending durable, or what was pending when `recorded` was read."""
     machine.check_power()
     if machine.record("sync", path):
         machine.cut()

@@ -1,14 +1,14 @@
 """Many event loops on one virtual time: each node and each client of a simulation has its own.
 
 A `SimLoop` is an asyncio loop without a selector. Its connections are those of the `SimNetwork`;
-its time is the world's, at its own speed. `SimWorld` picks which loop takes its next turn, from the
-seeded random source, and lets time jump to the next timer when no loop has anything to do. Within
-a loop callbacks keep asyncio's order: programs may rely on that. Between loops nothing is promised,
-as between processes.
+its time is the world's, at its own speed. `SimWorld` picks the loop of the next turn from the
+seeded random source, and lets time jump to the next timer when no loop is ready. Within a loop,
+callbacks keep asyncio's order: programs may rely on that. Between loops there is no order, as
+between processes.
 
-A loop that is paused takes no turns while time passes (SIGSTOP, a long stall of the machine); one
-that is halted never takes one again (a crash): its timers, tasks and connections are forgotten,
-and nothing of it is run any more, not even clean-ups.
+A paused loop takes no turns while time passes (SIGSTOP, a long stall of the machine). A halted one
+(a crash) never takes a turn again: its timers, tasks and connections are dropped, and none of its
+code runs any more, clean-ups included.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 class _NoSelector:
-    """Nothing comes from outside: a turn runs what is ready, and never waits."""
+    """Has no external events: a turn runs the ready callbacks, and never waits."""
 
     def select(self, _timeout: float | None) -> list[object]:
         return []
@@ -38,7 +38,7 @@ class _NoSelector:
 class SimLoop(asyncio.BaseEventLoop):
     """The loop of one process on one host."""
 
-    # What asyncio's own loops keep, which its stubs do not tell.
+    # Attributes of asyncio's own loops that its stubs lack.
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
     _timer_cancelled_count: int
@@ -50,10 +50,10 @@ class SimLoop(asyncio.BaseEventLoop):
         self.is_paused = False
         self.is_halted = False
         self._world = world
-        #: How fast its clock runs; a second of the world is so many of its own.
+        #: The speed of its clock, in its own seconds per second of the world.
         self._speed = speed
         self._selector = _NoSelector()
-        #: Failures that no one awaited; a simulation should end with none.
+        #: Failures that were never awaited; a simulation should end with none.
         self.failures: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.failures.append(context))
         self._clock_resolution = 1e-9
@@ -64,13 +64,13 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._world.now * self._speed
 
     def next_due(self) -> float | None:
-        """When, on the world's clock, this loop wants its next turn; None: never."""
+        """The time, on the world's clock, of this loop's next turn; None: never."""
         if self.is_halted or self.is_paused:
             return None
         if self._ready:
             return self._world.now
         while self._scheduled and self._scheduled[0].cancelled():
-            # As asyncio does when it looks at them itself.
+            # As asyncio does for the handles that it finds itself.
             handle = self._scheduled[0]
             handle._scheduled = False  # type: ignore[attr-defined]
             self._timer_cancelled_count -= 1
@@ -91,7 +91,7 @@ class SimLoop(asyncio.BaseEventLoop):
             coroutine = task.get_coro()
             assert inspect.iscoroutine(coroutine)
             if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-                # Python would complain that nobody ever began it.
+                # Python would warn that it was never awaited.
                 coroutine.close()
         self._ready.clear()
         self._scheduled.clear()
@@ -101,7 +101,7 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Handle:
         handle = super().call_soon(callback, *args, **more)
         if self.is_halted:
-            # Somebody outside still holds something of a crashed process.
+            # Something outside still refers to an object of a crashed process.
             self._ready.clear()
         return handle
 
@@ -117,14 +117,14 @@ class SimLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None: ...
 
     def __del__(self) -> None:
-        """Nothing to let go of: loops of crashed processes are left as they are."""
+        """Releases nothing: loops of crashed processes are left as they are."""
 
     # ---- connections
 
     async def getaddrinfo(  # type: ignore[override]
         self, host: str, port: int, **_options: Any
     ) -> list[tuple[int, int, int, str, tuple[str, int]]]:
-        """Hosts are known by their names."""
+        """Host names are addresses."""
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
 
     async def create_connection(  # type: ignore[override]
@@ -154,7 +154,7 @@ class SimWorld:
         self.random = Random(seed)
         self.loops: list[SimLoop] = []
         self.network = SimNetwork(self)
-        #: What the world itself does at set times: deliveries, faults.
+        #: Scheduled events of the world: deliveries, faults.
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._event_count = 0
         self.turns = 0
@@ -165,7 +165,9 @@ class SimWorld:
         return made
 
     def crash(self, loop: SimLoop, *, silently: bool = False) -> None:
-        """The process is gone; its peers are told by the system, unless the machine went too."""
+        """The process is dead; the system resets its connections, unless the machine is dead,
+        too.
+        """
         loop.halt()
         self.loops.remove(loop)
         self.network.crashed(loop, silently=silently)
@@ -180,7 +182,7 @@ class SimWorld:
     # ---- running
 
     def run(self, work: Coroutine[Any, Any, Result], loop: SimLoop, seconds: float) -> Result:
-        """What the work ends with. Raises `TimeoutError` when it takes longer than that."""
+        """The result of the work. Raises `TimeoutError` when it takes too long."""
         task = self.start(work, loop)
         self.run_until(task.done, seconds)
         if not task.done():
@@ -195,7 +197,7 @@ class SimWorld:
             asyncio._set_running_loop(None)
 
     def run_until(self, is_done: Callable[[], bool], seconds: float) -> bool:
-        """Let everybody take turns until that is so, or so much time has passed."""
+        """Run all loops until the condition holds, or until the time has passed."""
         end = self.now + seconds
         steps = 0
         while not is_done():
@@ -208,7 +210,9 @@ class SimWorld:
         return True
 
     def step(self, end: float) -> bool:
-        """One turn of one loop, or one event of the world; False: nothing before `end`."""
+        """Run one turn of one loop, or one event of the world; False: there is none before
+        `end`.
+        """
         soonest = self._events[0][0] if self._events else None
         ready: list[SimLoop] = []
         for loop in self.loops:
@@ -226,7 +230,7 @@ class SimWorld:
             heappop(self._events)[2]()
             return True
         if not ready:
-            # Time has jumped; a loop whose clock was rounded down gets its turn all the same.
+            # Time has jumped; a loop whose clock was rounded down still gets its turn.
             ready = [each for each in self.loops if _is_due(each, self.now)]
         chosen = ready[self.random.randrange(len(ready))] if len(ready) > 1 else ready[0]
         self.turns += 1

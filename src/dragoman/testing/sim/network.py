@@ -5,7 +5,7 @@ anywhere. Between two hosts a direction can be cut: what is sent then stays on i
 packets that are sent again and again, until the cut is healed or, after `patience_s`, the sender's
 connection fails. New connections over a cut time out. Faults:
 
-    cut(a, b)                 from a to b nothing arrives any more; the other way goes on
+    cut(a, b)                 from a to b nothing arrives any more; the other direction works
     reset(a, b)               connections between the hosts fail at both ends, mid-frame or not
     a process that crashes    its peers see resets at once, or, when the machine went (`silently`),
                               nothing until what they send has gone unanswered for `patience_s`
@@ -31,7 +31,7 @@ _HIGH_WATER = 64 << 10
 
 
 class World(Protocol):
-    """The time and chance that the network shares with the loops."""
+    """The network's view of the world: time and randomness."""
 
     @property
     def now(self) -> float: ...
@@ -52,7 +52,7 @@ class ProcessLoop(Protocol):
 
     @property
     def is_halted(self) -> bool:
-        """The process has crashed: its callbacks never run again."""
+        """Whether the process has crashed, so that its callbacks never run again."""
         ...
 
     def create_future(self) -> asyncio.Future[Any]: ...
@@ -67,11 +67,11 @@ class NetworkFaults(msgspec.Struct, frozen=True, kw_only=True):
     delay_max_s: float = 0.002
     slow_rate: float = 0.0
     slow_max_s: float = 0.5
-    #: A piece is cut in two, which arrive one after the other.
+    #: A piece is split in two, which arrive one after the other.
     split_rate: float = 0.1
     #: The connection fails at this piece, of which some arrives.
     reset_rate: float = 0.0
-    #: Until a sender whose bytes are not taken, or who connects over a cut, gives up.
+    #: Time after which a sender of undelivered bytes, or a caller over a cut, gives up.
     patience_s: float = 10.0
 
 
@@ -81,10 +81,10 @@ class SimNetwork:
         self.faults = faults if faults is not None else NetworkFaults()
         self._listeners: dict[tuple[str, int], SimServer] = {}
         self._cuts: set[tuple[str, str]] = set()
-        #: Hosts without power: nobody there even refuses a connection.
+        #: Hosts without power, which do not even refuse connections.
         self._dark: set[str] = set()
         self._next_port = _FIRST_PORT
-        #: Every connection that is not closed at both ends.
+        #: Every connection that is open at an end.
         self._pipes: dict[SimTransport, None] = {}
 
     # ---- faults
@@ -106,7 +106,7 @@ class SimNetwork:
         return (source, target) in self._cuts
 
     def is_silent(self, source: str, target: str) -> bool:
-        """Whether nothing at all comes back from there."""
+        """Whether no packet from there arrives."""
         return self.is_cut(source, target) or target in self._dark
 
     def reset(self, a: str, b: str) -> None:
@@ -156,7 +156,7 @@ class SimNetwork:
 
     def forget(self, server: SimServer) -> None:
         address = (server.loop.host, server.address[1])
-        # Not that of a later process in the same place.
+        # Not the loop of a later process in its place.
         if self._listeners.get(address) is server:
             del self._listeners[address]
 
@@ -204,7 +204,7 @@ class SimNetwork:
 
 
 class SimServer:
-    """What `create_server` returns."""
+    """The result of `create_server`."""
 
     def __init__(
         self,
@@ -249,18 +249,18 @@ class _NoReaders:
 
 
 class SimTransport:
-    """One end of a connection. What it sends waits at its own end until it arrives."""
+    """One end of a connection. Sent bytes wait at this end until they arrive."""
 
     def __init__(self, network: SimNetwork, world: World, loop: ProcessLoop, protocol: Any) -> None:
         self.loop = loop
         self.protocol = protocol
         self.peer: SimTransport = self
-        #: The process or machine at this end crashed: nothing answers, and nobody is told.
+        #: Whether the process or machine at this end has crashed, without a notice to the peer.
         self.is_gone = False
         self._network = network
         self._world = world
         self._names: tuple[tuple[str, int], tuple[str, int]] = (("", 0), ("", 0))
-        #: Pieces on their way to the peer, with the time of their arrival.
+        #: Pieces in flight to the peer, with their times of arrival.
         self._on_way: deque[tuple[float, bytes]] = deque()
         self._unsent = 0
         self._high = _HIGH_WATER
@@ -268,7 +268,7 @@ class SimTransport:
         self._is_reading = True
         self._is_closing = False
         self._is_lost = False
-        #: Nothing that is sent from now on arrives; both ends will soon know.
+        #: Whether the connection has failed: nothing arrives, and both ends are about to notice.
         self._is_breaking = False
         self._ends = False
         self._stuck_since: float | None = None
@@ -308,7 +308,7 @@ class SimTransport:
         self.peer.deliver_soon()
 
     def close(self) -> None:
-        """What was written still arrives."""
+        """Written bytes still arrive."""
         if not self._is_closing and not self.loop.is_halted:
             self._is_closing = True
             self._ends = True
@@ -323,7 +323,7 @@ class SimTransport:
                 error = ConnectionResetError("connection reset by peer")
                 self._world.after(self._network.delay(), lambda: self.peer.fail(error))
 
-    # ---- bytes on their way
+    # ---- bytes in flight
 
     def _send(self, data: bytes) -> None:
         faults, random = self._network.faults, self._world.random
@@ -353,7 +353,7 @@ class SimTransport:
         self._world.after(self._network.delay(), self._deliver)
 
     def _deliver(self) -> None:
-        """Hand the peer what has arrived, if it is there, reachable and reading."""
+        """Deliver arrived bytes, if the peer is alive, reachable and reading."""
         peer = self.peer
         if self._is_lost and not self._ends:
             return
@@ -361,14 +361,14 @@ class SimTransport:
             self._wait_for_an_answer()
             return
         if peer.is_gone:
-            # Another process is there now, or none: the system knows nothing of the connection.
+            # Another process is there now, or none: the system does not know the connection.
             if self._on_way or self._ends:
                 self.fail(ConnectionResetError("connection reset by peer"))
             return
         self._stuck_since = None
         while self._on_way and self._on_way[0][0] <= self._world.now:
             if peer._is_lost:
-                # Whoever is sent something on a connection that it does not have any more says so.
+                # A host that does not know the connection answers with a reset.
                 self.fail(ConnectionResetError("connection reset by peer"))
                 return
             if not peer._is_reading:
@@ -415,7 +415,7 @@ class SimTransport:
             self._lose(None)
 
     def fail(self, error: Exception) -> None:
-        """The connection is of no more use at this end."""
+        """The connection is dead at this end."""
         if not self._is_lost and not self.is_gone:
             self._is_closing = True
             self._on_way.clear()

@@ -1,4 +1,4 @@
-"""A whole node in a simulation: its loop, its disk and what runs on them, over many lives."""
+"""A whole node in a simulation: its loop, its disk and its processes, over many starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _START_SECONDS_MAX = 60.0
 
 
 class SimNode:
-    """Stopped until `start`; after `kill` or `cut_power` it may be started again."""
+    """Stopped until `start`; may be started again after `kill` or `cut_power`."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class SimNode:
         self.world = world
         self.host = host
         self.settings = settings
-        # A source of its own: what one node draws does not change what others do.
+        # A random source of its own, so that one node's draws do not affect others.
         self.random = Random(world.random.getrandbits(64))
         self.disk = SimDisk(self.random, disk_faults)
         self._sync_delays = sync_delays
@@ -53,7 +53,7 @@ class SimNode:
         return self.node
 
     def begin(self) -> asyncio.Task[None]:
-        """The same without waiting for it: a node of a cluster needs others to come that far."""
+        """`start` without waiting: a node of a cluster needs the others to become ready."""
         assert self.node is None
         loop = self.loop = self.world.loop(self.host, speed=self._speed)
         self.clock = SimClock(loop)
@@ -76,13 +76,13 @@ class SimNode:
         self.world.crash(self._last, silently=False)
 
     def kill(self) -> None:
-        """`kill -9`: the system closes its connections, and the files are as it left them."""
+        """`kill -9`: the system closes its connections, and the files stay as they are."""
         self._gone()
         self.world.crash(self._last, silently=False)
         self.disk = self.disk.kill()
 
     def cut_power(self) -> None:
-        """Nobody is told, and the disk has what it promised to keep."""
+        """The power fails: peers are not notified, and the disk keeps what it promised."""
         self._gone()
         self.world.crash(self._last, silently=True)
         self.disk = self.disk.crash()

@@ -1,15 +1,15 @@
 """The power-cut runner: use a disk, cut the power anywhere, start again, check, repeat.
 
-A scenario brings what is under test and what it must have kept:
+A scenario defines the code under test and what it must keep:
 
     start ──► step, step, … ──┐ power cut (or kill) inside or between operations
                 ▲             ▼
                 └── verify_after_crash, which may be cut too, and is then repeated on what it left
 
-`run` does one seed: the seed decides the operations, the moments of the cuts and what they lose.
+`run` does one seed, which decides the operations, the moments of the cuts and what they lose.
 `run_everywhere` repeats one short run with the cut at its first operation, its second, and so on to
-the last. `survey` and `table` show many seeds of several scenarios, among them ones made wrong on
-purpose: a harness that lets those pass proves nothing.
+the last. `survey` and `table` show many seeds of several scenarios, including deliberately broken
+ones: a harness that lets those pass proves nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dragoman.testing.sim.faults import DiskCounters, DiskFaults, PowerCut
 
 
 class Scenario(Protocol):
-    """One use of a disk. A new object for each run; `PowerCut` may come out of every method."""
+    """One use of a disk. A new object for each run; every method may raise `PowerCut`."""
 
     def start(self, disk: SimDisk, random: Random) -> None:
         """Set up on an empty disk.
@@ -36,19 +36,19 @@ class Scenario(Protocol):
         ...
 
     def step(self) -> None:
-        """Do a little work, and note what has been acknowledged. Called until the power goes."""
+        """Do a little work, and record what was acknowledged. Called until the power fails."""
         ...
 
     def verify_after_crash(self, disk: SimDisk) -> None:
-        """Start again on what the crash left, check it, and leave everything ready for `step`.
+        """Start again after the crash, check the result, and leave everything ready for `step`.
 
-        Any exception is a failure of the run. A cut in here means one more crash, then this again.
+        Any exception is a failure of the run. After a cut in here, it is called again.
         """
         ...
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """How one run goes."""
+    """The parameters of a run."""
 
     #: Crashes in one run.
     cycles: int = 5
@@ -97,8 +97,8 @@ class _Run:
         self.scenario = scenario
         self.plan = plan
         self.random = Random(seed)
-        # The scenario draws from a source of its own: its choices then do not move with every new
-        # draw of the disk, and a seed stays comparable between a scenario and its mutants.
+        # The scenario has a random source of its own, so that its choices do not depend on the
+        # disk's draws, and a seed stays comparable between a scenario and its mutants.
         self.scenario_random = Random(seed + 1_000_003)
         self.disk = SimDisk(self.random, plan.faults)
         self.crashes = 0
@@ -157,7 +157,7 @@ class _Run:
 def run_everywhere(seed: int, make: Callable[[], Scenario], plan: Plan | None = None) -> int:
     """Cut one run of `plan.steps_max` steps at each of its operations in turn.
 
-    Returns how many there are.
+    Returns the number of operations.
     """
     plan = plan if plan is not None else Plan(steps_max=20)
     operations = 0
@@ -192,7 +192,7 @@ class SurveyRow(msgspec.Struct, frozen=True, kw_only=True):
     crashes: int
     operations: int
     failed_seeds: tuple[int, ...]
-    #: First line of the first failure; empty when there is none.
+    #: First line of the first failure; empty without one.
     first_failure: str
 
 
@@ -232,7 +232,7 @@ def _survey_one(
 
 
 def table(rows: Iterable[SurveyRow]) -> str:
-    """The survey for people: one line each, with the first failing seed to repeat."""
+    """The survey as a table: one line per scenario, with the first failing seed."""
     heading = ("scenario", "seeds", "crashes", "operations", "failed", "first failure")
     cells = [heading, *(_cells(row) for row in rows)]
     return "\n".join(

@@ -40,7 +40,7 @@ class SimHandle:
         return self._cancelled
 
     def when(self) -> float:
-        """When the callback is due, on the scheduler's clock."""
+        """The time of the callback, on the scheduler's clock."""
         return self._when
 
     def _run(self) -> None:
@@ -74,16 +74,16 @@ class SimScheduler:
         return handle
 
     def run_ready(self, steps_max: int = SIM_STEPS_MAX) -> int:
-        """Run what is ready now, and what that makes ready, without moving time.
+        """Run what is ready now, and what becomes ready by that, without moving time.
 
-        Returns how many ran.
+        Returns the number of callbacks.
         """
         return self._run(self._now, steps_max)
 
     def advance(self, seconds: float, steps_max: int = SIM_STEPS_MAX) -> int:
-        """Let that much time pass and run what comes due, each at its time.
+        """Let time pass and run callbacks, each at its time.
 
-        Returns how many ran.
+        Returns the number of callbacks.
         """
         end = self._now + seconds
         steps = self._run(end, steps_max)

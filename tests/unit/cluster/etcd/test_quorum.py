@@ -820,7 +820,7 @@ def test_head_that_does_not_fit_the_entries_is_noticed() -> None:
     member = Member(world, 1)
     world.advance()
     [error] = member.failures
-    assert "do not add up" in str(error)
+    assert "is inconsistent" in str(error)
 
 
 def test_metadata_of_a_newer_release_stop_the_node(world: EtcdWorld) -> None:

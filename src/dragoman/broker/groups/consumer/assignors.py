@@ -1,10 +1,10 @@
-"""Server-side assignors: who is to read what. Pure functions from members and topics to targets.
+"""Server-side assignors: pure functions from members and topics to target assignments.
 
-`range` cuts every topic into runs of neighbouring partitions, one per subscriber in the order of
-their names, so topics with as many partitions and the same subscribers are cut alike: what belongs
-together (joins on the same key) meets in one member.
+`range` cuts every topic into runs of consecutive partitions, one per subscriber in the order of
+their names, so topics with as many partitions and the same subscribers are cut alike: partitions
+that belong together (joins on the same key) have the same reader.
 
-`uniform` gives every member as many partitions as any other, give or take one where all have the
+`uniform` gives every member the same number of partitions, within one where all have the
 same topics, and moves as few as it can from where the last target had them.
 
 Both give the same answer for the same input, whatever the order of the members.
@@ -87,7 +87,7 @@ def _share_equally(members: Sequence[Assignee], counts: Counts) -> Targets:
     share, extra = divmod(len(wanted), len(members))
     ordered = _in_order(members)
     kept: dict[MemberId, list[PartitionOf]] = {}
-    # Who has most keeps one more than the share, as far as there are any over.
+    # Members with the most partitions keep one more than the share, while any are left over.
     for member in sorted(ordered, key=lambda each: -len(each.before)):
         current = sorted(member.before & free)[: share + (extra > 0)]
         extra -= len(current) > share
@@ -109,8 +109,9 @@ def _share_equally(members: Sequence[Assignee], counts: Counts) -> Targets:
 
 
 class _Balance:
-    """Every member keeps what it had; what is free goes to the least loaded subscriber; then single
-    partitions move from members to subscribers with at least two less, until there are none."""
+    """Every member keeps its partitions; free ones go to the least loaded subscriber; then single
+    partitions move from members to subscribers with at least two fewer, until there are none.
+    """
 
     def __init__(self, members: Sequence[Assignee], counts: Counts) -> None:
         self._counts = counts
@@ -119,7 +120,7 @@ class _Balance:
             for topic_id, readers in _readers(members).items()
         }
         self._load = {each.member_id: 0 for each in _in_order(members)}
-        #: By topic: who has each index.
+        #: By topic, the owner of each index.
         self._holders: dict[bytes, dict[int, MemberId]] = {each: {} for each in self._readers}
         for member in _in_order(members):
             self._keep(member)
@@ -168,7 +169,7 @@ class _Balance:
             heapq.heapreplace(heap, (self._load[member_id], member_id))
 
     def _even_out(self, topic_id: bytes) -> int:
-        """Move partitions of one topic while that evens loads; how many."""
+        """Move partitions of one topic while that evens loads; returns how many."""
         holders, load = self._holders[topic_id], self._load
         had: dict[MemberId, list[int]] = {}
         for index, member_id in sorted(holders.items()):

@@ -1,15 +1,15 @@
-"""Members of a consumer group that still speak Kafka's first protocol.
+"""Members of a consumer group that still use Kafka's first protocol.
 
-They know nothing of targets and epochs. To them the member epoch is the generation, nobody is the
-leader, and the coordinator's target is what a leader would have handed out:
+They know neither targets nor epochs. For them the member epoch is the generation, no member is the
+leader, and the coordinator's target is the assignment:
 
-    join       takes in the subscription, and `owned partitions` as what the member still has; the
+    join       takes the subscription, and `owned partitions` as what the member still has; the
                answer is its epoch. A client that gives up everything before it joins owns nothing.
     sync       the assignment of that epoch
     heartbeat  RebalanceInProgress whenever another join would bring the member further
 
-Between being told to join and joining, and between joining and syncing, a member has its rebalance
-time-out; whoever needs longer is removed.
+Between a request to join and the join, and between join and sync, a member has its rebalance
+time-out; a slower one is removed.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ClassicMembers:
         return subscription
 
     def _joining(self, request: JoinRequest) -> ConsumerMember:
-        """The member that joins, which may be new and not in the group yet."""
+        """The member that joins, perhaps a new one that is not in the group yet."""
         if request.instance_id is not None:
             return self._joining_static(request, request.instance_id)
         group = self._group
@@ -113,7 +113,7 @@ class ClassicMembers:
             group.require_room()
             member_id = new_member_id(request, self._group.ports.random)
             if request.requires_known_member_id:
-                # Nothing is noted down: here any id that comes with a join is taken.
+                # Member ids are not reserved: here, a join may bring any id.
                 raise MemberIdRequired(member_id)
             return group.new_member(member_id, None)
         known = group.roster.get(request.member_id)
@@ -144,7 +144,7 @@ class ClassicMembers:
     def _update(
         self, member: ConsumerMember, request: JoinRequest, subscription: ClassicSubscription
     ) -> bool:
-        """True when it changes who should read what."""
+        """Returns whether the target assignment has to change."""
         is_changed = (member.topics, member.pattern) != (subscription.topics, None)
         member.topics = subscription.topics
         member.pattern = None
@@ -216,7 +216,7 @@ class ClassicMembers:
     # ---- heartbeat
 
     def heartbeat(self, member_id: MemberId, generation: int, instance_id: str | None) -> None:
-        """Returns when all is well, else raises what the member has to know."""
+        """Raises when the member has to join again, or is not a member."""
         group = self._group
         member = self._require_current(member_id, generation, instance_id)
         member.touch()
@@ -252,7 +252,7 @@ class ClassicMembers:
     def _leaving(self, identity: LeavingMember) -> ConsumerMember:
         if identity.member_id:
             return self._require_member(identity.member_id, identity.instance_id)
-        # By its instance id alone an administrator may remove members of either protocol.
+        # With only an instance id, an administrator may remove members of either protocol.
         member = None
         if identity.instance_id is not None:
             member = self._group.roster.static_member(identity.instance_id)

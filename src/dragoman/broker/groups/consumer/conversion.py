@@ -1,12 +1,12 @@
-"""A group with members changes from one of Kafka's protocols to the other (KIP-848, migration).
+"""Conversion of a group with members from one of Kafka's protocols to the other (KIP-848).
 
 The first member that joins by the second protocol makes a classic group a consumer group; when the
-last such member is gone, the group becomes classic again. Members of the first protocol stay: they
-are told to join again and find the other kind of group.
+last such member leaves, the group becomes classic again. Members of the first protocol stay: they
+get an error, join again, and find the other kind of group.
 
-On the way in, every member is taken to have what it was last assigned, also while the group
-rebalances: whoever has given it up says so when it joins again, and a partition that somebody might
-still read is not given away.
+In a conversion to a consumer group, every member counts as the owner of its last assignment, even
+during a rebalance: a member that has given it up says so when it joins again, and a partition that
+another member may still read is not assigned.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dragoman.types import GroupId, MemberId, TopicName
 
 
 class MixedGroup(Protocol):
-    """A consumer group as its members of the first protocol need it."""
+    """A consumer group, as its members of the first protocol use it."""
 
     group_id: GroupId
     owner: str
@@ -85,7 +85,7 @@ class MixedGroup(Protocol):
 
 
 class Carried(msgspec.Struct, frozen=True):
-    """A member of a classic group, understood."""
+    """A member of a classic group, with its metadata decoded."""
 
     stored: StoredMember
     subscription: ClassicSubscription
@@ -162,16 +162,16 @@ def _stored(group: MixedGroup, member: ConsumerMember) -> StoredMember:
 
 
 def assignment_of(group: MixedGroup, member: ConsumerMember) -> bytes:
-    """What the member may have now, in the form that members of the first protocol read."""
+    """The member's current assignment, encoded for members of the first protocol."""
     dialect = group.ports.dialect
-    assert dialect is not None, "without one nobody joins by the first protocol"
+    assert dialect is not None, "without one no member joins by the first protocol"
     assert member.classic is not None
     names = names_of(member.position.assigned, group.ports.catalog)
     return dialect.write_assignment(member.classic.protocols[0][1], names)
 
 
 def ids_of(partitions: NamedPartitions, catalog: Catalog) -> Partitions:
-    """Topics that are gone are left out."""
+    """Deleted topics are left out."""
     found = [(catalog.find(name), indexes) for name, indexes in partitions]
     return frozenset(
         (topic.topic_id, index)
@@ -187,7 +187,7 @@ def names_of(partitions: Partitions, catalog: Catalog) -> list[tuple[TopicName, 
 
 
 def _common_protocol(members: list[ConsumerMember]) -> str:
-    """The first that all know, in the order of the first member."""
+    """The first protocol that all members support, in the order of the first member."""
     known = [
         [name for name, _ in member.classic.protocols]
         for member in members

@@ -5,14 +5,14 @@ Theory of operation
 
     epoch              changes with every change of members, subscriptions or their topics
     target assignment  made by an assignor for one epoch, the assignment epoch
-    member epoch       the target that a member has reached; see `reconcile.py`
+    member epoch       the target that a member has reached; see `members.py`
 
-Each heartbeat drives the group on as far as it can: a change bumps the epoch, an epoch without
-target gets one, and the member that sent the heartbeat takes its next step. Nothing waits for
-anybody else, except for partitions that another member still has.
+Each heartbeat advances the group as far as possible: a change bumps the epoch, an epoch without
+target gets one, and the member that sent the heartbeat takes its next step. Members wait for others
+only when those still own their partitions.
 
     Empty        no members
-    Assigning    the epoch has no target yet: somebody left, and no heartbeat came since
+    Assigning    the epoch has no target yet: a member left, and no heartbeat came since
     Reconciling  some member has not reached the target
     Stable       all have
 
@@ -20,9 +20,9 @@ A member is removed when it leaves, when its session ends, or when it takes long
 rebalance time-out to give partitions up. A static member may leave for a while: it keeps its
 partitions until its session ends, and another member id with its instance id takes them over.
 
-Changes are kept in memory and in records at the same time: see `unstored.py`. Members that speak
-Kafka's first protocol are in `classic_members.py`, the way from and to groups of that protocol in
-`conversion.py`. Written after the behaviour of Kafka's coordinator. Knows no wire, no log and no
+Changes are kept in memory and in records at the same time: see `unstored.py`. Members of
+Kafka's first protocol are in `classic_members.py`, conversions from and to groups of that protocol
+in `conversion.py`. Written after the behaviour of Kafka's coordinator. Knows no wire, no log and no
 other group.
 """
 
@@ -111,12 +111,12 @@ class ConsumerGroup:
         self.since_ms = ports.clock.wall_ms()
         self.origin = epoch
         self._fingerprint = b""
-        #: The state of the topics that the epoch is known to reflect.
+        #: The state of the topics that the epoch reflects.
         self._revision = -1
         self._is_dead = False
         self._subscriptions = Subscriptions(ports.catalog, ports.patterns)
         self._unstored = Unstored(partial(ports.persist, group_id), self._record)
-        #: Requests of members that speak Kafka's first protocol.
+        #: Handles requests of members that use Kafka's first protocol.
         self.classic = ClassicMembers(self)
 
     # ---- what others may know
@@ -228,7 +228,7 @@ class ConsumerGroup:
         self._answer(member, request, reply)
 
     def _is_quiet(self, member: ConsumerMember, request: HeartbeatRequest) -> bool:
-        """Nothing to do for it: what nearly every heartbeat finds."""
+        """Whether the heartbeat has nothing to do, which is true of nearly all."""
         return (
             request.is_bare
             and self.epoch == self.assignment_epoch
@@ -247,21 +247,21 @@ class ConsumerGroup:
 
     def _answer(self, member: ConsumerMember, request: HeartbeatRequest, reply: Reply) -> None:
         assigned = member.position.assigned
-        is_news = request.is_full or member.told != assigned
-        told = HeartbeatReply(
+        is_news = request.is_full or member.last_sent != assigned
+        answer = HeartbeatReply(
             member_id=member.member_id,
             epoch=member.epoch,
             heartbeat_interval_ms=self._heartbeat_interval_ms(),
             assignment=assigned if is_news else None,
         )
         if not is_news and self._unstored.is_empty:
-            reply(told)
+            reply(answer)
             return
 
         def stored(error: DragomanError | None) -> None:
             if error is None and is_news:
-                member.told = assigned
-            reply(told if error is None else error)
+                member.last_sent = assigned
+            reply(answer if error is None else error)
 
         self._unstored.store(stored)
 
@@ -360,7 +360,7 @@ class ConsumerGroup:
         return new
 
     def _update(self, member: ConsumerMember, request: HeartbeatRequest) -> bool:
-        """Take in what the member says of itself. True when that changes who should read what."""
+        """Apply the member's own data. Returns whether the target assignment has to change."""
         before = (member.topics, member.pattern, member.assignor)
         if request.topics is not None:
             member.topics = request.topics
@@ -375,14 +375,14 @@ class ConsumerGroup:
         if request.epoch == JOIN:
             member.client_id = request.client_id
             member.client_host = request.client_host
-        # Of this it is enough to write when something else changes or the member joins.
+        # This is stored when something else changes or the member joins.
         is_changed = before != (member.topics, member.pattern, member.assignor)
         if is_changed or request.epoch == JOIN:
             self.mark(member)
             self.roster.resize(member)
         return is_changed
 
-    # ---- the group goes on
+    # ---- reconciliation
 
     def mark(self, member: ConsumerMember) -> None:
         self._unstored.mark(ConsumerMemberKey(self.group_id, member.member_id))
@@ -418,12 +418,12 @@ class ConsumerGroup:
         return self.roster.holder(partition) in (None, member_id)
 
     def is_waiting_for_others(self, member: ConsumerMember) -> bool:
-        """Is every partition that the target still owes it in the hands of another member?"""
+        """Whether other members own every partition that the target still owes this member."""
         missing = member.target - member.position.assigned
         return not any(self._is_free_for(member.member_id, each) for each in missing)
 
     def notice_topics(self) -> None:
-        """Somebody asks whether all is well: topics may have changed since the last change."""
+        """A heartbeat checks the topics, which may have changed since the last epoch."""
         self._notice_topics()
         self._unstored.store()
 
@@ -460,7 +460,7 @@ class ConsumerGroup:
         self._unstored.mark(GroupKey(self.group_id))
 
     def _assignor(self) -> str:
-        """The one that most members ask for; the first of the settings when nobody asks."""
+        """The assignor that most members request; the first of the settings when none do."""
         names = self.ports.settings.group_consumer_assignors
         votes = Counter(
             member.assignor for member in self.roster if member.assignor in names
@@ -470,20 +470,20 @@ class ConsumerGroup:
         best = [name for name, count in votes if count == votes[0][1]]
         return min(str(name) for name in best)
 
-    # ---- members go
+    # ---- removal of members
 
     def _leave(self, request: HeartbeatRequest, reply: Reply) -> None:
         member = self.require_member(request.member_id, request.instance_id)
         if member.classic is not None:
             raise UnknownMember(f"{request.member_id!r} joined by another protocol")
-        told = HeartbeatReply(
+        answer = HeartbeatReply(
             member_id=member.member_id,
             epoch=request.epoch,
             heartbeat_interval_ms=self._heartbeat_interval_ms(),
         )
 
         def stored(error: DragomanError | None) -> None:
-            reply(told if error is None else error)
+            reply(answer if error is None else error)
 
         if request.epoch == LEAVE_FOR_NOW:
             away = Position(LEAVE_FOR_NOW, MemberState.STABLE, member.position.assigned, NOTHING)
@@ -507,7 +507,7 @@ class ConsumerGroup:
         return member
 
     def expire(self, member_id: MemberId) -> None:
-        """A member ran out of time."""
+        """A member has timed out."""
         member = self.roster.get(member_id)
         assert member is not None, "a member that goes takes its timers along"
         self.remove([member])
@@ -544,7 +544,7 @@ class ConsumerGroup:
         )
 
     def become_classic(self, done: Done | None = None) -> None:
-        """Only members of the first protocol are left: the group goes on in it."""
+        """Only members of the first protocol are left: convert the group."""
         value = to_classic(self)
         group_key = GroupKey(self.group_id)
         self.mark_all()
@@ -597,14 +597,14 @@ class ConsumerGroup:
         self._unstored.store(done)
 
     def mark_all(self) -> None:
-        """Everything is to be written, as for a group that was of another kind before."""
+        """Write everything, as for a group that was of another kind before."""
         self._unstored.mark(GroupKey(self.group_id))
         for member in self.roster:
             self.mark(member)
             self._unstored.mark(ConsumerTargetKey(self.group_id, member.member_id))
 
     def left_overs(self) -> list[StateRecord]:
-        """Removals of members that could not be written yet, for when the group is deleted."""
+        """Pending removals of members, for the deletion of the group."""
         keys = [key for key in self._unstored.changed if not isinstance(key, GroupKey)]
         return [record(key, None) for key in keys]
 
@@ -637,7 +637,7 @@ class ConsumerGroup:
     def restore(
         cls, group_id: GroupId, value: ConsumerGroupValue, ports: GroupPorts
     ) -> ConsumerGroup:
-        """A group as its last record tells it; its members follow by `restore_members`."""
+        """Restore a group from its last record; its members follow by `restore_members`."""
         group = cls(group_id, value.owner, ports, value.epoch)
         group.origin = value.origin
         group.assignment_epoch = value.assignment_epoch
@@ -664,7 +664,7 @@ class ConsumerGroup:
             self.roster.add_restored(member)
 
     def resume(self) -> None:
-        """Every member gets a whole session, and a whole rebalance time-out, to show up."""
+        """Every member gets a full session time-out, and a full rebalance time-out."""
         for member in self.roster:
             member.touch()
             if member.state is MemberState.UNREVOKED and member.classic is None:
@@ -672,7 +672,7 @@ class ConsumerGroup:
                 member.phase.begin(member.rebalance_timeout_ms / 1000, expire)
 
     def stop(self, error: BrokerError) -> None:
-        """The group is removed, moves away or changes hands: whoever waits hears why."""
+        """The group is removed, moved or converted: fail the waiting requests."""
         self._is_dead = True
         for member in list(self.roster):
             member.stop()
@@ -681,4 +681,4 @@ class ConsumerGroup:
 
 
 def _ignore(_error: DragomanError | None) -> None:
-    """For records whose loss does no harm."""
+    """For records that may be lost."""

@@ -1,14 +1,14 @@
-"""The members of one consumer group: what each has, and its way to what it is to have (KIP-848).
+"""The members of one consumer group: what each owns, and its way to the target (KIP-848).
 
     STABLE ------- new target takes partitions away ---> UNREVOKED   keeps its epoch
     UNREVOKED ---- says it has given them up ----------> next step, from the epoch after its own
     any ---------- nothing to give up, all is free ----> STABLE      target epoch
     any ---------- nothing to give up, some is taken --> UNRELEASED  target epoch, the rest later
 
-A member is told to give up before it is given anything, and a partition is given only when nobody
-has it: a member that was told to give one up has it until it says otherwise. So no partition is
-ever owned twice. The epoch moves to that of the target as soon as nothing has to be given up, and
-with it what was committed under the former epoch is refused.
+A member has to give up partitions before it gets any, and gets a partition only when it has no
+owner: a member that has to give one up owns it until it reports otherwise. So no partition ever
+has two owners. The epoch moves to that of the target as soon as nothing has to be given up, and
+commits under the former epoch are refused from then on.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from dragoman.types import MemberId, TopicName
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a member is on its way."""
+    """The progress of a member's reconciliation."""
 
     epoch: int
     state: MemberState
-    #: What it may have.
+    #: Partitions that the member may have.
     assigned: Partitions
-    #: What it had and has not said to have given up.
+    #: Partitions that the member had and has not reported as given up.
     revoking: Partitions
 
 
@@ -57,7 +57,7 @@ def reconcile(
     target: Target,
     is_free: Callable[[PartitionOf], bool],
 ) -> Position:
-    """The next position; `owned` is what the member says to have, None when it did not say."""
+    """The next position; `owned` is what the member reports to have, None without a report."""
     if now.state is MemberState.STABLE and now.epoch == target.epoch:
         return now
     epoch = now.epoch
@@ -79,7 +79,7 @@ def _still_has(owned: Partitions | None, revoking: Partitions) -> bool:
     return owned is None or not owned.isdisjoint(revoking)
 
 
-# ---- one member, whichever of Kafka's two protocols it speaks
+# ---- one member, of either of Kafka's two protocols
 
 
 class ConsumerMember:
@@ -89,6 +89,7 @@ class ConsumerMember:
         "client_host",
         "client_id",
         "instance_id",
+        "last_sent",
         "member_id",
         "pattern",
         "phase",
@@ -99,7 +100,6 @@ class ConsumerMember:
         "session",
         "session_timeout",
         "target",
-        "told",
         "topics",
     )
 
@@ -124,13 +124,13 @@ class ConsumerMember:
         #: A client that missed the reply with its new epoch still uses this one.
         self.previous_epoch = JOIN
         self.target: Partitions = NOTHING
-        #: The assignment it was last told; None when that is not known.
-        self.told: Partitions | None = None
-        #: None for a member that speaks the second protocol.
+        #: The assignment last sent to it; None when that is unknown.
+        self.last_sent: Partitions | None = None
+        #: None for a member of the second protocol.
         self.classic: ClassicFacts | None = None
         self.session = session
         self.session_timeout = session_timeout
-        #: How long it may take to give up partitions, to join again, or to sync.
+        #: Time-out for giving up partitions, for joining again, and for a sync.
         self.phase = phase
 
     @property
@@ -143,7 +143,7 @@ class ConsumerMember:
 
     @property
     def holds(self) -> Partitions:
-        """All that nobody else may be given."""
+        """Partitions that no other member may get."""
         return self.position.assigned | self.position.revoking
 
     @property
@@ -156,7 +156,9 @@ class ConsumerMember:
 
     @property
     def byte_count(self) -> int:
-        """Roughly what it takes: characters stand for bytes, which is near enough for a bound."""
+        """An estimate of its memory: characters count as bytes, which is accurate enough for a
+        bound.
+        """
         size = len(self.client_id) + len(self.client_host) + len(self.pattern or "")
         size += sum(map(len, self.topics))
         if self.classic is not None:
@@ -164,7 +166,7 @@ class ConsumerMember:
         return size
 
     def touch(self) -> None:
-        """A sign of life: the session starts anew."""
+        """The member is alive: restart its session."""
         self.session.arm(self.session_timeout)
 
     def is_settled(self, assignment_epoch: int) -> bool:
@@ -213,7 +215,7 @@ class ConsumerMember:
         self.classic = stored.classic
 
     def take_over(self, old: ConsumerMember) -> None:
-        """A static member has come back under a new member id, to what it had under the old."""
+        """A static member returns under a new member id, with the state of the old one."""
         self.rack_id = old.rack_id
         self.rebalance_timeout_ms = old.rebalance_timeout_ms
         self.topics = old.topics
@@ -236,7 +238,7 @@ class ConsumerRoster:
         self._static: dict[str, ConsumerMember] = {}
         self._holders: dict[PartitionOf, MemberId] = {}
         self._sizes: dict[MemberId, int] = {}
-        #: Roughly what all members take together.
+        #: An estimate of the memory of all members.
         self.byte_count = 0
 
     def __len__(self) -> int:
@@ -269,11 +271,11 @@ class ConsumerRoster:
         self._hold(member)
 
     def add_restored(self, member: ConsumerMember) -> None:
-        """As its record tells it; to be called in the order in which the records were written.
+        """Restore a member from its record; called in the order of the records.
 
-        After a failed write the log may say of two members that they have one partition: the
-        later record was built on a release that is not there. Its member was not told, so the
-        partition is still the other's. Of two members with one instance id the later counts.
+        After a failed write the log may assign one partition to two members: the later record
+        builds on a release that was not written. Its member never got the partition, which still
+        belongs to the other. Of two members with one instance id the later counts.
         """
         rival = self._static.get(member.instance_id or "")
         if rival is not None:
@@ -287,7 +289,7 @@ class ConsumerRoster:
         self.add(member)
 
     def resize(self, member: ConsumerMember) -> None:
-        """To be called when what the member says of itself has changed."""
+        """Call when the member's own data has changed."""
         size = member.byte_count
         self.byte_count += size - self._sizes.get(member.member_id, 0)
         self._sizes[member.member_id] = size
@@ -300,7 +302,7 @@ class ConsumerRoster:
         self._release(member)
 
     def move(self, member: ConsumerMember, position: Position) -> None:
-        """The member goes on to `position`, which nobody else may be in the way of."""
+        """Move the member to `position`, which must not conflict with any other member."""
         self._release(member)
         if position.epoch != member.epoch:
             member.previous_epoch = member.epoch
@@ -323,7 +325,7 @@ class ConsumerRoster:
         return all(member.classic is not None for member in self)
 
     def supports(self, names: set[str], instead_of: ConsumerMember | None) -> bool:
-        """Would all that speak the first protocol have one in common with one that has these?"""
+        """Whether all members of the first protocol have one in common with these."""
         support: Counter[str] = Counter()
         count = 0
         for member in self:

@@ -1,6 +1,6 @@
-"""What callers hand to consumer groups (KIP-848), and what they get back. Mostly plain values.
+"""Requests and results of consumer groups (KIP-848), mostly plain values.
 
-Here are also the checks of a heartbeat that need no group.
+Also the checks of a heartbeat that need no group.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ Partitions: TypeAlias = frozenset[PartitionOf]
 
 NOTHING: Partitions = frozenset()
 
-#: Epochs by which a member says what it wants.
+#: Special epochs, which state what a member wants.
 JOIN = 0
 LEAVE = -1
-#: Of a static member: it will be back before its session ends, and keeps its partitions.
+#: A static member leaves temporarily: it returns before its session ends, and keeps its partitions.
 LEAVE_FOR_NOW = -2
 
 
 class MemberState(IntEnum):
-    #: It has all that the target assignment of its epoch gives it.
+    #: The member has everything that the target assignment of its epoch gives it.
     STABLE = 1
-    #: It still has to say that it gave up partitions.
+    #: The member has not reported yet that it gave up partitions.
     UNREVOKED = 2
-    #: It waits for partitions that other members still have.
+    #: The member waits for partitions that other members still have.
     UNRELEASED = 3
 
 
 class HeartbeatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """None in any field after `epoch` says that it is as in the last heartbeat."""
+    """None in any field after `epoch` means no change since the last heartbeat."""
 
     group_id: GroupId
-    #: Chosen by the client; empty only with a join of a client that leaves it to the broker.
+    #: Chosen by the client; empty only in a join that leaves the choice to the broker.
     member_id: MemberId
     epoch: int
     instance_id: str | None = None
     rack_id: str | None = None
     rebalance_timeout_ms: int | None = None
     topics: frozenset[TopicName] | None = None
-    #: RE2; must match whole names. Empty: none any more.
+    #: An RE2 pattern, which must match whole names. Empty: none any more.
     pattern: str | None = None
     assignor: str | None = None
-    #: What the member has and reads from right now.
+    #: Partitions that the member owns and reads now.
     owned: Partitions | None = None
     client_id: str = ""
     client_host: str = ""
@@ -66,7 +66,7 @@ class HeartbeatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_full(self) -> bool:
-        """It tells everything, as a client does that cannot know what reached the broker."""
+        """Whether all fields are set, as by a client that cannot know what reached the broker."""
         return (
             self.rebalance_timeout_ms is not None
             and self.owned is not None
@@ -75,7 +75,7 @@ class HeartbeatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_bare(self) -> bool:
-        """It says no more than that the member is alive."""
+        """Whether the heartbeat only shows that the member is alive."""
         return (
             self.owned is None
             and self.topics is None
@@ -89,7 +89,7 @@ class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
     member_id: MemberId
     epoch: int
     heartbeat_interval_ms: int
-    #: All that the member may have now, or None: as it was told before.
+    #: All partitions that the member may have now, or None: as in the last answer.
     assignment: Partitions | None = None
 
 
@@ -107,7 +107,7 @@ class ConsumerMemberDescription(msgspec.Struct, frozen=True, kw_only=True):
     pattern: str | None
     assigned: Partitions
     target: Partitions
-    #: It speaks Kafka's first protocol.
+    #: Whether the member uses Kafka's first protocol.
     is_classic: bool
 
 
@@ -133,7 +133,7 @@ def flattened(stored: Iterable[tuple[bytes, Iterable[int]]]) -> Partitions:
 
 
 def check_heartbeat(request: HeartbeatRequest, assignors: Sequence[str]) -> None:
-    """Raises for a heartbeat that no group can take."""
+    """Raises for a heartbeat that every group would refuse."""
     if not request.group_id:
         raise InvalidGroupRequest("a group with members needs a name")
     if request.instance_id == "":
@@ -141,11 +141,11 @@ def check_heartbeat(request: HeartbeatRequest, assignors: Sequence[str]) -> None
     if request.rack_id == "":
         raise InvalidGroupRequest("a rack id is not empty")
     if request.epoch < LEAVE_FOR_NOW:
-        raise InvalidGroupRequest(f"epoch {request.epoch} says nothing")
+        raise InvalidGroupRequest(f"epoch {request.epoch} is invalid")
     if request.epoch == LEAVE_FOR_NOW and request.instance_id is None:
-        raise InvalidGroupRequest("only static members leave for a while")
+        raise InvalidGroupRequest("only static members may leave temporarily")
     if not request.member_id and request.epoch != JOIN:
-        raise InvalidGroupRequest("a member names itself")
+        raise InvalidGroupRequest("a heartbeat needs a member id")
     if request.epoch == JOIN:
         _check_join(request)
     _check_size(request)
@@ -155,11 +155,11 @@ def check_heartbeat(request: HeartbeatRequest, assignors: Sequence[str]) -> None
 
 def _check_join(request: HeartbeatRequest) -> None:
     if request.rebalance_timeout_ms is None or request.rebalance_timeout_ms < 0:
-        raise InvalidGroupRequest("a join tells its rebalance time-out")
+        raise InvalidGroupRequest("a join needs a rebalance time-out")
     if request.topics is None and request.pattern is None:
-        raise InvalidGroupRequest("a join tells topics, or a pattern for them")
+        raise InvalidGroupRequest("a join needs topics, or a pattern for them")
     if request.owned is None or request.owned:
-        raise InvalidGroupRequest("who joins has no partitions, and says so")
+        raise InvalidGroupRequest("a join must name no owned partitions")
 
 
 def _check_size(request: HeartbeatRequest) -> None:
@@ -177,6 +177,6 @@ def _check_size(request: HeartbeatRequest) -> None:
 
 
 def member_bytes(request: HeartbeatRequest) -> int:
-    """Roughly what a member takes that brings all this; characters stand for bytes."""
+    """An estimate of the memory of this member; characters count as bytes."""
     size = len(request.member_id) + len(request.instance_id or "") + len(request.rack_id or "")
     return size + len(request.client_id) + sum(map(len, request.topics or ()))

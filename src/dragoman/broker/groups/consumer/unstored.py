@@ -1,11 +1,11 @@
-"""What of a group changed in memory and is not durable yet, and who waits until it is.
+"""Changes of a group that are in memory and not durable yet, and the replies that wait for them.
 
-A change takes effect in memory at once and is told to a client only when its record is durable.
-Between the two, the next change may build on it. So when a write fails, every later one that is on
-its way counts as failed, too: whoever waits for one of them hears the error, and all that they held
-is written with the next, as it is by then. So a client is never told of a change unless every
-earlier one is durable. After a crash the log may hold a later change without the earlier one it was
-built on, but nobody was told of it: see `ConsumerRoster.add_restored`.
+A change takes effect in memory at once and is sent to a client only when its record is durable. In
+between, the next change may build on it. So when a write fails, every later one in flight counts as
+failed, too: their replies get the error, and their contents are written with the next write, in
+their current form. So a client never learns of a change unless every earlier one is durable. After
+a crash the log may have a later change without the earlier one it was built on, but no client
+learnt of it: see `ConsumerRoster.add_restored`.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ class Unstored:
         record: Callable[[Key], StateRecord],
     ) -> None:
         self._persist = persist
-        #: The record of what a key names, as it is now.
+        #: Returns the current record of a key.
         self._record = record
         self._changed: dict[Key, None] = {}
         self._on_their_way: list[_Write] = []
 
     @property
     def is_empty(self) -> bool:
-        """Everything that there is, is durable."""
+        """Whether everything is durable."""
         return not self._changed and not self._on_their_way
 
     @property
     def changed(self) -> Iterable[Key]:
-        """Not durable and not on its way either."""
+        """Changes that are neither durable nor in flight."""
         return self._changed.keys()
 
     def mark(self, key: Key) -> None:
         self._changed[key] = None
 
     def store(self, done: Done | None = None) -> None:
-        """Write what changed; `done` when all that changed so far is durable, or is not to be.
+        """Write what changed; `done` is called when all earlier changes are durable or have failed.
 
         Must be the last step of its caller: `done` may be called before this returns.
         """
@@ -78,7 +78,7 @@ class Unstored:
         self._persist(records, partial(self._finished, write))
 
     def abandon(self, error: DragomanError) -> None:
-        """Nothing more is to be written; whoever waits hears why."""
+        """Nothing more will be written: fail the waiting replies."""
         writes, self._on_their_way = self._on_their_way, []
         self._changed.clear()
         for write in writes:

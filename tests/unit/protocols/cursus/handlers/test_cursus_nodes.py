@@ -166,7 +166,7 @@ def test_a_leader_that_cannot_be_reached_is_named(pair: Pair) -> None:
 def test_a_leader_that_serves_no_cursus_says_so(pair: Pair) -> None:
     del pair.two.broker.leader_queues.protocols["cursus"]
     told = Client(pair, 1).ask_raw(codec.encode_batch(batch("a", partition=1)))
-    assert told == b'ERROR: command_failed reason="no listener of this node speaks cursus"'
+    assert told == b'ERROR: command_failed reason="no listener of this node serves cursus"'
 
 
 def test_messages_by_text_share_a_request(pair: Pair) -> None:
