@@ -19,7 +19,7 @@ from dragoman.broker.delayed.state import Batch
 from dragoman.broker.groups import records as groups
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.staged_writes import records as publications
-from dragoman.broker.staged_writes.writer import Writer
+from dragoman.broker.staged_writes.publication import Writer
 from dragoman.broker.transactions import records as transactions
 from dragoman.broker.transactions.state import Transaction
 from dragoman.captures import control

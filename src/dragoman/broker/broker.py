@@ -12,13 +12,12 @@ from typing import Protocol
 
 from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.cluster_node import ClusterNode, Links, NoLinks
-from dragoman.broker.configs import GroupConfigs, NodeConfigs
+from dragoman.broker.configs import Features, GroupConfigs, NodeConfigs
 from dragoman.broker.context import NodeContext
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.delayed import DelayedRecords
 from dragoman.broker.directory import Directory, KeyedTopic
 from dragoman.broker.errors import RequestTimedOut, ShuttingDown
-from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetches
 from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.groups.coordinator import GroupCoordinator, GroupDialect

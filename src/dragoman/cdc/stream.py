@@ -30,8 +30,7 @@ from dragoman.cdc.writer import LogWriter
 from dragoman.errors import DecodeError
 from dragoman.limits import CAPTURE_RECORDS_AT_A_TIME
 from dragoman.protocols.postgres import messages as m
-from dragoman.protocols.postgres.codec import Decoder
-from dragoman.protocols.postgres.replication import MESSAGE_START, Keepalive, decode_frame
+from dragoman.protocols.postgres.codec import MESSAGE_START, Decoder, Keepalive, decode_frame
 
 _WAL_DATA: Final = ord("w")
 _STREAM_STOP: Final = ord("E")

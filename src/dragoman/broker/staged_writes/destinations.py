@@ -16,9 +16,8 @@ from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import InvalidPublication, PublishedRecordsLost
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.produce import as_configured, check_expansion, check_rules
-from dragoman.broker.staged_writes.publication import Destination, Piece, Target
+from dragoman.broker.staged_writes.publication import PRODUCER_EPOCH, Destination, Piece, Target
 from dragoman.broker.staged_writes.staged_batches import StagedBatch, StagedBatches
-from dragoman.broker.staged_writes.writer import PRODUCER_EPOCH
 from dragoman.checksum import crc32c
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError

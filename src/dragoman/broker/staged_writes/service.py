@@ -23,10 +23,15 @@ from dragoman.broker.staged_writes.destinations import (
     Destinations,
     NextSequence,
 )
-from dragoman.broker.staged_writes.publication import Destination, Piece, Publication, Target
+from dragoman.broker.staged_writes.publication import (
+    Destination,
+    Piece,
+    Publication,
+    Target,
+    Writer,
+)
 from dragoman.broker.staged_writes.publisher import Publisher
 from dragoman.broker.staged_writes.staging_topic import StagingTopic
-from dragoman.broker.staged_writes.writer import Writer
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions import ProducerIds
 from dragoman.cluster.metadata import PartitionMetadata

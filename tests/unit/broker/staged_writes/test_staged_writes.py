@@ -37,7 +37,7 @@ from dragoman.broker.staged_writes import (
     Writer,
 )
 from dragoman.broker.staged_writes import records as stored
-from dragoman.broker.writable import check_writable
+from dragoman.broker.staged_writes.staging_topic import check_writable
 from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError, DiskFullError, DragomanError, FormatError
 from dragoman.limits import (

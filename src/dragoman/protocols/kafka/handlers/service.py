@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from dragoman.broker.configs import GroupConfigs, NodeConfigs
+from dragoman.broker.configs import Features, GroupConfigs, NodeConfigs
 from dragoman.broker.coordination import Coordination
-from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetches
 from dragoman.broker.leadership import Leadership
 from dragoman.broker.partitions import Partitions
