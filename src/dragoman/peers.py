@@ -26,8 +26,7 @@ from dragoman.outcome import Outcome
 from dragoman.raft import messages as votes
 from dragoman.replication import messages as copies
 from dragoman.replication.ports import Controlled, Fetched
-from dragoman.rpc import Registry, Rpc
-from dragoman.rpc.client import RawReply
+from dragoman.rpc import RawReply, Registry, Rpc
 from dragoman.types import Buffer
 from dragoman.world import Scheduler
 

@@ -45,8 +45,7 @@ from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
 from dragoman.raft import messages as raft
 from dragoman.raft.snapshots import Snapshot, decode_snapshot, encode_snapshot
 from dragoman.replication import messages as replication
-from dragoman.rpc.messages import answer_type
-from dragoman.rpc.registry import Refusals, Refused
+from dragoman.rpc import Refusals, Refused, answer_type
 from worlds.broker import World
 
 #: The name that a value has outside of its encoding, where it has one: the record's key.

@@ -51,8 +51,7 @@ from dragoman.raft import membership
 from dragoman.raft import messages as raft
 from dragoman.raft import snapshots as raft_snapshots
 from dragoman.replication import messages as replication
-from dragoman.rpc import Done
-from dragoman.rpc.registry import Refused
+from dragoman.rpc import Done, Refused
 from golden.forms import Frame
 
 

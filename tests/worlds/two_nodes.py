@@ -22,8 +22,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, DragomanError, NotSentError
 from dragoman.log.partition import PartitionLog
 from dragoman.outcome import Outcome, start
-from dragoman.rpc import Answer, Request
-from dragoman.rpc.client import RawReply
+from dragoman.rpc import Answer, RawReply, Request
 from dragoman.testing.sim.scheduler import SimScheduler
 from dragoman.types import Buffer
 from worlds.broker import World

@@ -61,9 +61,8 @@ from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
 from dragoman.outcome import Outcome
 from dragoman.replication.replica import Acknowledge, Replica
-from dragoman.rpc import Registry, Rpc
-from dragoman.rpc.registry import Refusals
-from dragoman.security.authorizer import AllowAll, Authorizer
+from dragoman.rpc import Refusals, Registry, Rpc
+from dragoman.security import AllowAll, Authorizer
 from dragoman.types import TopicName
 from dragoman.world import Clock, HostNames, NumericHosts, Random, Scheduler
 

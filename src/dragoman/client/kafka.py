@@ -16,12 +16,12 @@ from dragoman.client_core.errors import (
 )
 from dragoman.log.compression import Codec
 from dragoman.log.isolation import VisibleBatches, visible_records
-from dragoman.protocols.kafka.client.blocking import (
+from dragoman.protocols.kafka.client.client import (
     BlockingKafkaClient,
     BlockingProducer,
     BlockingReader,
+    KafkaClient,
 )
-from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.errors import (
     AccessDeniedError,
     BatchTooLargeError,

@@ -43,9 +43,7 @@ from dragoman.errors import (
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.log.producer import InvalidProducerEpochError
 from dragoman.outcome import start
-from dragoman.rpc import Done, Node, Reply, Request
-from dragoman.rpc.client import NoTransport
-from dragoman.rpc.registry import Refusals, Refused
+from dragoman.rpc import Done, Node, NoTransport, Refusals, Refused, Reply, Request
 from dragoman.types import GroupId, Offset, Partition, ProducerId, TopicName
 from worlds.broker import Outcome, World, batch_of, values_in
 from worlds.two_nodes import Pair

@@ -21,8 +21,7 @@ from dragoman.broker.topics import Topics
 from dragoman.broker.transactions import ProducerIds
 from dragoman.errors import ClusterError, NotSentError
 from dragoman.log.batch import Record, build_batch, records
-from dragoman.rpc import Coordinator, Leader, Registry, Reply, Request, Rpc
-from dragoman.rpc.messages import A, Where
+from dragoman.rpc import A, Coordinator, Leader, Registry, Reply, Request, Rpc, Where
 from dragoman.types import Buffer
 
 

@@ -7,8 +7,8 @@ count, and the broker copies their records, and no others, into their topics.
 - `publication`: what is published, and by whom, as values: pieces of staged records, their
   destinations, and writers; `records`: the binary form of a writer in an internal topic.
 - `staging_topic`: the topic in which attempts stage their records, and what may be removed from it.
-- `staged_batches`: staged records read slice by slice, from this node or another one.
-- `destinations`: what the leader of a destination does: check staged records, and append them.
+- `destinations`: what the leader of a destination does: read staged records slice by slice, from
+  this node or another one, check them, and append them.
 - `publisher`: the coordinator of a writer: it commits a decision, then rolls it forward.
 - `service`: the publisher connected to its internal topic and to other nodes.
 """

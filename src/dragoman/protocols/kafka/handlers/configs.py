@@ -35,7 +35,7 @@ from dragoman.protocols.kafka.handlers.resources import (
 )
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import answer_array
-from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
+from dragoman.security import CLUSTER_NAME, Operation, Resource
 
 
 class ResourceType(IntEnum):

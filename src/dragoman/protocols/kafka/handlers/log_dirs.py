@@ -21,7 +21,7 @@ from dragoman.protocols.kafka.handlers.resources import (
     partition_of,
 )
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.security.authorizer import Operation
+from dragoman.security import Operation
 
 
 def handle_describe(call: Call) -> None:

@@ -29,7 +29,7 @@ from dragoman.protocols.mlog.messages import (
 )
 from dragoman.protocols.session import Place
 from dragoman.replication.replica import Replica
-from dragoman.security.authorizer import Operation
+from dragoman.security import Operation
 
 # Looked up once: members of enumerations are slow to find.
 _WRITE: Final = Operation.WRITE

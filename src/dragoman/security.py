@@ -1,7 +1,6 @@
-"""Who a connection speaks for, and the one question the broker asks about it.
+"""Authorization: the principal of a connection, and the one question that the broker asks about it.
 
-Everything is allowed until rules are configured; the question is asked from the first day so that
-rules have a place to act.
+Everything is allowed until rules are configured.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ class Operation(Enum):
     DESCRIBE = "describe"
     DESCRIBE_CONFIGS = "describe_configs"
     ALTER_CONFIGS = "alter_configs"
-    #: What nodes do among themselves.
+    #: Requests of one node to another.
     CLUSTER_ACTION = "cluster_action"
-    #: What Kafka asked of idempotent producers before version 3; WRITE implies it since.
+    #: Kafka required it of idempotent producers before version 3; since then WRITE implies it.
     IDEMPOTENT_WRITE = "idempotent_write"
 
 
@@ -39,7 +38,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Whom a connection authenticated as."""
+    """The identity with which a connection has authenticated."""
 
     kind: str
     name: str
