@@ -56,30 +56,20 @@ class PeerBroker(Protocol):
     #: Called with each node that the controller has fenced.
     on_fenced: list[Callable[[int], None]]
     is_recovered: bool
-
-    @property
-    def node_id(self) -> int: ...
+    node_id: int
 
     @property
     def is_ready(self) -> bool: ...
 
-    @property
-    def image(self) -> MetadataImage: ...
-
-    @property
-    def scheduler(self) -> Scheduler: ...
+    image: MetadataImage
+    scheduler: Scheduler
 
     @property
     def quorum(self) -> RaftQuorum | EtcdQuorum: ...
 
-    @property
-    def cluster(self) -> ClusterNode: ...
-
-    @property
-    def rpc(self) -> Rpc: ...
-
-    @property
-    def registry(self) -> Registry: ...
+    cluster: ClusterNode
+    rpc: Rpc
+    registry: Registry
 
 
 class Peers:

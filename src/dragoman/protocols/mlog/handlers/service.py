@@ -89,32 +89,18 @@ class Core(service.Core, Protocol):
     @property
     def settings(self) -> Settings: ...
 
-    @property
-    def scheduler(self) -> Scheduler: ...
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def coordination(self) -> Coordination: ...
-
-    @property
-    def accumulator(self) -> RecordAccumulator: ...
+    scheduler: Scheduler
+    clock: Clock
+    coordination: Coordination
+    accumulator: RecordAccumulator
 
     @property
     def quorum(self) -> MetadataQuorum: ...
 
-    @property
-    def topics(self) -> Topics: ...
-
-    @property
-    def replica_ends(self) -> ReplicaEndFinder: ...
-
-    @property
-    def rpc(self) -> Rpc: ...
-
-    @property
-    def partitions(self) -> Partitions: ...
+    topics: Topics
+    replica_ends: ReplicaEndFinder
+    rpc: Rpc
+    partitions: Partitions
 
 
 class MlogService(Service[Core]):
