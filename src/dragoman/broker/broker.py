@@ -52,10 +52,7 @@ from dragoman.cluster.metadata import (
 )
 from dragoman.config.overrides import TopicConfig
 from dragoman.config.settings import Settings
-from dragoman.errors import (
-    DiskFullError,
-    DragomanError,
-)
+from dragoman.errors import DiskFullError, DragomanError
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore

@@ -42,10 +42,7 @@ from dragoman.protocols.kafka.client.produce import murmur2, partition_for_key
 from dragoman.protocols.kafka.client.producer import Delivery, Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.staged_writes import StagedBatch, StagedPiece, StagingPlace
-from dragoman.protocols.kafka.client.transactions import (
-    TransactionalProducer,
-    TransactionOptions,
-)
+from dragoman.protocols.kafka.client.transactions import TransactionalProducer, TransactionOptions
 from dragoman.protocols.kafka.client.values import (
     EARLIEST,
     LATEST,

@@ -26,10 +26,7 @@ from dragoman.protocols.kafka.client.produce import ProduceOptions, new_producer
 from dragoman.protocols.kafka.client.producer import Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.staged_writes import StagingCalls
-from dragoman.protocols.kafka.client.transactions import (
-    TransactionalProducer,
-    TransactionOptions,
-)
+from dragoman.protocols.kafka.client.transactions import TransactionalProducer, TransactionOptions
 from dragoman.protocols.kafka.client.values import (
     DEFAULT_PORT,
     Acks,

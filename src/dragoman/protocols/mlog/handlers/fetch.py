@@ -28,11 +28,7 @@ from typing import TypeAlias
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.local_reader import LocalReader
 from dragoman.errors import DragomanError
-from dragoman.limits import (
-    MLOG_FETCH_BYTES_MAX,
-    MLOG_FETCH_COUNT_MAX,
-    MLOG_FETCH_ONE_BYTES_MAX,
-)
+from dragoman.limits import MLOG_FETCH_BYTES_MAX, MLOG_FETCH_COUNT_MAX, MLOG_FETCH_ONE_BYTES_MAX
 from dragoman.log.batch import Record
 from dragoman.outcome import acknowledged
 from dragoman.protocols.mlog.codec import encode_batch
