@@ -4,14 +4,14 @@ A service declares its requests and answers beside the handlers that serve them,
 handler once. `Rpc.call` says *where* a request is served (a node, the leader of a partition, the
 coordinator of a name), and runs the handler there: in this process when that is this node.
 
-**Messages.** Each is a struct with a fixed tag. On the wire it is msgpack; a batch or another large
-value travels behind it as the body. Fields with defaults may be added: the release before ignores
-them.
+**Messages.** Each is a struct with a fixed tag, encoded as msgpack; a batch or another large value
+follows it as the body. Fields with defaults may be added: earlier releases ignore them.
 
 **Errors.** An error of the called node travels as its wire name, its text and its plain fields, and
-is raised as the same class at the calling node. A name that a node does not know becomes a
-`ClusterError`. A request that did not reach any node changed nothing: `NotSentError`. When its
-answer is lost, whether it was carried out is unknown: `OutcomeUnknownError`.
+is raised as the same class at the calling node. A wire name that the caller does not know becomes a
+`ClusterError`. `NotSentError` means that no node got the request, so nothing was done.
+`OutcomeUnknownError` means that the answer was lost, so the request may or may not have been
+carried out.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Done(Answer, frozen=True, kw_only=True, tag="Done"):
-    """The request was carried out, and has no result."""
+    """The request was carried out; it has no result."""
 
 
 A = TypeVar("A", bound=Answer)
@@ -60,7 +60,7 @@ A_co = TypeVar("A_co", bound=Answer, covariant=True)
 class Request(msgspec.Struct, Generic[A_co], frozen=True, kw_only=True, omit_defaults=True):
     """Base of requests: a `Request[Appended]` is answered with an `Appended`."""
 
-    #: None: errors are raised without a retry.
+    #: Without one, every error is raised at once.
     retry: ClassVar[Retry | None] = None
 
 
@@ -72,13 +72,13 @@ class Reply(NamedTuple, Generic[A]):
 
     @property
     def body(self) -> memoryview:
-        """The pieces as one."""
+        """The pieces joined."""
         pieces = self.pieces
         return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
 
 def answer_type(request: type[Request[A]]) -> type[A]:
-    """The type of the answers to a type of requests."""
+    """The type of the answer to a type of request."""
     for base in getattr(request, "__orig_bases__", ()):
         if get_origin(base) is Request:
             (answer,) = get_args(base)
@@ -91,19 +91,19 @@ def answer_type(request: type[Request[A]]) -> type[A]:
 
 
 class Node(NamedTuple):
-    """The node of this number."""
+    """The node with this id."""
 
     node_id: int
 
 
 class Leader(NamedTuple):
-    """The node that leads a partition."""
+    """The leader of a partition."""
 
     partition_id: int
 
 
 class Coordinator(NamedTuple):
-    """The node that leads the partition of an internal topic in which a name is kept."""
+    """The leader of the partition of an internal topic to which a name maps."""
 
     topic: str
     name: str
@@ -113,7 +113,7 @@ Where: TypeAlias = Node | Leader | Coordinator
 
 
 R = TypeVar("R", bound=Request[Answer])
-#: Takes the header and the pieces of the body of a reply.
+#: Receives the header and the pieces of the body of a reply.
 Send: TypeAlias = Callable[[bytes, Sequence[Buffer]], None]
 
 
@@ -126,7 +126,7 @@ class Call(Generic[R]):
         #: The calling node; this one for a call within the process.
         self.node_id = node_id
         self.request = request
-        #: A handler that keeps it copies it.
+        #: A view of the receive buffer; a handler that keeps it copies it.
         self.body = body
 
 
@@ -137,7 +137,7 @@ _AnyHandler: TypeAlias = Callable[
 
 
 class Registry:
-    """Handlers are registered while the node is put together, and not later."""
+    """Handlers are registered only while the node is composed."""
 
     def __init__(self, refusals: Refusals) -> None:
         self._refusals = refusals
@@ -150,9 +150,7 @@ class Registry:
         request: type[Request[A]],
         handler: Callable[[Call[R]], Coroutine[object, None, A | Reply[A]]],
     ) -> None:
-        """Have every request of this type answered by the handler. It raises `DragomanError` to
-        refuse.
-        """
+        """Register the handler of a type of request. It raises `DragomanError` to refuse."""
         assert request not in self._handlers, f"{request.__name__} has a handler already"
         assert self._requests is None, "the node serves requests already"
         self._handlers[request] = cast(_AnyHandler, handler)
@@ -161,7 +159,7 @@ class Registry:
     def request_types(self) -> tuple[type[Request[Answer]], ...]:
         return tuple(self._handlers)
 
-    # ---- for this node
+    # ---- local calls
 
     def run(self, node_id: int, request: Request[A], body: memoryview) -> Outcome[Reply[A]]:
         """Run the handler of a request."""
@@ -171,10 +169,12 @@ class Registry:
         answer = await self._handlers[type(request)](Call(node_id, request, body))
         return answer if isinstance(answer, Reply) else Reply(answer)
 
-    # ---- for other nodes
+    # ---- remote calls
 
     def answer(self, node_id: int, header: Buffer, body: memoryview, send: Send) -> None:
-        """Answer a request of another node, now or later, exactly once. Raises `DecodeError`."""
+        """Serve a request of another node: reply now or later, exactly once. Raises
+        `DecodeError`.
+        """
         request = self.decode_request(header)
 
         def send_reply(reply: Reply[Answer] | DragomanError) -> None:
@@ -185,7 +185,7 @@ class Registry:
         self.run(node_id, request, body).then(send_reply)
 
     def decode_request(self, header: Buffer) -> Request[Answer]:
-        """Raises `DecodeError`."""
+        """Decode a request. Raises `DecodeError`."""
         if self._requests is None:
             self._requests = msgspec.msgpack.Decoder(reduce(or_, self._handlers))
         try:
@@ -194,7 +194,7 @@ class Registry:
             raise DecodeError(f"not a request of another node: {error}") from None
 
     def decode_answer(self, request: Request[A], header: Buffer) -> A:
-        """The answer of another node. Raises the error with which that node refused."""
+        """Decode the answer of another node. Raises the error in it."""
         kind = type(request)
         decoder = self._answers.get(kind)
         if decoder is None:
@@ -218,12 +218,12 @@ class Refused(Answer, frozen=True, kw_only=True, tag="Refused"):
 
 class Refusals:
     def __init__(self, classes: Mapping[str, type[DragomanError]]) -> None:
-        """`classes`: by wire name."""
+        """`classes`: the error classes by wire name."""
         self._classes = dict(classes)
         self._names = {kind: name for name, kind in self._classes.items()}
 
     def encode(self, error: DragomanError) -> Refused:
-        """A class without a name of its own travels as its nearest base that has one."""
+        """A class without a wire name of its own travels as its nearest base class that has one."""
         fields = {
             name: value
             for name, value in vars(error).items()
@@ -236,7 +236,7 @@ class Refusals:
         kind = self._classes.get(refused.name)
         if kind is None:
             return ClusterError(f"{refused.name}: {refused.text}")
-        # Constructors differ; an exception consists of its text and its fields.
+        # Constructors differ, so the exception is built from its text and its fields.
         error = kind.__new__(kind)
         error.args = (refused.text,)
         vars(error).update(refused.fields)
@@ -244,7 +244,7 @@ class Refusals:
 
 
 class RawReply(msgspec.Struct, frozen=True):
-    """The answer of another node, as bytes."""
+    """The encoded answer of another node."""
 
     header: Buffer
     body: memoryview
@@ -259,7 +259,7 @@ class Transport(Protocol):
 
 
 class NoTransport:
-    """The transport of a node that is alone, or has not begun to connect."""
+    """The transport of a node without peers, or before it connects to them."""
 
     def exchange(self, node_id: int, _header: bytes, _body: Sequence[Buffer]) -> Outcome[RawReply]:
         outcome: Outcome[RawReply] = Outcome()
@@ -268,11 +268,11 @@ class NoTransport:
 
 
 class Directory(Protocol):
-    """Finds the node that serves a request."""
+    """Maps a location to the responsible node."""
 
     async def locate(self, where: Where, /) -> int:
-        """The node. Raises `NotLeader`, `CoordinatorNotAvailable` and the like while there is
-        none.
+        """The responsible node. Raises `NotLeader`, `CoordinatorNotAvailable` and the like while
+        there is none.
         """
         ...
 
@@ -285,19 +285,21 @@ class Rpc:
         self._registry = registry
         self._directory = directory
         self._scheduler = scheduler
-        #: The composition root replaces this one when connections can be made.
+        #: Replaced by the composition root once connections exist.
         self.transport: Transport = NoTransport()
-        #: Whether the node is stopping: then nothing is retried.
+        #: Whether the node is stopping, in which case nothing is retried.
         self.is_stopping: Callable[[], bool] = lambda: False
 
     async def call(self, request: Request[A], at: Where, body: Sequence[Buffer] = ()) -> A:
-        """Have a request served, and return its answer without the body."""
+        """Call the responsible node, and return the answer without its body."""
         return (await self.exchange(request, at, body)).answer
 
     async def exchange(
         self, request: Request[A], at: Where, body: Sequence[Buffer] = ()
     ) -> Reply[A]:
-        """Have a request served. Transient errors are retried as the type of the request says."""
+        """Call the responsible node. Transient errors are retried as the type of the request
+        declares.
+        """
         retry = request.retry
 
         async def once() -> Reply[A]:
@@ -310,7 +312,7 @@ class Rpc:
     def begin(
         self, request: Request[A], at: Where, body: Sequence[Buffer] = ()
     ) -> Outcome[Reply[A]]:
-        """Start an exchange; its outcome calls back."""
+        """`call` for callers with a callback."""
         return start(self.exchange(request, at, body))
 
     async def _once(self, request: Request[A], at: Where, body: Sequence[Buffer]) -> Reply[A]:
