@@ -66,17 +66,7 @@ from dragoman.world import Clock, HostNames, NumericHosts, Random, Scheduler
 log = logging.getLogger("dragoman.broker")
 
 
-class Coordinates(Protocol):
-    """What works for the leaders of internal topics."""
-
-    def topics(self) -> dict[str, int]: ...
-
-    def led(self, topic: str, index: int, leader_epoch: int) -> None: ...
-
-    def resigned(self, topic: str, index: int) -> None: ...
-
-
-class Extension(Coordinates, KeyedTopic, Protocol):
+class Extension(KeyedTopic, Protocol):
     """A service that stands outside the broker and works for the leaders of its internal topic."""
 
     def serve(self, registry: Registry, /) -> None:
@@ -163,12 +153,6 @@ class Broker:
         self.delayed = DelayedRecords(context, partitions, self.topics, producer_ids, self.rpc)
         self.delayed.serve(self.registry)
         self.directory.add(self.delayed.store.log)
-        #: What works for the leaders of internal topics.
-        self.coordinating: list[Coordinates] = [
-            self.coordination,
-            self.staged_writes,
-            self.delayed,
-        ]
         self._extensions: list[Extension] = []
         self.accumulator = RecordAccumulator(scheduler, clock)
         self.leader_queues = LeaderQueues(context, partitions, self.accumulator, self.rpc)
@@ -223,7 +207,6 @@ class Broker:
         before the node starts.
         """
         self._extensions.append(extension)
-        self.coordinating.append(extension)
         self.directory.add(extension)
         extension.serve(self.registry)
 
@@ -292,7 +275,7 @@ class Broker:
         if not self.settings.is_clustered:
             self._coordinate_all()
             return
-        for name in self._coordinated():
+        for name in self.directory.internal_topics:
             topic = self.image.topics.get(name)
             for partition in topic.partitions if topic is not None else ():
                 found = self.partitions.opened(partition.partition_id)
@@ -303,26 +286,21 @@ class Broker:
         """Alone, this node coordinates everything: it leads all partitions of the internal topics
         that say so, also of those that are yet to be made.
         """
-        for part in self.coordinating:
-            for name, count in part.topics().items():
-                topic = self.image.topics.get(name)
-                for index in range(count):
-                    epoch = 0 if topic is None else topic.partitions[index].leader_epoch
-                    part.led(name, index, epoch)
-
-    def _coordinated(self) -> dict[str, Coordinates]:
-        """The internal topics whose leaders coordinate something, and what does."""
-        return {name: part for part in self.coordinating for name in part.topics()}
+        for internal in self.directory.internal_topics.values():
+            topic = self.image.topics.get(internal.name)
+            for index in range(internal.partition_count):
+                epoch = 0 if topic is None else topic.partitions[index].leader_epoch
+                internal.lead(index, epoch)
 
     def _led(self, partition: PartitionMetadata) -> None:
-        part = self._coordinated().get(partition.topic.name)
-        if part is not None and self.is_ready and self.settings.is_clustered:
-            part.led(partition.topic.name, partition.index, partition.leader_epoch)
+        internal = self.directory.internal_topics.get(partition.topic.name)
+        if internal is not None and self.is_ready and self.settings.is_clustered:
+            internal.lead(partition.index, partition.leader_epoch)
 
     def _resigned(self, partition: PartitionMetadata) -> None:
-        part = self._coordinated().get(partition.topic.name)
-        if part is not None and self.is_ready:
-            part.resigned(partition.topic.name, partition.index)
+        internal = self.directory.internal_topics.get(partition.topic.name)
+        if internal is not None and self.is_ready:
+            internal.resign(partition.index)
 
     def stop(self) -> None:
         """Give everybody who waits an answer; appends already taken become durable first."""

@@ -98,29 +98,6 @@ class Coordination:
         self.groups.close()
         self.transactions.close()
 
-    # ---- leadership
-
-    def topics(self) -> dict[str, int]:
-        """The internal topics whose leaders coordinate, and how many partitions they have."""
-        return {each.name: each.partition_count for each in self._logs.values()}
-
-    def led(self, topic: str, index: int, leader_epoch: int) -> None:
-        """This node leads a partition of an internal topic. What is kept there is read back and
-        then served. Also called for a topic that does not exist yet, on a node that is alone, and
-        for topics of others.
-        """
-        for each in self._logs.values():
-            if each.name == topic:
-                each.lead(index, leader_epoch)
-
-    def resigned(self, topic: str, index: int) -> None:
-        """This node no longer leads the partition: requests that wait for what is kept there are
-        refused.
-        """
-        for each in self._logs.values():
-            if each.name == topic:
-                each.resign(index)
-
     # ---- coordinators
 
     def coordinator_of(self, kind: CoordinatorKind, name: str) -> int:

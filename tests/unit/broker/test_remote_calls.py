@@ -225,7 +225,7 @@ def test_a_request_that_was_relayed_is_not_relayed_again(pair: Pair) -> None:
     group = name_of(pair, CoordinatorKind.GROUP, 2)
     index = pair.two.broker.coordination.groups.home_of(group)[1]
     pair.two.broker.image.topics[OFFSETS_TOPIC].partitions[index].leader = 1
-    pair.two.broker.coordination.resigned(OFFSETS_TOPIC, index)
+    pair.two.broker.coordination.groups.log.resign(index)
     outcome = Outcome()
     pair.one.broker.coordination.groups.commit_anywhere(commit_request(group), outcome)
     pair.settle()

@@ -152,18 +152,5 @@ class DelayedRecords:
         """Topics were deleted: drop the records that wait for them."""
         self.store.targets_deleted()
 
-    def topics(self) -> dict[str, int]:
-        """Partitions of the internal topic whose leaders store records."""
-        return {TOPIC: self.store.log.partition_count}
-
-    def led(self, topic: str, index: int, leader_epoch: int) -> None:
-        """This node leads a partition of an internal topic, ours or not."""
-        if topic == TOPIC:
-            self.store.log.lead(index, leader_epoch)
-
-    def resigned(self, topic: str, index: int) -> None:
-        if topic == TOPIC:
-            self.store.log.resign(index)
-
     def close(self) -> None:
         self.store.close()

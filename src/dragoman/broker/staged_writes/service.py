@@ -101,19 +101,6 @@ class StagedWrites:
         self._every(PUBLICATION_RETRY_INTERVAL_S, self.publisher.retry_stalled)
         self._every(WRITER_EXPIRY_INTERVAL_S, self.publisher.expire_idle)
 
-    def topics(self) -> dict[str, int]:
-        """Partitions of the internal topic whose leaders coordinate writers."""
-        return {self.log.name: self.log.partition_count}
-
-    def led(self, topic: str, index: int, leader_epoch: int) -> None:
-        """This node leads a partition of an internal topic, ours or not."""
-        if topic == self.log.name:
-            self.log.lead(index, leader_epoch)
-
-    def resigned(self, topic: str, index: int) -> None:
-        if topic == self.log.name:
-            self.log.resign(index)
-
     def _load(self, key: bytes, value: bytes | None) -> None:
         self.publisher.load(key, value)
 
