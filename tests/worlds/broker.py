@@ -35,7 +35,7 @@ from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialec
 from dragoman.protocols.kafka.handlers.service import KafkaService
 from dragoman.protocols.kafka.handlers.session import KafkaSession
 from dragoman.replication.replica import Replica
-from dragoman.security import Authorizer
+from dragoman.security.authorizer import Authorizer
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
 from dragoman.testing.sim.scheduler import SimClock, SimScheduler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, ApiKey
-from dragoman.security import Operation, Principal, Resource
+from dragoman.security.authorizer import Operation, Principal, Resource
 from worlds.broker import Wire, World
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

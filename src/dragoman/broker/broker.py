@@ -59,7 +59,7 @@ from dragoman.log.store import LogStore
 from dragoman.outcome import Outcome
 from dragoman.replication.replica import Acknowledge, Replica
 from dragoman.rpc import Refusals, Registry, Rpc
-from dragoman.security import AllowAll, Authorizer
+from dragoman.security.authorizer import AllowAll, Authorizer
 from dragoman.types import TopicName
 from dragoman.world import Clock, HostNames, NumericHosts, Random, Scheduler
 

@@ -20,7 +20,7 @@ from dragoman.cluster.metadata import MetadataImage
 from dragoman.framing import Scratch
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
-from dragoman.security import Authorizer, Operation, Principal, Resource
+from dragoman.security.authorizer import Authorizer, Operation, Principal, Resource
 
 Key = TypeVar("Key")
 Arguments = ParamSpec("Arguments")

@@ -26,7 +26,7 @@ from dragoman.framing import FrameReader
 from dragoman.limits import READ_AHEAD_REQUESTS_MAX, SEND_BUFFER_BYTES_MAX, UNANSWERED_REQUESTS_MAX
 from dragoman.net.channel import Channel, Reason
 from dragoman.protocols.service import Core, Service
-from dragoman.security import ANONYMOUS, Operation, Principal, Resource
+from dragoman.security.authorizer import ANONYMOUS, Operation, Principal, Resource
 from dragoman.types import Buffer
 
 ServiceT_co = TypeVar("ServiceT_co", bound=Service[Core], covariant=True)

@@ -21,7 +21,7 @@ from dragoman.cluster.metadata import MetadataImage
 from dragoman.net.admission import MemoryBudget
 from dragoman.protocols.kafka.handlers.session import KafkaSession
 from dragoman.protocols.service import Core, Service, handlers_by_name
-from dragoman.security import Authorizer, Operation, Principal, Resource
+from dragoman.security.authorizer import Authorizer, Operation, Principal, Resource
 from worlds.broker import Pipe, World
 from worlds.remote_leaders import propose
 

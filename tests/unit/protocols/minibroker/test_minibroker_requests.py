@@ -16,7 +16,7 @@ from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as k
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.codec import fnv1a_32
-from dragoman.security import Operation, Principal, Resource
+from dragoman.security.authorizer import Operation, Principal, Resource
 from worlds.broker import Wire, World, batch_of, fetch_request, only, values_in
 from worlds.minibroker import Peer, service_of
 

@@ -30,7 +30,7 @@ from dragoman.protocols.mlog.handlers.service import MlogService
 from dragoman.protocols.mlog.handlers.session import refusal
 from dragoman.protocols.mlog.handlers.topics import split
 from dragoman.replication.replica import Acknowledge, Replica
-from dragoman.security import Operation, Principal, Resource
+from dragoman.security.authorizer import Operation, Principal, Resource
 from protocols.mlog_vectors import JSON_FRAMES
 from worlds.broker import World, batch_of
 from worlds.mlog import MlogPipe

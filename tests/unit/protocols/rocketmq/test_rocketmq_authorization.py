@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dragoman.protocols.rocketmq.constants import Request, Response
-from dragoman.security import Operation, Principal, Resource
+from dragoman.security.authorizer import Operation, Principal, Resource
 from worlds.broker import World
 from worlds.rocketmq import RocketmqPipe, pull_fields, send_fields
 

@@ -38,7 +38,7 @@ from dragoman.protocols.cursus.handlers.session import Call, batch_frame
 from dragoman.protocols.cursus.handlers.state import StoredSnapshot
 from dragoman.protocols.cursus.messages import Message
 from dragoman.replication.replica import Replica
-from dragoman.security import Operation
+from dragoman.security.authorizer import Operation
 
 #: Bound on keys and payloads, which leaves room in the frame for the other fields.
 _STREAM_BYTES_MAX: Final = SENT_FRAME_BYTES_MAX - (1 << 20)

@@ -54,7 +54,7 @@ from dragoman.protocols.cursus.handlers.service import REQUESTS, CursusService, 
 from dragoman.protocols.cursus.messages import Batch, Command
 from dragoman.protocols.service import Address, handlers_by_name
 from dragoman.protocols.session import OrderedSession, Place
-from dragoman.security import Operation, Resource
+from dragoman.security.authorizer import Operation, Resource
 from dragoman.world import Handle
 
 #: Gives host and port of another node; None when they are unknown.

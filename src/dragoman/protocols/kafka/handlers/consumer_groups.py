@@ -22,7 +22,7 @@ from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import Elements, answer_array
-from dragoman.security import Operation, Resource
+from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, MemberId, TopicName
 
 #: First version in which the client chooses its member id.

@@ -30,7 +30,7 @@ from dragoman.protocols.kafka.messages import (
     FetchResponseTopic,
 )
 from dragoman.replication.replica import Replica
-from dragoman.security import Operation, Resource
+from dragoman.security.authorizer import Operation, Resource
 
 _READ_COMMITTED = 1
 _IDS_SINCE_VERSION = 13

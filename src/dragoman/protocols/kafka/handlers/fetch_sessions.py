@@ -28,7 +28,7 @@ from dragoman.limits import (
 )
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.messages import FetchRequest, FetchRequestPartition
-from dragoman.security import Principal
+from dragoman.security.authorizer import Principal
 from dragoman.world import Clock, Random
 
 NO_SESSION = 0

@@ -19,7 +19,7 @@ from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.resources import NOT_REQUESTED, allowed_operations, exists
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import Elements, answer_array, gather
-from dragoman.security import Operation, Resource
+from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, Partition, TopicName
 
 #: Types of groups that Kafka's clients know. Consumer groups have a describe request of their own;

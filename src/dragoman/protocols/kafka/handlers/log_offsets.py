@@ -20,7 +20,7 @@ from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import answer
-from dragoman.security import Operation, Resource
+from dragoman.security.authorizer import Operation, Resource
 
 #: The cost of a look-up by time, in items of the queue of long work.
 _TIME_LOOK_UP_ITEMS = 100

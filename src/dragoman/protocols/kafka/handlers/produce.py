@@ -34,7 +34,7 @@ from dragoman.protocols.kafka.messages import (
     ProduceResponseTopic,
 )
 from dragoman.replication.replica import Replica
-from dragoman.security import Operation, Resource
+from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 
 #: From this version on, the first write to a partition makes it part of the transaction (KIP-890).

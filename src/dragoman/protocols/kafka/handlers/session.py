@@ -36,7 +36,7 @@ from dragoman.protocols.kafka.messages import Message
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import OrderedSession, Waiting
 from dragoman.replication.replica import Replica
-from dragoman.security import CLUSTER_NAME, Operation, Resource
+from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
 from dragoman.types import Buffer
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)

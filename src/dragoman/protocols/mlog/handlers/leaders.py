@@ -29,7 +29,7 @@ from dragoman.protocols.mlog.messages import (
 )
 from dragoman.protocols.session import Place
 from dragoman.rpc import Node
-from dragoman.security import Operation
+from dragoman.security.authorizer import Operation
 
 #: The node that leads by the metadata. Raises `Refused` when there is nothing to lead any more.
 FindLeader: TypeAlias = Callable[[], int]

@@ -21,7 +21,7 @@ from dragoman.protocols.mlog.handlers.topics import find, require_topic
 from dragoman.protocols.mlog.messages import Produce, ProduceBatch, ProduceBatchResp
 from dragoman.protocols.session import Place
 from dragoman.replication.replica import Replica
-from dragoman.security import Operation
+from dragoman.security.authorizer import Operation
 
 # Looked up once: members of enumerations are slow to find.
 _WRITE: Final = Operation.WRITE

@@ -32,7 +32,7 @@ from dragoman.protocols.mlog.messages import (
 )
 from dragoman.protocols.session import Place
 from dragoman.replication.replica import Replica
-from dragoman.security import Operation, Resource
+from dragoman.security.authorizer import Operation, Resource
 
 _INDEX_DIGITS_MAX = 9
 # Looked up once: members of enumerations are slow to find.

@@ -14,7 +14,7 @@ from dragoman.protocols.rocketmq.handlers.records import Sent, sent_again
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import make_topic
 from dragoman.protocols.rocketmq.messages import offset_message_id
-from dragoman.security import Operation, Resource
+from dragoman.security.authorizer import Operation, Resource
 
 #: The delay level of the first retry when the client leaves it to the broker.
 _FIRST_LEVEL = 3

@@ -56,7 +56,7 @@ from dragoman.protocols.rocketmq.handlers.names import (
 from dragoman.protocols.rocketmq.handlers.offsets import all_ends, offset_at, store_time_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
-from dragoman.security import Operation, Resource
+from dragoman.security.authorizer import Operation, Resource
 
 #: Queues of the template: producers create topics with no more queues than it has.
 TEMPLATE_QUEUES: Final = 8

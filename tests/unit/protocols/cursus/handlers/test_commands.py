@@ -17,7 +17,7 @@ from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.settings import Settings
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers.groups import share
-from dragoman.security import Operation, Principal, Resource
+from dragoman.security.authorizer import Operation, Principal, Resource
 from dragoman.types import GroupId
 from worlds.broker import World
 from worlds.cursus import CursusPipe, batch, framed, payloads

@@ -12,7 +12,7 @@ from dragoman.log.store import Durability
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security import Operation, Principal, Resource
+from dragoman.security.authorizer import Operation, Principal, Resource
 from dragoman.types import GroupId
 from worlds.broker import Wire, World
 from worlds.consumer_clients import DIALECT, subscription

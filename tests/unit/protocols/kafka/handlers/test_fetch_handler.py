@@ -10,7 +10,7 @@ from dragoman.log.compression import Codec
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security import Operation, Principal, Resource
+from dragoman.security.authorizer import Operation, Principal, Resource
 from worlds.broker import Wire, World, batch_of, fetch_request, only, values_in
 
 NAMED_VERSIONS = range(4, 13)

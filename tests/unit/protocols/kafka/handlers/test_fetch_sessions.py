@@ -13,7 +13,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers import fetch_sessions
 from dragoman.protocols.kafka.handlers.session import KafkaSession
-from dragoman.security import Operation, Principal, Resource
+from dragoman.security.authorizer import Operation, Principal, Resource
 from worlds.broker import Wire, World, fetch_request, only, values_in
 
 

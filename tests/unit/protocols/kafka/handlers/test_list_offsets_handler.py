@@ -8,7 +8,7 @@ from dragoman.log.batch import TRANSACTIONAL
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.replication.replica import Replica
-from dragoman.security import Operation, Principal, Resource
+from dragoman.security.authorizer import Operation, Principal, Resource
 from worlds.broker import Wire, World, batch_of
 
 VERSIONS = range(1, 12)

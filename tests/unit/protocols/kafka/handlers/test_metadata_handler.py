@@ -12,7 +12,7 @@ from dragoman.limits import KAFKA_FENCED_NODE_LISTED_S
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security import Operation, Principal, Resource
+from dragoman.security.authorizer import Operation, Principal, Resource
 from worlds.broker import Outcome, Wire, World
 
 ALL_VERSIONS = range(14)

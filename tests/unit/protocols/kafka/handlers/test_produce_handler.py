@@ -14,7 +14,7 @@ from dragoman.log.store import Durability
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security import Operation, Principal, Resource
+from dragoman.security.authorizer import Operation, Principal, Resource
 from worlds.broker import Outcome, Wire, World, batch_of, only_produced, produce_request
 
 NAMED_VERSIONS = range(3, 13)

@@ -13,7 +13,7 @@ from dragoman.config.settings import Settings
 from dragoman.log.store import Durability
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security import Operation, Principal, Resource
+from dragoman.security.authorizer import Operation, Principal, Resource
 from worlds.broker import Wire, World
 
 CREATE_VERSIONS = range(2, 8)

@@ -1,7 +1,4 @@
-"""Authorization: the principal of a connection, and the one question that the broker asks about it.
-
-Everything is allowed until rules are configured.
-"""
+"""The principal of a connection, and the question that the broker asks an authorizer about it."""
 
 from __future__ import annotations
 

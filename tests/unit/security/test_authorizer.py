@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from dragoman.security import ANONYMOUS, AllowAll, Operation, Principal, Resource
+from dragoman.security.authorizer import ANONYMOUS, AllowAll, Operation, Principal, Resource
 
 
 def test_node_without_rules_allows_everything() -> None:
