@@ -11,9 +11,10 @@ topics when they are created and when a node registers for the first time. It do
 later, so that an operator can remove replicas on the way back to a single node. Topics of users are
 not changed; `dragoman cluster status` names those with few replicas.
 
-`spread`, `drain` and `widen` plan moves of replicas for requests in general terms. They are pure:
-each looks at the image and returns the moves. A plan never names a node twice for a partition,
-spreads over racks as far as there are any, and does not move what is placed as requested.
+`spread`, `drain` and `widen` plan replica assignments for general requests of operators. They are
+pure: each reads the image and returns the moves. A plan never assigns two replicas of a partition
+to one node, spreads replicas over racks where possible, and changes no partition that is as
+requested already.
 """
 
 from __future__ import annotations
@@ -160,9 +161,9 @@ def spread(
     nodes: Sequence[int],
     factor: int | None,
 ) -> Plan:
-    """Have the partitions on these nodes, each on `factor` of them; None: on as many as now.
+    """Assign the partitions to these nodes, each to `factor` of them; None: as many as now.
 
-    Of one topic, neighbouring partitions begin with neighbouring nodes, so that all lead alike.
+    Within a topic, consecutive partitions begin with consecutive nodes, so that all lead equally.
     """
     unknown = [each for each in nodes if each not in image.nodes]
     if unknown:
@@ -188,9 +189,10 @@ def drain(
     *,
     may_shrink: bool = False,
 ) -> Plan:
-    """Have what a node holds on others instead: on those that hold least, in racks of their own.
+    """Move a node's replicas to others: to those with the fewest, in separate racks.
 
-    `may_shrink`: the node is gone for good. Where nobody is left to take a replica, the others do.
+    `may_shrink`: the node is gone for good, so a partition may keep fewer replicas if no other node
+    is left.
     """
     load = _load(image)
     plan: Plan = []
@@ -219,8 +221,8 @@ def drain(
 
 
 def widen(image: MetadataImage, partitions: Iterable[PartitionMetadata], wanted: int) -> Plan:
-    """Have more replicas of what has fewer than wanted, as far as there are nodes: on those that
-    hold least, in racks of their own, behind the replicas there are.
+    """Add replicas to partitions with too few, as far as there are nodes: on those with the fewest,
+    in separate racks, after the existing replicas.
     """
     load = _load(image)
     plan: Plan = []
@@ -243,7 +245,7 @@ def _load(image: MetadataImage) -> Counter[int]:
 def _taker(
     image: MetadataImage, holders: Sequence[int], load: Counter[int], without: int | None = None
 ) -> int | None:
-    """The node that takes one more replica, which is counted; None: there is none."""
+    """The node for another replica, which is counted; None: there is none."""
     racks = {_rack(image, each) for each in holders}
     able = [
         each
@@ -258,18 +260,18 @@ def _taker(
 
 
 def _replicas(partition: PartitionMetadata) -> tuple[int, ...]:
-    """As they are, or will be once the move that is under way is over."""
+    """The replicas, or those after the move in progress."""
     return partition.target or partition.replicas
 
 
 def _rack(image: MetadataImage, node_id: int) -> str:
     known = image.registrations.get(node_id)
-    # A node without a rack stands for itself.
+    # A node without a rack counts as a rack of its own.
     return known.rack if known is not None and known.rack else f"node {node_id}"
 
 
 def _by_rack(image: MetadataImage, nodes: Sequence[int]) -> list[int]:
-    """So that neighbours stand in different racks as far as there are any."""
+    """Order nodes so that consecutive ones are in different racks where possible."""
     place: dict[int, tuple[int, str]] = {}
     counts: Counter[str] = Counter()
     for node in nodes:

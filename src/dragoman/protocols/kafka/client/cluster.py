@@ -362,7 +362,7 @@ Wanted = TypeVar("Wanted")
 
 
 class Part(msgspec.Struct, Generic[Wanted], frozen=True):
-    """What is wanted of one partition, and the fields of a request to its leader."""
+    """The request about one partition, and the fields that a request to its leader needs."""
 
     wanted: Wanted
     topic_id: bytes
@@ -385,8 +385,8 @@ async def from_leaders(
 ) -> dict[TopicPartition, Result]:
     """Call every leader for its partitions, concurrently, until each partition has a result.
 
-    `ask` gets the partitions of one leader and returns a result or an error for each. Raises the
-    first error that is not retriable, and drops the results of the other partitions.
+    `ask` receives the partitions of one leader and returns a result or an error for each. Raises
+    the first error that is not retriable, and drops the results of the other partitions.
     """
     results: dict[TopicPartition, Result] = {}
 
@@ -413,7 +413,7 @@ async def from_leaders(
 
 
 def _raise_worst(failed: list[BaseException], cluster: Cluster) -> None:
-    """Raise one of the errors: one that is not retriable, if there is any."""
+    """Raise one of the errors, preferably one that is not retriable."""
     errors, failed[:] = list(failed), []
     for error in errors:
         if not isinstance(error, ClientError):
