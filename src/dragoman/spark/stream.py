@@ -4,9 +4,9 @@ One object in a process beside the driver states where the topics end; copies of
 executors. The size of a micro-batch is decided here, since Spark's own limits cannot be combined.
 
 Partitions share a bound in records or bytes in proportion to their lag, as in Spark's Kafka source;
-a partition with any lag advances by at least one record. Bytes are those of the log: exact to a
-range of the sparse index where files are stable and visible, else estimated by the partition's
-average record.
+a partition with any lag advances by at least one record. Bytes are counted in the log: exactly, up
+to a range of the sparse index, if files are stable and visible, and otherwise estimated from the
+partition's average record size.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def _is_reached(wanted: Position, reached: Position) -> bool:
     return all(reached.offsets.get(where, 0) >= end for where, end in wanted.offsets.items())
 
 
-#: A request for sizes makes brokers open idle partitions, so it is rare.
+#: Requesting sizes makes brokers open idle partitions, so it is done rarely.
 _AVERAGES_AGE_MAX_S = 60.0
 #: Estimate for brokers that do not report sizes.
 _RECORD_BYTES = 100.0
@@ -281,7 +281,7 @@ def within_records(starts: Offsets, ends: Offsets, records_max: int) -> Offsets:
 
 
 class ByteBound:
-    """The bound in bytes. Keeps average sizes of records between micro-batches."""
+    """The bound in bytes. Keeps average record sizes between micro-batches."""
 
     def __init__(self, log: AnyLog, stored: StoredLog | None, options: SourceOptions) -> None:
         self._log = log
