@@ -50,7 +50,7 @@ def crc32c_seed(data: bytes, crc: int) -> int:
 
 
 def _step_table() -> list[int]:
-    """What each value of the register's low byte turns into when a byte is shifted out."""
+    """The register after a byte is shifted out, for each value of its low byte."""
     table = []
     for number in range(256):
         entry = number

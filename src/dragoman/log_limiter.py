@@ -1,8 +1,8 @@
-"""Lines of the log that others can cause at will: the first few of an interval, then their number.
+"""A rate limit for log lines that peers can cause: the first few of an interval, then a count.
 
-A peer that connects and talks nonsense a thousand times a second would otherwise fill the disk with
-lines, and hide all others. What is held back is counted and logged as one line when the interval is
-over.
+A peer that connects and sends garbage a thousand times a second would otherwise fill the disk with
+lines, and hide all others. Suppressed lines are counted, and the count is logged when the interval
+is over.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class LogLimiter:
     def __init__(self, logger: logging.Logger, scheduler: Scheduler) -> None:
         self._logger = logger
         self._scheduler = scheduler
-        #: Whether an interval is under way, and what was logged and held back in it.
+        #: Whether an interval has begun, and the counts of lines logged and suppressed in it.
         self._is_counting = False
         self._lines = 0
         self._held_back = 0

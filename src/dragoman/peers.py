@@ -26,8 +26,7 @@ from dragoman.outcome import Outcome
 from dragoman.raft import messages as votes
 from dragoman.replication import messages as copies
 from dragoman.replication.ports import Controlled, Fetched
-from dragoman.rpc import Registry, Rpc
-from dragoman.rpc.client import RawReply
+from dragoman.rpc import RawReply, Registry, Rpc
 from dragoman.types import Buffer
 from dragoman.world import Scheduler
 
@@ -57,30 +56,20 @@ class PeerBroker(Protocol):
     #: Called with each node that the controller has fenced.
     on_fenced: list[Callable[[int], None]]
     is_recovered: bool
-
-    @property
-    def node_id(self) -> int: ...
+    node_id: int
 
     @property
     def is_ready(self) -> bool: ...
 
-    @property
-    def image(self) -> MetadataImage: ...
-
-    @property
-    def scheduler(self) -> Scheduler: ...
+    image: MetadataImage
+    scheduler: Scheduler
 
     @property
     def quorum(self) -> RaftQuorum | EtcdQuorum: ...
 
-    @property
-    def cluster(self) -> ClusterNode: ...
-
-    @property
-    def rpc(self) -> Rpc: ...
-
-    @property
-    def registry(self) -> Registry: ...
+    cluster: ClusterNode
+    rpc: Rpc
+    registry: Registry
 
 
 class Peers:

@@ -1,4 +1,4 @@
-"""Names for the integers and strings that must not be mixed up."""
+"""Distinct types for integers and strings that must not be confused."""
 
 from __future__ import annotations
 

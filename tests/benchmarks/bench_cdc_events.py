@@ -13,10 +13,9 @@ from collections.abc import Callable
 
 from dragoman.captures.definition import Definition, EnvelopeName
 from dragoman.cdc.events import Encoder, Transaction, build_event_batch
-from dragoman.protocols.postgres import copy_text as copying
+from dragoman.protocols.postgres import codec
 from dragoman.protocols.postgres import messages as m
-from dragoman.protocols.postgres.codec import Decoder
-from dragoman.protocols.postgres.replication import MESSAGE_START
+from dragoman.protocols.postgres.codec import MESSAGE_START, Decoder
 from protocols.pgoutput import encode
 
 TARGET_US = 10.0
@@ -74,9 +73,7 @@ def main() -> None:
     decoder = Decoder(4)
     decoding = microseconds(lambda: decoder.decode(frame, MESSAGE_START))
     print(f"decode a row of pgoutput     {decoding:6.2f}")
-    print(
-        f"decode a row of COPY         {microseconds(lambda: copying.decode_line(line, 10)):6.2f}"
-    )
+    print(f"decode a row of COPY         {microseconds(lambda: codec.decode_line(line, 10)):6.2f}")
     insert = m.Insert(0, 1, ROW)
     costs = {}
     envelopes: tuple[EnvelopeName, ...] = ("pgcdc", "debezium", "flat")

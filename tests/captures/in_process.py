@@ -13,7 +13,7 @@ from dragoman.captures.control import Done, Report, Start, Status, Stop
 from dragoman.captures.definition import Definition
 from dragoman.cdc.capture import Capture
 from dragoman.cdc.snapshot.taker import SnapshotTaker
-from dragoman.protocols.postgres.replication import parse_lsn
+from dragoman.protocols.postgres.codec import parse_lsn
 
 
 class Running:

@@ -10,10 +10,11 @@ from contextlib import closing
 import psycopg
 from psycopg.pq import ExecStatus
 
+from dragoman.protocols.postgres import codec
 from dragoman.protocols.postgres import messages as m
-from dragoman.protocols.postgres import replication
 from dragoman.protocols.postgres.codec import Decoder
 from dragoman.protocols.postgres.constants import SESSION_SETTINGS
+from dragoman.types import Lsn
 
 DEADLINE_S = 60
 
@@ -42,10 +43,10 @@ def read_frames(dsn: str, slot: str, publication: str, version: int, *options: s
     """Messages that the slot has, up to what was in the log when this was called."""
     with session(dsn) as connection:
         (end,) = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()  # type: ignore[misc]
-    wanted = replication.parse_lsn(str(end))
+    wanted = codec.parse_lsn(str(end))
     with closing(session(dsn, replication="database")) as connection:
         return [
-            frame[replication.MESSAGE_START :]
+            frame[codec.MESSAGE_START :]
             for frame in _frames(connection, slot, publication, version, options, wanted)
         ]
 
@@ -74,13 +75,13 @@ def _frames(
             assert time.monotonic() < deadline, "the server sends nothing more"
             continue
         assert size > 0, server.error_message
-        frame = replication.decode_frame(bytes(data))
-        if isinstance(frame, replication.WalData):
+        frame = codec.decode_frame(bytes(data))
+        if isinstance(frame, codec.WalData):
             yield bytes(data)
         elif frame.wal_end >= wanted:
             return
         elif frame.wants_reply:
-            server.put_copy_data(replication.encode_status(replication.Lsn(0), frame.time_us))
+            server.put_copy_data(codec.encode_status(Lsn(0), frame.time_us))
 
 
 def decoded(frames: list[bytes], version: int) -> list[m.Message]:

@@ -31,7 +31,7 @@ from dragoman.broker.broker import Broker
 from dragoman.errors import ConfigError, CorruptionError, DragomanError, FormatError
 from dragoman.log.adoption import adopt_directory
 from dragoman.log.damage import lost_ranges
-from dragoman.log.inspect import verify_disk
+from dragoman.log.inspect import inspect_disk, verified
 from dragoman.offline import registered_ids, repair_disk
 
 
@@ -67,7 +67,7 @@ def judge(image: Image, files: Files, wound: Wound) -> Verdict:
 
 def _judge(image: Image, files: Files, wound: Wound) -> Verdict:
     disk = disk_of(files)
-    found = verify_disk(disk)
+    found = verified(inspect_disk(disk))
     reported = [f"{each.path} at byte {each.position}: {each.reason}" for each in found.problems]
     prefix = ""
     with _lines() as lines:
@@ -170,7 +170,9 @@ def _check_repair(disk, before: _Seen) -> None:
     left = [where for where, ranges in after.ranges.items() if ranges]
     if left and not report.left:
         raise _Failure(f"still damaged after repair: {left}")
-    problems = [each for each in verify_disk(disk_of(files_of(disk))).problems if each.is_damage]
+    problems = [
+        each for each in verified(inspect_disk(disk_of(files_of(disk)))).problems if each.is_damage
+    ]
     if problems and not report.left:
         raise _Failure(f"verify after repair: {problems[0]}")
 

@@ -16,9 +16,8 @@ import pytest
 
 from dragoman.cdc.events.envelopes import debezium_form
 from dragoman.errors import DecodeError
-from dragoman.protocols.postgres import copy_text as copying
+from dragoman.protocols.postgres import codec
 from dragoman.protocols.postgres import messages as m
-from dragoman.protocols.postgres import replication
 from dragoman.protocols.postgres.codec import Decoder
 from dragoman.protocols.postgres.types import Kind
 from dragoman.protocols.postgres.values import form_of
@@ -104,7 +103,7 @@ def test_mutated_frames_raise_only_decode_errors() -> None:
     frames = (b"w" + bytes(24) + b"E", b"k" + bytes(17))
     for _ in range(MUTANTS * ROUNDS):
         try:
-            replication.decode_frame(mutate(rng, rng.choice(frames)))
+            codec.decode_frame(mutate(rng, rng.choice(frames)))
         except DecodeError:
             continue
 
@@ -113,7 +112,7 @@ def test_mutated_rows_of_copy_raise_only_decode_errors() -> None:
     rng = random.Random(2)
     for _ in range(MUTANTS * ROUNDS):
         try:
-            row = copying.decode_line(mutate(rng, b"1\t\\N\ta\\tb\\\\\tx\n"), 4)
+            row = codec.decode_line(mutate(rng, b"1\t\\N\ta\\tb\\\\\tx\n"), 4)
         except DecodeError:
             continue
         assert len(row) == 4

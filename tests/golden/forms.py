@@ -19,7 +19,7 @@ from dragoman.broker.delayed.state import Batch
 from dragoman.broker.groups import records as groups
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.staged_writes import records as publications
-from dragoman.broker.staged_writes.writer import Writer
+from dragoman.broker.staged_writes.publication import Writer
 from dragoman.broker.transactions import records as transactions
 from dragoman.broker.transactions.state import Transaction
 from dragoman.captures import control
@@ -45,8 +45,7 @@ from dragoman.protocols.rocketmq.handlers import topics as rocketmq_topic
 from dragoman.raft import messages as raft
 from dragoman.raft.snapshots import Snapshot, decode_snapshot, encode_snapshot
 from dragoman.replication import messages as replication
-from dragoman.rpc.messages import answer_type
-from dragoman.rpc.registry import Refusals, Refused
+from dragoman.rpc import Refusals, Refused, answer_type
 from worlds.broker import World
 
 #: The name that a value has outside of its encoding, where it has one: the record's key.

@@ -25,10 +25,8 @@ from dragoman.broker.groups import coordinator as group_coordinator
 from dragoman.broker.groups import offsets, remote_members
 from dragoman.broker.groups import records as groups
 from dragoman.broker.refusal_names import ERROR_BY_NAME
-from dragoman.broker.staged_writes import destinations, staging_topic
-from dragoman.broker.staged_writes import publication as publications
+from dragoman.broker.staged_writes import destinations, publication, staging_topic
 from dragoman.broker.staged_writes import service as staged_writes
-from dragoman.broker.staged_writes import writer as publishing
 from dragoman.broker.transactions import participants
 from dragoman.broker.transactions import state as transactions
 from dragoman.captures import control
@@ -53,8 +51,7 @@ from dragoman.raft import membership
 from dragoman.raft import messages as raft
 from dragoman.raft import snapshots as raft_snapshots
 from dragoman.replication import messages as replication
-from dragoman.rpc import Done
-from dragoman.rpc.registry import Refused
+from dragoman.rpc import Done, Refused
 from golden.forms import Frame
 
 
@@ -510,20 +507,20 @@ _PLAIN: dict[str, Any] = {
     "neighbour-request FindReplicaEnds full": replica_ends.FindReplicaEnds(partition_ids=(1, 2)),
     "neighbour-request FindReplicaEnds default": replica_ends.FindReplicaEnds(partition_ids=()),
     "neighbour-request Publish full": staged_writes.Publish(
-        publication=publications.Publication(
+        publication=publication.Publication(
             writer_id="text 1",
             query_id="text 2",
             batch_id=3,
             is_single=True,
             destinations=(
-                publications.Destination(
+                publication.Destination(
                     topic="text 4",
                     partition=5,
                     pieces=(
-                        publications.Piece(
+                        publication.Piece(
                             partition=6, first_offset=7, next_offset=8, record_count=9, checksum=10
                         ),
-                        publications.Piece(
+                        publication.Piece(
                             partition=11,
                             first_offset=12,
                             next_offset=13,
@@ -532,18 +529,18 @@ _PLAIN: dict[str, Any] = {
                         ),
                     ),
                 ),
-                publications.Destination(
+                publication.Destination(
                     topic="text 16",
                     partition=17,
                     pieces=(
-                        publications.Piece(
+                        publication.Piece(
                             partition=18,
                             first_offset=19,
                             next_offset=20,
                             record_count=21,
                             checksum=22,
                         ),
-                        publications.Piece(
+                        publication.Piece(
                             partition=23,
                             first_offset=24,
                             next_offset=25,
@@ -556,24 +553,24 @@ _PLAIN: dict[str, Any] = {
         )
     ),
     "neighbour-request Publish default": staged_writes.Publish(
-        publication=publications.Publication(writer_id="", query_id="", batch_id=0, destinations=())
+        publication=publication.Publication(writer_id="", query_id="", batch_id=0, destinations=())
     ),
     "neighbour-request CheckPieces full": destinations.CheckPieces(
-        destination=publications.Destination(
+        destination=publication.Destination(
             topic="text 1",
             partition=2,
             pieces=(
-                publications.Piece(
+                publication.Piece(
                     partition=3, first_offset=4, next_offset=5, record_count=6, checksum=7
                 ),
-                publications.Piece(
+                publication.Piece(
                     partition=8, first_offset=9, next_offset=10, record_count=11, checksum=12
                 ),
             ),
         )
     ),
     "neighbour-request CheckPieces default": destinations.CheckPieces(
-        destination=publications.Destination(topic="", partition=0, pieces=())
+        destination=publication.Destination(topic="", partition=0, pieces=())
     ),
     "neighbour-request NextSequence full": destinations.NextSequence(
         topic="text 1", partition=2, producer_id=3
@@ -582,14 +579,14 @@ _PLAIN: dict[str, Any] = {
         topic="", partition=0, producer_id=0
     ),
     "neighbour-request CopyPieces full": destinations.CopyPieces(
-        target=publications.Target(
+        target=publication.Target(
             partition_id=1,
             first_sequence=2,
             pieces=(
-                publications.Piece(
+                publication.Piece(
                     partition=3, first_offset=4, next_offset=5, record_count=6, checksum=7
                 ),
-                publications.Piece(
+                publication.Piece(
                     partition=8, first_offset=9, next_offset=10, record_count=11, checksum=12
                 ),
             ),
@@ -597,7 +594,7 @@ _PLAIN: dict[str, Any] = {
         producer_id=13,
     ),
     "neighbour-request CopyPieces default": destinations.CopyPieces(
-        target=publications.Target(partition_id=0, first_sequence=0, pieces=()), producer_id=0
+        target=publication.Target(partition_id=0, first_sequence=0, pieces=()), producer_id=0
     ),
     "neighbour-request KeepStaged full": staging_topic.KeepStaged(
         partition=1, held_from=2, released=((3, 4), (5, 6))
@@ -1382,32 +1379,32 @@ _PLAIN: dict[str, Any] = {
         producer_id=0, first_sequence=0, decided_ms=0, offsets=()
     ),
     # ---- publication
-    "publication full": publishing.Writer(
+    "publication full": publication.Writer(
         writer_id="name",
         query_id="text 2",
         producer_id=3,
         batch_id=4,
         targets=(
-            publications.Target(
+            publication.Target(
                 partition_id=5,
                 first_sequence=6,
                 pieces=(
-                    publications.Piece(
+                    publication.Piece(
                         partition=7, first_offset=8, next_offset=9, record_count=10, checksum=11
                     ),
-                    publications.Piece(
+                    publication.Piece(
                         partition=12, first_offset=13, next_offset=14, record_count=15, checksum=16
                     ),
                 ),
             ),
-            publications.Target(
+            publication.Target(
                 partition_id=17,
                 first_sequence=18,
                 pieces=(
-                    publications.Piece(
+                    publication.Piece(
                         partition=19, first_offset=20, next_offset=21, record_count=22, checksum=23
                     ),
-                    publications.Piece(
+                    publication.Piece(
                         partition=24, first_offset=25, next_offset=26, record_count=27, checksum=28
                     ),
                 ),
@@ -1416,7 +1413,7 @@ _PLAIN: dict[str, Any] = {
         is_single=True,
         updated_ms=29,
     ),
-    "publication default": publishing.Writer(
+    "publication default": publication.Writer(
         writer_id="name", query_id="", producer_id=0, batch_id=0, updated_ms=0
     ),
     # ---- cursus-producer

@@ -148,7 +148,9 @@ def test_a_capture_is_added_told_things_and_removed(
     wait(lambda: capture(broker.http_url).status.state == "paused")
     assert cdc("resume", "shop").err == "capture shop is resumed\n"
     wait(lambda: capture(broker.http_url).status.state == "streaming")
-    assert cdc("snapshot", "shop", "--tables", "orders").err == "capture shop snapshots orders again\n"
+    assert (
+        cdc("snapshot", "shop", "--tables", "orders").err == "capture shop snapshots orders again\n"
+    )
     rewound = cdc("rewind", "shop", "--to", "0/1")
     assert rewound.status == 1
     assert rewound.err == "dragoman: 0/1 is gone from ******** (capture_refused)\n"

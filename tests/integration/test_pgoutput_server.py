@@ -26,9 +26,8 @@ from dragoman.captures.definition import Definition
 from dragoman.cdc.events import Encoder, Transaction
 from dragoman.cdc.events.envelopes import debezium_form
 from dragoman.errors import DecodeError
-from dragoman.protocols.postgres import copy_text as copying
+from dragoman.protocols.postgres import codec, values
 from dragoman.protocols.postgres import messages as m
-from dragoman.protocols.postgres import values
 from dragoman.protocols.postgres.codec import Decoder
 from dragoman.protocols.postgres.constants import protocol_version
 from dragoman.protocols.postgres.types import TYPES_QUERY, Kind, Types
@@ -343,7 +342,7 @@ def test_values_of_every_type(server: LocalPostgres) -> None:
         types = connection.execute(TYPES_QUERY.encode()).fetchall()
     messages = decoded(read_frames(server.dsn(), "vs", "vs", 4), 4)
     inserts = [each for each in messages if isinstance(each, m.Insert)]
-    assert [copying.decode_line(line, len(columns) + 1) for line in lines] == [
+    assert [codec.decode_line(line, len(columns) + 1) for line in lines] == [
         each.new for each in inserts
     ]
     encoder = Encoder(

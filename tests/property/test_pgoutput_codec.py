@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.errors import DecodeError
-from dragoman.protocols.postgres import copy_text as copying
+from dragoman.protocols.postgres import codec
 from dragoman.protocols.postgres import messages as m
-from dragoman.protocols.postgres import replication
 from dragoman.protocols.postgres.codec import Decoder
 from dragoman.protocols.postgres.constants import EPOCH_US
 from dragoman.types import Lsn
@@ -112,7 +111,7 @@ def test_messages_about_transactions(message: m.Message, streams: bool) -> None:
 
 @given(st.binary(max_size=80), st.sampled_from((1, 2, 3, 4)))
 def test_no_bytes_raise_anything_but_decode_errors(data: bytes, version: int) -> None:
-    for decode in (Decoder(version).decode, replication.decode_frame, in_block(1).decode):
+    for decode in (Decoder(version).decode, codec.decode_frame, in_block(1).decode):
         try:
             decode(data)
         except DecodeError:
@@ -122,7 +121,7 @@ def test_no_bytes_raise_anything_but_decode_errors(data: bytes, version: int) ->
 @given(ROW)
 def test_rows_of_copy_are_those_of_pgoutput(row: m.Row) -> None:
     known = [text for text in row if not isinstance(text, m.Unchanged)]
-    assert copying.decode_line(copied(known), len(known)) == known
+    assert codec.decode_line(copied(known), len(known)) == known
 
 
 def copied(row: list[bytes | None]) -> bytes:
@@ -141,7 +140,7 @@ def copied(row: list[bytes | None]) -> bytes:
 @given(st.binary(max_size=60), st.integers(0, 6))
 def test_any_line_of_copy_is_a_row_or_refused(line: bytes, count: int) -> None:
     try:
-        row = copying.decode_line(line, count)
+        row = codec.decode_line(line, count)
     except DecodeError:
         return
     assert len(row) == count
@@ -149,17 +148,17 @@ def test_any_line_of_copy_is_a_row_or_refused(line: bytes, count: int) -> None:
 
 @given(LSN)
 def test_positions_are_written_as_postgresql_does(lsn: int) -> None:
-    assert replication.parse_lsn(replication.format_lsn(lsn)) == lsn
+    assert codec.parse_lsn(codec.format_lsn(lsn)) == lsn
 
 
 @given(LSN, TIME)
 def test_frames(lsn: int, time_us: int) -> None:
-    status = replication.encode_status(Lsn(lsn), time_us, wants_reply=True)
+    status = codec.encode_status(Lsn(lsn), time_us, wants_reply=True)
     assert status[:9] == b"r" + lsn.to_bytes(8, "big")
     assert len(status) == 34
     moment = (time_us - EPOCH_US).to_bytes(8, "big", signed=True)
     keepalive = b"k" + lsn.to_bytes(8, "big") + moment + b"\1"
-    assert replication.decode_frame(keepalive) == replication.Keepalive(lsn, time_us, True)
+    assert codec.decode_frame(keepalive) == codec.Keepalive(lsn, time_us, True)
     data = b"w" + lsn.to_bytes(8, "big") * 2 + moment + b"E"
-    assert replication.decode_frame(data) == replication.WalData(lsn, lsn, time_us)
-    assert data[replication.MESSAGE_START :] == b"E"
+    assert codec.decode_frame(data) == codec.WalData(lsn, lsn, time_us)
+    assert data[codec.MESSAGE_START :] == b"E"

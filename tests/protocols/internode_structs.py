@@ -25,8 +25,7 @@ from dragoman.net.peer_frames import Hello
 from dragoman.raft.messages import Message as VotersMessage
 from dragoman.replication.messages import Fetched, InSyncChange, Position
 from dragoman.replication.messages import Message as CopiesMessage
-from dragoman.rpc.messages import answer_type
-from dragoman.rpc.registry import Refused
+from dragoman.rpc import Refused, answer_type
 from worlds.broker import World
 
 _served = World(start=False).broker.registry.request_types

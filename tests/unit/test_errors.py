@@ -58,7 +58,7 @@ CODES = {
     "dragoman.client_core.errors": """
         client client_closed connection_lost request_timeout unreachable
     """,
-    "dragoman.protocols.minibroker.client.errors": """
+    "dragoman.protocols.minibroker.client.client": """
         already_subscribed not_leader refused
     """,
     "dragoman.log.producer": """
@@ -81,7 +81,7 @@ CODES = {
     "dragoman.pipelines.sinks.batches": "batch",
     "dragoman.pipelines.sinks.postgres": "postgres",
     "dragoman.pipelines.state": "already_running",
-    "dragoman.protocols.cursus.client.errors": """
+    "dragoman.protocols.cursus.client.connection": """
         cursus member_fenced not_leader producer_fenced unknown_topic version_conflict
     """,
     "dragoman.protocols.cursus.codec": "unreadable_request",
@@ -89,7 +89,7 @@ CODES = {
     "dragoman.protocols.kafka.errors": "oversized_message unsupported_version",
     "dragoman.protocols.minibroker.handlers.session": "refused",
     "dragoman.protocols.minibroker.directory_import": "source",
-    "dragoman.protocols.mlog.client.errors": """
+    "dragoman.protocols.mlog.client.connection": """
         ack_mode catch_up_timeout commit_refused mlog no_data not_leader too_few_nodes
         topic_exists topic_not_found
     """,

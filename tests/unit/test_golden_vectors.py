@@ -24,7 +24,7 @@ from dragoman.cluster.events import VotersChanged
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.log import producer
 from dragoman.raft.membership import Membership
-from dragoman.rpc.registry import Refusals, Refused
+from dragoman.rpc import Refusals, Refused
 from golden import vectors
 from golden.forms import FORMS, same
 from golden.values import VALUES

@@ -12,7 +12,7 @@ from dragoman.cluster.events import NodeFenced, NodeRegistered
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.net.peer_connections import PeerAnswer, PeerConnections
 from dragoman.peers import Peers
-from dragoman.rpc.client import RawReply
+from dragoman.rpc import RawReply
 from dragoman.types import Buffer
 from worlds.broker import World
 from worlds.remote_leaders import propose

@@ -44,5 +44,4 @@ def hand_over(world: World, topic: str, leader: int = OTHER) -> None:
     """Another node leads all partitions of an internal topic."""
     for partition in world.broker.image.topics[topic].partitions:
         move(world, topic, leader, partition.index)
-        for part in (world.broker.coordination, world.broker.staged_writes):
-            part.resigned(topic, partition.index)
+        world.broker.directory.internal_topics[topic].resign(partition.index)

@@ -39,7 +39,7 @@ def small_slices(size: int = 400) -> Iterator[None]:
     """Copying takes several slices even for a few records, and there is one staging partition."""
     with ExitStack() as stack:
         package = "dragoman.broker.staged_writes"
-        stack.enter_context(mock.patch(f"{package}.staged_batches.PUBLISH_SLICE_BYTES", size))
+        stack.enter_context(mock.patch(f"{package}.destinations.PUBLISH_SLICE_BYTES", size))
         stack.enter_context(mock.patch(f"{package}.staging_topic.STAGING_PARTITIONS", 1))
         yield
 

@@ -22,8 +22,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, DragomanError, NotSentError
 from dragoman.log.partition import PartitionLog
 from dragoman.outcome import Outcome, start
-from dragoman.rpc import Answer, Request
-from dragoman.rpc.client import RawReply
+from dragoman.rpc import Answer, RawReply, Request
 from dragoman.testing.sim.scheduler import SimScheduler
 from dragoman.types import Buffer
 from worlds.broker import World
@@ -141,10 +140,9 @@ class Pair:
 
     def _forget_leads(self, world: World) -> None:
         """Alone, each took everything for its own."""
-        for part in world.broker.coordinating:
-            for name, count in part.topics().items():
-                for index in range(count):
-                    part.resigned(name, index)
+        for internal in world.broker.directory.internal_topics.values():
+            for index in range(internal.partition_count):
+                internal.resign(index)
 
     def _share_metadata(self, world: World) -> None:
         quorum = world.broker.quorum
@@ -168,10 +166,10 @@ class Pair:
         quorum.on_applied = lead_applied
 
     def _tell_leads(self, world: World, topic: str) -> None:
+        internal = world.broker.directory.internal_topics.get(topic)
         for partition in world.broker.image.topics[topic].partitions:
-            if partition.leader == world.broker.node_id:
-                for part in world.broker.coordinating:
-                    part.led(topic, partition.index, partition.leader_epoch)
+            if internal is not None and partition.leader == world.broker.node_id:
+                internal.lead(partition.index, partition.leader_epoch)
 
     def propose(self, *events: Event) -> None:
         self.one.broker.quorum.propose(list(events), lambda _: None)
@@ -189,7 +187,9 @@ class Pair:
 
     def create_internal(self, *names: str) -> None:
         for world in (self.one, self.two):
-            for name, count in world.broker.coordination.topics().items():
+            coordination = world.broker.coordination
+            for internal in (coordination.groups.log, coordination.transactions.log):
+                name, count = internal.name, internal.partition_count
                 if name in names and name not in world.broker.image.topics:
                     new = NewTopic(
                         name=name, partition_count=count, replication_factor=1, is_internal=True
@@ -218,8 +218,8 @@ class Pair:
             )
         broker = self.worlds[before].broker
         broker.partitions.unshared(broker.image.topics[topic].partitions[index])
-        for part in broker.coordinating:
-            part.resigned(topic, index)
+        if topic in broker.directory.internal_topics:
+            broker.directory.internal_topics[topic].resign(index)
         broker = self.worlds[leader].broker
         broker.partitions.unshared(broker.image.topics[topic].partitions[index])
         self._tell_leads(self.worlds[leader], topic)

@@ -32,14 +32,13 @@ from dragoman.api.values import (
     Told,
     Transfer,
 )
-from dragoman.broker import reassignment
 from dragoman.broker.configs import NodeConfigs
 from dragoman.broker.errors import (
     ElectionNotNeeded,
     NoReassignmentInProgress,
     PreferredLeaderNotAvailable,
 )
-from dragoman.broker.leadership import Leadership
+from dragoman.broker.leadership import Leadership, Plan, drain, spread
 from dragoman.broker.topics import Topics
 from dragoman.cluster.metadata import EVERY_NODE, NO_LEADER, MetadataImage, PartitionMetadata
 from dragoman.config.settings import Settings
@@ -343,9 +342,7 @@ class ClusterService:
         if wanted.cancel:
             return await self._cancel([each for each in partitions if each.target])
         if wanted.drain is not None and not wanted.nodes:
-            plan = reassignment.drain(
-                self._image, partitions, wanted.drain, may_shrink=wanted.shrink
-            )
+            plan = drain(self._image, partitions, wanted.drain, may_shrink=wanted.shrink)
         elif wanted.nodes and wanted.drain is None:
             plan = self._spread(wanted, partitions)
         else:
@@ -364,9 +361,9 @@ class ClusterService:
         configs = self._broker.node_configs
         await future_of(configs.alter(EVERY_NODE, alter))
 
-    def _spread(self, wanted: NewMoves, partitions: list[PartitionMetadata]) -> reassignment.Plan:
+    def _spread(self, wanted: NewMoves, partitions: list[PartitionMetadata]) -> Plan:
         if wanted.partition is None:
-            return reassignment.spread(self._image, partitions, wanted.nodes, wanted.factor)
+            return spread(self._image, partitions, wanted.nodes, wanted.factor)
         # For one partition the order counts as well: the first node is the preferred leader.
         if wanted.factor not in (None, len(wanted.nodes)):
             text = "one partition is placed on all nodes that are named"

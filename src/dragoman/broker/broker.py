@@ -12,13 +12,12 @@ from typing import Protocol
 
 from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.cluster_node import ClusterNode, Links, NoLinks
-from dragoman.broker.configs import GroupConfigs, NodeConfigs
+from dragoman.broker.configs import Features, GroupConfigs, NodeConfigs
 from dragoman.broker.context import NodeContext
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.delayed import DelayedRecords
 from dragoman.broker.directory import Directory, KeyedTopic
 from dragoman.broker.errors import RequestTimedOut, ShuttingDown
-from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetches
 from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.groups.coordinator import GroupCoordinator, GroupDialect
@@ -53,17 +52,13 @@ from dragoman.cluster.metadata import (
 )
 from dragoman.config.overrides import TopicConfig
 from dragoman.config.settings import Settings
-from dragoman.errors import (
-    DiskFullError,
-    DragomanError,
-)
+from dragoman.errors import DiskFullError, DragomanError
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
 from dragoman.outcome import Outcome
 from dragoman.replication.replica import Acknowledge, Replica
-from dragoman.rpc import Registry, Rpc
-from dragoman.rpc.registry import Refusals
+from dragoman.rpc import Refusals, Registry, Rpc
 from dragoman.security.authorizer import AllowAll, Authorizer
 from dragoman.types import TopicName
 from dragoman.world import Clock, HostNames, NumericHosts, Random, Scheduler
@@ -71,17 +66,7 @@ from dragoman.world import Clock, HostNames, NumericHosts, Random, Scheduler
 log = logging.getLogger("dragoman.broker")
 
 
-class Coordinates(Protocol):
-    """A service of the leaders of internal topics."""
-
-    def topics(self) -> dict[str, int]: ...
-
-    def led(self, topic: str, index: int, leader_epoch: int) -> None: ...
-
-    def resigned(self, topic: str, index: int) -> None: ...
-
-
-class Extension(Coordinates, KeyedTopic, Protocol):
+class Extension(KeyedTopic, Protocol):
     """A service outside the broker, for the leaders of its internal topic."""
 
     def serve(self, registry: Registry, /) -> None:
@@ -168,12 +153,6 @@ class Broker:
         self.delayed = DelayedRecords(context, partitions, self.topics, producer_ids, self.rpc)
         self.delayed.serve(self.registry)
         self.directory.add(self.delayed.store.log)
-        #: The services of the leaders of internal topics.
-        self.coordinating: list[Coordinates] = [
-            self.coordination,
-            self.staged_writes,
-            self.delayed,
-        ]
         self._extensions: list[Extension] = []
         self.accumulator = RecordAccumulator(scheduler, clock)
         self.leader_queues = LeaderQueues(context, partitions, self.accumulator, self.rpc)
@@ -228,7 +207,6 @@ class Broker:
         of its requests. Called before the start.
         """
         self._extensions.append(extension)
-        self.coordinating.append(extension)
         self.directory.add(extension)
         extension.serve(self.registry)
 
@@ -297,7 +275,7 @@ class Broker:
         if not self.settings.is_clustered:
             self._coordinate_all()
             return
-        for name in self._coordinated():
+        for name in self.directory.internal_topics:
             topic = self.image.topics.get(name)
             for partition in topic.partitions if topic is not None else ():
                 found = self.partitions.opened(partition.partition_id)
@@ -308,26 +286,21 @@ class Broker:
         """A single node coordinates every internal topic with coordinators, even before the topic
         exists.
         """
-        for part in self.coordinating:
-            for name, count in part.topics().items():
-                topic = self.image.topics.get(name)
-                for index in range(count):
-                    epoch = 0 if topic is None else topic.partitions[index].leader_epoch
-                    part.led(name, index, epoch)
-
-    def _coordinated(self) -> dict[str, Coordinates]:
-        """The internal topics with coordinators, and the services of each."""
-        return {name: part for part in self.coordinating for name in part.topics()}
+        for internal in self.directory.internal_topics.values():
+            topic = self.image.topics.get(internal.name)
+            for index in range(internal.partition_count):
+                epoch = 0 if topic is None else topic.partitions[index].leader_epoch
+                internal.lead(index, epoch)
 
     def _led(self, partition: PartitionMetadata) -> None:
-        part = self._coordinated().get(partition.topic.name)
-        if part is not None and self.is_ready and self.settings.is_clustered:
-            part.led(partition.topic.name, partition.index, partition.leader_epoch)
+        internal = self.directory.internal_topics.get(partition.topic.name)
+        if internal is not None and self.is_ready and self.settings.is_clustered:
+            internal.lead(partition.index, partition.leader_epoch)
 
     def _resigned(self, partition: PartitionMetadata) -> None:
-        part = self._coordinated().get(partition.topic.name)
-        if part is not None and self.is_ready:
-            part.resigned(partition.topic.name, partition.index)
+        internal = self.directory.internal_topics.get(partition.topic.name)
+        if internal is not None and self.is_ready:
+            internal.resign(partition.index)
 
     def stop(self) -> None:
         """Answer all waiting requests; accepted appends become durable first."""

@@ -51,11 +51,7 @@ from dragoman.raft.membership import Membership as Voters
 from dragoman.raft.messages import Message as VoterMessage
 from dragoman.raft.ports import Role, RoleChanged
 from dragoman.replication.controller import Controller
-from dragoman.replication.messages import (
-    ControlRequest,
-    FetchRequest,
-    Progress,
-)
+from dragoman.replication.messages import ControlRequest, FetchRequest, Progress
 from dragoman.replication.ports import Controlled, Fetched, Timing
 from dragoman.replication.replication import Life, Replication
 

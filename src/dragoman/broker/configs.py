@@ -4,6 +4,8 @@ There is one set of changes for all nodes and one for each node, which overrides
 each group, which takes effect with its members' next heartbeat. A set is stored as a whole; changes
 are queued, so that each sees all before it. The sets for nodes may include keys that only Kafka's
 clients know (`config/dynamic.py`): stored, and without effect.
+
+Levels of features are stored the same way. The protocols know which features there are.
 """
 
 from __future__ import annotations
@@ -15,7 +17,12 @@ from typing import TypeAlias
 from dragoman.broker.changes import Changes
 from dragoman.broker.errors import InvalidConfig, Overloaded, ReadOnlyConfig
 from dragoman.broker.keyed_lock import KeyedLock
-from dragoman.cluster.events import Event, GroupConfigChanged, NodeConfigChanged
+from dragoman.cluster.events import (
+    Event,
+    FeatureLevelChanged,
+    GroupConfigChanged,
+    NodeConfigChanged,
+)
 from dragoman.cluster.metadata import EVERY_NODE, MetadataImage
 from dragoman.config.dynamic import (
     UNKNOWN_KEYS_LEVEL,
@@ -161,3 +168,26 @@ class GroupConfigs:
 
         async with self._lock.take(group_id):
             await self._changes.make(decide)
+
+
+class Features:
+    """The levels that clients see where these differ from the levels of the release."""
+
+    def __init__(self, image: MetadataImage, changes: Changes) -> None:
+        self._image = image
+        self._changes = changes
+
+    def level(self, feature: str, released: int) -> int:
+        return self._image.features.get(feature, released)
+
+    @property
+    def version(self) -> int:
+        """Grows with each change; clients compare it."""
+        return self._changes.version
+
+    async def change(self, levels: Mapping[str, int]) -> None:
+        """Change all of these levels or none. Returns when new connections see the new levels."""
+        events: list[Event] = [
+            FeatureLevelChanged(feature=feature, level=level) for feature, level in levels.items()
+        ]
+        await self._changes.make(lambda: events)

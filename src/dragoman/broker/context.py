@@ -1,6 +1,6 @@
-"""The node as its services see it: number, time, chance, settings and the metadata it knows.
+"""The node as its services see it: id, clock, random numbers, settings and its metadata image.
 
-The context holds no service, so that every service may hold the context.
+The context has no reference to a service, so every service may have one to the context.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ class NodeContext:
     def __init__(
         self, settings: Settings, scheduler: Scheduler, clock: Clock, random: Random
     ) -> None:
-        #: As they are now: changes at run time replace them.
+        #: The current settings; changes at run time replace them.
         self.settings = settings
         self.scheduler = scheduler
         self.clock = clock
         self.random = random
         self.node_id = settings.node_id
         self.image = MetadataImage()
-        #: Whether the cluster knows this node, and clients may come.
+        #: Whether the cluster knows this node, so that clients may connect.
         self.is_ready = False
         self.is_stopping = False
 
     def config_of(self, topic: TopicMetadata) -> TopicConfig:
-        """The configuration that holds for a topic, its own keys before the node's."""
+        """The effective configuration of a topic: its own keys take precedence over the node's."""
         return TopicConfig.build(self.settings, topic.config)
 
     def internal_factor(self, wanted: int) -> int:
-        """How many replicas the partitions of an internal topic get, of those that are wanted."""
+        """The replication factor of an internal topic: at most the number of nodes."""
         return min(wanted, len(self.image.nodes))

@@ -98,26 +98,6 @@ class Coordination:
         self.groups.close()
         self.transactions.close()
 
-    # ---- leadership
-
-    def topics(self) -> dict[str, int]:
-        """The internal topics with coordinators, and their partition counts."""
-        return {each.name: each.partition_count for each in self._logs.values()}
-
-    def led(self, topic: str, index: int, leader_epoch: int) -> None:
-        """This node leads a partition of an internal topic: load it, then serve it. Also called on
-        a single node for a topic that does not exist yet, and for topics of other services.
-        """
-        for each in self._logs.values():
-            if each.name == topic:
-                each.lead(index, leader_epoch)
-
-    def resigned(self, topic: str, index: int) -> None:
-        """This node no longer leads the partition: waiting requests are refused."""
-        for each in self._logs.values():
-            if each.name == topic:
-                each.resign(index)
-
     # ---- coordinators
 
     def coordinator_of(self, kind: CoordinatorKind, name: str) -> int:

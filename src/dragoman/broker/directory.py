@@ -23,6 +23,21 @@ class KeyedTopic(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions that the topic has, or will be created with."""
+        ...
+
+    def lead(self, index: int, leader_epoch: int, /) -> None:
+        """This node leads a partition: coordinate its names. A single node leads all partitions,
+        even before the topic is created.
+        """
+        ...
+
+    def resign(self, index: int, /) -> None:
+        """This node no longer leads a partition: refuse requests that wait for it."""
+        ...
+
     def leader_of(self, name: str, /) -> int:
         """The node that coordinates a name, or `NO_NODE`. May raise `BrokerError`."""
         ...
@@ -35,11 +50,12 @@ class KeyedTopic(Protocol):
 class Directory:
     def __init__(self, context: NodeContext) -> None:
         self._context = context
-        self._internal_topics: dict[str, KeyedTopic] = {}
+        #: By name.
+        self.internal_topics: dict[str, KeyedTopic] = {}
 
     def add(self, topic: KeyedTopic) -> None:
         """Register an internal topic with its coordinators."""
-        self._internal_topics[topic.name] = topic
+        self.internal_topics[topic.name] = topic
 
     async def locate(self, where: Where) -> int:
         """The responsible node. Raises `UnknownTopic`, `NotLeader` or `CoordinatorNotAvailable`."""
@@ -63,7 +79,7 @@ class Directory:
 
     async def _coordinator_of(self, topic: str, name: str) -> int:
         """Creates the internal topic if it does not exist."""
-        internal = self._internal_topics[topic]
+        internal = self.internal_topics[topic]
         node_id = internal.leader_of(name)
         if node_id == NO_NODE:
             await internal.ensure()

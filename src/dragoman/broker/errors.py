@@ -11,39 +11,17 @@ a fault that another layer raises: the client's `UnknownTopicError` is not the b
 from __future__ import annotations
 
 from dragoman.errors import BrokerError
-from dragoman.replication.errors import (
-    ElectionNotNeeded as ElectionNotNeeded,
-)
-from dragoman.replication.errors import (
-    FencedLeaderEpoch as FencedLeaderEpoch,
-)
-from dragoman.replication.errors import (
-    InvalidReplicaAssignment as InvalidReplicaAssignment,
-)
-from dragoman.replication.errors import (
-    NoReassignmentInProgress as NoReassignmentInProgress,
-)
-from dragoman.replication.errors import (
-    NotEnoughReplicas as NotEnoughReplicas,
-)
-from dragoman.replication.errors import (
-    NotLeader as NotLeader,
-)
-from dragoman.replication.errors import (
-    Overloaded as Overloaded,
-)
-from dragoman.replication.errors import (
-    RecordsNotDeletable as RecordsNotDeletable,
-)
-from dragoman.replication.errors import (
-    RequestTimedOut as RequestTimedOut,
-)
-from dragoman.replication.errors import (
-    UnknownLeaderEpoch as UnknownLeaderEpoch,
-)
-from dragoman.replication.errors import (
-    UnknownTopic as UnknownTopic,
-)
+from dragoman.replication.errors import ElectionNotNeeded as ElectionNotNeeded
+from dragoman.replication.errors import FencedLeaderEpoch as FencedLeaderEpoch
+from dragoman.replication.errors import InvalidReplicaAssignment as InvalidReplicaAssignment
+from dragoman.replication.errors import NoReassignmentInProgress as NoReassignmentInProgress
+from dragoman.replication.errors import NotEnoughReplicas as NotEnoughReplicas
+from dragoman.replication.errors import NotLeader as NotLeader
+from dragoman.replication.errors import Overloaded as Overloaded
+from dragoman.replication.errors import RecordsNotDeletable as RecordsNotDeletable
+from dragoman.replication.errors import RequestTimedOut as RequestTimedOut
+from dragoman.replication.errors import UnknownLeaderEpoch as UnknownLeaderEpoch
+from dragoman.replication.errors import UnknownTopic as UnknownTopic
 
 # ---- topics and partitions
 

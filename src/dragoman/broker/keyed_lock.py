@@ -21,7 +21,7 @@ class _Queue:
     def __init__(self) -> None:
         self.is_held = True
         self.waiting: deque[Outcome[None]] = deque()
-        #: A caller further up the stack is resuming waiters, one after the other.
+        #: Whether a caller further up the stack is resuming waiters, one after the other.
         self.is_draining = False
 
 

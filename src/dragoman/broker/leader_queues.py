@@ -26,7 +26,6 @@ from dragoman.broker.errors import MessageTooLarge, NotLeader, ShuttingDown, Unk
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.produce import check_produced, place
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.config.overrides import TopicConfig
 from dragoman.errors import BrokerError, DragomanError, NotSentError
 from dragoman.limits import RELAY_PATIENCE_S, RELAY_RETRY_S
 from dragoman.log.batch import Record, build_batch
@@ -232,12 +231,6 @@ class LeaderQueues:
         for index, (record, size) in enumerate(zip(records, sizes, strict=True)):
             together.add(record, size, placed if not index else _ignore)
         together.room = 0
-
-    def _records_for(
-        self, partition: PartitionMetadata, config: TopicConfig, is_leader_only: bool
-    ) -> _Records:
-        scheduler, room = self._context.scheduler, room_in_a_batch(config)
-        return _Records(scheduler, self._accumulator, partition, room, is_leader_only)
 
     def is_busy(self, partition: PartitionMetadata, *, in_leader_queue: bool) -> bool:
         """Whether operations are queued, which later ones must not overtake."""

@@ -18,12 +18,7 @@ from typing import TypeAlias
 
 from dragoman.broker.errors import MessageTooLarge, Overloaded, UnknownTopic
 from dragoman.broker.fetch import FetchLimits, Wanted, read_all
-from dragoman.errors import (
-    CorruptionError,
-    DecodeError,
-    OffsetOutOfRangeError,
-    OversizedBatchError,
-)
+from dragoman.errors import CorruptionError, DecodeError, OffsetOutOfRangeError, OversizedBatchError
 from dragoman.limits import (
     BATCH_HEADER_BYTES,
     DECODED_AT_ONCE_BYTES_MAX,

@@ -35,7 +35,7 @@ class Positions:
         self._partitions = partitions
         self._topics = topics
         #: Partitions that this node leads.
-        self._led: set[int] = set()
+        self.led: set[int] = set()
         topics.reserve(POSITIONS_TOPIC, template=self._template, writers=TRANSACTIONAL_PREFIX)
 
     # ---- the topic
@@ -65,17 +65,9 @@ class Positions:
 
     # ---- leaders
 
-    def led(self, index: int) -> None:
-        """This node leads the partition from now on."""
-        self._led.add(index)
-
-    def resigned(self, index: int) -> None:
-        """This node does not lead the partition any more."""
-        self._led.discard(index)
-
     def is_led(self, name: str) -> bool:
         """Whether this node leads the partition of a capture."""
-        return self.partition_of(name) in self._led
+        return self.partition_of(name) in self.led
 
     def leader_of(self, name: str) -> int:
         """The node that leads the partition of a capture, or `NO_NODE`.

@@ -36,11 +36,7 @@ from dragoman.captures.control import (
 from dragoman.captures.definition import Definition
 from dragoman.captures.supervisor import Assignment, CaptureProcess, Findings, TakeEnd, TakeReport
 from dragoman.errors import DragomanError
-from dragoman.limits import (
-    CAPTURE_CHECK_TIMEOUT_S,
-    CAPTURE_CHECKS_MAX,
-    CAPTURE_LINE_BYTES_MAX,
-)
+from dragoman.limits import CAPTURE_CHECK_TIMEOUT_S, CAPTURE_CHECKS_MAX, CAPTURE_LINE_BYTES_MAX
 from dragoman.outcome import Outcome, failed
 
 log = logging.getLogger("dragoman.captures")

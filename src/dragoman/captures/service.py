@@ -145,19 +145,17 @@ class Captures:
         registry.serve(CommandCapture, self._command)
         registry.serve(RemoveCapture, self._remove)
 
-    def topics(self) -> dict[str, int]:
-        """The internal topic whose leaders run captures, and the number of its partitions."""
-        return {POSITIONS_TOPIC: self._positions.partition_count}
+    @property
+    def partition_count(self) -> int:
+        return self._positions.partition_count
 
-    def led(self, topic: str, index: int, _leader_epoch: int) -> None:
-        if topic == POSITIONS_TOPIC:
-            self._positions.led(index)
-            self._supervisor.changed()
+    def lead(self, index: int, _leader_epoch: int) -> None:
+        self._positions.led.add(index)
+        self._supervisor.changed()
 
-    def resigned(self, topic: str, index: int) -> None:
-        if topic == POSITIONS_TOPIC:
-            self._positions.resigned(index)
-            self._supervisor.changed()
+    def resign(self, index: int) -> None:
+        self._positions.led.discard(index)
+        self._supervisor.changed()
 
     def applied(self, event: Event | None) -> None:
         """A metadata event was applied; None: a snapshot has replaced the metadata."""

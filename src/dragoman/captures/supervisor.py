@@ -23,12 +23,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from dragoman.broker.context import NodeContext
-from dragoman.broker.errors import (
-    CaptureNotRunning,
-    CaptureRefused,
-    CoordinatorLoading,
-    Overloaded,
-)
+from dragoman.broker.errors import CaptureNotRunning, CaptureRefused, CoordinatorLoading, Overloaded
 from dragoman.captures.control import (
     Command,
     Done,

@@ -47,7 +47,7 @@ from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.errors import BatchTooLargeError
 from dragoman.protocols.kafka.client.transactions import TransactionOptions
 from dragoman.protocols.kafka.client.values import ClientSettings
-from dragoman.protocols.postgres.replication import format_lsn, parse_lsn
+from dragoman.protocols.postgres.codec import format_lsn, parse_lsn
 
 _log = logging.getLogger(__name__)
 #: The longest timeout that brokers allow by default: a transaction of the database may be large.

@@ -36,7 +36,7 @@ from dragoman.protocols.kafka.client.values import (
     Isolation,
     TopicPartition,
 )
-from dragoman.protocols.postgres.replication import format_lsn
+from dragoman.protocols.postgres.codec import format_lsn
 
 #: The progress of the snapshots, encoded by `cdc/snapshot/state.py`.
 Progress: TypeAlias = dict[str, object]

@@ -39,9 +39,8 @@ from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.errors import ProducerFencedError
 from dragoman.protocols.kafka.client.transactions import TransactionalProducer
 from dragoman.protocols.kafka.client.values import TopicPartition
-from dragoman.protocols.postgres.codec import Decoder
+from dragoman.protocols.postgres.codec import Decoder, encode_status, format_lsn, parse_lsn
 from dragoman.protocols.postgres.constants import SESSION_SETTINGS
-from dragoman.protocols.postgres.replication import encode_status, format_lsn, parse_lsn
 from dragoman.types import Lsn
 
 HEARTBEAT: Final = "heartbeat"

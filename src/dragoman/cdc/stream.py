@@ -30,8 +30,7 @@ from dragoman.cdc.writer import LogWriter
 from dragoman.errors import DecodeError
 from dragoman.limits import CAPTURE_RECORDS_AT_A_TIME
 from dragoman.protocols.postgres import messages as m
-from dragoman.protocols.postgres.codec import Decoder
-from dragoman.protocols.postgres.replication import MESSAGE_START, Keepalive, decode_frame
+from dragoman.protocols.postgres.codec import MESSAGE_START, Decoder, Keepalive, decode_frame
 
 _WAL_DATA: Final = ord("w")
 _STREAM_STOP: Final = ord("E")
@@ -156,17 +155,13 @@ class Stream:
         self._progress: Progress | None = None
         self._has_events = False
         self._has_rows = False
-        self._is_inside = False
+        #: Whether a transaction has begun and not ended.
+        self.is_inside = False
         self._is_in_block = False
         #: The last known end of the database's WAL.
         self.wal_end = 0
 
     # ---- frames of the connection
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether a transaction has begun and not ended."""
-        return self._is_inside
 
     async def take(self, frames: Sequence[bytes]) -> bool:
         """Process frames. Returns whether the server wants a reply. Raises `DecodeError`."""
@@ -200,7 +195,7 @@ class Stream:
         message = decode_frame(frame)
         if not isinstance(message, Keepalive):
             raise DecodeError("a frame of the WAL contains no message")
-        if not self._is_inside and message.wal_end > self.position.lsn:
+        if not self.is_inside and message.wal_end > self.position.lsn:
             # The server has sent everything that was committed before. After a restart it sends
             # transactions in progress again, because their commits are later.
             self._advance(message.wal_end)
@@ -243,7 +238,7 @@ class Stream:
                 # committed, and is sent again unless the position is behind its commit.
                 if end_lsn > self.position.lsn:
                     await self._end(end_lsn)
-            case m.CommitPrepared(_, end_lsn) if self._is_inside:
+            case m.CommitPrepared(_, end_lsn) if self.is_inside:
                 await self._end(end_lsn)
             case m.CommitPrepared(_, end_lsn) | m.RollbackPrepared(_, end_lsn):
                 self._advance(end_lsn)
@@ -251,9 +246,9 @@ class Stream:
     # ---- transactions
 
     async def _begin(self, lsn: int, xid: int, time_us: int, *, is_new: bool) -> None:
-        if self._is_inside:
+        if self.is_inside:
             raise DecodeError("a transaction begins within another one")
-        self._is_inside = True
+        self.is_inside = True
         self._has_events = self._has_rows = False
         self._progress = None
         if not is_new:
@@ -262,10 +257,10 @@ class Stream:
         self._snapshots.begin(transaction)
 
     async def _end(self, end_lsn: int) -> None:
-        if not self._is_inside:
+        if not self.is_inside:
             raise DecodeError("a transaction ends that has not begun")
         transaction, self._transaction = self._transaction, None
-        self._is_inside = False
+        self.is_inside = False
         if transaction is None:
             return
         if not (self._has_events or self._progress is not None):

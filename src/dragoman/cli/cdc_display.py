@@ -131,12 +131,7 @@ def wait_until_it_runs(look: Callable[[], CaptureDescription]) -> CaptureDescrip
     A terminal shows a progress bar for each table that is being read.
     """
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (
         TextColumn("{task.description}"),

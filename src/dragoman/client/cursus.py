@@ -21,26 +21,24 @@ from dragoman.protocols.cursus.client.client import (
     BlockingProducer,
     CursusClient,
 )
-from dragoman.protocols.cursus.client.connection import CursusSettings
-from dragoman.protocols.cursus.client.consumer import Consumer
-from dragoman.protocols.cursus.client.errors import (
-    CursusError,
-    MemberFencedError,
-    NotLeaderError,
-    ProducerFencedError,
-    UnknownTopicError,
-    VersionConflictError,
-)
-from dragoman.protocols.cursus.client.producer import Producer, Transaction
-from dragoman.protocols.cursus.client.values import (
+from dragoman.protocols.cursus.client.connection import (
     Appended,
+    CursusError,
+    CursusSettings,
     Event,
     EventStream,
+    MemberFencedError,
+    NotLeaderError,
     OffsetRange,
+    ProducerFencedError,
     Record,
     Snapshot,
     TopicInfo,
+    UnknownTopicError,
+    VersionConflictError,
 )
+from dragoman.protocols.cursus.client.consumer import Consumer
+from dragoman.protocols.cursus.client.producer import Producer, Transaction
 from dragoman.protocols.cursus.compression import Compressor, register
 from dragoman.protocols.cursus.messages import Message
 

@@ -16,12 +16,12 @@ from dragoman.client_core.errors import (
 )
 from dragoman.log.compression import Codec
 from dragoman.log.isolation import VisibleBatches, visible_records
-from dragoman.protocols.kafka.client.blocking import (
+from dragoman.protocols.kafka.client.client import (
     BlockingKafkaClient,
     BlockingProducer,
     BlockingReader,
+    KafkaClient,
 )
-from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.errors import (
     AccessDeniedError,
     BatchTooLargeError,
@@ -42,10 +42,7 @@ from dragoman.protocols.kafka.client.produce import murmur2, partition_for_key
 from dragoman.protocols.kafka.client.producer import Delivery, Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.staged_writes import StagedBatch, StagedPiece, StagingPlace
-from dragoman.protocols.kafka.client.transactions import (
-    TransactionalProducer,
-    TransactionOptions,
-)
+from dragoman.protocols.kafka.client.transactions import TransactionalProducer, TransactionOptions
 from dragoman.protocols.kafka.client.values import (
     EARLIEST,
     LATEST,

@@ -15,14 +15,12 @@ from dragoman.client_core.errors import (
     UnreachableError,
 )
 from dragoman.protocols.minibroker.client.client import (
+    AlreadySubscribedError,
     BlockingGroupSubscription,
     BlockingMinibrokerClient,
     BlockingSubscription,
     ClientSettings,
     MinibrokerClient,
-)
-from dragoman.protocols.minibroker.client.errors import (
-    AlreadySubscribedError,
     NotLeaderError,
     RefusedError,
 )

@@ -21,10 +21,10 @@ from dragoman.protocols.mlog.client.client import (
     Consumer,
     MlogClient,
 )
-from dragoman.protocols.mlog.client.connection import ClientSettings
-from dragoman.protocols.mlog.client.errors import (
+from dragoman.protocols.mlog.client.connection import (
     AckModeError,
     CatchUpTimeoutError,
+    ClientSettings,
     CommitRefusedError,
     MlogError,
     NoDataError,

@@ -68,7 +68,7 @@ from dragoman.protocols.rocketmq.client.producer import (
 )
 from dragoman.protocols.rocketmq.client.pull import SQL92, Filter, PullConsumer, Pulled, PullStatus
 from dragoman.protocols.rocketmq.client.push_consumer import PushConsumer
-from dragoman.protocols.rocketmq.client.settings import ClientSettings
+from dragoman.protocols.rocketmq.client.remoting import ClientSettings
 from dragoman.protocols.rocketmq.constants import Serialization
 
 __all__ = [

@@ -18,13 +18,7 @@ import msgspec
 from dragoman import limits
 from dragoman.config.keys import Accepted, Key, Kind, Source, Value, near_match, table_rows
 from dragoman.config.overrides import ConfigEntry, Synonym
-from dragoman.config.settings import (
-    DYNAMIC_KEYS,
-    NODE_KEYS,
-    Overlay,
-    Settings,
-    check_consistent,
-)
+from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Overlay, Settings, check_consistent
 from dragoman.errors import ConfigError
 
 

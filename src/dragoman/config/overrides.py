@@ -25,13 +25,7 @@ from dragoman.config.keys import (
     near_match,
     table_rows,
 )
-from dragoman.config.settings import (
-    DYNAMIC_KEYS,
-    NODE_KEYS,
-    Compression,
-    Settings,
-    TimestampType,
-)
+from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Compression, Settings, TimestampType
 from dragoman.errors import ConfigError
 
 

@@ -4,9 +4,9 @@ All files are opened read-only and without the lock, so a directory may be inspe
 uses it. Its live end then changes meanwhile: an incomplete batch is reported as such, and the
 report tells whether a process held the lock.
 
-`inspect_directory` yields its findings file by file. `verify_directory` reads every byte and
-verifies every checksum: of batches, of the ranges of an index, of whole files in the manifest, of
-journal groups, of snapshots.
+`inspect_directory` reads every byte and verifies every checksum: of batches, of the ranges of an
+index, of whole files in the manifest, of journal groups, of snapshots. It yields its findings file
+by file; `verified` sums them up.
 """
 
 from __future__ import annotations
@@ -126,11 +126,6 @@ def inspect_directory(path: str) -> Iterator[Finding]:
     yield from inspect_disk(RealDisk(path))
 
 
-def verify_directory(path: str) -> Verification:
-    """Read everything and collect the problems. Raises `FormatError`."""
-    return verified(inspect_directory(path))
-
-
 def inspect_disk(disk: Disk) -> Iterator[Finding]:
     is_in_use = _is_in_use(disk)
     try:
@@ -175,10 +170,6 @@ def inspect_disk(disk: Disk) -> Iterator[Finding]:
 def _unread(path: str, error: OSError) -> Problem:
     reason = f"cannot be read: {error.strerror or error}"
     return Problem(path=path, position=0, reason=reason, is_unread=True)
-
-
-def verify_disk(disk: Disk) -> Verification:
-    return verified(inspect_disk(disk))
 
 
 def verified(findings: Iterator[Finding]) -> Verification:

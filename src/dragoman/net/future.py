@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def future_of(work: Outcome[T] | Coroutine[object, None, T]) -> asyncio.Future[T]:
-    """Begin the work now, and wait for it on the running loop.
+    """Start the work now, and return a future of the running loop for its result.
 
-    Who stops waiting cancels the future only: the work ends by itself.
+    Cancelling the future does not cancel the work, which runs to its end.
     """
     outcome = work if isinstance(work, Outcome) else start(work)
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()

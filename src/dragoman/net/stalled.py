@@ -1,11 +1,12 @@
-"""Peers that hold memory and do not move are cut off when others wait for it.
+"""Peers that hold memory without progress are disconnected when others wait for memory.
 
-Half a frame, replies that nobody takes, requests behind one that waits: each takes its part of the
-node's budget, and a few hundred peers can take all of it for as long as they like. Nobody minds
-until the budget is used up, and no connection is read. Then those that moved next to nothing from
-one look to the next go, the largest first, until there is enough for the rest. Requests that the
-node itself is slow to answer are no reason. Those in the middle of a request that is not read for
-lack of memory go last, and of them those first that have never been answered.
+Half a frame, replies that the peer does not read, requests behind one that waits: each takes its
+part of the node's budget, and a few hundred peers can take all of it for ever. While there is room,
+that does no harm. Once the budget is used up, no connection is read. Then connections that moved
+next to nothing between two searches are cut off, the largest first, until there is enough memory
+for the rest. Requests that the node itself is slow to answer do not count. Connections in the
+middle of a request that is not read for lack of memory come last, and among them those first that
+have never been answered.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class StalledPeers:
         self._channels = channels
         self._scheduler = scheduler
         self._timer: Handle | None = None
-        #: What those that hold memory had moved at the last look, if there was too little then.
+        #: Bytes that holders of memory had moved at the last search, if memory was short then.
         self._moved: dict[Channel, int] = {}
 
     def watch(self) -> None:
@@ -56,7 +57,7 @@ class StalledPeers:
         self._cut_off(stalled, missing)
 
     def _open(self) -> list[Channel]:
-        """All that share the budget: nodes among themselves have their own."""
+        """All channels that share the budget; those between nodes have their own."""
         sharing = (each for each in self._channels.values() if each.budget is self._budget)
         return [channel for channels in sharing for channel in channels.open]
 

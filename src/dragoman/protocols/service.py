@@ -39,14 +39,9 @@ _REFUSALS: Final[dict[Resource, type[NotAuthorized]]] = {
 class Core(Protocol):
     """What a service of any protocol needs of its node."""
 
-    @property
-    def node_id(self) -> int: ...
-
-    @property
-    def image(self) -> MetadataImage: ...
-
-    @property
-    def authorizer(self) -> Authorizer: ...
+    node_id: int
+    image: MetadataImage
+    authorizer: Authorizer
 
 
 CoreT_co = TypeVar("CoreT_co", bound=Core, covariant=True)

@@ -1,4 +1,4 @@
-"""Snapshots as bytes: what lies in the file and travels between nodes, piece by piece."""
+"""The encoding of snapshots, in files and between nodes, and the receipt of one in pieces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dragoman.raft.messages import SnapshotRequest
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The state that all entries below `end` add up to."""
+    """The state after all entries below `end`."""
 
     end: int
     #: Term of the last of those entries.
@@ -43,7 +43,7 @@ def decode_snapshot(data: bytes | bytearray) -> Snapshot:
 
 
 class IncomingSnapshot:
-    """One being received. Pieces come in order; what comes twice or too early is left alone."""
+    """A snapshot that is being received, in order. Duplicate and early pieces are ignored."""
 
     def __init__(self, request: SnapshotRequest) -> None:
         self._key = _key(request)
@@ -58,7 +58,7 @@ class IncomingSnapshot:
         return len(self._data)
 
     def add(self, request: SnapshotRequest) -> Snapshot | None:
-        """The snapshot, once it is whole. One that cannot be read is received again."""
+        """Add a piece; return the snapshot if it is complete. A corrupt one is received again."""
         fits = self.position + len(request.data) <= min(self._size, RAFT_SNAPSHOT_BYTES_MAX)
         if request.position == self.position and fits:
             self._data += request.data

@@ -1,8 +1,4 @@
-"""Who a connection speaks for, and the one question the broker asks about it.
-
-Everything is allowed until rules are configured; the question is asked from the first day so that
-rules have a place to act.
-"""
+"""The principal of a connection, and the question that the broker asks an authorizer about it."""
 
 from __future__ import annotations
 
@@ -21,9 +17,9 @@ class Operation(Enum):
     DESCRIBE = "describe"
     DESCRIBE_CONFIGS = "describe_configs"
     ALTER_CONFIGS = "alter_configs"
-    #: What nodes do among themselves.
+    #: Requests of one node to another.
     CLUSTER_ACTION = "cluster_action"
-    #: What Kafka asked of idempotent producers before version 3; WRITE implies it since.
+    #: Kafka required it of idempotent producers before version 3; since then WRITE implies it.
     IDEMPOTENT_WRITE = "idempotent_write"
 
 
@@ -39,7 +35,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Whom a connection authenticated as."""
+    """The identity with which a connection has authenticated."""
 
     kind: str
     name: str

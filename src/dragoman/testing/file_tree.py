@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from dragoman.limits import FILE_NAME_BYTES_MAX
@@ -51,6 +51,21 @@ class Edit(NamedTuple, Generic[F]):
 
 #: Edits that happen together or not at all.
 Edits: TypeAlias = tuple[Edit[F], ...]
+
+
+class DirectoryLock:
+    """A lock on the directory of a node, held by a file of a disk in memory."""
+
+    def __init__(self, exists: Callable[[str], bool], locked: set[str], path: str) -> None:
+        self._exists = exists
+        self._locked = locked
+        self._path = path
+
+    def is_ours(self) -> bool:
+        return self._path in self._locked and self._exists(self._path)
+
+    def release(self) -> None:
+        self._locked.discard(self._path)
 
 
 def os_error(code: int, path: str) -> OSError:

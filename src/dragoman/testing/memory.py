@@ -12,7 +12,7 @@ from typing import Literal
 
 from dragoman.errors import DirectoryInUseError
 from dragoman.limits import MEMORY_DISK_BYTES_MAX
-from dragoman.testing.file_tree import FileNode, FileTree, os_error
+from dragoman.testing.file_tree import DirectoryLock, FileNode, FileTree, os_error
 from dragoman.types import Buffer
 
 
@@ -92,19 +92,6 @@ class MemoryFile:
             data.extend(bytes(position - len(data)))
 
 
-class MemoryLock:
-    def __init__(self, disk: MemoryDisk, locked: set[str], path: str) -> None:
-        self._disk = disk
-        self._locked = locked
-        self._path = path
-
-    def is_ours(self) -> bool:
-        return self._path in self._locked and self._disk.exists(self._path)
-
-    def release(self) -> None:
-        self._locked.discard(self._path)
-
-
 class MemoryDisk:
     def __init__(self, capacity_bytes: int = MEMORY_DISK_BYTES_MAX) -> None:
         self._tree: FileTree[FileNode] = FileTree(capacity_bytes)
@@ -150,10 +137,10 @@ class MemoryDisk:
     def free_bytes(self) -> int:
         return self._tree.capacity_bytes - self._tree.used_bytes
 
-    def lock(self, path: str) -> MemoryLock:
+    def lock(self, path: str) -> DirectoryLock:
         if path in self._locked:
             raise DirectoryInUseError(f"{path} is locked by another user of this disk")
         if not self._tree.exists(path):
             self._tree.apply(self._tree.plan_add(path, FileNode()))
         self._locked.add(path)
-        return MemoryLock(self, self._locked, path)
+        return DirectoryLock(self.exists, self._locked, path)

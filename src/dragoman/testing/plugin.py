@@ -1,4 +1,4 @@
-"""Pytest plugin: the fixture `broker`, a fresh in-memory broker for each test that asks for it.
+"""Pytest plugin: the fixture `broker`, a fresh in-memory broker for each test that uses it.
 
 Registered by installing the package. Override `broker_settings` in a module or conftest to set
 keys of `dragoman serve --set` for the brokers of that scope.
@@ -36,7 +36,7 @@ def broker_settings() -> Mapping[str, str]:
 @pytest.fixture
 def broker(broker_settings: Mapping[str, str]) -> Iterator[EphemeralBroker]:
     """A real broker on loopback, in memory, stopped when the test is over."""
-    # Imported on use: a test run that does not ask for a broker must not pay for it.
+    # Imported on use: a test run without a broker must not pay for it.
     from dragoman.testing.ephemeral import EphemeralBroker
 
     with EphemeralBroker(settings=broker_settings) as running:

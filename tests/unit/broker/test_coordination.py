@@ -80,10 +80,10 @@ def test_a_node_that_resigns_forgets_its_groups_and_reads_them_back_when_it_lead
     coordination = world.broker.coordination
     commit(world, 7)
     world.settle()
-    coordination.resigned(OFFSETS_TOPIC, 0)
+    coordination.groups.log.resign(0)
     assert committed(world) is None
     assert not len(coordination.groups.table)
-    coordination.led(OFFSETS_TOPIC, 0, 0)
+    coordination.groups.log.lead(0, 0)
     assert committed(world) == 7
 
 
@@ -94,9 +94,9 @@ def test_requests_are_refused_while_a_partition_is_read_back_and_served_after(
     for offset in range(3):
         commit(world, offset)
         world.settle()
-    coordination.resigned(OFFSETS_TOPIC, 0)
+    coordination.groups.log.resign(0)
     with mock.patch("dragoman.broker.internal_topic.INTERNAL_RECORDS_PER_SLICE", 1):
-        coordination.led(OFFSETS_TOPIC, 0, 0)
+        coordination.groups.log.lead(0, 0)
         with pytest.raises(CoordinatorLoading):
             coordination.groups.require(G)
         with pytest.raises(CoordinatorLoading):
@@ -113,13 +113,13 @@ def test_a_resignation_while_loading_ends_it(world: World) -> None:
     for offset in range(3):
         commit(world, offset)
         world.settle()
-    coordination.resigned(OFFSETS_TOPIC, 0)
+    coordination.groups.log.resign(0)
     with mock.patch("dragoman.broker.internal_topic.INTERNAL_RECORDS_PER_SLICE", 1):
-        coordination.led(OFFSETS_TOPIC, 0, 0)
-        coordination.resigned(OFFSETS_TOPIC, 0)
+        coordination.groups.log.lead(0, 0)
+        coordination.groups.log.resign(0)
         world.settle()
     assert not len(coordination.groups.table)
-    coordination.led(OFFSETS_TOPIC, 0, 0)
+    coordination.groups.log.lead(0, 0)
     assert committed(world) == 2
 
 
@@ -131,11 +131,11 @@ def test_leading_again_in_a_newer_epoch_reads_anew_and_in_an_older_one_does_noth
     world.settle()
     stale = world.broker.coordination.groups.table.get(G)
     epoch = move(world, OFFSETS_TOPIC, world.broker.node_id)
-    coordination.led(OFFSETS_TOPIC, 0, epoch)
+    coordination.groups.log.lead(0, epoch)
     assert coordination.groups.table.get(G) is not stale
     fresh = coordination.groups.table.get(G)
-    coordination.led(OFFSETS_TOPIC, 0, 0)
-    coordination.led(OFFSETS_TOPIC, 0, epoch)
+    coordination.groups.log.lead(0, 0)
+    coordination.groups.log.lead(0, epoch)
     assert coordination.groups.table.get(G) is fresh
     assert commit(world, 2) == []
     world.settle()
@@ -149,13 +149,13 @@ def test_only_the_groups_of_the_partition_go() -> None:
         commit(world, 3, name)
     world.settle()
     coordination = world.broker.coordination
-    coordination.resigned(OFFSETS_TOPIC, 4)
+    coordination.groups.log.resign(4)
     gone = [name for name in names if committed(world, name) is None]
     assert gone == [name for name in names if coordination.groups.home_of(name)[1] == 4] != []
     with pytest.raises(CoordinatorLoading):
         # The image still says that this node leads: it has not been told to.
         coordination.groups.require(gone[0])
-    coordination.led(OFFSETS_TOPIC, 4, 0)
+    coordination.groups.log.lead(4, 0)
     assert all(committed(world, name) == 3 for name in names)
 
 
@@ -166,11 +166,11 @@ def test_records_of_earlier_leaders_are_read_once_they_are_known_to_be_committed
     coordination = world.broker.coordination
     commit(world, 1)
     world.settle()
-    coordination.resigned(OFFSETS_TOPIC, 0)
+    coordination.groups.log.resign(0)
     replica = offsets_replica(world)
     replica.role = role = _Standing(replica.log.high_watermark)
     commit_elsewhere(world, 5)
-    coordination.led(OFFSETS_TOPIC, 0, 0)
+    coordination.groups.log.lead(0, 0)
     with pytest.raises(CoordinatorLoading):
         coordination.groups.require(G)
     role.end = replica.log.stable_end
@@ -205,9 +205,9 @@ def test_a_topic_deleted_while_groups_are_read_back_takes_its_offsets_along(worl
     for offset in range(3):
         commit(world, offset)
         world.settle()
-    coordination.resigned(OFFSETS_TOPIC, 0)
+    coordination.groups.log.resign(0)
     with mock.patch("dragoman.broker.internal_topic.INTERNAL_RECORDS_PER_SLICE", 1):
-        coordination.led(OFFSETS_TOPIC, 0, 0)
+        coordination.groups.log.lead(0, 0)
         coordination.groups.topic_deleted(T)
         world.settle()
     assert committed(world) is None
@@ -215,8 +215,8 @@ def test_a_topic_deleted_while_groups_are_read_back_takes_its_offsets_along(worl
     commit(world, 9)
     world.settle()
     assert committed(world) == 9
-    coordination.resigned(OFFSETS_TOPIC, 0)
-    coordination.led(OFFSETS_TOPIC, 0, 0)
+    coordination.groups.log.resign(0)
+    coordination.groups.log.lead(0, 0)
     world.settle()
     assert committed(world) == 9
 
@@ -233,9 +233,9 @@ def test_a_partition_that_cannot_be_read_is_not_served_and_keeps_no_other(
     of_tomorrow = build_batch([Record(key=b"\xff", value=b"", timestamp=0)])
     world.append(offsets_replica(world, 0), of_tomorrow)
     for index in range(2):
-        coordination.resigned(OFFSETS_TOPIC, index)
+        coordination.groups.log.resign(index)
     for index in range(2):
-        coordination.led(OFFSETS_TOPIC, index, 0)
+        coordination.groups.log.lead(index, 0)
     assert "cannot be read and is not served" in caplog.text
     for group in groups:
         if coordination.groups.home_of(group)[1] == 0:
@@ -250,9 +250,9 @@ def test_a_partition_that_cannot_be_opened_yet_is_tried_again(world: World) -> N
     coordination = world.broker.coordination
     commit(world, 1)
     world.settle()
-    coordination.resigned(OFFSETS_TOPIC, 0)
+    coordination.groups.log.resign(0)
     with mock.patch.object(world.broker.partitions, "find", side_effect=NotLeader("not yet")):
-        coordination.led(OFFSETS_TOPIC, 0, 0)
+        coordination.groups.log.lead(0, 0)
         world.advance(3)
     with pytest.raises(CoordinatorLoading):
         coordination.groups.require(G)
@@ -296,7 +296,7 @@ def test_who_waits_in_a_group_is_told_to_look_elsewhere(world: World) -> None:
     log = offsets_replica(world).log
     move(world, OFFSETS_TOPIC, 2)
     end = log.log_end_offset
-    world.broker.coordination.resigned(OFFSETS_TOPIC, 0)
+    world.broker.coordination.groups.log.resign(0)
     (error,) = told
     assert isinstance(error, NotCoordinator)
     assert error.leader == 2
@@ -319,11 +319,11 @@ def test_a_commit_under_way_when_the_node_resigns_is_not_applied(world: World) -
     commit(world, 1)
     world.settle()
     told = commit(world, 2)
-    coordination.resigned(OFFSETS_TOPIC, 0)
+    coordination.groups.log.resign(0)
     world.settle()
     assert isinstance(told[0], NotCoordinator)
     assert committed(world) is None
-    coordination.led(OFFSETS_TOPIC, 0, 0)
+    coordination.groups.log.lead(0, 0)
     # It is in the log: whoever leads finds it there.
     assert committed(world) == 2
 
@@ -382,10 +382,10 @@ def test_direct_groups_stop_without_writing(world: World) -> None:
     )
     world.settle()
     end = offsets_replica(world).log.log_end_offset
-    coordination.resigned(OFFSETS_TOPIC, 0)
+    coordination.groups.log.resign(0)
     world.advance(60)
     assert offsets_replica(world).log.log_end_offset == end
-    coordination.led(OFFSETS_TOPIC, 0, 0)
+    coordination.groups.log.lead(0, 0)
     assert direct(world).bound_to == T
     assert direct(world).generation == group.generation
 
@@ -410,8 +410,8 @@ def test_before_the_topic_is_made_a_node_that_is_alone_coordinates_everything(
 
 def test_one_that_is_not_alone_makes_the_topic_first(world: World) -> None:
     coordination = world.broker.coordination
-    for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
-        coordination.resigned(name, 0)
+    for internal in (coordination.groups.log, coordination.transactions.log):
+        internal.resign(0)
     assert coordination.coordinator_of(CoordinatorKind.GROUP, G) == -1
     with pytest.raises(CoordinatorNotAvailable):
         coordination.groups.require(G)
@@ -455,7 +455,7 @@ def test_another_node_that_leads_is_named(world: World) -> None:
     commit(world, 1)
     world.settle()
     move(world, OFFSETS_TOPIC, 2)
-    coordination.resigned(OFFSETS_TOPIC, 0)
+    coordination.groups.log.resign(0)
     with pytest.raises(NotCoordinator) as refused:
         coordination.groups.require(G)
     assert refused.value.leader == 2
@@ -507,10 +507,10 @@ def test_a_decided_transaction_is_finished_by_whoever_leads_next(world: World) -
         coordination.transactions.coordinator.end("x", identity, True, False, told.append)
         world.settle()
     assert told == [identity]
-    coordination.resigned(TRANSACTIONS_TOPIC, 0)
+    coordination.transactions.log.resign(0)
     assert coordination.transactions.coordinator.list_transactions() == []
     epoch = move(world, TRANSACTIONS_TOPIC, world.broker.node_id)
-    coordination.led(TRANSACTIONS_TOPIC, 0, epoch)
+    coordination.transactions.log.lead(0, epoch)
     world.settle()
     state = coordination.transactions.coordinator.describe("x").state
     assert state is TransactionState.COMPLETE_COMMIT
@@ -526,7 +526,7 @@ def test_an_operation_under_way_is_answered_when_the_node_resigns(world: World) 
     coordination = world.broker.coordination
     told: list[object] = []
     coordination.transactions.coordinator.end("x", identity, True, False, told.append)
-    coordination.resigned(TRANSACTIONS_TOPIC, 0)
+    coordination.transactions.log.resign(0)
     assert [type(each) for each in told] == [NotTransactionCoordinator]
     world.settle()
     assert len(told) == 1
@@ -534,7 +534,7 @@ def test_an_operation_under_way_is_answered_when_the_node_resigns(world: World) 
     assert isinstance(told[1], TransactionCoordinatorLoading)
     # Nothing is written any more, neither markers nor the completion.
     assert world.broker.partitions.find(T, 0).log.last_stable_offset == 0
-    coordination.led(TRANSACTIONS_TOPIC, 0, 0)
+    coordination.transactions.log.lead(0, 0)
     world.settle()
     # The decision is in the log, so it holds.
     assert world.broker.partitions.find(T, 0).log.last_stable_offset == 2
@@ -544,7 +544,7 @@ def test_a_marker_of_an_older_coordinator_is_refused(world: World) -> None:
     identity = begin(world)
     coordination = world.broker.coordination
     epoch = move(world, TRANSACTIONS_TOPIC, world.broker.node_id)
-    coordination.led(TRANSACTIONS_TOPIC, 0, epoch)
+    coordination.transactions.log.lead(0, epoch)
     ended: list[object] = []
     coordination.transactions.coordinator.end("x", identity, True, False, ended.append)
     world.settle()

@@ -43,9 +43,7 @@ from dragoman.errors import (
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.log.producer import InvalidProducerEpochError
 from dragoman.outcome import start
-from dragoman.rpc import Done, Node, Reply, Request
-from dragoman.rpc.client import NoTransport
-from dragoman.rpc.registry import Refusals, Refused
+from dragoman.rpc import Done, Node, NoTransport, Refusals, Refused, Reply, Request
 from dragoman.types import GroupId, Offset, Partition, ProducerId, TopicName
 from worlds.broker import Outcome, World, batch_of, values_in
 from worlds.two_nodes import Pair
@@ -227,7 +225,7 @@ def test_a_request_that_was_relayed_is_not_relayed_again(pair: Pair) -> None:
     group = name_of(pair, CoordinatorKind.GROUP, 2)
     index = pair.two.broker.coordination.groups.home_of(group)[1]
     pair.two.broker.image.topics[OFFSETS_TOPIC].partitions[index].leader = 1
-    pair.two.broker.coordination.resigned(OFFSETS_TOPIC, index)
+    pair.two.broker.coordination.groups.log.resign(index)
     outcome = Outcome()
     pair.one.broker.coordination.groups.commit_anywhere(commit_request(group), outcome)
     pair.settle()

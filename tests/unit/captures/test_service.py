@@ -20,8 +20,8 @@ from dragoman.broker.errors import (
     UnknownCapture,
 )
 from dragoman.broker.produce import check_produced
+from dragoman.broker.staged_writes.staging_topic import check_writable
 from dragoman.broker.transactions.state import ProducerIdentity, TransactionState
-from dragoman.broker.writable import check_writable
 from dragoman.captures.addresses import secured
 from dragoman.captures.control import Done, Finding, Pause, Resume, Rewind, Snapshot, Status, Stop
 from dragoman.captures.definition import POSITIONS_TOPIC, Definition

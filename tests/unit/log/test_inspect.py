@@ -19,8 +19,7 @@ from dragoman.log.inspect import (
     describe,
     inspect_directory,
     inspect_disk,
-    verify_directory,
-    verify_disk,
+    verified,
 )
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.disk import SimDisk
@@ -36,7 +35,7 @@ def test_a_closed_directory_is_sound_and_fully_counted(world: World):
     assert sum(each.records for each in found if isinstance(each, SegmentFound)) == 30
     (partition,) = [each for each in found if isinstance(each, PartitionFound)]
     assert (partition.topic, partition.log_end_offset) == ("t", 30)
-    assert verify_disk(world.disk).is_sound
+    assert verified(inspect_disk(world.disk)).is_sound
 
 
 def test_a_directory_in_use_says_so_and_is_not_touched(world: World):
@@ -44,13 +43,13 @@ def test_a_directory_in_use_says_so_and_is_not_touched(world: World):
     found = list(inspect_disk(world.disk))
     assert next(each for each in found if isinstance(each, NodeFound)).is_in_use
     assert [each for each in found if isinstance(each, GroupFound)]
-    assert verify_disk(world.disk).is_in_use
+    assert verified(inspect_disk(world.disk)).is_in_use
     world.fill(5)
     assert len(world.values()) == 35
 
 
 def test_an_empty_directory_is_no_data_directory():
-    (problem,) = verify_disk(MemoryDisk()).problems
+    (problem,) = verified(inspect_disk(MemoryDisk())).problems
     assert problem.reason == "missing: not a data directory"
 
 
@@ -67,7 +66,7 @@ def test_every_flipped_bit_outside_free_space_is_found(new_world, seed: int):
     path = random.choice(sorted(files))
     position = random.randrange(len(disk.image()[path]))
     disk.flip(path, position, random.randrange(8))
-    result = verify_disk(disk)
+    result = verified(inspect_disk(disk))
     assert not result.is_sound
     (problem, *_) = result.problems
     assert problem.path == path
@@ -81,7 +80,7 @@ def test_missing_and_shortened_files_are_found(world: World):
     world.disk.remove(f"partitions/t-0/{names[0]}")
     file = world.disk.open(f"partitions/t-0/{names[1]}", "write")
     file.truncate(file.size() - 1)
-    reasons = " / ".join(problem.reason for problem in verify_disk(world.disk).problems)
+    reasons = " / ".join(problem.reason for problem in verified(inspect_disk(world.disk)).problems)
     assert "missing" in reasons
     assert "bytes are there" in reasons
 
@@ -91,21 +90,21 @@ def test_a_directory_on_disk_is_read_and_described(new_world, tmp_path: Path):
     world = new_world(disk)
     world.fill(12)
     world.store.close()
-    assert verify_directory(str(tmp_path)).is_sound
+    assert verified(inspect_directory(str(tmp_path))).is_sound
     kinds = {type(each) for each in inspect_directory(str(tmp_path))}
     assert kinds >= {NodeFound, PartitionFound, SegmentFound}
     segment = next(tmp_path.glob("partitions/t-0/*.log"))
     data = bytearray(segment.read_bytes())
     data[40] ^= 1
     segment.write_bytes(data)
-    result = verify_directory(str(tmp_path))
+    result = verified(inspect_directory(str(tmp_path)))
     assert not result.is_sound
     lines = [describe(each) for each in inspect_directory(str(tmp_path))]
     assert any(segment.name in line and "damage" in line for line in lines)
 
 
 def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path):
-    result = verify_directory(str(tmp_path / "nothing"))
+    result = verified(inspect_directory(str(tmp_path / "nothing")))
     assert not result.is_sound
     assert "no such directory" in result.problems[0].reason
     assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,7 @@ import pytest
 from dragoman.checksum import crc32c, crc32c_seed
 from dragoman.errors import CorruptionError, DiskFullError, FormatError, LogStoppedError
 from dragoman.log.adoption import adopt_directory
-from dragoman.log.inspect import verify_disk
+from dragoman.log.inspect import inspect_disk, verified
 from dragoman.log.node import Durability, read_node_state
 from dragoman.testing.memory import MemoryDisk
 from dragoman.world import RealDisk, read_whole, replace_file
@@ -89,7 +89,7 @@ def test_groups_that_were_acknowledged_and_are_gone_are_reported(
     killed: World, caplog: pytest.LogCaptureFixture, lose
 ):
     lose(killed)
-    assert not verify_disk(killed.disk).is_sound
+    assert not verified(inspect_disk(killed.disk)).is_sound
     killed.open()
     assert killed.store.journal_damage
     assert "were acknowledged and are missing or damaged" in caplog.text
@@ -119,7 +119,7 @@ def test_a_group_that_was_never_acknowledged_is_no_loss(killed: World):
 
 def test_a_lost_mark_is_reported_and_costs_nothing(killed: World, caplog: pytest.LogCaptureFixture):
     killed.disk.remove(MARK)
-    assert [each.path for each in verify_disk(killed.disk).problems] == [MARK]
+    assert [each.path for each in verified(inspect_disk(killed.disk)).problems] == [MARK]
     killed.open()
     assert MARK in caplog.text
     assert len(killed.values()) == 10

@@ -12,7 +12,7 @@ import pytest
 
 from dragoman.errors import CorruptionError
 from dragoman.log.damage import lost_ranges
-from dragoman.log.inspect import verify_disk
+from dragoman.log.inspect import inspect_disk, verified
 from dragoman.log.repair import repair_partition
 from dragoman.world import read_whole, replace_file
 from worlds.log import World
@@ -145,7 +145,7 @@ def test_a_repaired_log_is_readable_and_keeps_its_offsets(damaged: World):
         assert damaged.append(b"next").base_offset == damaged.log.log_end_offset - 1 >= 30
         damaged.commit()
         damaged.restart()
-    assert verify_disk(damaged.disk).is_sound
+    assert verified(inspect_disk(damaged.disk)).is_sound
     assert not damaged.log.is_damaged
 
 
@@ -239,7 +239,7 @@ def test_another_file_in_the_place_of_a_manifest_is_damage(
     world.fill(30)
     world.store.close()
     replace_file(world.disk, path, read_whole(world.disk, "node.json"))
-    assert path in [each.path for each in verify_disk(world.disk).problems]
+    assert path in [each.path for each in verified(inspect_disk(world.disk)).problems]
     world.open()
     assert f"{path} at byte 0: the file has the contents of another file" in caplog.text
     assert len(world.values()) == 30

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.client.kafka import TopicPartition
-from dragoman.spark.admission import within_records
 from dragoman.spark.options import parse
 from dragoman.spark.planner import OffsetRange, split
+from dragoman.spark.stream import within_records
 
 RANGES = st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(1, 5000)), min_size=1, max_size=8)
 

@@ -16,14 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Protocol, TypeAlias
 
-from dragoman.broker.delayed.records import (
-    Kind,
-    Release,
-    Stored,
-    encode_key,
-    encode_value,
-    removal,
-)
+from dragoman.broker.delayed.records import Kind, Release, Stored, encode_key, encode_value, removal
 from dragoman.broker.delayed.state import (
     Content,
     Entry,

@@ -21,8 +21,7 @@ from dragoman.broker.topics import Topics
 from dragoman.broker.transactions import ProducerIds
 from dragoman.errors import ClusterError, NotSentError
 from dragoman.log.batch import Record, build_batch, records
-from dragoman.rpc import Coordinator, Leader, Registry, Reply, Request, Rpc
-from dragoman.rpc.messages import A, Where
+from dragoman.rpc import A, Coordinator, Leader, Registry, Reply, Request, Rpc, Where
 from dragoman.types import Buffer
 
 
@@ -150,19 +149,6 @@ class DelayedRecords:
     def targets_deleted(self) -> None:
         """Topics were deleted: drop the records for them."""
         self.store.targets_deleted()
-
-    def topics(self) -> dict[str, int]:
-        """Partitions of the internal topic whose leaders store records."""
-        return {TOPIC: self.store.log.partition_count}
-
-    def led(self, topic: str, index: int, leader_epoch: int) -> None:
-        """This node leads a partition of an internal topic, perhaps of another service."""
-        if topic == TOPIC:
-            self.store.log.lead(index, leader_epoch)
-
-    def resigned(self, topic: str, index: int) -> None:
-        if topic == TOPIC:
-            self.store.log.resign(index)
 
     def close(self) -> None:
         self.store.close()

@@ -4,11 +4,11 @@ Writers such as Spark work in task attempts, some of which die and some of which
 attempt stages its records in an internal topic. One request at the end names the attempts that
 count, and the broker copies their records, and no others, into their topics.
 
-- `publication`: what is published, as values: pieces of staged records and their destinations.
-- `writer`: a writer as a value; `records`: its binary form in an internal topic.
+- `publication`: what is published, and by whom, as values: pieces of staged records, their
+  destinations, and writers; `records`: the binary form of a writer in an internal topic.
 - `staging_topic`: the topic in which attempts stage their records, and what may be removed from it.
-- `staged_batches`: staged records read slice by slice, from this node or another one.
-- `destinations`: what the leader of a destination does: check staged records, and append them.
+- `destinations`: what the leader of a destination does: read staged records slice by slice, from
+  this node or another one, check them, and append them.
 - `publisher`: the coordinator of a writer: it commits a decision, then rolls it forward.
 - `service`: the publisher connected to its internal topic and to other nodes.
 """
@@ -19,11 +19,11 @@ from dragoman.broker.staged_writes.publication import (
     Piece,
     Publication,
     Target,
+    Writer,
 )
 from dragoman.broker.staged_writes.publisher import Publisher
 from dragoman.broker.staged_writes.service import StagedWrites
 from dragoman.broker.staged_writes.staging_topic import STAGING_EPOCH, StagingPlace
-from dragoman.broker.staged_writes.writer import Writer
 
 __all__ = [
     "STAGING_EPOCH",

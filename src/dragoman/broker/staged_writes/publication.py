@@ -1,4 +1,14 @@
-"""What is published, as values: pieces of staged records, and the partitions that they go to."""
+"""What is published, and by whom, as values: pieces of staged records, destinations, writers.
+
+A writer has published its batch, or it has decided on the next one:
+
+    decided      the next batch id, with the pieces that make up the batch and where they go
+    published    the same batch id, with nothing left to do
+
+A decision is final. From its record alone any later process can finish the batch: it names the
+producer id and, for each partition, the sequence of the first record, so that records that are in
+the partition already can be told from missing ones.
+"""
 
 from __future__ import annotations
 
@@ -58,3 +68,34 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
 
     def pieces(self) -> list[Piece]:
         return [piece for each in self.destinations for piece in each.pieces]
+
+
+#: The epoch of the batches that a writer publishes. It never needs another one.
+PRODUCER_EPOCH = 0
+
+
+class Writer(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a writer as it is stored. Times are wall-clock milliseconds."""
+
+    writer_id: str
+    #: Identifies the series of batch ids. Another series may not use the same writer id.
+    query_id: str
+    producer_id: int
+    #: The last batch that was decided on. Batch ids count up from 0.
+    batch_id: int
+    #: The parts of that batch that are not published yet.
+    targets: tuple[Target, ...] = ()
+    #: The writer publishes one batch in its life, so it can be forgotten soon.
+    is_single: bool = False
+    updated_ms: int
+
+    @property
+    def is_decided(self) -> bool:
+        return bool(self.targets)
+
+    def pieces(self) -> list[Piece]:
+        return [piece for target in self.targets for piece in target.pieces]
+
+
+def published(old: Writer, now_ms: int) -> Writer:
+    return msgspec.structs.replace(old, targets=(), updated_ms=now_ms)

@@ -34,8 +34,14 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.internal_topic import KeyValue
 from dragoman.broker.staged_writes import records
-from dragoman.broker.staged_writes.publication import Destination, Piece, Publication, Target
-from dragoman.broker.staged_writes.writer import Writer, published
+from dragoman.broker.staged_writes.publication import (
+    Destination,
+    Piece,
+    Publication,
+    Target,
+    Writer,
+    published,
+)
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.limits import (
     PUBLICATION_PIECES_MAX,

@@ -18,8 +18,7 @@ from typing import Final
 import msgspec
 
 from dragoman.broker.internal_topic import KeyValue
-from dragoman.broker.staged_writes.publication import Target
-from dragoman.broker.staged_writes.writer import Writer
+from dragoman.broker.staged_writes.publication import Target, Writer
 from dragoman.errors import CorruptionError, FormatError
 
 TOPIC: Final = "__publications"

@@ -23,10 +23,15 @@ from dragoman.broker.staged_writes.destinations import (
     Destinations,
     NextSequence,
 )
-from dragoman.broker.staged_writes.publication import Destination, Piece, Publication, Target
+from dragoman.broker.staged_writes.publication import (
+    Destination,
+    Piece,
+    Publication,
+    Target,
+    Writer,
+)
 from dragoman.broker.staged_writes.publisher import Publisher
 from dragoman.broker.staged_writes.staging_topic import StagingTopic
-from dragoman.broker.staged_writes.writer import Writer
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions import ProducerIds
 from dragoman.cluster.metadata import PartitionMetadata
@@ -95,19 +100,6 @@ class StagedWrites:
         self._every(STAGING_SWEEP_INTERVAL_S, self.staging_topic.sweep)
         self._every(PUBLICATION_RETRY_INTERVAL_S, self.publisher.retry_stalled)
         self._every(WRITER_EXPIRY_INTERVAL_S, self.publisher.expire_idle)
-
-    def topics(self) -> dict[str, int]:
-        """Partitions of the internal topic whose leaders coordinate writers."""
-        return {self.log.name: self.log.partition_count}
-
-    def led(self, topic: str, index: int, leader_epoch: int) -> None:
-        """This node leads a partition of an internal topic, perhaps of another service."""
-        if topic == self.log.name:
-            self.log.lead(index, leader_epoch)
-
-    def resigned(self, topic: str, index: int) -> None:
-        if topic == self.log.name:
-            self.log.resign(index)
 
     def _load(self, key: bytes, value: bytes | None) -> None:
         self.publisher.load(key, value)

@@ -26,11 +26,12 @@ import msgspec
 
 from dragoman.broker.context import NodeContext
 from dragoman.broker.directory import NO_NODE
+from dragoman.broker.errors import InvalidRecord, NotAuthorized
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.staged_writes.publication import STAGING_TOPIC, Piece
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.broker.transactions import ProducerIds
-from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.limits import (
     PRODUCER_EPOCH_MAX,
     STAGING_AGE_MARKS,
@@ -41,6 +42,7 @@ from dragoman.limits import (
     STAGING_RELEASED_MAX,
     STAGING_SEGMENT_BYTES,
 )
+from dragoman.log.batch import BatchHeader
 from dragoman.log.partition import PartitionLog
 from dragoman.outcome import called_back, ignore
 from dragoman.replication.replica import Replica
@@ -233,3 +235,24 @@ class StagingTopic:
         while ends and now - ends[0][0] >= STAGING_AGE_MAX_S:
             offset = ends.popleft()[1]
         return offset
+
+
+def check_writable(
+    topics: Topics, topic: TopicMetadata, header: BatchHeader, transactional_id: str | None
+) -> None:
+    """Check that a client may write this batch to the topic. Raises `NotAuthorized`.
+
+    Only the broker writes to internal topics, with two exceptions: attempts of a publication bring
+    their records to the staging topic, and transactions may write to topics that are reserved for
+    them. A process that captures a database, for example, commits its position in one transaction
+    with the rows.
+    """
+    if not topic.is_internal:
+        return
+    if topic.name == STAGING_TOPIC and header.producer_epoch == STAGING_EPOCH:
+        if header.is_transactional:
+            raise InvalidRecord("staged records cannot be part of a transaction")
+        return
+    if header.is_transactional and topics.accepts_transaction(topic.name, transactional_id):
+        return
+    raise NotAuthorized(f"topic {topic.name!r} is written by the broker only")

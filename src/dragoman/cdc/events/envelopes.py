@@ -35,14 +35,7 @@ from dragoman.cdc.events.tables import (
 from dragoman.errors import DecodeError
 from dragoman.protocols.postgres.messages import Column, Row
 from dragoman.protocols.postgres.types import Kind
-from dragoman.protocols.postgres.values import (
-    STRING,
-    Form,
-    ToJson,
-    array,
-    form_of,
-    string,
-)
+from dragoman.protocols.postgres.values import STRING, Form, ToJson, array, form_of, string
 
 #: The value that Debezium writes for an unchanged TOAST column.
 UNAVAILABLE: Final = b'"__debezium_unavailable_value"'

@@ -13,8 +13,8 @@ import msgspec
 
 from dragoman.cdc.events.records import Transaction
 from dragoman.cdc.events.tables import Table
+from dragoman.protocols.postgres.codec import format_lsn
 from dragoman.protocols.postgres.messages import Relation
-from dragoman.protocols.postgres.replication import format_lsn
 from dragoman.protocols.postgres.types import Types
 
 TRANSACTIONS: Final = "pgcdc:_txn"

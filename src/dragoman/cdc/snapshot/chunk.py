@@ -20,7 +20,7 @@ from dragoman.cdc.snapshot.window import Key, Recent, Window
 from dragoman.cdc.source.publication import SourceTable
 from dragoman.cdc.stream import Change
 from dragoman.protocols.postgres import messages as m
-from dragoman.protocols.postgres.copy_text import decode_line
+from dragoman.protocols.postgres.codec import decode_line
 from dragoman.protocols.postgres.messages import UNCHANGED, Relation, Row
 
 # ---- reading

@@ -21,8 +21,8 @@ from dragoman.cdc.snapshot.window import Key, Visibility
 from dragoman.cdc.source.connection import Connection, SourceError, connect, refusal
 from dragoman.cdc.source.publication import SourceTable, quote, rows
 from dragoman.limits import SNAPSHOT_CHUNK_BYTES
+from dragoman.protocols.postgres.codec import decode_line
 from dragoman.protocols.postgres.constants import SESSION_SETTINGS
-from dragoman.protocols.postgres.copy_text import decode_line
 from dragoman.protocols.postgres.messages import Column, Identity, Relation, Row
 
 #: Bytes of rows that are read in one loop turn.

@@ -18,8 +18,8 @@ from psycopg import pq
 from dragoman.captures.definition import Definition
 from dragoman.cdc.source.connection import Connection, SourceError, connect, refusal
 from dragoman.limits import CAPTURE_READ_BYTES
+from dragoman.protocols.postgres.codec import format_lsn, parse_lsn
 from dragoman.protocols.postgres.constants import SESSION_SETTINGS, protocol_version
-from dragoman.protocols.postgres.replication import format_lsn, parse_lsn
 
 _END: Final = -1
 

@@ -34,12 +34,7 @@ from dragoman.cli.record_clients.session import (
     portions,
 )
 from dragoman.cli.status import CommandError
-from dragoman.client.minibroker import (
-    ClientSettings,
-    MinibrokerClient,
-    RefusedError,
-    Subscription,
-)
+from dragoman.client.minibroker import ClientSettings, MinibrokerClient, RefusedError, Subscription
 from dragoman.limits import CLI_RECORDS_AT_ONCE, CLI_TIMEOUT_SECONDS
 
 _HELLO: Final = ClientSettings(retry_for_s=HELLO_TRIES_S, request_timeout_s=HELLO_ANSWER_S)

@@ -43,11 +43,7 @@ from dragoman.client.rocketmq import (
     RocketmqClient,
     TopicNotFoundError,
 )
-from dragoman.limits import (
-    CLI_RECORDS_AT_ONCE,
-    CLI_ROCKETMQ_BATCH_BYTES,
-    CLI_TIMEOUT_SECONDS,
-)
+from dragoman.limits import CLI_RECORDS_AT_ONCE, CLI_ROCKETMQ_BATCH_BYTES, CLI_TIMEOUT_SECONDS
 
 _KEYS: Final = "KEYS"
 #: A broker adds these properties to every message that it delivers. They describe the broker, so

@@ -21,13 +21,7 @@ from typing import Final, NoReturn, TypeAlias
 from dragoman.errors import EncodeError
 from dragoman.limits import KAFKA_RECORDS_INLINE_BYTES_MAX
 from dragoman.primitives import UVARINT_BYTE, uvarint
-from dragoman.protocols.kafka.emitter import (
-    FIXED,
-    Emitter,
-    Layouts,
-    default_of,
-    tagged_fields,
-)
+from dragoman.protocols.kafka.emitter import FIXED, Emitter, Layouts, default_of, tagged_fields
 from dragoman.protocols.kafka.messages import Message
 from dragoman.protocols.kafka.notation import FieldSpec, MessageSpec, StructSpec, TypeSpec
 from dragoman.types import Buffer

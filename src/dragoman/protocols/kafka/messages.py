@@ -41,7 +41,7 @@ def _make(struct: StructSpec) -> type[Message]:
             if field.inner is not None:
                 inner = _make(field.inner)
                 default = inner() if field.is_structure_by_default else default
-            # The types are in the stub; at run time nothing asks for them.
+            # The types are in the stub; nothing needs them at run time.
             fields.append((field.name, object, default))
         globals()[struct.class_name] = msgspec.defstruct(
             struct.class_name, fields, bases=(Message,), module=__name__, frozen=True

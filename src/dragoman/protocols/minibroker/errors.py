@@ -49,7 +49,7 @@ def reader_failed(topic: str, partition: int, cause: str) -> str:
 
 
 def is_unasked(reason: str) -> bool:
-    """Whether this text is only sent unasked, in reply to no request."""
+    """Whether this text is only pushed, never sent in reply to a request."""
     return reason == EVICTED or reason.startswith("iterate ")
 
 

@@ -29,15 +29,6 @@ class ErrorCode(IntEnum):
     TIMEOUT_CATCH_UP = 16
 
 
-#: After one of these codes a client finds the leader again and repeats its request (section 6).
-RECONNECT_CODES: Final = frozenset(
-    {
-        ErrorCode.TOPIC_NOT_FOUND,
-        ErrorCode.NOT_TOPIC_LEADER,
-        ErrorCode.RAFT_LEADER_UNAVAILABLE,
-    }
-)
-
 TOPIC_REQUIRED_TEXT: Final = "topic is required"
 TOPIC_NAME_REQUIRED_TEXT: Final = "topic name is required"
 VALUE_REQUIRED_TEXT: Final = "value is required"

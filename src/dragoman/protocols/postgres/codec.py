@@ -1,7 +1,13 @@
-"""Bytes of `pgoutput` to messages.
+"""Bytes of `pgoutput` to messages, the frames around them, rows of COPY, and notation of LSNs.
 
     message   | kind u8 | xid u32, in a streamed block only | fields |
     row       | count u16 | per column: 'n' NULL, 'u' unchanged, 't' size u32 and text |
+
+While a slot is streamed, messages travel in frames of COPY BOTH:
+
+    server    'w' | start u64 | end of log u64 | time i64 | message of pgoutput |
+              'k' | end of log u64 | time i64 | reply u8 |
+    client    'r' | written u64 | flushed u64 | applied u64 | time i64 | reply u8 |
 
 Integers are big-endian, names end with a zero byte.
 
@@ -11,15 +17,19 @@ check that every message ends exactly where its bytes do.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from struct import Struct
 from typing import Final, TypeAlias
 
+import msgspec
+
 from dragoman.errors import DecodeError
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.constants import EPOCH_US
-from dragoman.protocols.postgres.messages import UNCHANGED
+from dragoman.protocols.postgres.messages import UNCHANGED, Row
+from dragoman.types import Lsn
 
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
@@ -285,3 +295,90 @@ _READS: Final[dict[str, tuple[int, _Read]]] = {
 }
 _WITH_XID: Final = frozenset(b"RYIUDTM")
 _BLOCK_EDGES: Final = frozenset(b"SE")
+
+
+_ESCAPE: Final = re.compile(rb"\\(.?)", re.DOTALL)
+_ESCAPED: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+
+
+def decode_line(line: bytes, count: int) -> Row:
+    """The columns of a row of COPY in text format, with the same texts as in `pgoutput`.
+
+    `line` may end with a newline. Raises `DecodeError`.
+    """
+    if line.endswith(b"\n"):
+        line = line[:-1]
+    if not count and not line:
+        return []
+    texts = line.split(b"\t")
+    if len(texts) != count:
+        raise DecodeError(f"a row of {len(texts)} columns, expected {count}")
+    return [text if b"\\" not in text else _unescaped(text) for text in texts]
+
+
+def _unescaped(text: bytes) -> bytes | None:
+    return None if text == b"\\N" else _ESCAPE.sub(_character, text)
+
+
+def _character(found: re.Match[bytes]) -> bytes:
+    letter = found[1]
+    if not letter:
+        raise DecodeError("a value ends with a backslash")
+    return _ESCAPED.get(letter, letter)
+
+
+_WAL_DATA: Final = Struct(">BQQq")
+_KEEPALIVE: Final = Struct(">BQqB")
+_STATUS: Final = Struct(">BQQQqB")
+#: Offset of the message in a frame of `WalData`: `Decoder.decode(frame, MESSAGE_START)`.
+MESSAGE_START: Final = _WAL_DATA.size
+_IS_WAL_DATA, _IS_KEEPALIVE, _IS_STATUS = b"wkr"
+
+
+class WalData(msgspec.Struct, frozen=True, gc=False):
+    """Header of a frame whose message begins at `MESSAGE_START`."""
+
+    lsn: int
+    wal_end: int
+    time_us: int
+
+
+class Keepalive(msgspec.Struct, frozen=True, gc=False):
+    wal_end: int
+    time_us: int
+    #: The server expects a status at once, and closes the connection without one.
+    wants_reply: bool
+
+
+def decode_frame(data: bytes) -> WalData | Keepalive:
+    """Raises `DecodeError`."""
+    kind = data[0] if data else 0
+    if kind == _IS_WAL_DATA and len(data) > MESSAGE_START:
+        _, start, end, time = _WAL_DATA.unpack_from(data)
+        return WalData(start, end, time + EPOCH_US)
+    if kind == _IS_KEEPALIVE and len(data) == _KEEPALIVE.size:
+        _, end, time, reply = _KEEPALIVE.unpack(data)
+        return Keepalive(end, time + EPOCH_US, bool(reply))
+    raise DecodeError(f"frame of {len(data)} bytes that begins with {data[:1]!r}, expected w or k")
+
+
+def encode_status(flushed: Lsn, now_us: int, *, wants_reply: bool = False) -> bytes:
+    """A status update: WAL before `flushed` is durable here, and the server may recycle it."""
+    return _STATUS.pack(
+        _IS_STATUS, flushed, flushed, flushed, now_us - EPOCH_US, 1 if wants_reply else 0
+    )
+
+
+def parse_lsn(text: str) -> Lsn:
+    """An LSN in PostgreSQL's notation, such as `16/B374D848`. Raises `DecodeError`."""
+    high, slash, low = text.partition("/")
+    try:
+        if slash and 1 <= len(high) <= 8 and 1 <= len(low) <= 8 and (high + low).isalnum():
+            return Lsn(int(high, 16) << 32 | int(low, 16))
+    except ValueError:
+        pass
+    raise DecodeError(f"{text!r} is not a position in PostgreSQL's log, such as 16/B374D848")
+
+
+def format_lsn(lsn: int) -> str:
+    return f"{lsn >> 32:X}/{lsn & 0xFFFF_FFFF:X}"

@@ -27,7 +27,7 @@ from typing import Literal
 
 from dragoman.errors import DirectoryInUseError
 from dragoman.limits import SIM_TRACE_OPERATIONS_MAX
-from dragoman.testing.file_tree import Directory, Edits, FileTree, os_error
+from dragoman.testing.file_tree import Directory, DirectoryLock, Edits, FileTree, os_error
 from dragoman.testing.sim.faults import DiskCounters, DiskFaults, Flip, Machine, Operation
 from dragoman.testing.sim.file import Inode, Odds, SimFile, SlowSync, sync_inode
 
@@ -79,19 +79,6 @@ class PendingNames:
         kept = len(self._groups) - len(lost)
         self._groups = []
         return kept, len(lost)
-
-
-class SimLock:
-    def __init__(self, disk: SimDisk, locked: set[str], path: str) -> None:
-        self._disk = disk
-        self._locked = locked
-        self._path = path
-
-    def is_ours(self) -> bool:
-        return self._path in self._locked and self._disk.exists(self._path)
-
-    def release(self) -> None:
-        self._locked.discard(self._path)
 
 
 class SimDisk:
@@ -259,14 +246,14 @@ class SimDisk:
         self._machine.check_power()
         return max(0, self._tree.capacity_bytes - self._tree.used_bytes)
 
-    def lock(self, path: str) -> SimLock:
+    def lock(self, path: str) -> DirectoryLock:
         self._machine.check_power()
         if path in self._locked:
             raise DirectoryInUseError(f"{path} is locked by another user of this disk")
         if not self._tree.exists(path):
             self._change_names("create", path, "", [self._tree.plan_add(path, Inode())])
         self._locked.add(path)
-        return SimLock(self, self._locked, path)
+        return DirectoryLock(self.exists, self._locked, path)
 
     # ---- for tests and for background work
 

@@ -37,7 +37,7 @@ from dragoman.broker.staged_writes import (
     Writer,
 )
 from dragoman.broker.staged_writes import records as stored
-from dragoman.broker.writable import check_writable
+from dragoman.broker.staged_writes.staging_topic import check_writable
 from dragoman.checksum import crc32c
 from dragoman.errors import CorruptionError, DiskFullError, DragomanError, FormatError
 from dragoman.limits import (
@@ -349,9 +349,9 @@ def test_requests_are_refused_while_writers_are_read_back(world: World):
     for batch_id in range(3):
         assert publish(world, publication(batch_id, to(stage(world, [b"a"])))) is False
     staged_writes = world.broker.staged_writes
-    staged_writes.resigned(stored.TOPIC, 0)
+    staged_writes.log.resign(0)
     with mock.patch("dragoman.broker.internal_topic.INTERNAL_RECORDS_PER_SLICE", 1):
-        staged_writes.led(stored.TOPIC, 0, 0)
+        staged_writes.log.lead(0, 0)
         reply = Published()
         start(staged_writes.publisher.publish(publication(3))).then(reply)
         assert isinstance(reply.outcome, CoordinatorLoading)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman.errors import DecodeError
-from dragoman.protocols.postgres import constants, replication
-from dragoman.protocols.postgres import copy_text as copying
+from dragoman.protocols.postgres import codec, constants
 from dragoman.protocols.postgres import messages as m
 from dragoman.protocols.postgres.codec import Decoder
 from protocols.pgoutput import encode
@@ -63,17 +62,17 @@ def test_a_block_does_not_begin_in_another() -> None:
 )
 def test_malformed_positions(text: str) -> None:
     with pytest.raises(DecodeError, match="not a position"):
-        replication.parse_lsn(text)
+        codec.parse_lsn(text)
 
 
 def test_rows_of_copy() -> None:
-    assert copying.decode_line(b"1\t\\N\t\\\\N\t\ta\\tb\n", 5) == [b"1", None, b"\\N", b"", b"a\tb"]
-    assert copying.decode_line(b"\n", 1) == [b""]
-    assert copying.decode_line(b"\n", 0) == []
+    assert codec.decode_line(b"1\t\\N\t\\\\N\t\ta\\tb\n", 5) == [b"1", None, b"\\N", b"", b"a\tb"]
+    assert codec.decode_line(b"\n", 1) == [b""]
+    assert codec.decode_line(b"\n", 0) == []
     with pytest.raises(DecodeError, match="2 columns, expected 3"):
-        copying.decode_line(b"1\t2\n", 3)
+        codec.decode_line(b"1\t2\n", 3)
     with pytest.raises(DecodeError, match="ends with a backslash"):
-        copying.decode_line(b"1\\\t2\n", 2)
+        codec.decode_line(b"1\\\t2\n", 2)
 
 
 @pytest.mark.parametrize(

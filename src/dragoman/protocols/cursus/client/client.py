@@ -14,26 +14,24 @@ from dragoman.client_core.blocking import BlockingClient, BlockingPart, making, 
 from dragoman.client_core.errors import ClientClosedError
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.client.connection import (
+    Appended,
     Arguments,
     Broker,
     Commands,
     CursusSettings,
-    broker_address,
-    checked,
-    encoded,
-    open_stream,
-)
-from dragoman.protocols.cursus.client.consumer import Consumer, ConsumerOptions
-from dragoman.protocols.cursus.client.errors import server_error
-from dragoman.protocols.cursus.client.producer import Producer, Transaction
-from dragoman.protocols.cursus.client.values import (
-    Appended,
     Event,
     EventStream,
     Record,
     Snapshot,
     TopicInfo,
+    broker_address,
+    checked,
+    encoded,
+    open_stream,
+    server_error,
 )
+from dragoman.protocols.cursus.client.consumer import Consumer, ConsumerOptions
+from dragoman.protocols.cursus.client.producer import Producer, Transaction
 from dragoman.protocols.cursus.constants import ERROR
 from dragoman.protocols.cursus.messages import Batch, Message
 

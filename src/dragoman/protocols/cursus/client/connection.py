@@ -3,16 +3,28 @@
 A command goes to one broker of a list, and to the next one when that broker cannot be reached.
 Commands that may be repeated are retried; a command that may not (a publish without a producer's
 identity) fails with an error that says whether its outcome is known. Every stream of frames has a
-connection of its own.
+connection of its own. The values and errors that replies become are here too.
+
+Errors of the broker's replies (`client_core.errors` has those of connections):
+
+    ClientError
+      CursusError               the broker refused; `server_code` and `text` are from its reply
+        MemberFencedError       no longer a member, or of an older generation
+        ProducerFencedError     a newer instance of the producer has taken over
+        UnknownTopicError
+        VersionConflictError    the event stream has another version
+        NotLeaderError          another broker leads the partition: `leader`, if known
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeAlias
+
+import msgspec
 
 from dragoman.client_core.addresses import Address, Rotation, parse_address, parse_addresses
 from dragoman.client_core.channel import OrderedChannel
@@ -27,10 +39,9 @@ from dragoman.client_core.retry import Retry
 from dragoman.errors import ConfigError, DecodeError
 from dragoman.framing import Scratch
 from dragoman.protocols.cursus import codec, compression
-from dragoman.protocols.cursus.client.errors import CursusError, server_error
-from dragoman.protocols.cursus.client.values import OffsetRange, TopicInfo
 from dragoman.protocols.cursus.connection import frame_reader
 from dragoman.protocols.cursus.constants import ERROR, ERROR_PREFIX
+from dragoman.protocols.cursus.errors import UNKNOWN_OUTCOME, is_retryable
 from dragoman.protocols.cursus.messages import Ack, Batch, Command, Text
 from dragoman.types import Buffer
 
@@ -276,3 +287,110 @@ class Commands:
         """The committed offset of a partition; 0 when nothing was committed."""
         where: Arguments = {"topic": topic, "partition": partition, "group": group}
         return int((await self.fields("FETCH_OFFSET", where))["offset"])
+
+
+_FENCED: Final = re.compile(r'^transaction_\w+ .*?reason="(producer fenced|transaction owner)')
+_LEADER: Final = re.compile(r"LEADER_IS (\S+)|host=(\S+) port=(\d+)")
+
+
+class CursusError(ClientError):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+        self.server_code = text.partition(" ")[0]
+        self.retriable = is_retryable(self.server_code)
+        self.is_ambiguous = self.server_code == UNKNOWN_OUTCOME
+
+    @property
+    def leader(self) -> str:
+        """Address of the broker to use instead; empty when the error names none."""
+        found = _LEADER.search(self.text) if self.retriable else None
+        return "" if found is None else found[1] or f"{found[2]}:{found[3]}"
+
+
+class MemberFencedError(CursusError): ...
+
+
+class ProducerFencedError(CursusError): ...
+
+
+class UnknownTopicError(CursusError): ...
+
+
+class VersionConflictError(CursusError): ...
+
+
+class NotLeaderError(CursusError): ...
+
+
+_KINDS: dict[str, type[CursusError]] = {
+    "GEN_MISMATCH": MemberFencedError,
+    "NOT_OWNER": MemberFencedError,
+    "REBALANCE_REQUIRED": MemberFencedError,
+    "member_not_found": MemberFencedError,
+    "group_not_found": MemberFencedError,
+    "producer_fenced": ProducerFencedError,
+    "stale_producer_epoch": ProducerFencedError,
+    "topic_not_found": UnknownTopicError,
+    "version_conflict": VersionConflictError,
+    "NOT_LEADER": NotLeaderError,
+}
+
+
+def server_error(text: str) -> CursusError:
+    """The error for the text of a reply."""
+    plain = text.removeprefix(ERROR_PREFIX)
+    if _FENCED.search(plain):
+        # Commands of transactions have codes of their own, and give the reason as text.
+        return ProducerFencedError(plain)
+    return _KINDS.get(plain.partition(" ")[0], CursusError)(plain)
+
+
+class TopicInfo(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    partitions: int
+    #: Address of each partition's leader.
+    leaders: tuple[str, ...]
+    #: Whether keys choose the partition; otherwise messages go to all partitions in turn.
+    is_hashed: bool = True
+
+
+class OffsetRange(msgspec.Struct, frozen=True):
+    earliest: int
+    latest: int
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that a consumer has received."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes
+    payload: bytes
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of a stream. `version` is set in events that were read."""
+
+    payload: bytes
+    event_type: str = ""
+    schema_version: int = 1
+    metadata: str = ""
+    version: int = 0
+
+
+class Appended(msgspec.Struct, frozen=True):
+    version: int
+    offset: int
+    partition: int
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    version: int
+    payload: str
+
+
+class EventStream(msgspec.Struct, frozen=True):
+    snapshot: Snapshot | None
+    events: Sequence[Event]

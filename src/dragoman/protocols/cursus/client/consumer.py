@@ -23,16 +23,14 @@ from dragoman.limits import CURSUS_CLIENT_QUEUE_MAX
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.client.connection import (
     Commands,
+    MemberFencedError,
+    NotLeaderError,
+    Record,
     broker_address,
     encoded,
     open_stream,
-)
-from dragoman.protocols.cursus.client.errors import (
-    MemberFencedError,
-    NotLeaderError,
     server_error,
 )
-from dragoman.protocols.cursus.client.values import Record
 from dragoman.protocols.cursus.constants import ERROR_PREFIX, STREAM_CONTROL
 from dragoman.protocols.cursus.messages import Batch, KeepAlive, Text
 

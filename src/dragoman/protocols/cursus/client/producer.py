@@ -22,10 +22,8 @@ from dragoman.client_core.errors import ClientClosedError, ClientError, Connecti
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_CLIENT_BATCH_BYTES, CURSUS_CLIENT_BUFFER_BYTES_MAX
 from dragoman.protocols.cursus import codec
-from dragoman.protocols.cursus.client.connection import Commands
+from dragoman.protocols.cursus.client.connection import Commands, CursusError, TopicInfo
 from dragoman.protocols.cursus.client.consumer import Consumer, offsets_text
-from dragoman.protocols.cursus.client.errors import CursusError
-from dragoman.protocols.cursus.client.values import TopicInfo
 from dragoman.protocols.cursus.constants import PARTIAL
 from dragoman.protocols.cursus.messages import Batch, Message
 

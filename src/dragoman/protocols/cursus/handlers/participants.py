@@ -9,20 +9,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from dragoman.broker.transactions import (
-    ProducerIdentity,
-)
+from dragoman.broker.transactions import ProducerIdentity
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.outcome import acknowledged
-from dragoman.protocols.cursus.handlers.groups import (
-    commit,
-    commit_request,
-    open_group,
-)
+from dragoman.protocols.cursus.handlers.groups import commit, commit_request, open_group
 from dragoman.protocols.cursus.handlers.records import append_records, record_of
-from dragoman.protocols.cursus.handlers.relayed import (
-    StagedMessage,
-)
+from dragoman.protocols.cursus.handlers.relayed import StagedMessage
 from dragoman.protocols.cursus.handlers.service import Core, CursusService
 from dragoman.protocols.cursus.handlers.session import Arguments
 from dragoman.protocols.cursus.handlers.transactions import named_producer, staged_offsets

@@ -80,14 +80,9 @@ class Core(service.Core, Protocol):
     @property
     def settings(self) -> Settings: ...
 
-    @property
-    def scheduler(self) -> Scheduler: ...
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def random(self) -> Random: ...
+    scheduler: Scheduler
+    clock: Clock
+    random: Random
 
     @property
     def is_stopping(self) -> bool: ...
@@ -95,37 +90,21 @@ class Core(service.Core, Protocol):
     @property
     def quorum(self) -> MetadataQuorum: ...
 
-    @property
-    def topics(self) -> Topics: ...
-
-    @property
-    def tables(self) -> GlobalTables: ...
-
-    @property
-    def accumulator(self) -> RecordAccumulator: ...
-
-    @property
-    def leader_queues(self) -> LeaderQueues: ...
-
-    @property
-    def readers(self) -> Readers: ...
-
-    @property
-    def coordination(self) -> Coordination: ...
-
-    @property
-    def rpc(self) -> Rpc: ...
-
-    @property
-    def partitions(self) -> Partitions: ...
+    topics: Topics
+    tables: GlobalTables
+    accumulator: RecordAccumulator
+    leader_queues: LeaderQueues
+    readers: Readers
+    coordination: Coordination
+    rpc: Rpc
+    partitions: Partitions
 
 
 class Stream(Protocol):
     """A connection that only pushes."""
 
     #: Topic, partition, group.
-    @property
-    def name(self) -> tuple[str, int, str]: ...
+    name: tuple[str, int, str]
 
     def pump(self) -> None:
         """Push available records while the peer accepts them."""

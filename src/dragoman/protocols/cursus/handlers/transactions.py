@@ -32,26 +32,15 @@ from dragoman.broker.errors import (
     TransactionalIdNotFound,
 )
 from dragoman.broker.groups import TopicPartition
-from dragoman.broker.transactions import (
-    ProducerIdentity,
-    TransactionDescription,
-    TransactionState,
-)
+from dragoman.broker.transactions import ProducerIdentity, TransactionDescription, TransactionState
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import ClusterError, DragomanError, NotSentError
 from dragoman.outcome import Outcome, acknowledged, attempt, called_back, start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
-from dragoman.protocols.cursus.handlers.groups import (
-    parse_offsets,
-)
+from dragoman.protocols.cursus.handlers.groups import parse_offsets
 from dragoman.protocols.cursus.handlers.publish import route
-from dragoman.protocols.cursus.handlers.relayed import (
-    StagedMessage,
-    StagedOffsets,
-    ask,
-    ask_leader,
-)
+from dragoman.protocols.cursus.handlers.relayed import StagedMessage, StagedOffsets, ask, ask_leader
 from dragoman.protocols.cursus.handlers.service import Core, CursusService
 from dragoman.protocols.cursus.handlers.session import Arguments, Call
 from dragoman.protocols.cursus.messages import Message

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dragoman.client_core.errors import ClientError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.broker import Broker
-from dragoman.protocols.kafka.client.cluster import Calls
+from dragoman.protocols.kafka.client.cluster import Calls, Part, from_leaders
 from dragoman.protocols.kafka.client.errors import (
     KafkaError,
     LeadershipError,
@@ -21,7 +21,6 @@ from dragoman.protocols.kafka.client.errors import (
     UnsupportedRequestError,
     kafka_error,
 )
-from dragoman.protocols.kafka.client.leaders import Part, from_leaders
 from dragoman.protocols.kafka.client.values import (
     ConfigEntry,
     LogDirectory,

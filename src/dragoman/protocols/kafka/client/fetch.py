@@ -10,9 +10,8 @@ from dragoman.limits import BATCH_HEADER_BYTES, KAFKA_CLIENT_FETCH_BYTES
 from dragoman.log.batch import LENGTH_PREFIX_BYTES, WALK
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.broker import Broker
-from dragoman.protocols.kafka.client.cluster import Calls, Cluster
+from dragoman.protocols.kafka.client.cluster import Calls, Cluster, Part, from_leaders
 from dragoman.protocols.kafka.client.errors import KafkaError, UnsupportedRequestError, kafka_error
-from dragoman.protocols.kafka.client.leaders import Part, from_leaders
 from dragoman.protocols.kafka.client.values import (
     MAX_TIMESTAMP,
     AbortedTransaction,

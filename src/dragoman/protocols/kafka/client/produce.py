@@ -19,9 +19,8 @@ import msgspec
 from dragoman.client_core.errors import ClientError
 from dragoman.log.batch import NO_PRODUCER, read_header
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.client.cluster import Cluster
+from dragoman.protocols.kafka.client.cluster import Cluster, Part
 from dragoman.protocols.kafka.client.errors import KafkaError, RecordRefusedError, kafka_error
-from dragoman.protocols.kafka.client.leaders import Part
 from dragoman.protocols.kafka.client.values import (
     NO_OFFSET,
     Acks,

@@ -30,14 +30,13 @@ from dragoman.log.batch import TRANSACTIONAL, Record, build_batch
 from dragoman.log.compression import Codec
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.client.broker import Broker
-from dragoman.protocols.kafka.client.cluster import TRANSACTION_KEY, Cluster
+from dragoman.protocols.kafka.client.cluster import TRANSACTION_KEY, Cluster, Part, from_leaders
 from dragoman.protocols.kafka.client.errors import (
     KafkaError,
     RecordRefusedError,
     kafka_error,
     raise_first,
 )
-from dragoman.protocols.kafka.client.leaders import Part, from_leaders
 from dragoman.protocols.kafka.client.produce import (
     ProduceOptions,
     produce_request,

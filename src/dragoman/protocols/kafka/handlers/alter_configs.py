@@ -21,12 +21,7 @@ from dragoman.config.settings import NODE_KEYS
 from dragoman.errors import DecodeError
 from dragoman.limits import CONFIG_KEYS_PER_REQUEST_MAX
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.handlers.configs import (
-    ResourceType,
-    group_of,
-    node_of,
-    unknown_type,
-)
+from dragoman.protocols.kafka.handlers.configs import ResourceType, group_of, node_of, unknown_type
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 from dragoman.protocols.kafka.handlers.resources import topic_of
 from dragoman.protocols.kafka.handlers.session import Call, awaited

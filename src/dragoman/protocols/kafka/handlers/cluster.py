@@ -14,10 +14,7 @@ from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
-from dragoman.protocols.kafka.handlers.resources import (
-    NOT_REQUESTED,
-    allowed_operations,
-)
+from dragoman.protocols.kafka.handlers.resources import NOT_REQUESTED, allowed_operations
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource

@@ -29,10 +29,7 @@ from dragoman.limits import GROUP_ID_BYTES_MAX
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
-from dragoman.protocols.kafka.handlers.resources import (
-    is_visible,
-    topic_of,
-)
+from dragoman.protocols.kafka.handlers.resources import is_visible, topic_of
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import answer_array
 from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource

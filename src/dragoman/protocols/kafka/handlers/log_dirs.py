@@ -15,11 +15,7 @@ from dragoman.limits import LOG_SIZES_PER_SLICE
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
-from dragoman.protocols.kafka.handlers.resources import (
-    exists,
-    is_visible,
-    partition_of,
-)
+from dragoman.protocols.kafka.handlers.resources import exists, is_visible, partition_of
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.security.authorizer import Operation
 

@@ -19,12 +19,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from dragoman.broker.errors import (
-    NotAuthorized,
-    TopicExists,
-    UnknownTopic,
-    UnknownTopicId,
-)
+from dragoman.broker.errors import NotAuthorized, TopicExists, UnknownTopic, UnknownTopicId
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DecodeError, DragomanError

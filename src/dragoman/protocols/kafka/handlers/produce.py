@@ -17,8 +17,8 @@ from dragoman.broker.errors import (
     UnsupportedCompression,
 )
 from dragoman.broker.produce import check_produced, place
+from dragoman.broker.staged_writes.staging_topic import check_writable
 from dragoman.broker.transactions import ProducerIdentity
-from dragoman.broker.writable import check_writable
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, BatchHeader
 from dragoman.log.compression import Codec

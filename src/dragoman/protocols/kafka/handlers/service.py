@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from dragoman.broker.configs import GroupConfigs, NodeConfigs
+from dragoman.broker.configs import Features, GroupConfigs, NodeConfigs
 from dragoman.broker.coordination import Coordination
-from dragoman.broker.features import Features
 from dragoman.broker.fetch import Fetches
 from dragoman.broker.leadership import Leadership
 from dragoman.broker.partitions import Partitions
@@ -100,53 +99,25 @@ class Core(service.Core, Protocol):
     @property
     def settings(self) -> Settings: ...
 
-    @property
-    def scheduler(self) -> Scheduler: ...
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def random(self) -> Random: ...
-
-    @property
-    def work(self) -> WorkQueue: ...
-
-    @property
-    def store(self) -> LogStore: ...
+    scheduler: Scheduler
+    clock: Clock
+    random: Random
+    work: WorkQueue
+    store: LogStore
 
     @property
     def quorum(self) -> RaftQuorum | EtcdQuorum: ...
 
-    @property
-    def coordination(self) -> Coordination: ...
-
-    @property
-    def topics(self) -> Topics: ...
-
-    @property
-    def leadership(self) -> Leadership: ...
-
-    @property
-    def node_configs(self) -> NodeConfigs: ...
-
-    @property
-    def group_configs(self) -> GroupConfigs: ...
-
-    @property
-    def quotas(self) -> ClientQuotas: ...
-
-    @property
-    def features(self) -> Features: ...
-
-    @property
-    def staged_writes(self) -> StagedWrites: ...
-
-    @property
-    def partitions(self) -> Partitions: ...
-
-    @property
-    def fetches(self) -> Fetches: ...
+    coordination: Coordination
+    topics: Topics
+    leadership: Leadership
+    node_configs: NodeConfigs
+    group_configs: GroupConfigs
+    quotas: ClientQuotas
+    features: Features
+    staged_writes: StagedWrites
+    partitions: Partitions
+    fetches: Fetches
 
 
 class KafkaService(Service[Core]):

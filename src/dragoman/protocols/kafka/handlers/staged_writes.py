@@ -7,12 +7,7 @@ may be repeated whatever became of the first: a batch id is published once.
 
 from __future__ import annotations
 
-from dragoman.broker.staged_writes import (
-    STAGING_TOPIC,
-    Destination,
-    Piece,
-    Publication,
-)
+from dragoman.broker.staged_writes import STAGING_TOPIC, Destination, Piece, Publication
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text

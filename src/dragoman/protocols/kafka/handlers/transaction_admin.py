@@ -11,11 +11,7 @@ from collections.abc import Callable, Sequence
 from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import NotAuthorized
 from dragoman.broker.patterns import full_match
-from dragoman.broker.transactions import (
-    ProducerIdentity,
-    TransactionDescription,
-    TransactionState,
-)
+from dragoman.broker.transactions import ProducerIdentity, TransactionDescription, TransactionState
 from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
 from dragoman.limits import ID_PATTERN_BYTES_MAX

@@ -10,6 +10,13 @@ connection, unless a reply is due: a handler that commits must get its reply. Th
 accumulating, up to `MINIBROKER_CLIENT_RECORDS_MAX` of them.
 
 `MinibrokerClient` is for asyncio, `BlockingMinibrokerClient` for code without an event loop.
+
+Errors of the server's replies (`client_core.errors` has those of connections):
+
+    ClientError
+      RefusedError              ERR: `reason` is the server's text
+        NotLeaderError          every node says that another one leads     retriable
+      AlreadySubscribedError    a connection has one subscription to a topic
 """
 
 from __future__ import annotations
@@ -35,12 +42,6 @@ from dragoman.framing import FrameReader, Scratch
 from dragoman.limits import CONNECTION_CLOSE_GRACE_S, MINIBROKER_CLIENT_RECORDS_MAX
 from dragoman.protocols.minibroker import codec
 from dragoman.protocols.minibroker import messages as m
-from dragoman.protocols.minibroker.client.errors import (
-    AlreadySubscribedError,
-    NotLeaderError,
-    RefusedError,
-    refused,
-)
 from dragoman.protocols.minibroker.client.subscription import (
     GroupSubscription,
     OnRebalance,
@@ -48,6 +49,7 @@ from dragoman.protocols.minibroker.client.subscription import (
     Subscription,
 )
 from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX
+from dragoman.protocols.minibroker.errors import NOT_LEADER
 from dragoman.protocols.minibroker.messages import Delivered, Published
 
 DEFAULT_PORT = 4222
@@ -478,3 +480,20 @@ class BlockingMinibrokerClient(BlockingClient[MinibrokerClient]):
     async def _publish_many(self, topic: str, payloads: list[bytes], key: bytes) -> list[Published]:
         publish = self._client.publish
         return await asyncio.gather(*(publish(topic, each, key) for each in payloads))
+
+
+class RefusedError(ClientError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class NotLeaderError(RefusedError):
+    retriable = True
+
+
+class AlreadySubscribedError(ClientError): ...
+
+
+def refused(reason: str) -> RefusedError:
+    return NotLeaderError(reason) if NOT_LEADER in reason else RefusedError(reason)

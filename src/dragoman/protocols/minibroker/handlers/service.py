@@ -41,26 +41,13 @@ class Core(service.Core, Protocol):
     @property
     def settings(self) -> Settings: ...
 
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def leader_queues(self) -> LeaderQueues: ...
-
-    @property
-    def readers(self) -> Readers: ...
-
-    @property
-    def scheduler(self) -> Scheduler: ...
-
-    @property
-    def coordination(self) -> Coordination: ...
-
-    @property
-    def group_members(self) -> GroupMembers: ...
-
-    @property
-    def topics(self) -> Topics: ...
+    clock: Clock
+    leader_queues: LeaderQueues
+    readers: Readers
+    scheduler: Scheduler
+    coordination: Coordination
+    group_members: GroupMembers
+    topics: Topics
 
 
 class MinibrokerService(Service[Core]):

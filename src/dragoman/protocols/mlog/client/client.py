@@ -21,8 +21,12 @@ from dragoman.client_core.blocking import BlockingClient, Face, making, waiting
 from dragoman.client_core.errors import ClientError
 from dragoman.client_core.retry import Retry
 from dragoman.protocols.mlog import messages as m
-from dragoman.protocols.mlog.client.connection import ClientSettings, Leaders
-from dragoman.protocols.mlog.client.errors import NoDataError, TopicNotFoundError
+from dragoman.protocols.mlog.client.connection import (
+    ClientSettings,
+    Leaders,
+    NoDataError,
+    TopicNotFoundError,
+)
 from dragoman.protocols.mlog.constants import AckMode
 from dragoman.protocols.mlog.messages import Entry
 

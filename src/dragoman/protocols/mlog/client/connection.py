@@ -3,12 +3,25 @@
 The rule of mlog's clients (section 6): on codes 3, 4 and 11, and on every network failure, the
 client forgets the leader. It asks the addresses one after the other for the new leader, and repeats
 the call there. Every other code is raised to the caller.
+
+Errors of the server's replies (`client_core.errors` has those of connections):
+
+    ClientError
+      MlogError                 the server refused; `number` is mlog's code
+        TopicNotFoundError      3                                             retriable
+        NotLeaderError          4, 11: another node leads, or none yet        retriable
+        NoDataError             6: there is no record at this offset
+        CommitRefusedError      7
+        TopicExistsError        12
+        TooFewNodesError        13
+        AckModeError            15
+        CatchUpTimeoutError     16: appended, but not on all replicas in time
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from dragoman.client_core.addresses import Address, parse_address
 from dragoman.client_core.channel import OrderedChannel
@@ -22,10 +35,10 @@ from dragoman.client_core.errors import ClientClosedError, ClientError, Connecti
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.framing import Scratch
 from dragoman.protocols.mlog import messages as m
-from dragoman.protocols.mlog.client.errors import MlogError, NotLeaderError, error_of
 from dragoman.protocols.mlog.connection import Connection, Role
 from dragoman.protocols.mlog.constants import Encoding
 from dragoman.protocols.mlog.errors import ErrorCode
+from dragoman.protocols.mlog.messages import RPCError
 
 
 class ClientSettings(RetrySettings, frozen=True, kw_only=True):
@@ -190,3 +203,53 @@ class Leaders:
         self._is_closed = True
         for server in self._servers.values():
             server.close(ClientClosedError("the client was closed"))
+
+
+class MlogError(ClientError):
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+class TopicNotFoundError(MlogError):
+    retriable = True
+
+
+class NotLeaderError(MlogError):
+    retriable = True
+
+
+class NoDataError(MlogError): ...
+
+
+class CommitRefusedError(MlogError): ...
+
+
+class TopicExistsError(MlogError): ...
+
+
+class TooFewNodesError(MlogError): ...
+
+
+class AckModeError(MlogError): ...
+
+
+class CatchUpTimeoutError(MlogError):
+    is_ambiguous = True
+
+
+_CLASSES: Final[dict[int, type[MlogError]]] = {
+    ErrorCode.TOPIC_NOT_FOUND: TopicNotFoundError,
+    ErrorCode.NOT_TOPIC_LEADER: NotLeaderError,
+    ErrorCode.RAFT_LEADER_UNAVAILABLE: NotLeaderError,
+    ErrorCode.READ_OFFSET: NoDataError,
+    ErrorCode.COMMIT_OFFSET: CommitRefusedError,
+    ErrorCode.TOPIC_EXISTS: TopicExistsError,
+    ErrorCode.NOT_ENOUGH_NODES: TooFewNodesError,
+    ErrorCode.INVALID_ACK_MODE: AckModeError,
+    ErrorCode.TIMEOUT_CATCH_UP: CatchUpTimeoutError,
+}
+
+
+def error_of(reply: RPCError) -> MlogError:
+    return _CLASSES.get(reply.code, MlogError)(reply.code, reply.message)

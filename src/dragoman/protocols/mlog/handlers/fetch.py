@@ -1,4 +1,5 @@
-"""Fetch (6), FetchBatch (8), FetchStream (10) and ReplicateStream (0): read committed records.
+"""Fetch (6), FetchBatch (8), FetchStream (10), ReplicateStream (0): read committed records.
+CommitOffset (12), FetchOffset (14): which ones a client id has read.
 
 Offset 0 of a client, not of a replica, means its committed offset if there is one. Below the log
 start, reading continues with the oldest record that is left. When there is nothing to read, Fetch
@@ -11,6 +12,11 @@ has no handler for either and never answers. Here a ReplicateStream is answered 
 binary batch, of committed records; the caller repeats it until `EndOfStream`. Only nodes that hold
 a replica of the topic get an answer. The cluster itself decides which replicas are in sync: an
 update from outside is acknowledged and changes nothing.
+
+A client id is a group: committed offsets are shared by all protocols, and while a group has live
+members of another protocol, only they may commit. Clients know no coordinators: any node forwards
+commits and queries to the coordinator. As in the original, an offset may be committed for a topic
+that does not exist, and the offset of an id that has committed nothing is 0.
 """
 
 from __future__ import annotations
@@ -19,26 +25,34 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TypeAlias
 
+from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.local_reader import LocalReader
 from dragoman.errors import DragomanError
-from dragoman.limits import (
-    MLOG_FETCH_BYTES_MAX,
-    MLOG_FETCH_COUNT_MAX,
-    MLOG_FETCH_ONE_BYTES_MAX,
-)
+from dragoman.limits import MLOG_FETCH_BYTES_MAX, MLOG_FETCH_COUNT_MAX, MLOG_FETCH_ONE_BYTES_MAX
 from dragoman.log.batch import Record
+from dragoman.outcome import acknowledged
 from dragoman.protocols.mlog.codec import encode_batch
+from dragoman.protocols.mlog.constants import DEFAULT_ID
 from dragoman.protocols.mlog.errors import ErrorCode, beyond_watermark
-from dragoman.protocols.mlog.handlers.offsets import committed_offset
 from dragoman.protocols.mlog.handlers.session import MlogSession, Refused
-from dragoman.protocols.mlog.handlers.topics import find, find_to_read, node_name, require_topic
+from dragoman.protocols.mlog.handlers.topics import (
+    find,
+    find_to_read,
+    node_name,
+    require_topic,
+    split,
+)
 from dragoman.protocols.mlog.messages import (
     ApplyIsrUpdateEvent,
     ApplyIsrUpdateEventResp,
+    CommitOffset,
+    CommitOffsetResp,
     Entry,
     Fetch,
     FetchBatch,
     FetchBatchResp,
+    FetchOffset,
+    FetchOffsetResp,
     FetchResp,
     FetchStream,
     FetchStreamResp,
@@ -47,7 +61,8 @@ from dragoman.protocols.mlog.messages import (
 )
 from dragoman.protocols.session import Place
 from dragoman.replication.replica import Replica
-from dragoman.security.authorizer import Operation
+from dragoman.security.authorizer import Operation, Resource
+from dragoman.types import GroupId, Offset, Partition, TopicName
 from dragoman.world import Handle
 
 #: A handler that has not answered yet.
@@ -247,3 +262,35 @@ def handle_isr_update(session: MlogSession, request: ApplyIsrUpdateEvent, place:
     require_topic(request.topic)
     find(session, request.topic, Operation.DESCRIBE)
     session.reply(place, ApplyIsrUpdateEventResp())
+
+
+OWNER = "mlog"
+
+
+async def handle_commit(session: MlogSession, request: CommitOffset, place: Place) -> None:
+    require_topic(request.topic)
+    topic, index = split(request.topic)
+    group = GroupId(request.id or DEFAULT_ID)
+    session.authorize(Operation.READ, Resource.GROUP, group)
+    commit = OffsetCommit(
+        topic=TopicName(topic), partition=Partition(index), offset=Offset(request.offset)
+    )
+    groups = session.service.broker.coordination.groups
+    commit_request = CommitRequest(group_id=group, offsets=(commit,), owner=OWNER)
+    await acknowledged(partial(groups.commit_anywhere, commit_request))
+    session.reply(place, CommitOffsetResp(success=True))
+
+
+async def handle_fetch_offset(session: MlogSession, request: FetchOffset, place: Place) -> None:
+    require_topic(request.topic)
+    offset = await committed_offset(session, request.topic, request.id)
+    session.reply(place, FetchOffsetResp(offset=offset))
+
+
+async def committed_offset(session: MlogSession, name: str, client_id: str) -> int:
+    """The offset that a client id has committed; 0 if there is none. Raises `NotAuthorized`."""
+    group = GroupId(client_id or DEFAULT_ID)
+    session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    topic, index = split(name)
+    groups = session.service.broker.coordination.groups
+    return (await groups.committed(group, TopicName(topic))).get(index, 0)

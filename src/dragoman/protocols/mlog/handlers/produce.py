@@ -15,18 +15,10 @@ from dragoman.limits import MLOG_BATCH_VALUES_MAX
 from dragoman.log.batch import Record
 from dragoman.protocols.mlog.codec import encode_produced
 from dragoman.protocols.mlog.constants import AckMode
-from dragoman.protocols.mlog.errors import (
-    VALUE_REQUIRED_TEXT,
-    VALUES_REQUIRED_TEXT,
-    ErrorCode,
-)
+from dragoman.protocols.mlog.errors import VALUE_REQUIRED_TEXT, VALUES_REQUIRED_TEXT, ErrorCode
 from dragoman.protocols.mlog.handlers.session import MlogSession, Refused
 from dragoman.protocols.mlog.handlers.topics import find, require_topic
-from dragoman.protocols.mlog.messages import (
-    Produce,
-    ProduceBatch,
-    ProduceBatchResp,
-)
+from dragoman.protocols.mlog.messages import Produce, ProduceBatch, ProduceBatchResp
 from dragoman.protocols.session import Place
 from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation

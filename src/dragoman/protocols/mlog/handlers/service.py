@@ -31,8 +31,8 @@ REQUESTS: Final[dict[type[m.Message], str]] = {
     m.Fetch: "fetch.handle_fetch",
     m.FetchBatch: "fetch.handle_fetch_batch",
     m.FetchStream: "fetch.handle_fetch_stream",
-    m.CommitOffset: "offsets.handle_commit",
-    m.FetchOffset: "offsets.handle_fetch_offset",
+    m.CommitOffset: "fetch.handle_commit",
+    m.FetchOffset: "fetch.handle_fetch_offset",
     m.CreateTopic: "topics.handle_create",
     m.DeleteTopic: "topics.handle_delete",
     m.ListTopics: "topics.handle_list",
@@ -89,32 +89,18 @@ class Core(service.Core, Protocol):
     @property
     def settings(self) -> Settings: ...
 
-    @property
-    def scheduler(self) -> Scheduler: ...
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def coordination(self) -> Coordination: ...
-
-    @property
-    def accumulator(self) -> RecordAccumulator: ...
+    scheduler: Scheduler
+    clock: Clock
+    coordination: Coordination
+    accumulator: RecordAccumulator
 
     @property
     def quorum(self) -> MetadataQuorum: ...
 
-    @property
-    def topics(self) -> Topics: ...
-
-    @property
-    def replica_ends(self) -> ReplicaEndFinder: ...
-
-    @property
-    def rpc(self) -> Rpc: ...
-
-    @property
-    def partitions(self) -> Partitions: ...
+    topics: Topics
+    replica_ends: ReplicaEndFinder
+    rpc: Rpc
+    partitions: Partitions
 
 
 class MlogService(Service[Core]):

@@ -30,9 +30,13 @@ from dragoman.protocols.rocketmq.client.producer import (
 )
 from dragoman.protocols.rocketmq.client.pull import Filter, PullConsumer
 from dragoman.protocols.rocketmq.client.push_consumer import ConsumerOptions, PushConsumer
-from dragoman.protocols.rocketmq.client.remoting import Identity, Remoting
+from dragoman.protocols.rocketmq.client.remoting import (
+    ClientSettings,
+    Identity,
+    Remoting,
+    parse_addresses,
+)
 from dragoman.protocols.rocketmq.client.routes import NameServers, Routes
-from dragoman.protocols.rocketmq.client.settings import ClientSettings, parse_addresses
 from dragoman.world import Clock, Random, SystemClock, system_random
 
 #: The producer group in which clients of the original send messages of their own.

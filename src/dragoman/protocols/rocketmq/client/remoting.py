@@ -7,6 +7,8 @@ messages; requests are signed with the client's keys (spec, 8.2 and 11).
     unique id   IPv4 4 bytes, process 2, class loader 4, ms since the month began 4, counter 2
 
 Random numbers take the place of the process and of Java's class loader.
+
+The settings of a client and the forms of servers' addresses are here too.
 """
 
 from __future__ import annotations
@@ -15,23 +17,28 @@ import asyncio
 import hmac
 import logging
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from struct import Struct
 from typing import Final, TypeAlias
 
+from dragoman.client_core import addresses
 from dragoman.client_core.addresses import Address, parse_address
 from dragoman.client_core.channel import Channel
-from dragoman.client_core.connection import KeptConnection, dial
+from dragoman.client_core.connection import (
+    KeptConnection,
+    RetrySettings,
+    dial,
+    require_positive_numbers,
+)
 from dragoman.client_core.errors import ClientClosedError, ClientError, ConnectionLostError
-from dragoman.errors import DragomanError
+from dragoman.errors import ConfigError, DragomanError
 from dragoman.framing import Scratch
 from dragoman.limits import ROCKETMQ_CLIENT_LATE_REPLIES_MAX, ROCKETMQ_CLIENT_SERVER_REQUESTS_MAX
 from dragoman.protocols.rocketmq.client.errors import refusal
-from dragoman.protocols.rocketmq.client.settings import ClientSettings, vip_address
 from dragoman.protocols.rocketmq.codec import Command, Connection, decode, encode_parts
-from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, IS_RESPONSE, Response
+from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, IS_RESPONSE, Response, Serialization
 from dragoman.types import Buffer
 from dragoman.world import Clock, Random
 
@@ -348,3 +355,51 @@ def signed(
     if security_token:
         all_fields[SECURITY_TOKEN] = security_token
     return all_fields | {SIGNATURE: signature(secret_key, all_fields, body)}
+
+
+#: The VIP port of a broker is its port less this number; old clients use it by default.
+_VIP_PORT_DISTANCE = 2
+
+
+class ClientSettings(RetrySettings, frozen=True, kw_only=True):
+    """Times are in seconds."""
+
+    connect_timeout_s: float = 3.0
+    request_timeout_s: float = 5.0
+    operation_timeout_s: float = 30.0
+    in_flight_max: int = 1024
+    #: The intervals of heartbeats to brokers, and of refreshes of routes.
+    heartbeat_s: float = 30.0
+    route_refresh_s: float = 30.0
+    #: Requests are signed when the access key and the secret key are set.
+    access_key: str = ""
+    secret_key: str = ""
+    security_token: str = ""
+    #: Whether to connect to the VIP port of brokers, which is two below their port.
+    vip_channel: bool = False
+    #: The part of the client id that distinguishes clients of one machine; random by default.
+    instance: str = ""
+    serialization: Serialization = Serialization.JSON
+
+    def __post_init__(self) -> None:
+        require_positive_numbers(self)
+        if bool(self.access_key) != bool(self.secret_key):
+            raise ConfigError("access_key and secret_key: expected both or none")
+
+    def __repr__(self) -> str:
+        # Errors and logs must not show the secret key and the token.
+        return f"ClientSettings(instance={self.instance!r}, access_key={self.access_key!r})"
+
+
+def parse_addresses(texts: Iterable[str]) -> tuple[str, ...]:
+    """The addresses in texts, each `HOST:PORT` or several separated by commas or semicolons.
+
+    Raises `ConfigError`.
+    """
+    return tuple(map(str, addresses.parse_addresses(texts, separators=",;")))
+
+
+def vip_address(address: str) -> str:
+    """The address of the VIP port of a broker. Raises `ConfigError`."""
+    host, port = addresses.parse_address(address)
+    return str(addresses.Address(host, port - _VIP_PORT_DISTANCE))

@@ -26,63 +26,27 @@ class Core(service.Core, Protocol):
     @property
     def settings(self) -> Settings: ...
 
-    @property
-    def scheduler(self) -> Scheduler: ...
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def random(self) -> Random: ...
-
-    @property
-    def host_names(self) -> HostNames: ...
+    scheduler: Scheduler
+    clock: Clock
+    random: Random
+    host_names: HostNames
 
     @property
     def is_stopping(self) -> bool: ...
 
-    @property
-    def on_stopping(self) -> list[Callable[[], None]]:
-        """Called when the node begins to stop."""
-        ...
-
-    @property
-    def shared(self) -> dict[str, object]:
-        """What the listeners of one protocol share, by protocol."""
-        ...
-
-    @property
-    def store(self) -> LogStore: ...
-
-    @property
-    def rpc(self) -> Rpc: ...
-
-    @property
-    def changes(self) -> Changes: ...
-
-    @property
-    def topics(self) -> Topics: ...
-
-    @property
-    def node_configs(self) -> NodeConfigs: ...
-
-    @property
-    def coordination(self) -> Coordination: ...
-
-    @property
-    def delayed(self) -> DelayedRecords: ...
-
-    @property
-    def leader_queues(self) -> LeaderQueues: ...
-
-    @property
-    def readers(self) -> Readers: ...
-
-    @property
-    def tables(self) -> GlobalTables: ...
-
-    @property
-    def maintenance(self) -> Maintenance: ...
-
-    @property
-    def partitions(self) -> Partitions: ...
+    #: Called when the node begins to stop.
+    on_stopping: list[Callable[[], None]]
+    #: What the listeners of one protocol share, by protocol.
+    shared: dict[str, object]
+    store: LogStore
+    rpc: Rpc
+    changes: Changes
+    topics: Topics
+    node_configs: NodeConfigs
+    coordination: Coordination
+    delayed: DelayedRecords
+    leader_queues: LeaderQueues
+    readers: Readers
+    tables: GlobalTables
+    maintenance: Maintenance
+    partitions: Partitions

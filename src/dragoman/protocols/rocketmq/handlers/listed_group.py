@@ -54,10 +54,10 @@ class ListedGroup:
         self._scheduler = scheduler
         self._clock = clock
         self._nodes: dict[int, _Announced] = {}
-        self._generation = generation
+        self.generation = generation
         #: The number of the list. It grows with each change, and differs between coordinators.
         self._number = clock.wall_ms() << 10
-        self._since_ms = clock.wall_ms()
+        self.since_ms = clock.wall_ms()
         #: The holder of each lock and when it expires, by topic and queue.
         self._locks: dict[tuple[str, int], tuple[str, float]] = {}
 
@@ -107,8 +107,8 @@ class ListedGroup:
 
     def _changed(self) -> None:
         self._number += 1
-        self._generation += 1
-        self._since_ms = self._clock.wall_ms()
+        self.generation += 1
+        self.since_ms = self._clock.wall_ms()
         ids = {each.client_id for each in self.members}
         self._locks = {key: lock for key, lock in self._locks.items() if lock[0] in ids}
         for announced in list(self._nodes.values()):
@@ -137,14 +137,6 @@ class ListedGroup:
     @property
     def state(self) -> State:
         return State.STABLE if self._nodes else State.EMPTY
-
-    @property
-    def since_ms(self) -> int:
-        return self._since_ms
-
-    @property
-    def generation(self) -> int:
-        return self._generation
 
     @property
     def protocol_type(self) -> str:
@@ -178,7 +170,7 @@ class ListedGroup:
             kind=self.kind,
             owner=self.owner if self._nodes else None,
             state=self.state,
-            generation=self._generation,
+            generation=self.generation,
             protocol_type=self.owner,
             protocol="",
             leader=None,

@@ -7,8 +7,12 @@ from __future__ import annotations
 import pytest
 
 from dragoman.client_core.errors import ClientError, ConnectionLostError, UnreachableError
-from dragoman.protocols.cursus.client.connection import Commands, CursusSettings, broker_address
-from dragoman.protocols.cursus.client.errors import server_error
+from dragoman.protocols.cursus.client.connection import (
+    Commands,
+    CursusSettings,
+    broker_address,
+    server_error,
+)
 
 QUICK = CursusSettings(backoff_first_s=0.001)
 

@@ -20,7 +20,7 @@ from dragoman.errors import (
     OutcomeUnknownError,
 )
 from dragoman.protocols.cursus import codec, compression
-from dragoman.protocols.cursus.client.errors import server_error
+from dragoman.protocols.cursus.client.connection import server_error
 from dragoman.protocols.cursus.handlers.session import refusal_text
 from worlds.broker import World
 from worlds.cursus import CursusPipe, batch, framed, payloads

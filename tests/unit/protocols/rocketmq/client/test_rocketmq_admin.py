@@ -32,7 +32,7 @@ from dragoman.protocols.rocketmq.client.errors import (
 )
 from dragoman.protocols.rocketmq.client.messages import ReceivedMessage
 from dragoman.protocols.rocketmq.client.operations import PlainAccess, RareRequest
-from dragoman.protocols.rocketmq.client.settings import ClientSettings
+from dragoman.protocols.rocketmq.client.remoting import ClientSettings
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Property, Request, Response
 from dragoman.protocols.rocketmq.messages import (

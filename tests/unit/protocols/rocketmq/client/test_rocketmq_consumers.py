@@ -38,7 +38,7 @@ from dragoman.protocols.rocketmq.client.membership import averages
 from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, deflate, inflate
 from dragoman.protocols.rocketmq.client.offsets import BrokerOffsets, LocalOffsets
 from dragoman.protocols.rocketmq.client.pull import SQL92, Filter, Pulled, PullStatus
-from dragoman.protocols.rocketmq.client.settings import (
+from dragoman.protocols.rocketmq.client.remoting import (
     ClientSettings,
 )
 from dragoman.protocols.rocketmq.constants import Property, Request, Response

@@ -11,7 +11,7 @@ from dragoman.errors import ConfigError, DecodeError
 from dragoman.limits import ROCKETMQ_CLIENT_INFLATED_BYTES_MAX
 from dragoman.protocols.rocketmq.client.messages import ReceivedMessage, deflate, inflate, received
 from dragoman.protocols.rocketmq.client.pull import SQL92, Filter
-from dragoman.protocols.rocketmq.client.settings import (
+from dragoman.protocols.rocketmq.client.remoting import (
     ClientSettings,
     parse_addresses,
     vip_address,

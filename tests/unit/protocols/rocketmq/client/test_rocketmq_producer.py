@@ -27,8 +27,7 @@ from dragoman.protocols.rocketmq.client.messages import (
     received,
 )
 from dragoman.protocols.rocketmq.client.producer import TransactionState
-from dragoman.protocols.rocketmq.client.remoting import SIGNATURE, signature
-from dragoman.protocols.rocketmq.client.settings import ClientSettings
+from dragoman.protocols.rocketmq.client.remoting import SIGNATURE, ClientSettings, signature
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Property, Request, Response, Serialization
 from dragoman.protocols.rocketmq.messages import Message as StoredMessage

@@ -24,14 +24,12 @@ from dragoman.protocols.rocketmq.client.errors import (
     refusal,
 )
 from dragoman.protocols.rocketmq.client.remoting import (
+    ClientSettings,
     Identity,
     signature,
     signed,
     since_month,
     unique_id,
-)
-from dragoman.protocols.rocketmq.client.settings import (
-    ClientSettings,
 )
 from dragoman.protocols.rocketmq.codec import Command, encode
 from dragoman.protocols.rocketmq.constants import (

@@ -23,7 +23,7 @@ from dragoman.client.kafka import (
 )
 from dragoman.errors import ConfigError
 from dragoman.log.batch import Record, build_batch
-from dragoman.protocols.kafka.client.blocking import BlockingProducer
+from dragoman.protocols.kafka.client.client import BlockingProducer
 from dragoman.testing import EphemeralBroker
 
 THREAD = "dragoman-kafka-client"

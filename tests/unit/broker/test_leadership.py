@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman.broker.errors import InvalidReplicaAssignment
-from dragoman.broker.reassignment import Plan, drain, spread, widen
+from dragoman.broker.leadership import Plan, drain, spread, widen
 from dragoman.cluster.events import NodeFenced, NodeRegistered, PartitionPlacement, TopicCreated
 from dragoman.cluster.metadata import MetadataImage
 
