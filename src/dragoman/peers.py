@@ -1,8 +1,8 @@
-"""The other nodes of the cluster, as the broker wants them: `Links` over connections.
+"""The other nodes of the cluster, for the broker: `Links` over connections.
 
-Five services share the connection between two nodes: votes and entries of the metadata, copies of
-partitions, requests to the controller, changes of the metadata, and what clients of one node want
-of another (`dragoman.rpc`).
+Five services share the connection between two nodes: Raft messages of the metadata, replication of
+partitions, requests to the controller, changes of the metadata, and remote procedure calls
+(`dragoman.rpc`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.config.listeners import Address, parse_address
 from dragoman.errors import ClusterError, DecodeError, DragomanError
 from dragoman.net.peer_connections import PeerAnswer, PeerConnections, Reply
-from dragoman.outcome import Outcome
+from dragoman.outcome import Outcome, attempt, ignore, start
 from dragoman.raft import messages as votes
 from dragoman.replication import messages as copies
-from dragoman.replication.ports import Controlled, Fetched
+from dragoman.replication.ports import Fetched
 from dragoman.rpc import Registry, Rpc
 from dragoman.rpc.client import RawReply
 from dragoman.types import Buffer
@@ -33,7 +33,7 @@ from dragoman.world import Scheduler
 
 log = logging.getLogger("dragoman.peers")
 _NOTHING = memoryview(b"")
-#: A fetch waits at the leader; it must not be given up before.
+#: Longer than a fetch waits at the leader.
 _FETCH_TIMEOUT_S = 5.0
 _CONTROL_TIMEOUT_S = 2.0
 _CHANGE_TIMEOUT_S = 5.0
@@ -52,7 +52,7 @@ class Service(IntEnum):
 
 
 class PeerBroker(Protocol):
-    """What the services for other nodes need of the broker."""
+    """The parts of the broker that services for other nodes use."""
 
     #: Called with each node that the controller has fenced.
     on_fenced: list[Callable[[int], None]]
@@ -84,7 +84,7 @@ class PeerBroker(Protocol):
 
 
 class Peers:
-    """`Links` of a broker. `begin` once there is one; then connections are made."""
+    """`Links` of a broker. Connections are made once `begin` has the broker."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Peers:
         addresses: Callable[[], dict[str, str]],
         founders: Mapping[int, Address],
     ) -> None:
-        """`addresses`: where this node's own listeners are reached."""
+        """`addresses`: the addresses of this node's own listeners."""
         self.connections = connections
         self.addresses = addresses
         self._founders = founders
@@ -103,7 +103,7 @@ class Peers:
 
     def begin(self, broker: PeerBroker) -> None:
         self._broker = broker
-        # Whoever leads may be known to this node only by what it has not been told to be agreed on.
+        # This node may know the leader only from entries that it does not know to be committed.
         self._told = peer_addresses(broker.quorum.local_image())
         connections, cluster = self.connections, broker.cluster
         connections.serve(Service.VOTES, _Votes(broker))
@@ -120,15 +120,15 @@ class Peers:
         self.refresh()
 
     def refresh(self) -> None:
-        """Keep connections to the nodes that belong to the cluster, where they say they are; until
-        they do, where they were said to be.
+        """Keep connections to the nodes of the cluster: at the addresses that they registered, or
+        before that, that they were added with.
         """
         if self._broker is None:
             return
         own = self._broker.node_id
         known = {**self._founders, **self._told, **peer_addresses(self._broker.image)}
         quorum = self._broker.quorum
-        # Whoever leads belongs to it, also when the log here does not say so yet.
+        # The leader belongs to the cluster, even if the log here does not have that yet.
         belonging = (*quorum.membership.nodes, quorum.leader)
         self.connections.set_peers(
             {
@@ -157,27 +157,28 @@ class Peers:
     def report(self, node: int, progress: copies.Progress) -> None:
         self.connections.send(node, Service.COPIES, copies.encode_message(progress))
 
-    def control(self, node: int, request: copies.ControlRequest, done: Controlled) -> None:
-        def answered(answer: PeerAnswer | ClusterError) -> None:
-            reply = _answered(answer, copies.decode_message)
-            done(reply if isinstance(reply, copies.ControlReply) else None)
-
+    async def control(
+        self, node: int, request: copies.ControlRequest
+    ) -> copies.ControlReply | None:
         header = copies.encode_message(request)
-        self.connections.request(
-            node, Service.CONTROL, header, answered, timeout_s=_CONTROL_TIMEOUT_S
-        )
+        answer = await self._request(node, Service.CONTROL, header, _CONTROL_TIMEOUT_S)
+        reply = _answered(answer, copies.decode_message)
+        return reply if isinstance(reply, copies.ControlReply) else None
 
     def forward(self, node: int, proposal: Proposal) -> Outcome[ProposalReply | None]:
-        outcome: Outcome[ProposalReply | None] = Outcome()
+        return start(self._forward(node, proposal))
 
-        def answered(answer: PeerAnswer | ClusterError) -> None:
-            outcome.succeed(_answered(answer, lambda data: _decoded(data, ProposalReply)))
-
+    async def _forward(self, node: int, proposal: Proposal) -> ProposalReply | None:
         header = msgspec.msgpack.encode(proposal)
-        self.connections.request(
-            node, Service.CHANGES, header, answered, timeout_s=_CHANGE_TIMEOUT_S
-        )
-        return outcome
+        answer = await self._request(node, Service.CHANGES, header, _CHANGE_TIMEOUT_S)
+        return _answered(answer, lambda data: _decoded(data, ProposalReply))
+
+    async def _request(
+        self, node: int, service: Service, header: bytes, timeout_s: float
+    ) -> PeerAnswer | DragomanError:
+        outcome: Outcome[PeerAnswer] = Outcome()
+        self.connections.request(node, service, header, outcome.settle, timeout_s=timeout_s)
+        return await attempt(outcome)
 
     def exchange(self, node: int, header: bytes, body: Sequence[Buffer]) -> Outcome[RawReply]:
         """`Transport` of remote procedure calls."""
@@ -187,7 +188,7 @@ class Peers:
 
         def answered(answer: PeerAnswer | ClusterError) -> None:
             if outcome not in waiting:
-                # Given up on meanwhile.
+                # The node was fenced meanwhile, and the call has failed.
                 return
             del waiting[outcome]
             if isinstance(answer, ClusterError):
@@ -201,14 +202,14 @@ class Peers:
         return outcome
 
     def _give_up_on(self, node: int) -> None:
-        """Others lead what it led: a node that is frozen, its connections open, is not waited for
-        until it answers or the time is over.
+        """Fail the calls to a node that the controller has fenced: it may be frozen with its
+        connections open, and other nodes lead its partitions now.
         """
         assert self._broker is not None
         waiting = self._waiting.get(node, {})
         gone = ClusterError(f"node {node} is gone; the outcome is unknown")
         for outcome in waiting:
-            # Not within the call: this is in the middle of what was agreed on.
+            # Not within the call: committed events are being applied.
             self._broker.scheduler.call_soon(outcome.fail, gone)
         waiting.clear()
 
@@ -217,7 +218,7 @@ class Peers:
 
 
 def peer_addresses(image: MetadataImage) -> dict[int, Address]:
-    """Where nodes are reached by each other: as they say, or as those say who added them."""
+    """The addresses of nodes for each other: as registered, else as given when they were added."""
     said = {node: known.addresses.get("peer") for node, known in image.registrations.items()}
     found = {**image.added, **{node: where for node, where in said.items() if where}}
     return {node: parse_address(f"node {node}", where, port_min=1) for node, where in found.items()}
@@ -230,9 +231,11 @@ def _decoded(data: memoryview, kind: type[Struct]) -> Struct:
         raise DecodeError(f"not a {kind.__name__}: {error}") from None
 
 
-def _answered(answer: PeerAnswer | ClusterError, read: Callable[[memoryview], Read]) -> Read | None:
-    """None: no answer, or one that cannot be read, which must not leave anybody waiting."""
-    if isinstance(answer, ClusterError):
+def _answered(
+    answer: PeerAnswer | DragomanError, read: Callable[[memoryview], Read]
+) -> Read | None:
+    """None: no answer, or one that cannot be read: the requester must not wait for ever."""
+    if isinstance(answer, DragomanError):
         return None
     try:
         return read(answer.header)
@@ -242,7 +245,7 @@ def _answered(answer: PeerAnswer | ClusterError, read: Callable[[memoryview], Re
 
 
 class _Service:
-    """Answers other nodes."""
+    """Handles messages and requests of other nodes."""
 
     def __init__(self, broker: PeerBroker) -> None:
         self._broker = broker
@@ -291,14 +294,13 @@ class _Control(_Service):
             wanted, copies.FetchRequest | copies.Progress | copies.FetchReply | copies.ControlReply
         ):
             raise DecodeError("not a request to the controller")
+        start(self._answer(wanted, reply)).then(ignore)
 
-        def answer(found: copies.ControlReply | None) -> None:
-            if found is None:
-                reply(ClusterError("this node is not the controller"), ())
-            else:
-                reply(copies.encode_message(found), ())
-
-        self._cluster.access.serve(wanted, answer)
+    async def _answer(self, wanted: copies.ControlRequest, reply: Reply) -> None:
+        found = await attempt(self._cluster.access.serve(wanted))
+        if found is None:
+            found = ClusterError("this node is not the controller")
+        reply(found if isinstance(found, DragomanError) else copies.encode_message(found), ())
 
 
 class _Calls(_Service):
@@ -310,8 +312,8 @@ class _Calls(_Service):
 
 class _ForeignChanges(_Service):
     def request(self, node: int, header: memoryview, body: memoryview, reply: Reply) -> None:  # noqa: ARG002
-        def answer(found: ProposalReply | DragomanError) -> None:
-            assert isinstance(found, ProposalReply)
-            reply(msgspec.msgpack.encode(found), ())
+        start(self._answer(_decoded(header, Proposal), reply)).then(ignore)
 
-        self._cluster.changes.take(_decoded(header, Proposal)).then(answer)
+    async def _answer(self, proposal: Proposal, reply: Reply) -> None:
+        found = await attempt(self._cluster.changes.take(proposal))
+        reply(found if isinstance(found, DragomanError) else msgspec.msgpack.encode(found), ())

@@ -174,7 +174,7 @@ class Pair:
                     part.led(topic, partition.index, partition.leader_epoch)
 
     def propose(self, *events: Event) -> None:
-        self.one.broker.quorum.propose(list(events), lambda _: None)
+        self.one.broker.quorum.propose(list(events)).then(lambda _: None)
         self.settle()
 
     def create(self, name: str, *leaders: int) -> None:

@@ -1,12 +1,12 @@
-"""This node among the nodes of its cluster: the quorum, the controller, and what it replicates.
+"""This node among the nodes of its cluster: the quorum, the controller, and replication.
 
-A node alone is a cluster of one: it is the only voter, its own controller, and leads everything.
-Nothing here knows how others are reached; `Links` is the way to them.
+A single node is a cluster of one: it is the only voter, its own controller, and leads everything.
+`Links` is the way to other nodes; how they are reached is not known here.
 
-With etcd in place of the voters, whoever leads the metadata there is the controller, and all else
-is the same. Two things are new. What is agreed on is read from etcd before anything is opened. And
-a node that does not reach etcd learns nothing new, so the controller counts its heartbeats only
-while it has a lease there; who may write is still decided by epochs, never by the lease.
+With etcd in place of the voters, the node that leads the metadata there is the controller. Two
+things differ. Committed metadata is read from etcd before anything is opened. And a node that does
+not reach etcd learns nothing new, so the controller counts its heartbeats only while it has a lease
+there; epochs, never the lease, decide who may write.
 """
 
 from __future__ import annotations
@@ -51,13 +51,15 @@ from dragoman.raft.membership import Membership as Voters
 from dragoman.raft.messages import Message as VoterMessage
 from dragoman.raft.ports import Role, RoleChanged
 from dragoman.replication.controller import Controller
+from dragoman.replication.life import Life
 from dragoman.replication.messages import (
+    ControlReply,
     ControlRequest,
     FetchRequest,
     Progress,
 )
-from dragoman.replication.ports import Controlled, Fetched, Timing
-from dragoman.replication.replication import Life, Replication
+from dragoman.replication.ports import Fetched, Timing
+from dragoman.replication.replication import Replication
 
 log = logging.getLogger("dragoman.cluster")
 _ETCD_CURE = (
@@ -67,7 +69,7 @@ _ETCD_CURE = (
 
 
 class Links(Protocol):
-    """The ways to the other nodes. Whatever is asked is answered once, perhaps with None."""
+    """The ways to the other nodes. Each request is answered once, perhaps with None."""
 
     def send(self, node: int, message: VoterMessage, /) -> None:
         """To another voter; may be lost."""
@@ -77,7 +79,7 @@ class Links(Protocol):
 
     def report(self, node_id: int, progress: Progress, /) -> None: ...
 
-    def control(self, node_id: int, request: ControlRequest, done: Controlled, /) -> None: ...
+    async def control(self, node_id: int, request: ControlRequest, /) -> ControlReply | None: ...
 
     def forward(self, node_id: int, proposal: Proposal, /) -> Outcome[ProposalReply | None]: ...
 
@@ -106,8 +108,8 @@ class NoLinks:
     def report(self, _node: int, _progress: Progress) -> None:
         return None
 
-    def control(self, _node: int, _request: ControlRequest, done: Controlled) -> None:
-        done(None)
+    async def control(self, _node: int, _request: ControlRequest) -> ControlReply | None:
+        return None
 
     def forward(self, _node: int, _proposal: Proposal) -> Outcome[ProposalReply | None]:
         return succeeded(None)
@@ -137,7 +139,7 @@ class ClusterNode:
         self._store = store
         self._image = context.image
         self._scheduler = context.scheduler
-        #: Called when the node cannot go on.
+        #: Called when the node cannot continue.
         self.on_fatal: Callable[[OSError | DragomanError], None] = _ignore
         self._links = links
         self.node_id = settings.node_id
@@ -201,7 +203,7 @@ class ClusterNode:
                 moved_bytes_per_s=lambda: context.settings.leader_replication_throttled_rate,
             ),
         )
-        #: Who led the metadata before, as far as this node knows.
+        #: The previous leader of the metadata, as far as this node knows.
         self._last_leader = NO_LEADER
         #: Nodes whose processes are known to be gone.
         self._gone: set[int] = set()
@@ -214,11 +216,13 @@ class ClusterNode:
         self._is_unreadable = False
         #: Nodes that have registered at some time.
         self._known: set[int] = set()
-        #: Told when one does for the first time, and of new internal topics, if this node leads the
-        #: metadata.
+        #: Called on the leader of the metadata when a node registers for the first time, or an
+        #: internal topic is new.
         self.on_newcomer: Callable[[], None] = _nothing
         #: Settled when the metadata is loaded from etcd.
         self._loaded: Outcome[None] = Outcome()
+        #: Settled when the controller knows this node for the first time.
+        self._joined: Outcome[None] = Outcome()
 
     # ---- start and stop
 
@@ -237,8 +241,8 @@ class ClusterNode:
             self._loaded.fail(error)
 
     def replay(self) -> None:
-        """Bring back what is known to be agreed on. Raises `ConfigError` for a directory that
-        belongs to other nodes, or to another cluster.
+        """Restore what is known to be committed. Raises `ConfigError` for a directory that belongs
+        to other nodes, or to another cluster.
         """
         self.quorum.replay()
         self._refuse_other_metadata()
@@ -251,8 +255,8 @@ class ClusterNode:
             )
 
     def _refuse_other_metadata(self) -> None:
-        """What the partitions in here belong to must be in the metadata that is used: what it does
-        not know would be taken for deleted.
+        """The topics of the partitions in the directory must be in the metadata that is used:
+        topics that it does not know would be taken for deleted.
         """
         node, etcd = self._store.node, self._etcd
         if etcd is None:
@@ -281,7 +285,7 @@ class ClusterNode:
             )
 
     def _note_etcd(self) -> None:
-        """What etcd has is kept in mind, and written down whenever `node.json` is."""
+        """Note what etcd has; it is stored whenever `node.json` is written."""
         node = self._store.node
         if self._etcd is not None and self._context.is_ready:
             node.etcd_cluster = self._image.cluster_id
@@ -292,7 +296,7 @@ class ClusterNode:
         nodes = self.quorum.local_image().registrations
         owners = [node for node, known in nodes.items() if known.directory == directory]
         if not owners and self._is_alone:
-            # Releases for one node did not say which directory they registered.
+            # Releases for a single node did not register their directory.
             owners = list(nodes)
         if owners and self.node_id not in owners:
             owner = ", ".join(map(str, sorted(owners)))
@@ -300,29 +304,30 @@ class ClusterNode:
                 f"the data directory belongs to node {owner}, but node.id is {self.node_id}"
             )
 
-    def start(self, ready: Callable[[], None]) -> None:
-        """Take part. `ready` comes when the controller knows this node: clients may come."""
+    def start(self) -> Outcome[None]:
+        """Take part. Settled when the controller knows this node: clients may come."""
         settings, store = self._context.settings, self._store
-        self.replication.on_registered = ready
+        self.replication.on_registered = self._registered
         life = Life(store, self._links.addresses(), settings.broker_rack)
         if self._etcd is not None:
-            self.replication.on_registered = lambda: self._registered(ready)
             self._etcd.register(store.node.incarnation, settings.metadata_etcd_lease_seconds)
         elif self._votes is not None:
             self._votes.on_unreadable = self._unreadable
             self._votes.start()
         self.replication.start(life)
         if self._votes is not None and not self._is_alone:
-            self._scheduler.call_later(JOIN_PATIENCE_S, self._tell_that_it_waits)
+            self._scheduler.call_later(JOIN_PATIENCE_S, self._report_waiting)
+        return self._joined
 
-    def _registered(self, ready: Callable[[], None]) -> None:
-        ready()
-        if not self._store.node.etcd_cluster:
-            # From now on there may be partitions in here.
+    def _registered(self) -> None:
+        if not self._joined.is_settled:
+            self._joined.succeed(None)
+        if self._etcd is not None and not self._store.node.etcd_cluster:
+            # From now on the directory may hold partitions.
             self._note_etcd()
             self._store.keep_node_state()
 
-    def _tell_that_it_waits(self) -> None:
+    def _report_waiting(self) -> None:
         if self.replication.member is None and self.quorum.leader == NO_LEADER:
             others = [str(each) for each in self.quorum.membership.voters if each != self.node_id]
             log.warning(
@@ -334,13 +339,13 @@ class ClusterNode:
             )
 
     async def hand_over(self) -> None:
-        """Before a clean stop: make other nodes lead what this node leads, as far as they can."""
+        """Before a clean stop: make other nodes lead this node's partitions, as far as they can."""
         await self.replication.hand_over()
         votes, membership = self._votes, self.membership
         if votes is None or not votes.is_leading or len(votes.membership.voters) == 1:
             return
         assert isinstance(membership, QuorumMembership)
-        # Other nodes learn from the next leader of the metadata which partitions they lead now.
+        # The next leader of the metadata informs other nodes which partitions they lead now.
         succeeded_by = self._succeeded_by = Outcome()
         membership.hand_over()
         await succeeded_by
@@ -356,7 +361,7 @@ class ClusterNode:
     # ---- what the log reports
 
     def metadata_stable(self) -> None:
-        """Entries of the metadata are; in the order of the log, as far as that is known here."""
+        """Entries of the metadata are stable. Called in the order of the log, as far as known."""
         self._storage.stable()
         if self._is_alone:
             self._tell_quorum()
@@ -366,13 +371,13 @@ class ClusterNode:
             self._votes.driver.log_refused()
 
     def stable(self, partitions: list[PartitionLog]) -> None:
-        """A group is: records of these partitions, and perhaps this node's vote."""
+        """A group is stable: records of these partitions, and perhaps this node's vote."""
         self._storage.stable()
         if self._is_alone:
             self._tell_quorum()
         elif self._votes is not None and not self._is_stable_due:
-            # Not within the call: it may come from the middle of an append or a cut, to make room,
-            # and what is agreed on then may take the partition away from this node.
+            # Not within the call: it may come from the middle of an append, or of a truncation to
+            # make room, and events committed then may take the partition away from this node.
             self._is_stable_due = True
             self._scheduler.call_soon(self._tell_quorum)
         self.replication.stable(partitions)
@@ -387,7 +392,7 @@ class ClusterNode:
     def applied(self, event: Event, removed: TopicMetadata | None) -> None:
         self.replication.applied(event, removed)
         if isinstance(event, TermBegan) and self.quorum.is_leading:
-            # Not within the call: more may be agreed on already.
+            # Not within the call: later entries may be committed already.
             self._scheduler.call_soon(self._lead)
         elif isinstance(event, NodeRegistered | NodeAdded | NodeRemoved | VotersChanged):
             self._links.refresh()
@@ -403,7 +408,7 @@ class ClusterNode:
             topic = self._image.topics_by_id[event.topic_id]
             self.controller.settle(topic.partitions[:])
             if topic.is_internal:
-                # It may have been decided on before the last node came.
+                # It may have been decided before the last node registered.
                 self.on_newcomer()
         self._note_etcd()
         self.changes.moved()
@@ -417,7 +422,7 @@ class ClusterNode:
         self.changes.moved()
 
     def _use_level(self) -> None:
-        """Raises `FormatError` when the cluster is further than this release."""
+        """Raises `FormatError` for a feature level that this release does not know."""
         level = self._image.feature_level
         if level > FEATURE_LEVEL:
             raise FormatError(
@@ -427,13 +432,13 @@ class ClusterNode:
         self._store.use_level(level)
 
     def _unreadable(self, error: FormatError) -> None:
-        """Not within the call: the quorum is in the middle of something."""
+        # Not within the call: the quorum is in the middle of applying entries.
         if not self._is_unreadable:
             self._is_unreadable = True
             self._scheduler.call_soon(self._give_up, error)
 
     def _give_up(self, error: FormatError) -> None:
-        """The cluster has agreed on something that this release does not know."""
+        """Stop: the cluster has committed something that this release does not know."""
         log.critical("%s", error)
         self.stop()
         self.on_fatal(OSError(str(error)))
@@ -447,7 +452,7 @@ class ClusterNode:
         if not self._is_alone:
             log.info("node %d leads the metadata of the cluster", self.node_id)
         self.changes.lead(True)
-        # Whoever led in etcd may only have lost its way there.
+        # With etcd the previous leader may live, and only not reach etcd.
         is_silent = votes is not None and not votes.driver.raft.is_transfer
         self.controller.begin(self._last_leader if is_silent else NO_LEADER)
         self.membership.begin()
@@ -464,7 +469,7 @@ class ClusterNode:
             self.changes.lead(False)
             self.controller.end()
         elif changed.role is Role.LEADER and self._etcd is not None:
-            # With votes, that is when the first entry of the term is agreed on.
+            # With votes, this happens when the first entry of the term is committed.
             self._scheduler.call_soon(self._lead)
         if changed.leader not in (NO_LEADER, self.node_id):
             self._last_leader = changed.leader
@@ -477,7 +482,7 @@ class ClusterNode:
     # ---- what the links report
 
     def received(self, node_id: int, message: VoterMessage) -> None:
-        """From another voter."""
+        """Handle a message of another voter."""
         if self._votes is None:
             return
         known = self._image.registrations.get(node_id)
@@ -493,17 +498,17 @@ class ClusterNode:
         self._votes.driver.receive(message)
 
     def node_lost(self, node_id: int) -> None:
-        """The connection to a node broke. That alone says little."""
+        """The connection to a node broke; the node may still live."""
         if self._votes is not None:
             self._votes.driver.peer_lost(node_id)
 
     def node_gone(self, node_id: int) -> None:
-        """Nobody listens where a node was: its process is gone."""
+        """A node refuses connections: its process is gone."""
         self._gone.add(node_id)
         if self.access.is_controller:
             self._fence(node_id)
         if self._etcd is not None and node_id in self._met:
-            # Once for each time that it was there: that nobody answers may be this node's trouble.
+            # Once for each time that it was connected: this node's network may be the one at fault.
             self._met.discard(node_id)
             self._etcd.gone(node_id)
 

@@ -153,52 +153,52 @@ class Heartbeat(_Message, frozen=True, kw_only=True, tag="Heartbeat"):
 
 
 class HandOver(_Message, frozen=True, kw_only=True, tag="HandOver"):
-    """The node is about to stop: others shall lead what it leads."""
+    """The node is about to stop: other nodes shall lead its partitions."""
 
     member: Member
 
 
 class ElectPreferred(_Message, frozen=True, kw_only=True, tag="ElectPreferred"):
-    """Somebody wants the first replica to lead."""
+    """An operator wants the first replica to lead."""
 
     partition_id: int
 
 
 class ElectUnclean(_Message, frozen=True, kw_only=True, tag="ElectUnclean"):
-    """Somebody wants a replica to lead that may lack committed records."""
+    """An operator wants a replica to lead that may lack committed records."""
 
     partition_id: int
     node_id: int
 
 
 class Move(_Message, frozen=True, kw_only=True, tag="Move"):
-    """Somebody wants the partition on these nodes; none: a move that is under way is taken back."""
+    """An operator wants the partition on these nodes; none: cancel a move that is under way."""
 
     partition_id: int
     replicas: tuple[int, ...] = ()
 
 
 class AddNode(_Message, frozen=True, kw_only=True, tag="AddNode"):
-    """Somebody wants a node to join, which is reached at this address."""
+    """An operator wants the node at this address to join."""
 
     node_id: int
     address: str
 
 
 class RemoveNode(_Message, frozen=True, kw_only=True, tag="RemoveNode"):
-    """Somebody wants a node out of the quorum, and gone for good if it holds nothing."""
+    """An operator wants a node out of the quorum, and forgotten if it holds no replica."""
 
     node_id: int
 
 
 class TransferMetadata(_Message, frozen=True, kw_only=True, tag="TransferMetadata"):
-    """Somebody wants this node to lead the metadata; `NONE`: any other than the one that does."""
+    """An operator wants this node to lead the metadata; `NONE`: any but the current leader."""
 
     node_id: int = NONE
 
 
 class Relieve(_Message, frozen=True, kw_only=True, tag="Relieve"):
-    """Somebody wants others to lead what this node leads."""
+    """An operator wants other nodes to lead the partitions that this node leads."""
 
     node_id: int
 
@@ -207,11 +207,11 @@ class Decision(IntEnum):
     """What the controller has decided about a request."""
 
     ACCEPTED = 0
-    #: Somebody else was faster: the image is about to change.
+    #: Another change came first: the image is about to change.
     CONFLICT = 1
-    #: Not now, and not because of anything that the image will tell. Nothing was changed.
+    #: Refused for a reason that the image does not show. Nothing was changed.
     REFUSED = 2
-    #: No answer: it may have happened, or may still.
+    #: No answer: the change may have happened, or may still happen.
     UNKNOWN = 3
 
 
@@ -219,18 +219,18 @@ class ControlReply(_Message, frozen=True, kw_only=True, tag="ControlReply"):
     """One decision for each change of the request; a request without changes has one."""
 
     outcomes: tuple[Decision, ...]
-    #: Why something was refused, for people.
+    #: Why a request was refused, for people.
     text: str = ""
     #: The image must have this version for the outcome to be seen.
     version: int = 0
 
 
-#: What operators want of partitions, and of nodes.
+#: Requests that nodes make by themselves.
+NodeRequest: TypeAlias = Registration | InSyncChanges | Heartbeat | HandOver
+#: Requests of operators about partitions, and about nodes.
 PartitionRequest: TypeAlias = ElectPreferred | ElectUnclean | Move | Relieve
 MembershipRequest: TypeAlias = AddNode | RemoveNode | TransferMetadata
-ControlRequest: TypeAlias = (
-    Registration | InSyncChanges | Heartbeat | HandOver | PartitionRequest | MembershipRequest
-)
+ControlRequest: TypeAlias = NodeRequest | PartitionRequest | MembershipRequest
 Message: TypeAlias = FetchRequest | Progress | FetchReply | ControlReply | ControlRequest
 
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)

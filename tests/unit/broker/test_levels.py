@@ -22,6 +22,7 @@ from dragoman.cluster.events import (
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, FormatError
 from dragoman.log import node as log_node
+from dragoman.outcome import start
 from dragoman.replication import replication
 from dragoman.replication.messages import ControlReply, Registration
 from dragoman.replication.messages import Decision as Answer
@@ -104,7 +105,7 @@ def register(world: World, level: int, lowest: int) -> ControlReply:
         feature_level_min=lowest,
     )
     replies: list[ControlReply | None] = []
-    world.broker.cluster.access.serve(request, replies.append)
+    start(world.broker.cluster.access.serve(request)).then(replies.append)
     world.settle()
     assert replies[0] is not None
     return replies[0]

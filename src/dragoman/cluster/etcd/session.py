@@ -1,8 +1,9 @@
-"""A node's lease in etcd: what tells the others that it lives, and what its leadership hangs on.
+"""A node's lease in etcd: it tells other nodes that this one lives, and leadership depends on it.
 
-A session is a lease and the node's key bound to it. It ends when etcd says that the lease is gone
-or when it was not renewed in time as seen from here; a new one begins at once. Its end proves
-nothing about the node: the others suspect it, and whether it may still lead is decided by terms.
+A session is a lease and the node's key bound to it. It ends when etcd reports that the lease is
+gone, or when the lease was not renewed in time by this node's clock; a new one begins at once. The
+end of a session proves nothing about the node: the others suspect it, and terms decide whether it
+may still lead.
 """
 
 from __future__ import annotations
@@ -14,21 +15,23 @@ import msgspec
 from dragoman.cluster.etcd import messages as m
 from dragoman.cluster.etcd.calls import Calls
 from dragoman.cluster.etcd.layout import Holder, Keys, to_json
+from dragoman.errors import DragomanError
+from dragoman.outcome import attempt
 from dragoman.world import Handle, Scheduler
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How patient the quorum is with etcd, and how often it snapshots. Times in seconds."""
+    """How patient the quorum is with etcd, and how often it snapshots. Times are in seconds."""
 
-    #: For one call; after it the next member is asked.
+    #: The timeout of one call; the next call goes to the next member of etcd.
     call_s: float = 2.0
-    #: Before something that failed is tried again.
+    #: The pause before a retry.
     retry_s: float = 0.25
-    #: How often etcd is looked at beside the watch, which may have died without a word.
+    #: How often all keys are read beside the watch, which may have died silently.
     look_s: float = 2.0
     #: How long a proposal waits before its outcome is called unknown.
     outcome_s: float = 10.0
-    #: A snapshot is wanted when there are so many entries since the last one.
+    #: A snapshot is due after so many entries since the last one.
     snapshot_entries: int = 10_000
 
 
@@ -43,11 +46,11 @@ class Session:
         ttl_s: int,
     ) -> None:
         self.holder = holder
-        #: 0 while there is none.
+        #: The lease; 0: there is none.
         self.lease = 0
-        #: In which the node's key was bound to the lease.
+        #: The revision in which the node's key was bound to the lease.
         self.revision = 0
-        #: Called when the lease is another.
+        #: Called when the lease changes.
         self.on_change: Callable[[], None] = lambda: None
         self._calls = calls
         self._key = keys.node(holder.node)
@@ -59,28 +62,37 @@ class Session:
         self._is_stopped = False
 
     def start(self) -> None:
-        """A new session."""
+        """Begin a new session."""
+        self._calls.run(self._begin())
+
+    async def _begin(self) -> None:
         since = self._scheduler.time()
-
-        def granted(answer: m.LeaseAnswer | m.Failure) -> None:
-            if self._is_stopped:
-                return
-            if isinstance(answer, m.Failure):
-                self._later(self._settings.retry_s, self.start)
-            else:
-                self._announce(answer.ID, since)
-
-        self._calls.grant(self._ttl_s, granted)
+        granted = await attempt(self._calls.grant(self._ttl_s))
+        if self._is_stopped:
+            return
+        if isinstance(granted, DragomanError):
+            self._later(self._settings.retry_s, self.start)
+            return
+        lease = granted.ID
+        put = m.Put(key=self._key, value=to_json(self.holder), lease=lease)
+        announced = await attempt(self._calls.transaction(m.Transaction(success=m.puts(put))))
+        if self._is_stopped or isinstance(announced, DragomanError):
+            self._calls.revoke(lease)
+            self._later(self._settings.retry_s, self.start)
+            return
+        self.revision = announced.header.revision
+        self._kept(since)
+        self._set(lease)
 
     def lost(self) -> None:
-        """It is over."""
+        """The session is over: begin another."""
         if self.lease and not self._is_stopped:
             self._calls.revoke(self.lease)
             self._set(0)
             self.start()
 
     def stop(self) -> None:
-        """The others need not wait until the lease expires."""
+        """Give the lease back, so that other nodes need not wait until it expires."""
         if self.lease:
             self._calls.revoke(self.lease)
         self._is_stopped = True
@@ -89,34 +101,20 @@ class Session:
             if timer is not None:
                 timer.cancel()
 
-    def _announce(self, lease: int, since: float) -> None:
-        put = m.Put(key=self._key, value=to_json(self.holder), lease=lease)
-
-        def announced(answer: m.TransactionAnswer | m.Failure) -> None:
-            if self._is_stopped or isinstance(answer, m.Failure):
-                self._calls.revoke(lease)
-                self._later(self._settings.retry_s, self.start)
-                return
-            self.revision = answer.header.revision
-            self._kept(since)
-            self._set(lease)
-
-        self._calls.transaction(m.Transaction(success=m.puts(put)), announced)
-
     def _keep(self) -> None:
+        self._calls.run(self._renew())
+
+    async def _renew(self) -> None:
         lease, sent_at = self.lease, self._scheduler.time()
-
-        def kept(answer: m.LeaseAnswer | m.Failure) -> None:
-            if lease != self.lease:
-                return
-            if isinstance(answer, m.Failure):
-                self._later(self._settings.retry_s, self._keep)
-            elif answer.TTL:
-                self._kept(sent_at)
-            else:
-                self.lost()
-
-        self._calls.keep_alive(lease, kept)
+        renewed = await attempt(self._calls.keep_alive(lease))
+        if lease != self.lease:
+            return
+        if isinstance(renewed, DragomanError):
+            self._later(self._settings.retry_s, self._keep)
+        elif renewed.TTL:
+            self._kept(sent_at)
+        else:
+            self.lost()
 
     def _kept(self, sent_at: float) -> None:
         if self._expiry is not None:
