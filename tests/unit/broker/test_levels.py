@@ -23,7 +23,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, FormatError
 from dragoman.log import node as log_node
 from dragoman.outcome import start
-from dragoman.replication import replication
+from dragoman.replication import life
 from dragoman.replication.messages import ControlReply, Registration
 from dragoman.replication.messages import Decision as Answer
 from worlds.broker import Outcome, World
@@ -35,7 +35,7 @@ ALONE = Settings(cluster=("1@127.0.0.1:9190",))
 
 @pytest.fixture(autouse=True)
 def _newer_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (cluster_node, replication, log_node):
+    for module in (cluster_node, life, log_node):
         monkeypatch.setattr(module, "FEATURE_LEVEL", NEXT)
     monkeypatch.setitem(events.LEVELS, GroupConfigChanged, NEXT)
 
