@@ -1,7 +1,7 @@
-"""The broker's port to the other nodes of the cluster: `Links` over connections.
+"""The other nodes of the cluster, for the broker: `Links` over connections.
 
-Five services share the connection between two nodes: votes and entries of the metadata, replication
-of partitions, requests to the controller, metadata changes, and remote procedure calls
+Five services share the connection between two nodes: Raft messages of the metadata, replication of
+partitions, requests to the controller, changes of the metadata, and remote procedure calls
 (`dragoman.rpc`).
 """
 
@@ -22,17 +22,17 @@ from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.config.listeners import Address, parse_address
 from dragoman.errors import ClusterError, DecodeError, DragomanError
 from dragoman.net.peer_connections import PeerAnswer, PeerConnections, Reply
-from dragoman.outcome import Outcome
+from dragoman.outcome import Outcome, attempt, ignore, start
 from dragoman.raft import messages as votes
 from dragoman.replication import messages as copies
-from dragoman.replication.ports import Controlled, Fetched
+from dragoman.replication.ports import Fetched
 from dragoman.rpc import RawReply, Registry, Rpc
 from dragoman.types import Buffer
 from dragoman.world import Scheduler
 
 log = logging.getLogger("dragoman.peers")
 _NOTHING = memoryview(b"")
-#: A fetch is parked at the leader; its time-out exceeds the longest wait.
+#: Longer than a fetch waits at the leader.
 _FETCH_TIMEOUT_S = 5.0
 _CONTROL_TIMEOUT_S = 2.0
 _CHANGE_TIMEOUT_S = 5.0
@@ -51,7 +51,7 @@ class Service(IntEnum):
 
 
 class PeerBroker(Protocol):
-    """What the services for other nodes need from the broker."""
+    """The parts of the broker that services for other nodes use."""
 
     #: Called with each node that the controller has fenced.
     on_fenced: list[Callable[[int], None]]
@@ -73,7 +73,7 @@ class PeerBroker(Protocol):
 
 
 class Peers:
-    """`Links` of a broker. `begin` opens the connections once the broker exists."""
+    """`Links` of a broker. Connections are made once `begin` has the broker."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Peers:
         addresses: Callable[[], dict[str, str]],
         founders: Mapping[int, Address],
     ) -> None:
-        """`addresses` returns the addresses of this node's listeners."""
+        """`addresses`: the addresses of this node's own listeners."""
         self.connections = connections
         self.addresses = addresses
         self._founders = founders
@@ -92,7 +92,7 @@ class Peers:
 
     def begin(self, broker: PeerBroker) -> None:
         self._broker = broker
-        # The current leader may be known only from entries that are not known to be committed.
+        # This node may know the leader only from entries that it does not know to be committed.
         self._local_addresses = peer_addresses(broker.quorum.local_image())
         connections, cluster = self.connections, broker.cluster
         connections.serve(Service.VOTES, _Votes(broker))
@@ -109,21 +109,21 @@ class Peers:
         self.refresh()
 
     def refresh(self) -> None:
-        """Keep connections to the members of the cluster, at their registered addresses or, until
-        they register, at the addresses given for them.
+        """Keep connections to the nodes of the cluster: at the addresses that they registered, or
+        before that, that they were added with.
         """
         if self._broker is None:
             return
         own = self._broker.node_id
         known = {**self._founders, **self._local_addresses, **peer_addresses(self._broker.image)}
         quorum = self._broker.quorum
-        # The leader is a member, even if the local log does not say so yet.
-        members = (*quorum.membership.nodes, quorum.leader)
+        # The leader belongs to the cluster, even if the log here does not have that yet.
+        belonging = (*quorum.membership.nodes, quorum.leader)
         self.connections.set_peers(
             {
                 node: (address.host, address.port)
                 for node, address in known.items()
-                if node in members and node != own
+                if node in belonging and node != own
             }
         )
 
@@ -146,27 +146,28 @@ class Peers:
     def report(self, node: int, progress: copies.Progress) -> None:
         self.connections.send(node, Service.COPIES, copies.encode_message(progress))
 
-    def control(self, node: int, request: copies.ControlRequest, done: Controlled) -> None:
-        def answered(answer: PeerAnswer | ClusterError) -> None:
-            reply = _answered(answer, copies.decode_message)
-            done(reply if isinstance(reply, copies.ControlReply) else None)
-
+    async def control(
+        self, node: int, request: copies.ControlRequest
+    ) -> copies.ControlReply | None:
         header = copies.encode_message(request)
-        self.connections.request(
-            node, Service.CONTROL, header, answered, timeout_s=_CONTROL_TIMEOUT_S
-        )
+        answer = await self._request(node, Service.CONTROL, header, _CONTROL_TIMEOUT_S)
+        reply = _answered(answer, copies.decode_message)
+        return reply if isinstance(reply, copies.ControlReply) else None
 
     def forward(self, node: int, proposal: Proposal) -> Outcome[ProposalReply | None]:
-        outcome: Outcome[ProposalReply | None] = Outcome()
+        return start(self._forward(node, proposal))
 
-        def answered(answer: PeerAnswer | ClusterError) -> None:
-            outcome.succeed(_answered(answer, lambda data: _decoded(data, ProposalReply)))
-
+    async def _forward(self, node: int, proposal: Proposal) -> ProposalReply | None:
         header = msgspec.msgpack.encode(proposal)
-        self.connections.request(
-            node, Service.CHANGES, header, answered, timeout_s=_CHANGE_TIMEOUT_S
-        )
-        return outcome
+        answer = await self._request(node, Service.CHANGES, header, _CHANGE_TIMEOUT_S)
+        return _answered(answer, lambda data: _decoded(data, ProposalReply))
+
+    async def _request(
+        self, node: int, service: Service, header: bytes, timeout_s: float
+    ) -> PeerAnswer | DragomanError:
+        outcome: Outcome[PeerAnswer] = Outcome()
+        self.connections.request(node, service, header, outcome.settle, timeout_s=timeout_s)
+        return await attempt(outcome)
 
     def exchange(self, node: int, header: bytes, body: Sequence[Buffer]) -> Outcome[RawReply]:
         """`Transport` of remote procedure calls."""
@@ -176,7 +177,7 @@ class Peers:
 
         def answered(answer: PeerAnswer | ClusterError) -> None:
             if outcome not in waiting:
-                # The call was abandoned.
+                # The node was fenced meanwhile, and the call has failed.
                 return
             del waiting[outcome]
             if isinstance(answer, ClusterError):
@@ -190,14 +191,14 @@ class Peers:
         return outcome
 
     def _give_up_on(self, node: int) -> None:
-        """Fail calls to a node that was fenced: a frozen node with open connections might not
-        answer before the time-out.
+        """Fail the calls to a node that the controller has fenced: it may be frozen with its
+        connections open, and other nodes lead its partitions now.
         """
         assert self._broker is not None
         waiting = self._waiting.get(node, {})
         gone = ClusterError(f"node {node} is gone; the outcome is unknown")
         for outcome in waiting:
-            # In a later turn: metadata is being applied in this one.
+            # Not within the call: committed events are being applied.
             self._broker.scheduler.call_soon(outcome.fail, gone)
         waiting.clear()
 
@@ -206,7 +207,7 @@ class Peers:
 
 
 def peer_addresses(image: MetadataImage) -> dict[int, Address]:
-    """The peer addresses of nodes: as registered, or as given when the node was added."""
+    """The addresses of nodes for each other: as registered, else as given when they were added."""
     said = {node: known.addresses.get("peer") for node, known in image.registrations.items()}
     found = {**image.added, **{node: where for node, where in said.items() if where}}
     return {node: parse_address(f"node {node}", where, port_min=1) for node, where in found.items()}
@@ -219,9 +220,11 @@ def _decoded(data: memoryview, kind: type[Struct]) -> Struct:
         raise DecodeError(f"not a {kind.__name__}: {error}") from None
 
 
-def _answered(answer: PeerAnswer | ClusterError, read: Callable[[memoryview], Read]) -> Read | None:
-    """The decoded answer; None without a readable one, because the caller must not wait forever."""
-    if isinstance(answer, ClusterError):
+def _answered(
+    answer: PeerAnswer | DragomanError, read: Callable[[memoryview], Read]
+) -> Read | None:
+    """None: no answer, or one that cannot be read: the requester must not wait for ever."""
+    if isinstance(answer, DragomanError):
         return None
     try:
         return read(answer.header)
@@ -231,7 +234,7 @@ def _answered(answer: PeerAnswer | ClusterError, read: Callable[[memoryview], Re
 
 
 class _Service:
-    """Base of services: refuses requests and messages."""
+    """Handles messages and requests of other nodes."""
 
     def __init__(self, broker: PeerBroker) -> None:
         self._broker = broker
@@ -280,14 +283,13 @@ class _Control(_Service):
             wanted, copies.FetchRequest | copies.Progress | copies.FetchReply | copies.ControlReply
         ):
             raise DecodeError("not a request to the controller")
+        start(self._answer(wanted, reply)).then(ignore)
 
-        def answer(found: copies.ControlReply | None) -> None:
-            if found is None:
-                reply(ClusterError("this node is not the controller"), ())
-            else:
-                reply(copies.encode_message(found), ())
-
-        self._cluster.access.serve(wanted, answer)
+    async def _answer(self, wanted: copies.ControlRequest, reply: Reply) -> None:
+        found = await attempt(self._cluster.access.serve(wanted))
+        if found is None:
+            found = ClusterError("this node is not the controller")
+        reply(found if isinstance(found, DragomanError) else copies.encode_message(found), ())
 
 
 class _Calls(_Service):
@@ -299,8 +301,8 @@ class _Calls(_Service):
 
 class _ForeignChanges(_Service):
     def request(self, node: int, header: memoryview, body: memoryview, reply: Reply) -> None:  # noqa: ARG002
-        def answer(found: ProposalReply | DragomanError) -> None:
-            assert isinstance(found, ProposalReply)
-            reply(msgspec.msgpack.encode(found), ())
+        start(self._answer(_decoded(header, Proposal), reply)).then(ignore)
 
-        self._cluster.changes.take(_decoded(header, Proposal)).then(answer)
+    async def _answer(self, proposal: Proposal, reply: Reply) -> None:
+        found = await attempt(self._cluster.changes.take(proposal))
+        reply(found if isinstance(found, DragomanError) else msgspec.msgpack.encode(found), ())

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import tempfile
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dragoman.broker.broker import Broker
@@ -28,7 +27,6 @@ from dragoman.net.peer_connections import PeerConnections
 from dragoman.net.peer_frames import VERSION_MIN, Hello
 from dragoman.peers import Peers
 from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
-from dragoman.replication.replica import Acknowledge
 from dragoman.world import Background, Clock, Disk, Random, RealDisk
 
 if TYPE_CHECKING:
@@ -144,29 +142,14 @@ class Node:
             raise
 
     async def _join(self) -> None:
-        started = self._called_back(self.broker.start)
+        # Begins now, and ends once peers are connected.
+        started = future_of(self.broker.start())
         if self.settings.is_clustered:
             peer = self.listeners.find("peer")
             assert peer is not None
             await peer.serve()
             self.peers.begin(self.broker)
         await started
-
-    def _called_back(self, begin: Callable[[Acknowledge], None]) -> asyncio.Future[None]:
-        """Starts at once, whether the future is awaited or not."""
-        finished: asyncio.Future[None] = self._loop.create_future()
-
-        def done(error: DragomanError | None) -> None:
-            if finished.done():
-                # The start was cancelled.
-                return
-            if error is None:
-                finished.set_result(None)
-            else:
-                finished.set_exception(error)
-
-        begin(done)
-        return finished
 
     def _give_up(self) -> None:
         self.captures.kill_all()

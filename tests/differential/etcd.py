@@ -46,11 +46,11 @@ class WithEtcd:
 
         def sent_on(error: DragomanError | None) -> None:
             if isinstance(error, NotControllerError) and leader is not member:
-                leader.quorum.propose(events, answered, expected)
+                leader.quorum.propose(events, expected).then(answered)
             else:
                 answered(error)
 
-        member.quorum.propose(events, sent_on, expected)
+        member.quorum.propose(events, expected).then(sent_on)
         return pending
 
     async def settle(self, pending: list[Pending]) -> None:

@@ -37,7 +37,7 @@ from dragoman.cluster.events import (
     TopicCreated,
     TopicDeleted,
 )
-from dragoman.cluster.quorum import Done
+from dragoman.outcome import Outcome
 from nodes.etcd import RealEtcd
 
 
@@ -151,8 +151,8 @@ async def test_random_scenario(seed: int, etcd: RealEtcd) -> None:
 async def test_difference_is_noticed(etcd: RealEtcd, monkeypatch: pytest.MonkeyPatch) -> None:
     careful = Leadership.propose
 
-    def careless(self: Leadership, events: list[Event], done: Done, _expected: object) -> None:
-        careful(self, events, done, None)
+    def careless(self: Leadership, events: list[Event], _expected: object) -> Outcome[None]:
+        return careful(self, events, None)
 
     monkeypatch.setattr(Leadership, "propose", careless)
     with pytest.raises(AssertionError):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from differential.scenario import Pending, Proposal, digest
 from dragoman.cluster.events import Event, TermBegan
 from dragoman.errors import DragomanError, NotControllerError
+from dragoman.outcome import start
 from dragoman.raft.ports import Role
 from simulation.raft.checker import Checker
 from simulation.raft.cluster import Cluster, Plan, SimNode
@@ -81,7 +82,7 @@ class Voters:
         leader = self._leader()
         assert leader is not None
         read = Pending()
-        leader.quorum.read(read)
+        start(leader.quorum.read()).then(read)
         self._advance_until(lambda: read.is_known)
         if read.error is not None:
             return await self.lead()
@@ -94,11 +95,11 @@ class Voters:
 
         def sent_on(error: DragomanError | None) -> None:
             if isinstance(error, NotControllerError) and leader is not node:
-                leader.quorum.propose(events, pending, expected)
+                leader.quorum.propose(events, expected).then(pending)
             else:
                 pending(error)
 
-        (node if node.is_up else leader).quorum.propose(events, sent_on, expected)
+        (node if node.is_up else leader).quorum.propose(events, expected).then(sent_on)
         return pending
 
     async def settle(self, pending: list[Pending]) -> None:

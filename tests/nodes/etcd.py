@@ -24,7 +24,9 @@ from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.config.listeners import Address
 from dragoman.errors import DragomanError
+from dragoman.net.future import future_of
 from dragoman.net.http_client import HttpClient
+from dragoman.outcome import attempt
 from dragoman.raft.ports import Role
 
 #: Without its wheel, which not every machine has one of, whatever needs an etcd is left out.
@@ -233,16 +235,13 @@ class RealCluster:
     async def propose(
         self, member: RealMember, events: list[Event], expected_version: int | None = None
     ) -> DragomanError | None:
-        outcome: asyncio.Future[DragomanError | None] = asyncio.get_running_loop().create_future()
-        member.quorum.propose(events, outcome.set_result, expected_version)
+        proposed = attempt(member.quorum.propose(events, expected_version))
         async with asyncio.timeout(_WAIT_S):
-            return await outcome
+            return await future_of(proposed)
 
     async def read(self, member: RealMember) -> DragomanError | None:
-        outcome: asyncio.Future[DragomanError | None] = asyncio.get_running_loop().create_future()
-        member.quorum.read(outcome.set_result)
         async with asyncio.timeout(_WAIT_S):
-            return await outcome
+            return await future_of(attempt(member.quorum.read()))
 
     async def agree(self, version: int) -> None:
         await self.until(

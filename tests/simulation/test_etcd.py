@@ -7,6 +7,7 @@ end, when everything has healed. Deliberate faults in the code have to be notice
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import msgspec
@@ -118,9 +119,7 @@ class Run(EtcdWorld):
         self.expected[operation] = expected
         config = {"operation": str(operation)}
         event = GroupConfigChanged(group_id=f"g{operation % 7}", config=config)
-        member.quorum.propose(
-            [event], lambda error: self.answered(member, operation, error), expected
-        )
+        member.quorum.propose([event], expected).then(partial(self.answered, member, operation))
         return operation
 
     def _strike(self) -> None:
@@ -266,8 +265,8 @@ def _snapshot_early(monkeypatch: pytest.MonkeyPatch) -> None:
     make = quorum.SnapshotWriter
 
     def writer(*given: object) -> object:
-        calls, keys, term, before, entries, *more = given
-        return make(calls, keys, term, before, entries + 1, *more)  # type: ignore[arg-type, operator]
+        calls, keys, term, before, entries, state = given
+        return make(calls, keys, term, before, entries + 1, state)  # type: ignore[arg-type, operator]
 
     monkeypatch.setattr(quorum, "SnapshotWriter", writer)
 
@@ -276,9 +275,9 @@ def _late_snapshot_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot that does not ask which one it replaces."""
 
     class Writer(quorum.SnapshotWriter):
-        def write(self) -> None:
+        async def write(self) -> int:
             self._compare = self._compare[:1]  # type: ignore[assignment]
-            super().write()
+            return await super().write()
 
     monkeypatch.setattr(quorum, "SnapshotWriter", Writer)
 

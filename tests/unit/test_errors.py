@@ -71,6 +71,7 @@ CODES = {
     "dragoman.cdc.session": "taken_over",
     "dragoman.cdc.spool": "spool_full",
     "dragoman.cli.status": "command",
+    "dragoman.cluster.etcd.calls": "call_failed",
     "dragoman.config.dynamic": "read_only_key",
     "dragoman.pipelines.jobs.changes": "envelope",
     "dragoman.pipelines.jobs.columns": "misfit",

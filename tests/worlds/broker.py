@@ -113,7 +113,7 @@ class World:
 
     def start(self) -> None:
         outcome = Outcome()
-        self.broker.start(outcome)
+        start(self.broker.start()).then(outcome)
         self.settle()
         assert outcome.error is None, outcome.error
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from dragoman import outcome
 from dragoman.cluster.codec import encode_image
 from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.etcd.session import Settings
@@ -353,18 +354,16 @@ class ToyGateway:
         path: str,
         body: bytes,
         timeout_s: float,
-        done: Callable[[int, bytes], None],
-    ) -> None:
+    ) -> outcome.Outcome[tuple[int, bytes]]:
         assert method == ("GET" if path == "/version" else "POST")
         self.requests.append(path)
         scheduler, random = self.etcd.scheduler, self._random
-        told: list[bool] = []
+        told: outcome.Outcome[tuple[int, bytes]] = outcome.Outcome()
 
         def tell(status: int, answer: bytes) -> None:
-            if not told:
-                told.append(True)
+            if not told.is_settled:
                 timer.cancel()
-                done(status, answer)
+                told.succeed((status, answer))
 
         def arrive() -> None:
             if self.etcd.is_down or self.is_cut:
@@ -384,6 +383,7 @@ class ToyGateway:
             scheduler.call_later(random.uniform(0.0, 2 * timeout_s), arrive)
         elif random.random() >= self.lost_requests:
             scheduler.call_later(self.delay(), arrive)
+        return told
 
     def stream(
         self,
@@ -477,7 +477,7 @@ class Member:
     def propose(self, name: str = "g", expected_version: int | None = None) -> Outcome:
         outcome = Outcome()
         event = GroupConfigChanged(group_id=name, config={"value": name})
-        self.quorum.propose([event], outcome, expected_version)
+        self.quorum.propose([event], expected_version).then(outcome)
         return outcome
 
 

@@ -14,7 +14,7 @@ ADDRESSES = {"kafka": f"{HOST}:9192", "cursus": f"{HOST}:9100", "minibroker": f"
 
 def propose(world: World, *events: Event) -> None:
     outcome = Outcome()
-    world.broker.quorum.propose(list(events), outcome)
+    world.broker.quorum.propose(list(events)).then(outcome)
     world.settle()
     assert outcome.error is None
 

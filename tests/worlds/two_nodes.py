@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
+from dragoman.rpc.client import RawReply
 
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import (
@@ -21,8 +22,8 @@ from dragoman.cluster.events import (
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, DragomanError, NotSentError
 from dragoman.log.partition import PartitionLog
-from dragoman.outcome import Outcome, start
-from dragoman.rpc import Answer, RawReply, Request
+from dragoman.outcome import Outcome, ignore, start
+from dragoman.rpc import Answer, Request
 from dragoman.testing.sim.scheduler import SimScheduler
 from dragoman.types import Buffer
 from worlds.broker import World
@@ -150,12 +151,11 @@ class Pair:
         propose = quorum.propose
         applied = quorum.on_applied
 
-        def propose_to_all(
-            events: list[Event], done: Callable[[DragomanError | None], None]
-        ) -> None:
+        def propose_to_all(events: list[Event]) -> Outcome[None]:
             for each in others:
-                type(each.broker.quorum).propose(each.broker.quorum, events, lambda _: None)
-            propose(events, done)
+                quorum = each.broker.quorum
+                type(quorum).propose(quorum, events).then(ignore)
+            return propose(events)
 
         def lead_applied(event: Event, removed: object) -> None:
             applied(event, removed)  # type: ignore[arg-type]
@@ -172,7 +172,7 @@ class Pair:
                 internal.lead(partition.index, partition.leader_epoch)
 
     def propose(self, *events: Event) -> None:
-        self.one.broker.quorum.propose(list(events), lambda _: None)
+        self.one.broker.quorum.propose(list(events)).then(ignore)
         self.settle()
 
     def create(self, name: str, *leaders: int) -> None:
@@ -194,7 +194,7 @@ class Pair:
                     new = NewTopic(
                         name=name, partition_count=count, replication_factor=1, is_internal=True
                     )
-                    start(world.broker.topics.create(new)).then(lambda _: None)
+                    start(world.broker.topics.create(new)).then(ignore)
                     self.settle()
 
     def move(self, topic: str, index: int, leader: int) -> None:

@@ -57,7 +57,7 @@ from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
 from dragoman.outcome import Outcome
-from dragoman.replication.replica import Acknowledge, Replica
+from dragoman.replication.replica import Replica
 from dragoman.rpc import Refusals, Registry, Rpc
 from dragoman.security.authorizer import AllowAll, Authorizer
 from dragoman.types import TopicName
@@ -235,29 +235,24 @@ class Broker:
         self.partitions.remove_leftovers()
         self.is_recovered = True
 
-    def start(self, done: Acknowledge) -> None:
-        """Register this node with the cluster; then call `done`, and serve clients.
+    async def start(self) -> None:
+        """Register with the cluster. Returns when the controller knows this node: clients may come.
 
         Recovers first, unless that was done, and raises what `recover` raises.
         """
         if not self.is_recovered:
             self.recover()
-
-        def ready() -> None:
-            if not self.is_ready:
-                self.context.is_ready = True
-                self.partitions.remove_leftovers()
-                self.coordination.start()
-                self.staged_writes.start()
-                self._lead_coordinators()
-                self.maintenance.start()
-                done(None)
-
         replication = self.cluster.replication
         self.store.on_written = replication.written
         replication.on_led = lambda replica: self._led(replica.metadata)
         replication.on_resigned = lambda replica: self._resigned(replica.metadata)
-        self.cluster.start(ready)
+        await self.cluster.start()
+        self.context.is_ready = True
+        self.partitions.remove_leftovers()
+        self.coordination.start()
+        self.staged_writes.start()
+        self._lead_coordinators()
+        self.maintenance.start()
 
     def _replay_partitions(self) -> None:
         """Replay the journal into the partitions, even into deleted ones: only the local metadata

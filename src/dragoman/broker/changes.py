@@ -26,7 +26,7 @@ from dragoman.errors import (
     VersionConflictError,
 )
 from dragoman.limits import METADATA_CHANGE_TIMEOUT_S, METADATA_PROPOSALS_MAX
-from dragoman.outcome import Outcome
+from dragoman.outcome import Outcome, attempt
 from dragoman.world import Handle, Scheduler
 
 #: Returns the events for the current image; none if nothing is to change. Raises `DragomanError`.
@@ -208,7 +208,7 @@ class Changes:
     def _decide_here(self, change: _Change) -> None:
         events = self._decided(change)
         if events is not None:
-            self._quorum.propose(events, lambda error: self._finish(change, error))
+            self._quorum.propose(events).then(partial(self._finish, change))
 
     def _decide_elsewhere(self, change: _Change) -> None:
         events = self._decided(change)
@@ -247,32 +247,25 @@ class Changes:
 
     # ---- changes from other nodes
 
-    def take(self, proposal: Proposal) -> Outcome[ProposalReply]:
-        """Propose events that another node has decided."""
-        outcome: Outcome[ProposalReply] = Outcome()
-        answer = outcome.succeed
+    async def take(self, proposal: Proposal) -> ProposalReply:
+        """Propose events that another node has decided on."""
         if not self._leads:
-            answer(ProposalReply(Verdict.NOT_LEADER))
-            return outcome
+            return ProposalReply(Verdict.NOT_LEADER)
         self._foreign += 1
-
-        def proposed(error: DragomanError | None) -> None:
-            self._foreign -= 1
-            self._look_soon()
-            match error:
-                case None:
-                    answer(ProposalReply(Verdict.AGREED, self._quorum.version))
-                case VersionConflictError():
-                    answer(ProposalReply(Verdict.CONFLICT, self._quorum.version_at_end()))
-                case NotControllerError():
-                    answer(ProposalReply(Verdict.NOT_LEADER))
-                case OutcomeUnknownError():
-                    answer(ProposalReply(Verdict.UNKNOWN, text=str(error)))
-                case _:
-                    answer(ProposalReply(Verdict.REFUSED, text=str(error)))
-
-        self._quorum.propose(proposal.events, proposed, proposal.version)
-        return outcome
+        error = await attempt(self._quorum.propose(proposal.events, proposal.version))
+        self._foreign -= 1
+        self._look_soon()
+        match error:
+            case None:
+                return ProposalReply(Verdict.AGREED, self._quorum.version)
+            case VersionConflictError():
+                return ProposalReply(Verdict.CONFLICT, self._quorum.version_at_end())
+            case NotControllerError():
+                return ProposalReply(Verdict.NOT_LEADER)
+            case OutcomeUnknownError():
+                return ProposalReply(Verdict.UNKNOWN, text=str(error))
+            case _:
+                return ProposalReply(Verdict.REFUSED, text=str(error))
 
 
 _RETRY_S = 0.1

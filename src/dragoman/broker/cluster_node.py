@@ -1,12 +1,12 @@
-"""This node in its cluster: the quorum, the controller, and replication.
+"""This node among the nodes of its cluster: the quorum, the controller, and replication.
 
 A single node is a cluster of one: it is the only voter, its own controller, and leads everything.
-`Links` connects to the other nodes; nothing here knows how.
+`Links` is the way to other nodes; how they are reached is not known here.
 
-With etcd in place of the voters, the metadata leader there is the controller. There are two
-differences. The committed metadata is read from etcd before any partition is opened. And a node
-that does not reach etcd gets no new metadata, so the controller counts its heartbeats only while it
-has a lease there; epochs, not the lease, still decide which node may write.
+With etcd in place of the voters, the node that leads the metadata there is the controller. Two
+things differ. Committed metadata is read from etcd before anything is opened. And a node that does
+not reach etcd learns nothing new, so the controller counts its heartbeats only while it has a lease
+there; epochs, never the lease, decide who may write.
 """
 
 from __future__ import annotations
@@ -51,9 +51,15 @@ from dragoman.raft.membership import Membership as Voters
 from dragoman.raft.messages import Message as VoterMessage
 from dragoman.raft.ports import Role, RoleChanged
 from dragoman.replication.controller import Controller
-from dragoman.replication.messages import ControlRequest, FetchRequest, Progress
-from dragoman.replication.ports import Controlled, Fetched, Timing
-from dragoman.replication.replication import Life, Replication
+from dragoman.replication.life import Life
+from dragoman.replication.messages import (
+    ControlReply,
+    ControlRequest,
+    FetchRequest,
+    Progress,
+)
+from dragoman.replication.ports import Fetched, Timing
+from dragoman.replication.replication import Replication
 
 log = logging.getLogger("dragoman.cluster")
 _ETCD_CURE = (
@@ -63,7 +69,7 @@ _ETCD_CURE = (
 
 
 class Links(Protocol):
-    """The connections to the other nodes. Every request is answered once, perhaps with None."""
+    """The ways to the other nodes. Each request is answered once, perhaps with None."""
 
     def send(self, node: int, message: VoterMessage, /) -> None:
         """Send to another voter, without a guarantee of delivery."""
@@ -73,7 +79,7 @@ class Links(Protocol):
 
     def report(self, node_id: int, progress: Progress, /) -> None: ...
 
-    def control(self, node_id: int, request: ControlRequest, done: Controlled, /) -> None: ...
+    async def control(self, node_id: int, request: ControlRequest, /) -> ControlReply | None: ...
 
     def forward(self, node_id: int, proposal: Proposal, /) -> Outcome[ProposalReply | None]: ...
 
@@ -102,8 +108,8 @@ class NoLinks:
     def report(self, _node: int, _progress: Progress) -> None:
         return None
 
-    def control(self, _node: int, _request: ControlRequest, done: Controlled) -> None:
-        done(None)
+    async def control(self, _node: int, _request: ControlRequest) -> ControlReply | None:
+        return None
 
     def forward(self, _node: int, _proposal: Proposal) -> Outcome[ProposalReply | None]:
         return succeeded(None)
@@ -133,7 +139,7 @@ class ClusterNode:
         self._store = store
         self._image = context.image
         self._scheduler = context.scheduler
-        #: Called when the node has failed.
+        #: Called when the node cannot continue.
         self.on_fatal: Callable[[OSError | DragomanError], None] = _ignore
         self._links = links
         self.node_id = settings.node_id
@@ -197,7 +203,7 @@ class ClusterNode:
                 moved_bytes_per_s=lambda: context.settings.leader_replication_throttled_rate,
             ),
         )
-        #: The previous leader of the metadata, as far as known.
+        #: The previous leader of the metadata, as far as this node knows.
         self._last_leader = NO_LEADER
         #: Nodes whose processes are known to have ended.
         self._gone: set[int] = set()
@@ -210,11 +216,13 @@ class ClusterNode:
         self._is_unreadable = False
         #: Nodes that have ever registered.
         self._known: set[int] = set()
-        #: On the metadata leader, called when a node registers for the first time or an internal
-        #: topic is created.
+        #: Called on the leader of the metadata when a node registers for the first time, or an
+        #: internal topic is new.
         self.on_newcomer: Callable[[], None] = _nothing
         #: Settled when the metadata is loaded from etcd.
         self._loaded: Outcome[None] = Outcome()
+        #: Settled when the controller knows this node for the first time.
+        self._joined: Outcome[None] = Outcome()
 
     # ---- start and stop
 
@@ -233,8 +241,8 @@ class ClusterNode:
             self._loaded.fail(error)
 
     def replay(self) -> None:
-        """Restore the committed metadata. Raises `ConfigError` for a directory of another node or
-        cluster.
+        """Restore what is known to be committed. Raises `ConfigError` for a directory that belongs
+        to other nodes, or to another cluster.
         """
         self.quorum.replay()
         self._refuse_other_metadata()
@@ -247,8 +255,8 @@ class ClusterNode:
             )
 
     def _refuse_other_metadata(self) -> None:
-        """Refuse metadata that does not know the partitions in the directory: they would count as
-        deleted.
+        """The topics of the partitions in the directory must be in the metadata that is used:
+        topics that it does not know would be taken for deleted.
         """
         node, etcd = self._store.node, self._etcd
         if etcd is None:
@@ -277,7 +285,7 @@ class ClusterNode:
             )
 
     def _note_etcd(self) -> None:
-        """Remember how much metadata etcd has; it is stored whenever `node.json` is."""
+        """Note what etcd has; it is stored whenever `node.json` is written."""
         node = self._store.node
         if self._etcd is not None and self._context.is_ready:
             node.etcd_cluster = self._image.cluster_id
@@ -288,7 +296,7 @@ class ClusterNode:
         nodes = self.quorum.local_image().registrations
         owners = [node for node, known in nodes.items() if known.directory == directory]
         if not owners and self._is_alone:
-            # Single-node releases did not register their directory.
+            # Releases for a single node did not register their directory.
             owners = list(nodes)
         if owners and self.node_id not in owners:
             owner = ", ".join(map(str, sorted(owners)))
@@ -296,29 +304,30 @@ class ClusterNode:
                 f"the data directory belongs to node {owner}, but node.id is {self.node_id}"
             )
 
-    def start(self, ready: Callable[[], None]) -> None:
-        """Join the cluster. `ready` is called when the controller has registered this node."""
+    def start(self) -> Outcome[None]:
+        """Take part. Settled when the controller knows this node: clients may come."""
         settings, store = self._context.settings, self._store
-        self.replication.on_registered = ready
+        self.replication.on_registered = self._registered
         life = Life(store, self._links.addresses(), settings.broker_rack)
         if self._etcd is not None:
-            self.replication.on_registered = lambda: self._registered(ready)
             self._etcd.register(store.node.incarnation, settings.metadata_etcd_lease_seconds)
         elif self._votes is not None:
             self._votes.on_unreadable = self._unreadable
             self._votes.start()
         self.replication.start(life)
         if self._votes is not None and not self._is_alone:
-            self._scheduler.call_later(JOIN_PATIENCE_S, self._log_waiting)
+            self._scheduler.call_later(JOIN_PATIENCE_S, self._report_waiting)
+        return self._joined
 
-    def _registered(self, ready: Callable[[], None]) -> None:
-        ready()
-        if not self._store.node.etcd_cluster:
-            # From now on the directory may have partitions.
+    def _registered(self) -> None:
+        if not self._joined.is_settled:
+            self._joined.succeed(None)
+        if self._etcd is not None and not self._store.node.etcd_cluster:
+            # From now on the directory may hold partitions.
             self._note_etcd()
             self._store.keep_node_state()
 
-    def _log_waiting(self) -> None:
+    def _report_waiting(self) -> None:
         if self.replication.member is None and self.quorum.leader == NO_LEADER:
             others = [str(each) for each in self.quorum.membership.voters if each != self.node_id]
             log.warning(
@@ -330,13 +339,13 @@ class ClusterNode:
             )
 
     async def hand_over(self) -> None:
-        """Before a clean stop: move this node's leaderships to other nodes where possible."""
+        """Before a clean stop: make other nodes lead this node's partitions, as far as they can."""
         await self.replication.hand_over()
         votes, membership = self._votes, self.membership
         if votes is None or not votes.is_leading or len(votes.membership.voters) == 1:
             return
         assert isinstance(membership, QuorumMembership)
-        # The next metadata leader announces the new leaders of the partitions.
+        # The next leader of the metadata informs other nodes which partitions they lead now.
         succeeded_by = self._succeeded_by = Outcome()
         membership.hand_over()
         await succeeded_by
@@ -352,7 +361,7 @@ class ClusterNode:
     # ---- callbacks of the log
 
     def metadata_stable(self) -> None:
-        """Metadata entries are stable; called in log order."""
+        """Entries of the metadata are stable. Called in the order of the log, as far as known."""
         self._storage.stable()
         if self._is_alone:
             self._notify_quorum()
@@ -367,8 +376,8 @@ class ClusterNode:
         if self._is_alone:
             self._notify_quorum()
         elif self._votes is not None and not self._is_stable_due:
-            # In a later turn: the call may come from an append or a truncation that makes room, and
-            # a commit may take the partition away from this node.
+            # Not within the call: it may come from the middle of an append, or of a truncation to
+            # make room, and events committed then may take the partition away from this node.
             self._is_stable_due = True
             self._scheduler.call_soon(self._notify_quorum)
         self.replication.stable(partitions)
@@ -383,7 +392,7 @@ class ClusterNode:
     def applied(self, event: Event, removed: TopicMetadata | None) -> None:
         self.replication.applied(event, removed)
         if isinstance(event, TermBegan) and self.quorum.is_leading:
-            # In a later turn: more may be committed already.
+            # Not within the call: later entries may be committed already.
             self._scheduler.call_soon(self._lead)
         elif isinstance(event, NodeRegistered | NodeAdded | NodeRemoved | VotersChanged):
             self._links.refresh()
@@ -399,7 +408,7 @@ class ClusterNode:
             topic = self._image.topics_by_id[event.topic_id]
             self.controller.settle(topic.partitions[:])
             if topic.is_internal:
-                # The level may have been decided before the last node was added.
+                # It may have been decided before the last node registered.
                 self.on_newcomer()
         self._note_etcd()
         self.changes.moved()
@@ -413,7 +422,7 @@ class ClusterNode:
         self.changes.moved()
 
     def _use_level(self) -> None:
-        """Raises `FormatError` when the cluster's feature level is above this release's."""
+        """Raises `FormatError` for a feature level that this release does not know."""
         level = self._image.feature_level
         if level > FEATURE_LEVEL:
             raise FormatError(
@@ -423,13 +432,13 @@ class ClusterNode:
         self._store.use_level(level)
 
     def _unreadable(self, error: FormatError) -> None:
-        """In a later turn, because the quorum is calling."""
+        # Not within the call: the quorum is in the middle of applying entries.
         if not self._is_unreadable:
             self._is_unreadable = True
             self._scheduler.call_soon(self._give_up, error)
 
     def _give_up(self, error: FormatError) -> None:
-        """The quorum has committed an event that this release does not know."""
+        """Stop: the cluster has committed something that this release does not know."""
         log.critical("%s", error)
         self.stop()
         self.on_fatal(OSError(str(error)))
@@ -443,7 +452,7 @@ class ClusterNode:
         if not self._is_alone:
             log.info("node %d leads the metadata of the cluster", self.node_id)
         self.changes.lead(True)
-        # The previous leader in etcd may only have lost its connection to etcd.
+        # With etcd the previous leader may live, and only not reach etcd.
         is_silent = votes is not None and not votes.driver.raft.is_transfer
         self.controller.begin(self._last_leader if is_silent else NO_LEADER)
         self.membership.begin()
@@ -460,7 +469,7 @@ class ClusterNode:
             self.changes.lead(False)
             self.controller.end()
         elif changed.role is Role.LEADER and self._etcd is not None:
-            # With Raft, that is when the first entry of the term is committed.
+            # With votes, this happens when the first entry of the term is committed.
             self._scheduler.call_soon(self._lead)
         if changed.leader not in (NO_LEADER, self.node_id):
             self._last_leader = changed.leader
@@ -473,7 +482,7 @@ class ClusterNode:
     # ---- callbacks of the links
 
     def received(self, node_id: int, message: VoterMessage) -> None:
-        """A message from another voter."""
+        """Handle a message of another voter."""
         if self._votes is None:
             return
         known = self._image.registrations.get(node_id)
@@ -489,17 +498,17 @@ class ClusterNode:
         self._votes.driver.receive(message)
 
     def node_lost(self, node_id: int) -> None:
-        """The connection to a node was lost, which alone says little."""
+        """The connection to a node broke; the node may still live."""
         if self._votes is not None:
             self._votes.driver.peer_lost(node_id)
 
     def node_gone(self, node_id: int) -> None:
-        """A node refuses connections: its process has ended."""
+        """A node refuses connections: its process is gone."""
         self._gone.add(node_id)
         if self.access.is_controller:
             self._fence(node_id)
         if self._etcd is not None and node_id in self._met:
-            # Once per connection: refusals may also be a fault of this node.
+            # Once for each time that it was connected: this node's network may be the one at fault.
             self._met.discard(node_id)
             self._etcd.gone(node_id)
 

@@ -1,8 +1,8 @@
-"""Requests to the controller: from this node to the controller, and from any node to this one.
+"""Requests to the controller: from this node to any, and from any node to this one.
 
-The controller runs on the leader of the metadata. Replication retries its own requests, so they
-fail at once while there is no controller. Requests of operators wait for one, and are answered when
-this node's image shows the result.
+The controller runs on the leader of the metadata. Replication repeats its requests by itself, so
+they fail at once while there is no controller. Requests of operators wait for one, and return when
+the image of this node has the decision.
 
 With etcd, a node without a lease gets no new metadata, so the controller does not count its
 heartbeats.
@@ -11,7 +11,6 @@ heartbeats.
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -23,7 +22,7 @@ from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.metadata import NO_LEADER
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.limits import CONTROLLER_PATIENCE_S, CONTROLLER_RETRY_S
-from dragoman.outcome import Outcome, ignore, pause, start
+from dragoman.outcome import pause
 from dragoman.replication.controller import Controller
 from dragoman.replication.messages import (
     ControlReply,
@@ -34,13 +33,12 @@ from dragoman.replication.messages import (
     PartitionRequest,
     Registration,
 )
-from dragoman.replication.ports import Controlled
 
 log = logging.getLogger("dragoman.cluster")
 
 
 class ControllerLinks(Protocol):
-    def control(self, node_id: int, request: ControlRequest, done: Controlled, /) -> None: ...
+    async def control(self, node_id: int, request: ControlRequest, /) -> ControlReply | None: ...
 
 
 class ControllerAccess:
@@ -67,13 +65,17 @@ class ControllerAccess:
 
     # ---- outgoing
 
-    def ask(self, request: ControlRequest, done: Controlled) -> None:
-        """For replication: `done` receives None at once while no controller can be reached."""
-        answered = partial(self._registered, done) if isinstance(request, Registration) else done
-        if self.is_controller or self._leader_elsewhere != NO_LEADER:
-            self._send(request, answered)
-        else:
-            self._scheduler.call_soon(answered, None)
+    async def ask(self, request: ControlRequest) -> ControlReply | None:
+        """For replication: None in the next turn while no controller can be reached."""
+        if not self._knows_controller:
+            await pause(self._scheduler, 0)
+            return None
+        reply = await self._send(request)
+        if reply is not None and isinstance(request, Registration):
+            if reply.text and reply.text != self._reported:
+                log.error("%s", reply.text)
+            self._reported = reply.text
+        return reply
 
     async def request(self, request: PartitionRequest | MembershipRequest) -> ControlReply | None:
         """For operators: waits for a controller, and for the result in this node's image.
@@ -81,70 +83,56 @@ class ControllerAccess:
         None: the outcome is unknown.
         """
         until = self._scheduler.time() + CONTROLLER_PATIENCE_S
-        # After an election the leader does not know the committed end at once.
-        while not self.is_controller and self._leader_elsewhere == NO_LEADER:
+        # After an election the leader does not know at once what was committed before.
+        while not self._knows_controller:
             if self._scheduler.time() >= until:
                 return None
             await pause(self._scheduler, CONTROLLER_RETRY_S)
-        outcome: Outcome[ControlReply | None] = Outcome()
-        self._send(request, outcome.succeed)
-        reply = await outcome
+        reply = await self._send(request)
         if reply is not None:
             await self._changes.when_seen(reply.version)
         return reply
 
     @property
-    def _leader_elsewhere(self) -> int:
-        leader = self._quorum.leader
-        return NO_LEADER if leader == self._node_id else leader
+    def _knows_controller(self) -> bool:
+        return self.is_controller or self._quorum.leader not in (NO_LEADER, self._node_id)
 
-    def _send(self, request: ControlRequest, done: Controlled) -> None:
+    async def _send(self, request: ControlRequest) -> ControlReply | None:
         if self.is_controller:
-            self.serve(request, done)
-        else:
-            self._links.control(self._leader_elsewhere, request, done)
-
-    def _registered(self, done: Controlled, reply: ControlReply | None) -> None:
-        if reply is not None:
-            if reply.text and reply.text != self._reported:
-                log.error("%s", reply.text)
-            self._reported = reply.text
-        done(reply)
+            return await self.serve(request)
+        return await self._links.control(self._quorum.leader, request)
 
     # ---- incoming
 
-    def serve(self, request: ControlRequest, answer: Controlled) -> None:
-        """Answer a node, perhaps this one; None if this node is not the controller."""
+    async def serve(self, request: ControlRequest) -> ControlReply | None:
+        """The reply to a node, perhaps this one; None if this node is not the controller."""
         if not self.is_controller:
-            answer(None)
-        elif isinstance(request, PartitionRequest | MembershipRequest):
-            start(self._serve_operator(request, answer)).then(ignore)
-        elif isinstance(request, Registration | Heartbeat) and not self._reaches_etcd(request):
-            answer(None)
-        elif isinstance(request, Registration) and (objection := self._objection(request)):
-            answer(ControlReply(outcomes=(Decision.REFUSED,), text=objection))
-        else:
-            self._controller.ask(request, answer)
+            return None
+        if isinstance(request, PartitionRequest | MembershipRequest):
+            return await self._serve_operator(request)
+        if isinstance(request, Registration | Heartbeat) and not self._reaches_etcd(request):
+            return None
+        if isinstance(request, Registration) and (objection := self._objection(request)):
+            return ControlReply(outcomes=(Decision.REFUSED,), text=objection)
+        return await self._controller.ask(request)
 
     async def _serve_operator(
-        self, request: PartitionRequest | MembershipRequest, answer: Controlled
-    ) -> None:
+        self, request: PartitionRequest | MembershipRequest
+    ) -> ControlReply | None:
         if isinstance(request, MembershipRequest):
             reply = await self._membership.change(request)
         else:
-            outcome: Outcome[ControlReply | None] = Outcome()
-            self._controller.ask(request, outcome.succeed)
-            reply = await outcome
-        if reply is not None:
-            reply = msgspec.structs.replace(reply, version=self._quorum.version)
-        answer(reply)
+            reply = await self._controller.ask(request)
+        if reply is None:
+            return None
+        return msgspec.structs.replace(reply, version=self._quorum.version)
 
     def _reaches_etcd(self, request: Registration | Heartbeat) -> bool:
         node_id = request.node_id if isinstance(request, Registration) else request.member.node_id
         return not isinstance(self._quorum, EtcdQuorum) or node_id in self._quorum.nodes
 
     def _objection(self, request: Registration) -> str:
-        """The reason for refusing a registration; empty: accept it."""
+        """Why a node may not register; empty if it may."""
         node_id = request.node_id
         known = self._image.registrations.get(node_id)
         if isinstance(self._quorum, RaftQuorum):

@@ -97,7 +97,7 @@ class QuorumMembership:
                 return [], _ACCEPTED
             return [NodeAdded(node_id=node_id, address=address)], _ACCEPTED
 
-        reply = await self._controller.decided(decide)
+        reply = await self._controller.decide(decide)
         if reply is _ACCEPTED:
             await self._promote(node_id)
         return reply
@@ -123,7 +123,7 @@ class QuorumMembership:
             self._check_quorum_without(node_id)
             await self._quorum.driver.remove(node_id)
         if not held:
-            return await self._controller.decided(lambda: (self._forget(node_id), _ACCEPTED))
+            return await self._controller.decide(lambda: (self._forget(node_id), _ACCEPTED))
         text = (
             f"node {node_id} is out of the quorum, and {_named(held)} wait for it: add it "
             f"again, or have others take that with `dragoman cluster remove {node_id}`"
@@ -197,7 +197,7 @@ class EtcdMembership:
                 return _refused(ClusterError(text))
             case RemoveNode():
                 node_id = request.node_id
-                return await self._controller.decided(lambda: (self._forget(node_id), _ACCEPTED))
+                return await self._controller.decide(lambda: (self._forget(node_id), _ACCEPTED))
             case _:
                 assert_never(request)
 

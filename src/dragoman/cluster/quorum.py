@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from dragoman.cluster.events import Event
-from dragoman.errors import DragomanError
-
-Done = Callable[[DragomanError | None], None]
+from dragoman.outcome import Outcome
 
 
 class MetadataQuorum(Protocol):
@@ -28,17 +25,17 @@ class MetadataQuorum(Protocol):
         ...
 
     def version_at_end(self) -> int:
-        """The version when all that was proposed here is agreed on."""
+        """The version once everything proposed here is committed."""
         ...
 
     def check_level(self, events: list[Event]) -> None:
-        """Raises `ClusterError` for events that not every node could read."""
+        """Raises `ClusterError` for events that some node could not read."""
         ...
 
-    def propose(self, events: list[Event], done: Done, expected_version: int | None = None) -> None:
-        """Agree on events, in order. `done` comes after they are applied to the image.
+    def propose(self, events: list[Event], expected_version: int | None = None) -> Outcome[None]:
+        """Commit events, in order. Settled once they are applied to the image.
 
-        An error means they were not accepted, unless it says that the outcome is unknown. With an
-        expected version they are refused when the metadata has another.
+        An error means that they were not accepted, unless it is an `OutcomeUnknownError`. With an
+        expected version they are refused if the metadata has another.
         """
         ...

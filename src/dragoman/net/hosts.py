@@ -1,9 +1,9 @@
 """Host names as IPv4 addresses, for protocols that have four bytes for one.
 
-The system's resolver blocks for as long as a name server is silent, so names are looked up in a
-thread beside the loop, one look-up per name at a time. A caller gets the last known address at
-once. Results expire and are then looked up again, failures sooner. While look-ups fail, the last
-known address stays in use.
+The system's resolver blocks while a name server is silent, so names are looked up in a thread
+beside the loop, one look-up per name at a time. A caller gets the address that is known at the
+moment. A result is cached for a while, a failure for a shorter one. While look-ups fail, the last
+address remains valid.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from dragoman.limits import HOST_NAME_FAILED_S, HOST_NAME_LIFETIME_S, HOST_NAMES_MAX
+from dragoman.outcome import Outcome, ignore, start
 from dragoman.world import NO_ADDRESS, Scheduler, is_ipv4
 
 log = logging.getLogger("dragoman.net")
-#: Looks up a host name and later calls back with its address, or with None.
-LookUp: TypeAlias = Callable[[str, Callable[[str | None], None]], None]
+#: Looks up an address; None: there is none.
+LookUp: TypeAlias = Callable[[str], Outcome[str | None]]
 
 
 class _Known(NamedTuple):
     address: str
-    #: The time of the next look-up.
+    #: When the next look-up is due.
     until: float
 
 
 class CachedHostNames:
-    """Belongs to one loop: callers and results use the loop's thread."""
+    """A cache that belongs to the loop: callers and results come in its thread."""
 
     def __init__(self, scheduler: Scheduler, look_up: LookUp) -> None:
         self._scheduler = scheduler
         self._look_up = look_up
-        #: By host name, the oldest look-up first.
+        #: By host, least recently looked up first.
         self._known: dict[str, _Known] = {}
         self._under_way: set[str] = set()
         self._failing: set[str] = set()
@@ -44,17 +45,15 @@ class CachedHostNames:
             return host
         known = self._known.get(host)
         if known is None or known.until <= self._scheduler.time():
-            self._begin(host)
+            start(self._resolve(host)).then(ignore)
             known = self._known.get(host)
         return NO_ADDRESS if known is None else known.address
 
-    def _begin(self, host: str) -> None:
+    async def _resolve(self, host: str) -> None:
         if host in self._under_way or len(self._under_way) >= HOST_NAMES_MAX:
             return
         self._under_way.add(host)
-        self._look_up(host, lambda address: self._found(host, address))
-
-    def _found(self, host: str, address: str | None) -> None:
+        address = await self._look_up(host)
         self._under_way.discard(host)
         before = self._known.pop(host, None)
         now = self._scheduler.time()
@@ -76,20 +75,23 @@ class CachedHostNames:
 
 
 def look_up_beside(call_soon_threadsafe: Callable[..., object]) -> LookUp:
-    """The system's resolver, in a thread of its own. Unlike an executor's, such a thread does not
-    keep the process from ending when it hangs.
+    """Look-ups by the system's resolver, each in a thread of its own. A thread that hangs does not
+    keep the process from ending, as one of an executor would.
     """
 
-    def look_up(host: str, done: Callable[[str | None], None]) -> None:
+    def look_up(host: str) -> Outcome[str | None]:
+        outcome: Outcome[str | None] = Outcome()
+
         def work() -> None:
             found = _address(host)
             try:
-                call_soon_threadsafe(done, found)
+                call_soon_threadsafe(outcome.succeed, found)
             except RuntimeError:
                 # The loop was closed.
                 return
 
         threading.Thread(target=work, name="dragoman-host-name", daemon=True).start()
+        return outcome
 
     return look_up
 

@@ -1,10 +1,10 @@
 """HTTP/1.1 requests to one of several equivalent servers, such as the members of an etcd.
 
-All requests go to one server while it answers. When it does not, or answers 5xx, the next one is
-used from then on; streams of the previous one are ended, so that their readers move to the one that
-answers. There are no retries here: only the caller knows the effect of a repetition.
+All requests go to one server while it answers. When it does not answer, or fails (5xx), later
+requests go to the next one, and streams of the previous one end, so that their readers reopen them
+at the server that answers. Nothing is retried here: only the caller knows whether that is safe.
 
-Connections are reused. h11 parses the bytes; this module owns sockets, time and bounds.
+Connections are reused. h11 parses and writes the bytes; this module owns sockets, time and bounds.
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol, TypeAlias, cast
+from typing import Protocol, cast
 
 import h11
 
 from dragoman.config.listeners import Address
 from dragoman.limits import ETCD_ANSWER_BYTES_MAX, ETCD_CONNECTIONS_MAX
+from dragoman.outcome import Outcome
 from dragoman.world import Handle
-
-#: Receives status and body; status 0 and the reason without an answer.
-Done: TypeAlias = Callable[[int, bytes], None]
 
 
 class HttpClient:
@@ -36,7 +34,7 @@ class HttpClient:
         self._addresses = list(addresses)
         self._loop = loop
         self._connect_timeout_s = connect_timeout_s
-        #: The index of the current server's address.
+        #: The index of the address that requests go to.
         self._at = 0
         self._idle: list[_Connection] = []
         self._waiting: deque[_Request] = deque()
@@ -44,19 +42,22 @@ class HttpClient:
         self._streams: set[_Stream] = set()
         self._dialling: set[asyncio.Task[None]] = set()
         self._is_closed = False
-        #: Set while no request is in progress.
+        #: Set while no request waits for an answer.
         self._quiet = asyncio.Event()
         self._quiet.set()
 
-    def request(self, method: str, path: str, body: bytes, timeout_s: float, done: Done) -> None:
-        """`done` gets status and body, or 0 and the reason; never before this has returned."""
-        request = _Request(self, method, path, body, done)
+    def request(
+        self, method: str, path: str, body: bytes, timeout_s: float
+    ) -> Outcome[tuple[int, bytes]]:
+        """Status and body, or 0 and the reason; never settled before this has returned."""
+        request = _Request(self, method, path, body)
         request.timer = self._loop.call_later(
             timeout_s, request.lost, f"no answer in {timeout_s} s"
         )
         self._waiting.append(request)
         self._quiet.clear()
         self._serve_next()
+        return request.outcome
 
     def stream(
         self,
@@ -65,7 +66,7 @@ class HttpClient:
         on_line: Callable[[bytes], None],
         on_end: Callable[[str], None],
     ) -> _Stream:
-        """Post, and call back with each line of the response; at its end, with the reason."""
+        """Post, and pass on the answer line by line; `on_end` gets the reason why it ended."""
         stream = _Stream(self, path, body, on_line, on_end)
         self._streams.add(stream)
         if self._is_closed:
@@ -75,14 +76,14 @@ class HttpClient:
         return stream
 
     async def finish(self, seconds: float) -> None:
-        """Close; requests in progress may end within the time."""
+        """Close, after at most so many seconds for the answers to earlier requests."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._quiet.wait()
         self.close()
 
     def close(self) -> None:
-        """End everything in progress without an answer."""
+        """End all requests and streams without an answer."""
         self._is_closed = True
         for task in self._dialling:
             task.cancel()
@@ -123,7 +124,7 @@ class HttpClient:
             connection.send(exchange)
 
     def move_on(self, at: int) -> None:
-        """The server at this address has failed: use the next one."""
+        """Use the next server: this one does not answer as it should."""
         if at != self._at or self._is_closed:
             return
         self._at = (at + 1) % len(self._addresses)
@@ -161,7 +162,7 @@ class HttpClient:
 
 
 class _Exchange(Protocol):
-    """A request, and the callbacks for its response."""
+    """A request, and what receives its answer."""
 
     method: str
     path: str
@@ -181,9 +182,11 @@ class _Exchange(Protocol):
 
 
 class _Request:
-    """A response that is collected whole."""
+    """A request whose answer is collected whole."""
 
-    def __init__(self, client: HttpClient, method: str, path: str, body: bytes, done: Done) -> None:
+    def __init__(self, client: HttpClient, method: str, path: str, body: bytes) -> None:
+        #: Status and body; status 0 and the reason if no answer came.
+        self.outcome: Outcome[tuple[int, bytes]] = Outcome()
         self.method = method
         self.path = path
         self.body = body
@@ -191,7 +194,6 @@ class _Request:
         self.timer: Handle | None = None
         self.is_over = False
         self._client = client
-        self._done = done
         self._status = 0
         self._pieces: list[bytes] = []
         self._size = 0
@@ -224,11 +226,11 @@ class _Request:
         if self.timer is not None:
             self.timer.cancel()
         self._client.over(self)
-        self._done(status, body)
+        self.outcome.succeed((status, body))
 
 
 class _Stream:
-    """An endless response, passed on line by line."""
+    """A request whose answer is passed on line by line, without an end."""
 
     method = "POST"
 
@@ -248,7 +250,7 @@ class _Stream:
         self._on_line = on_line
         self._on_end = on_end
         self._status = 0
-        #: The incomplete line.
+        #: The beginning of a line that is not complete.
         self._rest = bytearray()
 
     def answered(self, status: int) -> None:
@@ -274,7 +276,7 @@ class _Stream:
             self._on_end(reason)
 
     def close(self) -> None:
-        """End the stream; its callbacks are not called any more."""
+        """End the stream, without a callback."""
         self.is_over = True
         self._client.over(self)
         if self.connection is not None:
@@ -292,7 +294,7 @@ class _Connection(asyncio.Protocol):
 
     def send(self, exchange: _Exchange) -> None:
         if exchange.is_over:
-            # Cancelled while the connection was being made.
+            # The request has ended while the connection was made.
             self._client.free(self)
             return
         self._exchange = exchange
@@ -309,7 +311,7 @@ class _Connection(asyncio.Protocol):
                 self._transport.write(data)
 
     def abort(self) -> None:
-        """Drop the exchange, with anything received and not passed on."""
+        """Close at once, and drop what was received."""
         self._exchange = None
         if self._transport is not None:
             self._transport.abort()
@@ -329,7 +331,7 @@ class _Connection(asyncio.Protocol):
             self.abort()
 
     def _take(self, event: object) -> bool:
-        """False: there is nothing more to read."""
+        """Handle an event. False: h11 has no more for now."""
         exchange = self._exchange
         assert exchange is not None
         if isinstance(event, h11.Response):
@@ -343,7 +345,7 @@ class _Connection(asyncio.Protocol):
         return isinstance(event, h11.Response | h11.InformationalResponse | h11.Data)
 
     def _finish(self) -> None:
-        """The response is complete: the connection is reused if both sides agree."""
+        """The answer is complete: reuse the connection, if both sides agree."""
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
             self._client.free(self)

@@ -1,13 +1,13 @@
 """The controller, on the node that leads the metadata log.
 
-One decision is in flight at a time, and the next is made on an image that includes it, so
-compare-and-set is sound. Requests of operators about different partitions are independent, so they
-are decided together: thousands of moves would otherwise take as many rounds of the quorum. A
-decision with an unknown outcome ends this controllership; the next one begins with the committed
-metadata.
+One decision is under way at a time, and the next is made on the image that has it: this makes
+compare-and-set correct. Requests of operators for different partitions are decided together: they
+do not depend on each other, and thousands of moves would take as many rounds of the quorum. A
+decision whose outcome is unknown ends the work of this controller; the next one begins with what
+was committed.
 
-Nodes send heartbeats. A node without them is fenced, which costs it leaderships and in-sync
-memberships and nothing else; safety never depends on time.
+Nodes send heartbeats. A silent node is fenced: it loses leaderships and in-sync memberships, and
+nothing else; safety never depends on time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
 from dragoman.cluster.events import Event, Member
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata
@@ -26,11 +26,10 @@ from dragoman.limits import (
     CONTROL_DECISIONS_MAX,
     CONTROL_REQUESTS_MAX,
 )
-from dragoman.outcome import Outcome
+from dragoman.outcome import Outcome, ignore, succeeded
 from dragoman.replication.decisions import Decisions
 from dragoman.replication.messages import (
     ControlReply,
-    ControlRequest,
     Decision,
     ElectPreferred,
     ElectUnclean,
@@ -38,26 +37,34 @@ from dragoman.replication.messages import (
     Heartbeat,
     InSyncChanges,
     Move,
+    NodeRequest,
     PartitionRequest,
     Registration,
     Relieve,
 )
-from dragoman.replication.ports import Controlled
 from dragoman.world import Scheduler
 
-#: Interval of checks of moves and balance, whatever the session time-out.
+#: The longest time between two checks of moves and balance.
 _TICK_S_MAX = 0.5
 _ACCEPTED = ControlReply(outcomes=(Decision.ACCEPTED,))
 _REFUSED = ControlReply(outcomes=(Decision.REFUSED,))
-#: Decides on the current image: the events to commit, and the answer after the commit.
-Decide = Callable[[], tuple[list[Event], ControlReply]]
+#: Decides on the current image: the events to commit, and the reply once they are.
+Decide: TypeAlias = Callable[[], tuple[list[Event], ControlReply]]
+#: The reply to a request. None: the outcome is unknown, or this node is not the controller.
+Controlled: TypeAlias = Outcome[ControlReply | None]
 
 
 class _Waiting(NamedTuple):
     decide: Decide
-    done: Controlled
-    #: The only partition that the decision reads and changes; None: several.
+    outcome: Controlled
+    #: The only partition that the decision reads and changes; None: it may be any number.
     partition_id: int | None
+
+
+class _Decided(NamedTuple):
+    outcome: Controlled
+    #: The reply once the events of the decision are committed.
+    reply: ControlReply
 
 
 class Controller:
@@ -73,8 +80,9 @@ class Controller:
         balance_s: float = 60.0,
         is_alone: bool = False,
     ) -> None:
-        """`session_s`: time-out of a node without heartbeats; `suspect_s`: the same for one that
-        has lost the metadata leadership through silence; `balance_s`: 0 disables leader balancing.
+        """`session_s`: how long a node may be silent; `suspect_s`: the same for a node that has
+        lost the leadership of the metadata by its silence; `balance_s`: how often leaders are
+        balanced, 0: never.
         """
         self.controller = Decisions(image)
         self._image = image
@@ -89,20 +97,20 @@ class Controller:
         self._seen: dict[int, float] = {}
         self._waiting: deque[_Waiting] = deque()
         self._is_deciding = False
-        #: Counts this node's controllerships; 0 outside of them.
+        #: The number of times that this node became the controller; 0 while it is not.
         self._term = 0
         self._terms = 0
 
     def begin(self, suspect: int = NO_LEADER) -> None:
         """This node leads the metadata log, and the image has everything committed before.
 
-        `suspect`: the previous leader, if it was silent.
+        `suspect`: the leader before, if it was silent.
         """
         self._terms += 1
         self._term = self._terms
         self._is_deciding = False
         self._balanced_at = now = self._scheduler.time()
-        # Every node gets the full time-out to contact the new controller.
+        # The new controller waits the whole session time for each node's first heartbeat.
         self._seen = dict.fromkeys(self._image.nodes, now)
         if suspect in self._seen:
             self._seen[suspect] = now - self._session_s + self._suspect_s
@@ -115,36 +123,33 @@ class Controller:
         self._term = 0
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
-            each.done(None)
+            each.outcome.succeed(None)
 
     # ---- requests
 
-    def ask(self, request: ControlRequest, done: Controlled) -> None:
-        """Answered with None when this node is not the controller or the outcome is unknown."""
+    def ask(self, request: NodeRequest | PartitionRequest) -> Controlled:
         if not self._term:
-            done(None)
-            return
+            return succeeded(None)
         match request:
             case Heartbeat():
-                done(self._heartbeat(request.member))
+                return succeeded(self._heartbeat(request.member))
             case Registration():
                 self._seen[request.node_id] = self._scheduler.time()
-                self.decide(lambda: (self.controller.register(request), _ACCEPTED), done)
+                return self.decide(lambda: (self.controller.register(request), _ACCEPTED))
             case InSyncChanges():
-                self.decide(lambda: self._change(request), done)
+                return self.decide(lambda: self._change(request))
             case HandOver():
-                self.decide(lambda: (self.controller.hand_over(request.member), _ACCEPTED), done)
+                return self.decide(lambda: (self.controller.hand_over(request.member), _ACCEPTED))
             case ElectPreferred() | ElectUnclean() | Move():
-                decide = partial(self._decide_and_accept, request)
-                self.decide(decide, done, request.partition_id)
+                partition_id = request.partition_id
+                return self.decide(lambda: (self._events(request), _ACCEPTED), partition_id)
             case Relieve():
-                self.decide(partial(self._decide_and_accept, request), done)
+                return self.decide(lambda: (self._events(request), _ACCEPTED))
+            case _:
+                assert_never(request)
 
-    def _decide_and_accept(self, request: PartitionRequest) -> tuple[list[Event], ControlReply]:
-        return self._decide(request), _ACCEPTED
-
-    def _decide(self, request: PartitionRequest) -> list[Event]:
-        """Handle an operator's request. Raises `DragomanError`."""
+    def _events(self, request: PartitionRequest) -> list[Event]:
+        """What a request of an operator changes. Raises `DragomanError`."""
         controller = self.controller
         match request:
             case ElectPreferred():
@@ -192,119 +197,103 @@ class Controller:
             if is_silent and node_id not in self._image.fenced:
                 self.fence(Member(node_id, self._image.nodes.get(node_id, -1)))
         if self._image.moving:
-            self.decide(lambda: (self.controller.finish_moves(), _ACCEPTED), _ignore)
+            self.decide(lambda: (self.controller.finish_moves(), _ACCEPTED)).then(ignore)
         if self._balance_s and now - self._balanced_at >= self._balance_s:
             self._balanced_at = now
             balance = self.controller.balance
-            self.decide(lambda: (balance(BALANCED_AT_ONCE_MAX), _ACCEPTED), _ignore)
+            self.decide(lambda: (balance(BALANCED_AT_ONCE_MAX), _ACCEPTED)).then(ignore)
         self._scheduler.call_later(min(self._session_s / 10, _TICK_S_MAX), self._tick, term)
 
     def settle(self, partitions: list[PartitionMetadata]) -> None:
-        """Partitions are new, here or to this controller: settle replicas on nodes that are
-        absent.
-        """
+        """Partitions are new, here or to this controller: the nodes that hold them must exist."""
         known = self._image.partitions
 
         def decide() -> tuple[list[Event], ControlReply]:
             there = [each for each in partitions if known.get(each.partition_id) is each]
             return self.controller.settle(there), _ACCEPTED
 
-        self.decide(decide, _ignore)
+        self.decide(decide).then(ignore)
 
     def raise_level(self) -> None:
-        """A node has registered, was removed or was upgraded: the feature level may rise."""
-        self.decide(lambda: (self.controller.raise_level(), _ACCEPTED), _ignore)
+        """A node has come, gone or been upgraded: all nodes may know a higher feature level now."""
+        self.decide(lambda: (self.controller.raise_level(), _ACCEPTED)).then(ignore)
 
     def fence(self, member: Member) -> None:
-        """Fence a silent node, or one whose lost connection shows that its process has ended."""
-        self.decide(lambda: (self.controller.fence(member), _ACCEPTED), _ignore)
+        """Fence a node that is silent, or whose connection shows that its process is gone."""
+        self.decide(lambda: (self.controller.fence(member), _ACCEPTED)).then(ignore)
 
     # ---- the queue of decisions
 
-    def decide(self, decide: Decide, done: Controlled, partition_id: int | None = None) -> None:
-        """Queue a decision of the controller or an operator; `decide` refuses with
-        `DragomanError`.
-        """
+    def decide(self, decide: Decide, partition_id: int | None = None) -> Controlled:
+        """Queue a decision. If `decide` raises a `DragomanError`, the reply is a refusal."""
+        outcome: Controlled = Outcome()
         if not self._term or len(self._waiting) >= CONTROL_REQUESTS_MAX:
-            done(None)
-            return
-        self._waiting.append(_Waiting(decide, done, partition_id))
-        self._next()
-
-    def decided(self, decide: Decide) -> Outcome[ControlReply | None]:
-        """The outcome of a decision; None: it is unknown, or this node is not the controller."""
-        outcome: Outcome[ControlReply | None] = Outcome()
-        self.decide(decide, outcome.succeed)
+            outcome.succeed(None)
+        else:
+            self._waiting.append(_Waiting(decide, outcome, partition_id))
+            self._next()
         return outcome
 
     def _next(self) -> None:
         while self._waiting and not self._is_deciding:
             term = self._term
-            # An answered caller may submit another request within the call, which is queued.
+            # A requester that gets its reply may make another request within the call: that one
+            # waits for its turn.
             self._is_deciding = True
             events: list[Event] = []
-            answers: list[Callable[[bool], None]] = []
+            decided: list[_Decided] = []
             try:
-                self._decide_some(events, answers)
+                self._decide_some(events, decided)
             except BaseException:
                 self._is_deciding = False
-                for answer in answers:
-                    answer(False)
+                _leave_unknown(decided)
                 raise
             if term != self._term:
-                for answer in answers:
-                    answer(False)
+                _leave_unknown(decided)
                 return
             if events:
-                self._propose(events, answers)
+                self._quorum.propose(events).then(partial(self._committed, term, decided))
             else:
                 self._is_deciding = False
 
-    def _decide_some(self, events: list[Event], answers: list[Callable[[bool], None]]) -> None:
-        """Add the next decision, and those behind it that each concern another single partition.
+    def _decide_some(self, events: list[Event], decided: list[_Decided]) -> None:
+        """Make the next decision, and those behind it that concern one other partition each.
 
-        Decisions without events are answered at once.
+        A decision without events is answered at once.
         """
-        decided: set[int] = set()
-        while self._waiting and len(decided) < CONTROL_DECISIONS_MAX:
+        partitions: set[int] = set()
+        while self._waiting and len(partitions) < CONTROL_DECISIONS_MAX:
             partition_id = self._waiting[0].partition_id
-            if events and (partition_id is None or partition_id in decided):
+            if events and (partition_id is None or partition_id in partitions):
                 break
-            decide, done, _ = self._waiting.popleft()
+            decide, outcome, _ = self._waiting.popleft()
             try:
                 wanted, reply = decide()
             except DragomanError as error:
-                done(ControlReply(outcomes=(Decision.REFUSED,), text=str(error)))
+                outcome.succeed(ControlReply(outcomes=(Decision.REFUSED,), text=str(error)))
                 continue
             if not wanted:
-                done(reply)
+                outcome.succeed(reply)
                 continue
             events += wanted
-            answers.append(partial(_answer, done, reply))
+            decided.append(_Decided(outcome, reply))
             if partition_id is None:
                 break
-            decided.add(partition_id)
+            partitions.add(partition_id)
 
-    def _propose(self, events: list[Event], answers: list[Callable[[bool], None]]) -> None:
-        term = self._term
-
-        def agreed(error: DragomanError | None) -> None:
-            for answer in answers:
-                answer(error is None)
-            if term != self._term:
-                return
-            self._is_deciding = False
-            if isinstance(error, OutcomeUnknownError | NotControllerError):
-                self.end()
-            else:
-                self._next()
-
-        self._quorum.propose(events, agreed)
+    def _committed(self, term: int, decided: list[_Decided], error: DragomanError | None) -> None:
+        """Answer the requests of one proposal, and make the next decisions."""
+        for outcome, reply in decided:
+            outcome.succeed(reply if error is None else None)
+        if term != self._term:
+            return
+        self._is_deciding = False
+        if isinstance(error, OutcomeUnknownError | NotControllerError):
+            self.end()
+        else:
+            self._next()
 
 
-def _answer(done: Controlled, reply: ControlReply, is_agreed: bool) -> None:
-    done(reply if is_agreed else None)
-
-
-def _ignore(_: ControlReply | None) -> None:
-    return None
+def _leave_unknown(decided: list[_Decided]) -> None:
+    for outcome, _ in decided:
+        outcome.succeed(None)

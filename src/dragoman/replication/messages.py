@@ -154,52 +154,52 @@ class Heartbeat(_Message, frozen=True, kw_only=True, tag="Heartbeat"):
 
 
 class HandOver(_Message, frozen=True, kw_only=True, tag="HandOver"):
-    """The node is about to stop: its leaderships move to others."""
+    """The node is about to stop: other nodes shall lead its partitions."""
 
     member: Member
 
 
 class ElectPreferred(_Message, frozen=True, kw_only=True, tag="ElectPreferred"):
-    """An operator's request to elect the first replica."""
+    """An operator wants the first replica to lead."""
 
     partition_id: int
 
 
 class ElectUnclean(_Message, frozen=True, kw_only=True, tag="ElectUnclean"):
-    """An operator's request to elect a replica that may lack committed records."""
+    """An operator wants a replica to lead that may lack committed records."""
 
     partition_id: int
     node_id: int
 
 
 class Move(_Message, frozen=True, kw_only=True, tag="Move"):
-    """An operator's request to move the partition to these nodes; empty: cancel the move."""
+    """An operator wants the partition on these nodes; none: cancel a move that is under way."""
 
     partition_id: int
     replicas: tuple[int, ...] = ()
 
 
 class AddNode(_Message, frozen=True, kw_only=True, tag="AddNode"):
-    """An operator's request to add a node, which is reached at this address."""
+    """An operator wants the node at this address to join."""
 
     node_id: int
     address: str
 
 
 class RemoveNode(_Message, frozen=True, kw_only=True, tag="RemoveNode"):
-    """An operator's request to remove a node from the quorum and, if it holds nothing, for good."""
+    """An operator wants a node out of the quorum, and forgotten if it holds no replica."""
 
     node_id: int
 
 
 class TransferMetadata(_Message, frozen=True, kw_only=True, tag="TransferMetadata"):
-    """An operator's request to make this node lead the metadata; `NONE`: any other node."""
+    """An operator wants this node to lead the metadata; `NONE`: any but the current leader."""
 
     node_id: int = NONE
 
 
 class Relieve(_Message, frozen=True, kw_only=True, tag="Relieve"):
-    """An operator's request to move this node's leaderships to others."""
+    """An operator wants other nodes to lead the partitions that this node leads."""
 
     node_id: int
 
@@ -208,11 +208,11 @@ class Decision(IntEnum):
     """The controller's decision about a request."""
 
     ACCEPTED = 0
-    #: Another change was faster: the image is about to change.
+    #: Another change came first: the image is about to change.
     CONFLICT = 1
-    #: Refused for reasons that the image will not show. Nothing was changed.
+    #: Refused for a reason that the image does not show. Nothing was changed.
     REFUSED = 2
-    #: The outcome is unknown: the change may have been made, or may still be.
+    #: No answer: the change may have happened, or may still happen.
     UNKNOWN = 3
 
 
@@ -220,18 +220,18 @@ class ControlReply(_Message, frozen=True, kw_only=True, tag="ControlReply"):
     """One decision for each change in the request; a request without changes has one."""
 
     outcomes: tuple[Decision, ...]
-    #: The reason for a refusal, as a text.
+    #: Why a request was refused, for people.
     text: str = ""
     #: The image shows the outcome from this version on.
     version: int = 0
 
 
-#: Requests of operators about partitions and nodes.
+#: Requests that nodes make by themselves.
+NodeRequest: TypeAlias = Registration | InSyncChanges | Heartbeat | HandOver
+#: Requests of operators about partitions, and about nodes.
 PartitionRequest: TypeAlias = ElectPreferred | ElectUnclean | Move | Relieve
 MembershipRequest: TypeAlias = AddNode | RemoveNode | TransferMetadata
-ControlRequest: TypeAlias = (
-    Registration | InSyncChanges | Heartbeat | HandOver | PartitionRequest | MembershipRequest
-)
+ControlRequest: TypeAlias = NodeRequest | PartitionRequest | MembershipRequest
 Message: TypeAlias = FetchRequest | Progress | FetchReply | ControlReply | ControlRequest
 
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)

@@ -1,8 +1,7 @@
 """What replication needs of the world besides time: other nodes, and the controller.
 
-Both may answer late or not at all; whoever asks is called back exactly once, never from inside the
-call. A connection that fails, or a time-out, is `None` or `UNKNOWN`: what was asked for may have
-happened.
+Both may answer late or not at all; a fetch calls back exactly once. A lost connection or a timeout
+is `None` or `UNKNOWN`: what was requested may have happened.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from dragoman.types import Buffer
 Fetched: TypeAlias = Callable[[FetchReply | None, memoryview], None]
 #: How a leader answers: header, and the pieces of the body.
 Answer: TypeAlias = Callable[[FetchReply, Sequence[Buffer]], None]
-Controlled: TypeAlias = Callable[[ControlReply | None], None]
 
 
 class Peers(Protocol):
@@ -37,9 +35,11 @@ class Peers(Protocol):
 
 
 class Control(Protocol):
-    """The way to the controller, wherever it is."""
+    """The way to the controller, on whichever node it runs."""
 
-    def ask(self, request: ControlRequest, done: Controlled) -> None: ...
+    async def ask(self, request: ControlRequest) -> ControlReply | None:
+        """None: no controller was reached, or the outcome is unknown."""
+        ...
 
 
 def unlimited() -> int:
@@ -49,20 +49,20 @@ def unlimited() -> int:
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds, and bounds on what is sent."""
 
-    #: How long a member may be behind, or silent, before it leaves the in-sync set.
+    #: How long a member may lag, or be silent, before it leaves the in-sync set.
     lag_s: float = 10.0
     #: How long a fetch waits at the leader.
     wait_s: float = 0.5
-    #: Until something that failed is tried again.
+    #: The pause before a retry.
     retry_s: float = 0.2
-    #: The same for a fetch that failed once; doubled each time, up to that. A new leader is often
-    #: asked a moment before it knows that it leads.
+    #: The pause before the first retry of a fetch; it doubles each time, up to `retry_s`. A new
+    #: leader often gets a fetch a moment before it knows that it leads.
     fetch_again_s: float = 0.01
-    #: How often the node shows the controller that it is there.
+    #: How often the node sends the controller a heartbeat.
     heartbeat_s: float = 0.5
     fetch_bytes_max: int = 4 << 20
-    #: There are no other nodes and never will be: nothing has to be looked at from time to time.
+    #: There are no other nodes and never will be: periodic checks are not needed.
     is_alone: bool = False
-    #: How much a leader sends to replicas that are being added; 0: no limit. Asked each time, so
-    #: that it can be changed while something is moved.
+    #: How much a leader sends to replicas that are being added; 0: no limit. Called each time, so
+    #: that the limit can change during a move.
     moved_bytes_per_s: Callable[[], int] = unlimited

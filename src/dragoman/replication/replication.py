@@ -1,10 +1,10 @@
-"""The node's replicas of partitions with further replicas: which it leads, which it follows.
+"""The partitions of a node that other nodes hold too: those it leads and those it follows.
 
 `Replication` obeys the image: whenever an event about a partition was applied, the partition
 becomes led, followed or neither. Nothing else makes a leader. A node acts for a partition only as
-the incarnation under which the controller knows it, so it registers first. When it finds its own
-data damaged, it registers again, which removes it from every in-sync set, and copies the damaged
-partitions from their leaders.
+the incarnation under which the controller knows it, so it registers first; when it finds its own
+data damaged, it registers again, which takes it out of every in-sync set, and copies the damaged
+partitions from their new leaders.
 
 The owner passes on every applied event, every stable group, and every message from a peer.
 """
@@ -12,7 +12,7 @@ The owner passes on every applied event, every stable group, and every message f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 
 from dragoman.cluster.events import (
@@ -29,19 +29,16 @@ from dragoman.cluster.events import (
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata, TopicMetadata
 from dragoman.errors import CorruptionError, DragomanError
 from dragoman.limits import ACKS_PATIENCE_S
-from dragoman.log.node import FEATURE_LEVEL, FEATURE_LEVEL_MIN
 from dragoman.log.partition import PartitionLog
-from dragoman.log.store import Durability, LogStore
-from dragoman.outcome import Outcome
+from dragoman.outcome import start
 from dragoman.replication.errors import NotLeader, RequestTimedOut
 from dragoman.replication.fetch_server import FetchServer, Partitions, Throttle
 from dragoman.replication.fetcher import Fetcher
 from dragoman.replication.follower import FollowedPartition
 from dragoman.replication.leader import LedPartition
+from dragoman.replication.life import Life
 from dragoman.replication.messages import (
     NONE,
-    ControlReply,
-    ControlRequest,
     Decision,
     FetchRequest,
     HandOver,
@@ -49,7 +46,6 @@ from dragoman.replication.messages import (
     InSyncChange,
     InSyncChanges,
     Progress,
-    Registration,
 )
 from dragoman.replication.ports import Answer, Control, Peers, Timing
 from dragoman.replication.replica import Replica
@@ -73,52 +69,6 @@ class Waiting:
         return False
 
 
-class Life:
-    """The state of a data directory at a start, for registration."""
-
-    def __init__(self, store: LogStore, addresses: dict[str, str], rack: str = "") -> None:
-        node = store.node
-        self._store = store
-        self._addresses = addresses
-        self._rack = rack
-        self._number = 0
-        self.directory = node.directory_id
-        is_journalled = node.durability is Durability.FSYNC
-        self._is_intact = (store.was_clean or is_journalled) and not node.has_lost
-
-    def begin_another(self) -> None:
-        """The state for another registration without a restart."""
-        self._number += 1
-
-    @property
-    def name(self) -> str:
-        return f"{self._store.node.incarnation}/{self._number}"
-
-    def is_named_by(self, event: NodeRegistered) -> bool:
-        return (event.directory, event.life) == (self.directory, self.name)
-
-    @property
-    def has_room(self) -> bool:
-        return not self._store.is_disk_full
-
-    def registered(self) -> None:
-        """The loss of data, if any, is committed."""
-        self._store.loss_is_known()
-
-    def registration(self, node_id: int, damaged: tuple[int, ...]) -> Registration:
-        return Registration(
-            node_id=node_id,
-            directory=self.directory,
-            life=self.name,
-            is_intact=self._is_intact,
-            damaged=damaged,
-            addresses=self._addresses,
-            rack=self._rack,
-            feature_level=FEATURE_LEVEL,
-            feature_level_min=FEATURE_LEVEL_MIN,
-        )
-
-
 class Replication:
     def __init__(
         self,
@@ -131,9 +81,8 @@ class Replication:
         unshared: Callable[[PartitionMetadata], None],
         timing: Timing | None = None,
     ) -> None:
-        """`open_replica` opens a partition's log, or returns the open one, with `is_shared` for
-        partitions with further replicas. `unshared` is called with partitions of which this node is
-        the only replica, or none.
+        """`open_replica` gives a partition that other nodes hold too, with its log open. `unshared`
+        is called with those that this node holds alone or not at all.
         """
         self.node_id = node_id
         self._image = image
@@ -143,7 +92,7 @@ class Replication:
         self._open = open_replica
         self._unshared = unshared
         self._timing = timing if timing is not None else Timing()
-        #: The current incarnation; None until the controller has assigned one.
+        #: The incarnation of this node; None until the controller has given one.
         self.member: Member | None = None
         self._life: Life | None = None
         self._is_registering = False
@@ -159,18 +108,16 @@ class Replication:
         self._reviews: dict[LedPartition, None] = {}
         self._is_review_due = False
         self._is_stopped = False
-        #: Whether other nodes have taken over: this node is about to stop, or its disk is full.
+        #: Other nodes have taken over: this one is about to stop, or its disk is full.
         self._is_leaving = False
         self._has_no_room = False
-        #: Whether the disk has room again and entries committed meanwhile are still to be applied.
+        #: There is room again, but events committed meanwhile are not applied yet.
         self._is_returning = False
-        #: Called when other nodes have taken over because the disk is full, and when it has room
-        #: again.
+        #: Called when other nodes have taken over because the disk is full, and when it has room.
         self.on_room: Callable[[bool], None] = _no_news
-        #: Called when the controller knows this node's current incarnation.
+        #: Called when the controller knows the current incarnation of this node.
         self.on_registered: Callable[[], None] = _nothing
-        #: Called with every partition that this node begins to lead, and every one that it stops
-        #: leading.
+        #: Called with each partition that this node begins to lead, or ceases to lead.
         self.on_led: Callable[[Replica], None] = _no_replica
         self.on_resigned: Callable[[Replica], None] = _no_replica
 
@@ -188,7 +135,7 @@ class Replication:
             self._tick()
 
     def stop(self) -> None:
-        """Stop acknowledging and copying: the node stops, or its disk has failed."""
+        """Acknowledge and copy nothing more: the node stops, or its disk has failed."""
         self._is_stopped = True
         for leading in list(self._leading.values()):
             self._resign(leading)
@@ -197,17 +144,15 @@ class Replication:
         self._serving.close()
 
     async def hand_over(self) -> None:
-        """Before a clean stop: move leaderships to other nodes where possible, and stop copying."""
+        """Before a clean stop: make other nodes lead, as far as they can, and stop copying."""
         if self.member is not None:
-            decided: Outcome[ControlReply | None] = Outcome()
-            self._control.ask(HandOver(member=self.member), decided.succeed)
-            await decided
+            await self._control.ask(HandOver(member=self.member))
             self._is_leaving = True
             self._copy_no_more()
 
     def _copy_no_more(self) -> None:
-        """Stop copying: a node that still copied would rejoin in-sync sets, and soon be missed
-        there.
+        """A follower that copied on would rejoin in-sync sets, and delay acknowledgements when it
+        stops.
         """
         for partition_id in list(self._following):
             self._unfollow(partition_id)
@@ -218,12 +163,11 @@ class Replication:
         return not self._has_no_room
 
     def _look_at_disk(self) -> None:
-        """Hand over while the disk is full, since a node that cannot write delays all producers;
-        copy the missed records once there is room.
+        """A node that cannot write delays acknowledgements: it hands over until there is room, and
+        copies then what it has missed.
 
-        The node may be unable to store the hand-over itself, so its image may still show it as
-        leader. It returns as another incarnation, and by the time that is applied here, so is
-        everything before.
+        It may not have been able to write the hand-over either: by its image it still leads. It
+        returns as another incarnation, whose event is applied after all earlier ones.
         """
         assert self._life is not None
         if self._has_no_room and self._life.has_room:
@@ -234,55 +178,57 @@ class Replication:
                 self.member = None
                 self._register()
         elif not self._has_no_room and not self._life.has_room and self.member is not None:
-            self._ask(HandOver(member=self.member), self._gave_up)
+            self._run(self._hand_over_without_room(self.member))
 
-    def _gave_up(self, reply: ControlReply | None) -> None:
-        if reply is not None and Decision.ACCEPTED in reply.outcomes and not self._has_no_room:
+    async def _hand_over_without_room(self, member: Member) -> None:
+        reply = await self._control.ask(HandOver(member=member))
+        if self._is_stopped or reply is None or self._has_no_room:
+            return
+        if Decision.ACCEPTED in reply.outcomes:
             self._has_no_room = True
             log.error("the disk is full: other nodes take over until there is room")
             self._copy_no_more()
             self.on_room(False)
 
     def _register(self) -> None:
-        if self._is_stopped or self._is_registering:
-            return
+        if not self._is_stopped and not self._is_registering:
+            self._is_registering = True
+            self._run(self._request_registration())
+
+    async def _request_registration(self) -> None:
         assert self._life is not None
-        self._is_registering = True
         damaged = tuple(
             partition_id
             for partition_id, replica in self._replicas.items()
             if replica.log.is_damaged
         )
-        self._ask(self._life.registration(self.node_id, damaged), self._registered)
-
-    def controller_known(self) -> None:
-        """The controller is deciding: registrations need not wait for their retry."""
-        if self._life is not None and self.member is None:
-            self._register()
-
-    def _registered(self, _reply: ControlReply | None) -> None:
-        """Retry until the event is applied, whatever the answer says."""
+        await self._control.ask(self._life.registration(self.node_id, damaged))
+        if self._is_stopped:
+            return
+        # Whatever the reply, the registration counts once its event is applied: retry until then.
         self._is_registering = False
         if self.member is None:
             self._later(self._timing.retry_s, self._register)
 
+    def controller_known(self) -> None:
+        """There is a controller: a registration that is due need not wait for its retry."""
+        if self._life is not None and self.member is None:
+            self._register()
+
     def _beat(self) -> None:
         if self.member is not None:
-            self._ask(Heartbeat(member=self.member), self._beat_answered)
+            self._run(self._send_heartbeat(self.member))
         self._look_at_disk()
         self._later(self._timing.heartbeat_s, self._beat)
 
-    def _beat_answered(self, reply: ControlReply | None) -> None:
-        if reply is not None and Decision.REFUSED in reply.outcomes:
+    async def _send_heartbeat(self, member: Member) -> None:
+        reply = await self._control.ask(Heartbeat(member=member))
+        if not self._is_stopped and reply is not None and Decision.REFUSED in reply.outcomes:
             # Fenced meanwhile, or another process registered as this node.
             self._register()
 
-    def _ask(self, request: ControlRequest, done: Callable[[ControlReply | None], None]) -> None:
-        def answered(reply: ControlReply | None) -> None:
-            if not self._is_stopped:
-                done(reply)
-
-        self._control.ask(request, answered)
+    def _run(self, work: Coroutine[object, None, None]) -> None:
+        start(work).then(_surface)
 
     def _later(self, seconds: float, callback: Callable[[], None]) -> None:
         self._scheduler.call_later(seconds, self._unless_stopped, callback)
@@ -318,10 +264,10 @@ class Replication:
                     self._let_go(gone.partition_id)
 
     def _became(self, event: NodeRegistered) -> None:
-        """The controller has registered this node as this incarnation."""
+        """The controller knows this node as this incarnation."""
         assert self._life is not None
         if not self._life.is_named_by(event):
-            # The event is of an earlier start.
+            # A registration of an earlier life, applied late.
             self.member = None
             self._register()
         else:
@@ -335,7 +281,7 @@ class Replication:
             self._settle(partition)
 
     def _settle(self, partition: PartitionMetadata) -> None:
-        """Assume the role that the image gives this node for the partition."""
+        """Lead or follow the partition, or neither, as the image says."""
         partition_id = partition.partition_id
         is_elsewhere = self.node_id not in partition.replicas
         if is_elsewhere and self.member is None:
@@ -375,9 +321,9 @@ class Replication:
         return found
 
     def _pause(self, partition_id: int) -> None:
-        """The partition was moved to other nodes, according to the image. After a start that may be
-        an old event, with the partition back here since: nothing is deleted before the image has
-        this node's registration.
+        """The image says that the partition was moved to other nodes. After a start that may be
+        long ago, and the partition back here since: nothing is deleted before the image has this
+        node's registration.
         """
         leading = self._leading.get(partition_id)
         if leading is not None:
@@ -385,7 +331,7 @@ class Replication:
         self._unfollow(partition_id)
 
     def _let_go(self, partition_id: int) -> None:
-        """The partition was deleted, or this node became, or ceased to be, its only replica."""
+        """The partition was deleted, or this node holds it alone or not any more."""
         leading = self._leading.get(partition_id)
         if leading is not None:
             self._resign(leading)
@@ -406,7 +352,7 @@ class Replication:
         return found
 
     def follower_ends(self, partition_id: int) -> dict[int, int]:
-        """The progress of the followers of a partition that this node leads."""
+        """The stable ends of the followers of a partition that this node leads."""
         leading = self._leading.get(partition_id)
         if leading is None:
             return {}
@@ -429,7 +375,7 @@ class Replication:
         self.on_led(replica)
 
     def _cannot_lead(self, partition: PartitionMetadata, error: DragomanError) -> None:
-        """The disk is full. No other node will lead while this one is in sync and live."""
+        """The disk is full: retry. No other node leads while this one is in sync and alive."""
         where = f"{partition.topic.name}-{partition.index}"
         log.error("%s: cannot be led: %s", where, error)
         self._later(self._timing.retry_s, partial(self._settle_again, partition))
@@ -439,7 +385,7 @@ class Replication:
             self._settle(partition)
 
     def begin_epoch(self, replica: Replica) -> None:
-        """Durable before the first request of this epoch is served."""
+        """Make the epoch durable, before any request is served in it."""
         replica.log.begin_epoch(replica.metadata.leader_epoch)
 
     def _resign(self, leading: LedPartition) -> None:
@@ -449,7 +395,7 @@ class Replication:
         replica.role = Waiting(replica)
         replica.is_led = False
         self._serving.resigned(leading)
-        # The next leader may or may not have the records of waiting producers.
+        # Records that are not committed yet may be in the next leader's log, or not.
         replica.fail_waiters(
             RequestTimedOut(f"{replica.log.describe()}: the leader changed; the outcome is unknown")
         )
@@ -462,7 +408,7 @@ class Replication:
             self._scheduler.call_soon(self._review)
 
     def _tick(self) -> None:
-        """Detect lagging followers and time out producers periodically, without any event."""
+        """Detect lagging followers and expired waits, which no message reports."""
         now = self._scheduler.time()
         for leading in list(self._leading.values()):
             leading.expire(now, ACKS_PATIENCE_S)
@@ -476,24 +422,27 @@ class Replication:
         if self.member is None:
             return
         now = self._scheduler.time()
-        asked: list[tuple[LedPartition, InSyncChange]] = []
+        wanted: list[tuple[LedPartition, InSyncChange]] = []
         for leading in reviews:
             change = leading.wanted_change(now, self._timing.lag_s)
             if change is not None:
-                asked.append((leading, change))
-        if not asked:
+                wanted.append((leading, change))
+        if wanted:
+            self._run(self._request_changes(self.member, wanted))
+
+    async def _request_changes(
+        self, member: Member, wanted: list[tuple[LedPartition, InSyncChange]]
+    ) -> None:
+        changes = tuple(each for _, each in wanted)
+        reply = await self._control.ask(InSyncChanges(leader=member, changes=changes))
+        if self._is_stopped:
             return
-
-        def answered(reply: ControlReply | None) -> None:
-            outcomes = reply.outcomes if reply is not None else ()
-            for number, (leading, change) in enumerate(asked):
-                known = number < len(outcomes)
-                outcome = outcomes[number] if known else Decision.UNKNOWN
-                if leading.answered(change, outcome):
-                    self._later(self._timing.retry_s, partial(self._review_again, leading))
-
-        request = InSyncChanges(leader=self.member, changes=tuple(each for _, each in asked))
-        self._ask(request, answered)
+        outcomes = reply.outcomes if reply is not None else ()
+        for number, (leading, change) in enumerate(wanted):
+            known = number < len(outcomes)
+            outcome = outcomes[number] if known else Decision.UNKNOWN
+            if leading.answered(change, outcome):
+                self._later(self._timing.retry_s, partial(self._review_again, leading))
 
     def _review_again(self, leading: LedPartition) -> None:
         if self._leading.get(leading.replica.metadata.partition_id) is leading:
@@ -503,10 +452,10 @@ class Replication:
         self.damaged(leading.replica, error)
 
     def damaged(self, replica: Replica, error: DragomanError | None = None) -> bool:
-        """A replica's local data is bad: give it up, and copy it from another node.
+        """A replica's own data is damaged: copy it from another node.
 
-        Called whenever reading a partition has failed. Nothing is deleted before another node
-        leads. Returns whether another node, live or not, has the lost records.
+        Called whenever reading a partition has failed. Nothing is deleted before other nodes lead.
+        Returns whether another node has the lost records, alive or not at the moment.
         """
         if error is not None and not replica.log.is_damaged:
             replica.log.report(str(error))
@@ -515,9 +464,9 @@ class Replication:
         if self._life is None or self.member is None or len(metadata.replicas) < 2:
             return has_copies
         following = self._following.get(metadata.partition_id)
-        # A leader with a report from this node may be requesting its membership in the in-sync set.
-        is_told = following is not None and following.reported_stable_end != NONE
-        counts = self.member in metadata.members or self.node_id in metadata.eligible or is_told
+        # A leader that knows this node's end may be adding it to the in-sync set just now.
+        is_reported = following is not None and following.reported_stable_end != NONE
+        counts = self.member in metadata.members or self.node_id in metadata.eligible or is_reported
         others = any(
             node != self.node_id and node not in self._image.fenced
             for node in (*metadata.in_sync, *metadata.eligible)
@@ -525,7 +474,7 @@ class Replication:
         if counts and others:
             self._life.begin_another()
             self.member = None
-            # In a later turn: the reader may be in any state.
+            # Not within the call: the reader may be in the middle of anything.
             self._scheduler.call_soon(self._register)
         return has_copies
 
@@ -564,14 +513,14 @@ class Replication:
     # ---- events of the log and of peers
 
     def written(self, partitions: list[PartitionLog]) -> None:
-        """Call with the partitions of a group that is being synced. Followers sync in parallel."""
+        """A group of these partitions is being synced; followers sync it at the same time."""
         for partition in partitions:
             leading = self._leading.get(partition.identity.partition_id)
             if leading is not None:
                 leading.grown()
 
     def stable(self, partitions: list[PartitionLog]) -> None:
-        """Call with the partitions of a group that is stable."""
+        """A group with records of these partitions is stable."""
         now = self._scheduler.time()
         for partition in partitions:
             partition_id = partition.identity.partition_id
@@ -585,7 +534,7 @@ class Replication:
                 self._fetchers[following.leader].became_stable(following)
 
     def fetch(self, request: FetchRequest, answer: Answer) -> None:
-        """A follower's fetch. Only for authenticated peers."""
+        """Serve a fetch of a follower. Only for authenticated peers."""
         self._serving.fetch(request, answer)
 
     def progress(self, message: Progress) -> None:
@@ -605,6 +554,12 @@ class Replication:
             self.member = None
             for partition in self._image.partitions.values():
                 self._settle(partition)
+
+
+def _surface(error: DragomanError | None) -> None:
+    """Requests to the controller do not fail: an error is one of this node, for its caller."""
+    if error is not None:
+        raise error
 
 
 def _no_news(_has_room: bool) -> None:

@@ -6,7 +6,6 @@ Each mutant replaces one small thing from outside; the code itself has no switch
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import Enum
 
@@ -17,12 +16,13 @@ from dragoman.broker.fetch import Fetched, Wanted
 from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
-from dragoman.errors import DragomanError
+from dragoman.outcome import Outcome
 from dragoman.protocols.kafka.handlers.express import Express
 from dragoman.replication.decisions import Decisions, _Draft
 from dragoman.replication.leader import LedPartition
+from dragoman.replication.life import Life
 from dragoman.replication.replica import Replica
-from dragoman.replication.replication import Life, Replication
+from dragoman.replication.replication import Replication
 from dragoman.testing.sim import file
 from dragoman.testing.sim.file import SimFile
 from simulation.harness.runs import Patch, patched
@@ -63,10 +63,9 @@ _propose = RaftQuorum.propose
 def _propose_anyway(
     self: RaftQuorum,
     events: list[Event],
-    done: Callable[[DragomanError | None], None],
     _expected_version: int | None = None,
-) -> None:
-    _propose(self, events, done)
+) -> Outcome[None]:
+    return _propose(self, events)
 
 
 _resign = Replication._resign

@@ -335,7 +335,7 @@ class Cluster:
             self.checker.answered(operation, outcome)
             then(error)
 
-        node.quorum.propose([event], done, expected)
+        node.quorum.propose([event], expected).then(done)
 
     def _read_at(self, node: SimNode) -> None:
         floor = self.checker.acknowledged_end
@@ -345,7 +345,7 @@ class Cluster:
             if error is None:
                 expect(quorum.applied >= floor, f"a read at {floor} sees {quorum.applied}")
 
-        quorum.read(done)
+        start(quorum.read()).then(done)
 
     # ---- misfortunes
 

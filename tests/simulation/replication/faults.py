@@ -10,6 +10,7 @@ from random import Random
 from dragoman.errors import LogStoppedError
 from dragoman.log.batch import LENGTH_PREFIX_BYTES, UNCHECKED_PREFIX_BYTES, WALK
 from dragoman.log.partition import PartitionLog
+from dragoman.outcome import ignore
 from dragoman.replication.messages import ControlReply
 from simulation.harness import faults
 from simulation.replication.cluster import Cluster
@@ -200,7 +201,7 @@ class Faults(faults.Faults):
             move = partial(controller.controller.reassign, partition.partition_id, replicas)
             elect = partial(controller.controller.elect_preferred, partition)
             for decide in (move, elect):
-                controller.decide(lambda each=decide: (each(), _DONE), lambda _: None)
+                controller.decide(lambda each=decide: (each(), _DONE)).then(ignore)
 
     def _move(self) -> None:
         cluster = self._cluster
@@ -212,10 +213,8 @@ class Faults(faults.Faults):
         factor = min(len(partition.replicas), 3)
         replicas = self._random.sample(nodes, factor)
         partition_id = partition.partition_id
-        controller.decide(
-            lambda: (controller.controller.reassign(partition_id, replicas), _DONE),
-            lambda _: None,
-        )
+        decide = partial(controller.controller.reassign, partition_id, replicas)
+        controller.decide(lambda: (decide(), _DONE)).then(ignore)
 
 
 def _position_in_records(data: bytes, random: Random) -> int:

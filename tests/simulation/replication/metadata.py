@@ -13,12 +13,13 @@ from typing import TypeAlias
 
 from dragoman.cluster.events import Event, decode_event, encode_event
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.errors import ClusterError, DragomanError
+from dragoman.errors import ClusterError
+from dragoman.outcome import Outcome
 from dragoman.replication.controller import Controller
 from simulation.replication.network import Network, ProcessScheduler
 
 CONTROLLER = 0
-Proposal: TypeAlias = tuple[list[bytes], Callable[[DragomanError | None], None]]
+Proposal: TypeAlias = tuple[list[bytes], Outcome[None]]
 
 
 class MetadataLog:
@@ -48,10 +49,12 @@ class MetadataLog:
     def version(self) -> int:
         return len(self.events)
 
-    def propose(self, events: list[Event], done: Callable[[DragomanError | None], None]) -> None:
-        proposal = ([encode_event(each) for each in events], done)
+    def propose(self, events: list[Event]) -> Outcome[None]:
+        outcome: Outcome[None] = Outcome()
+        proposal = ([encode_event(each) for each in events], outcome)
         self._proposed.append(proposal)
         self._scheduler.call_later(self._random.uniform(0.0005, 0.01), self._commit, proposal)
+        return outcome
 
     def _commit(self, proposal: Proposal) -> None:
         if proposal in self._proposed:
@@ -59,15 +62,15 @@ class MetadataLog:
             self._agree(*proposal)
 
     def agree_now(self, events: list[Event]) -> None:
-        self._agree([encode_event(each) for each in events], lambda _: None)
+        self._agree([encode_event(each) for each in events], Outcome())
 
-    def _agree(self, events: list[bytes], done: Callable[[DragomanError | None], None]) -> None:
+    def _agree(self, events: list[bytes], outcome: Outcome[None]) -> None:
         for each in events:
             event = decode_event(each)
             self._on_event(event)
             self.image.apply(event)
             self.events.append(each)
-        done(None)
+        outcome.succeed(None)
         self.on_agreed()
 
     def replace_controller(self) -> None:
@@ -76,11 +79,11 @@ class MetadataLog:
             return
         self._is_replacing = True
         proposed, self._proposed = self._proposed, []
-        for events, done in proposed:
-            # Nobody was told; it may have been agreed on all the same.
+        for events, outcome in proposed:
+            # It may have been committed all the same.
             if self._random.random() < 0.5:
-                self._agree(events, lambda _: None)
-            done(ClusterError("the leader changed; the outcome is unknown"))
+                self._agree(events, Outcome())
+            outcome.fail(ClusterError("the leader changed; the outcome is unknown"))
         self.controller.end()
         self._scheduler.call_later(self._random.uniform(0.05, 0.5), self._replaced)
 

@@ -18,7 +18,8 @@ from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.producer import ProducerError
 from dragoman.log.store import LogStore
-from dragoman.outcome import start
+from dragoman.outcome import Outcome, start
+from dragoman.replication.life import Life
 from dragoman.replication.messages import (
     ControlReply,
     ControlRequest,
@@ -30,7 +31,7 @@ from dragoman.replication.messages import (
 )
 from dragoman.replication.ports import Timing
 from dragoman.replication.replica import Replica, not_leader
-from dragoman.replication.replication import Life, Replication
+from dragoman.replication.replication import Replication
 from dragoman.testing.sim.background import SimBackground, SyncDelays
 from dragoman.testing.sim.disk import SimDisk
 from dragoman.testing.sim.faults import PowerCut
@@ -268,22 +269,23 @@ class Node:
 
         self.cluster.network.send(self.node_id, node_id, deliver)
 
-    def ask(self, request: ControlRequest, done: Callable[[ControlReply | None], None]) -> None:
+    async def ask(self, request: ControlRequest) -> ControlReply | None:
         encoded = encode_message(request)
         controller = self.cluster.metadata.controller
 
         def handle(answer: Callable[[object], None]) -> None:
-            def controlled(reply: ControlReply | None) -> None:
+            def controlled(reply: ControlReply | DragomanError | None) -> None:
+                assert not isinstance(reply, DragomanError)
                 answer(None if reply is None else encode_message(reply))
 
-            controller.ask(decode_message(encoded), controlled)  # type: ignore[arg-type]
+            controller.ask(decode_message(encoded)).then(controlled)  # type: ignore[arg-type]
 
-        def replied(answer: object | None) -> None:
-            reply = decode_message(answer) if isinstance(answer, bytes) else None
-            assert reply is None or isinstance(reply, ControlReply)
-            done(reply)
-
-        self.cluster.network.request(self.node_id, CONTROLLER, handle, replied, _REQUEST_S)
+        replied: Outcome[object] = Outcome()
+        self.cluster.network.request(self.node_id, CONTROLLER, handle, replied.succeed, _REQUEST_S)
+        answer = await replied
+        reply = decode_message(answer) if isinstance(answer, bytes) else None
+        assert reply is None or isinstance(reply, ControlReply)
+        return reply
 
     # ---- clients
 

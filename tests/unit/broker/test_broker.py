@@ -94,7 +94,7 @@ def test_partition_led_by_another_node_is_refused(world: World) -> None:
         replicas=(1,),
         in_sync=(Member(1, 1),),
     )
-    world.broker.quorum.propose([moved], Outcome())
+    world.broker.quorum.propose([moved]).then(Outcome())
     world.settle()
     assert world.broker.partitions.find("t", 0).leader_epoch == 1
 
@@ -129,7 +129,7 @@ def test_cluster_ids_differ() -> None:
 def test_broker_is_ready_only_once_its_registration_is_durable() -> None:
     world = World(start=False)
     outcome = Outcome()
-    world.broker.start(outcome)
+    start(world.broker.start()).then(outcome)
     assert not world.broker.is_ready
     world.settle()
     assert outcome.error is None
@@ -142,7 +142,7 @@ def test_data_of_another_node_is_refused(world: World) -> None:
     world.store.close()
     other = World(Settings(node_id=2), disk=world.disk, start=False)
     with pytest.raises(ConfigError, match=r"belongs to node 1.*node\.id is 2"):
-        other.broker.start(Outcome())
+        start(other.broker.start()).result()
     other.store.abandon()
     assert "t" in World(disk=world.disk).broker.image.topics
 

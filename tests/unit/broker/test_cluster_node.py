@@ -137,7 +137,7 @@ def test_a_directory_of_another_node_is_refused() -> None:
     world.store.close()
     wrong = World(Settings(node_id=2, cluster=("1@a:1", "2@b:1")), disk=world.disk, start=False)
     with pytest.raises(ConfigError, match="belongs to node 1"):
-        wrong.broker.start(lambda _: None)
+        start(wrong.broker.start()).result()
     wrong.store.abandon()
 
 
@@ -192,7 +192,7 @@ def test_what_operators_ask_for_waits_for_a_controller(is_in_time: bool) -> None
     access.is_controller = False
     replies: list[ControlReply | None] = []
     removal = start(access.request(RemoveNode(node_id=9)))
-    access.ask(Heartbeat(member=Member(1, 1)), replies.append)
+    start(access.ask(Heartbeat(member=Member(1, 1)))).then(replies.append)
     world.advance(1)
     assert replies == [None], "replication repeats its requests by itself"
     assert not removal.is_settled

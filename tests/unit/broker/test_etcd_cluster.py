@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from dragoman import outcome
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import Member, NodeRegistered
 from dragoman.config.settings import Settings
@@ -63,7 +62,7 @@ class Node(World):
     def begin(self) -> Node:
         assert self.loaded.error is None
         started = Outcome()
-        self.broker.start(started)
+        start(self.broker.start()).then(started)
         self.advance(0.5)
         assert started.error is None
         return self
@@ -80,8 +79,7 @@ class Node(World):
         if isinstance(request, PartitionRequest | MembershipRequest):
             reply = start(access.request(request))
         else:
-            reply = outcome.Outcome()
-            access.ask(request, reply.succeed)
+            reply = start(access.ask(request))
         self.advance(0.1)
         return reply.result()
 
@@ -193,7 +191,7 @@ def test_a_lease_longer_than_the_patience_does_not_leave_the_cluster_without_con
     # A decision of the controller whose fate is not known.
     request = Registration(node_id=2, directory="d", life="1/0", is_intact=True)
     answers: list[ControlReply | None] = []
-    node.broker.cluster.access.ask(request, answers.append)
+    start(node.broker.cluster.access.ask(request)).then(answers.append)
     node.advance(11)
     assert answers == [None]
     etcd.restart()

@@ -22,7 +22,8 @@ from dragoman.cluster.events import (
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, FormatError
 from dragoman.log import node as log_node
-from dragoman.replication import replication
+from dragoman.outcome import start
+from dragoman.replication import life
 from dragoman.replication.messages import ControlReply, Registration
 from dragoman.replication.messages import Decision as Answer
 from worlds.broker import Outcome, World
@@ -34,7 +35,7 @@ ALONE = Settings(cluster=("1@127.0.0.1:9190",))
 
 @pytest.fixture(autouse=True)
 def _newer_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (cluster_node, replication, log_node):
+    for module in (cluster_node, life, log_node):
         monkeypatch.setattr(module, "FEATURE_LEVEL", NEXT)
     monkeypatch.setitem(events.LEVELS, GroupConfigChanged, NEXT)
 
@@ -104,7 +105,7 @@ def register(world: World, level: int, lowest: int) -> ControlReply:
         feature_level_min=lowest,
     )
     replies: list[ControlReply | None] = []
-    world.broker.cluster.access.serve(request, replies.append)
+    start(world.broker.cluster.access.serve(request)).then(replies.append)
     world.settle()
     assert replies[0] is not None
     return replies[0]

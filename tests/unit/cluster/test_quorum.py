@@ -25,7 +25,7 @@ from worlds.broker import Outcome, World
 def test_proposal_is_applied_when_durable_and_not_before() -> None:
     world = World()
     outcome = Outcome()
-    world.broker.quorum.propose([NodeRegistered(node_id=5, incarnation=1)], outcome)
+    world.broker.quorum.propose([NodeRegistered(node_id=5, incarnation=1)]).then(outcome)
     assert 5 not in world.broker.image.nodes
     assert not outcome.is_known
     world.settle()
@@ -39,8 +39,8 @@ def test_events_are_applied_in_order_before_the_proposer_is_told() -> None:
     world.broker.quorum.on_applied = lambda event, _: seen.append(event)
     events: list[Event] = [NodeRegistered(node_id=n, incarnation=1) for n in (5, 6)]
     third: Event = NodeRegistered(node_id=7, incarnation=1)
-    world.broker.quorum.propose(events, lambda _: seen.append("first"))
-    world.broker.quorum.propose([third], lambda _: seen.append("second"))
+    world.broker.quorum.propose(events).then(lambda _: seen.append("first"))
+    world.broker.quorum.propose([third]).then(lambda _: seen.append("second"))
     world.settle()
     assert seen == [*events, "first", third, "second"]
 
@@ -59,7 +59,7 @@ def test_proposals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.cluster.raft_quorum.driver.METADATA_PROPOSALS_MAX", 2)
     outcomes = [Outcome() for _ in range(3)]
     for outcome in outcomes:
-        world.broker.quorum.propose([ProducerIdsReserved(next_id=1)], outcome)
+        world.broker.quorum.propose([ProducerIdsReserved(next_id=1)]).then(outcome)
     assert isinstance(outcomes[2].error, ClusterError)
     world.settle()
     assert [each.error for each in outcomes[:2]] == [None, None]
@@ -69,7 +69,7 @@ def test_failure_tells_all_who_wait_that_the_outcome_is_unknown() -> None:
     world = World()
     outcomes = [Outcome(), Outcome()]
     for outcome in outcomes:
-        world.broker.quorum.propose([ProducerIdsReserved(next_id=1)], outcome)
+        world.broker.quorum.propose([ProducerIdsReserved(next_id=1)]).then(outcome)
     world.broker.quorum.fail()
     for outcome in outcomes:
         assert isinstance(outcome.error, OutcomeUnknownError)

@@ -10,12 +10,12 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable
 
 import pytest
 
 from dragoman.limits import HOST_NAME_FAILED_S, HOST_NAME_LIFETIME_S, HOST_NAMES_MAX
 from dragoman.net.hosts import CachedHostNames, look_up_beside
+from dragoman.outcome import Outcome
 from dragoman.protocols.rocketmq.messages import host_bytes, read_message_id
 from dragoman.testing.sim.scheduler import SimScheduler
 from worlds.broker import World
@@ -29,14 +29,15 @@ class Resolver:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self._waiting: list[Callable[[str | None], None]] = []
+        self._waiting: list[Outcome[str | None]] = []
 
-    def __call__(self, host: str, done: Callable[[str | None], None]) -> None:
+    def __call__(self, host: str) -> Outcome[str | None]:
         self.asked.append(host)
-        self._waiting.append(done)
+        self._waiting.append(Outcome())
+        return self._waiting[-1]
 
     def answer(self, address: str | None) -> None:
-        self._waiting.pop(0)(address)
+        self._waiting.pop(0).succeed(address)
 
 
 class Names:

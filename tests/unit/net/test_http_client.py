@@ -105,10 +105,9 @@ class Stage:
         self.world.run_until(lambda: False, seconds)
 
     def ask(self, path: str = "/v3/kv/txn", body: bytes = b"{}", timeout_s: float = 1.0) -> None:
-        def told(status: int, data: bytes) -> None:
-            self.outcomes.append((status, data))
-
-        self.call(lambda: self.client.request("POST", path, body, timeout_s, told))
+        self.call(
+            lambda: self.client.request("POST", path, body, timeout_s).then(self.outcomes.append)
+        )
 
     def stream(self):
         return self.call(

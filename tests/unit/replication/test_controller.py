@@ -5,14 +5,13 @@ Method: a quorum that agrees when the test says so, on virtual time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from dragoman.cluster.events import Event, Member, PartitionPlacement, TopicCreated
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.errors import ClusterError, DragomanError, OutcomeUnknownError
+from dragoman.errors import ClusterError, OutcomeUnknownError
 from dragoman.limits import CONTROL_DECISIONS_MAX
+from dragoman.outcome import Outcome
 from dragoman.replication import controller as controller
 from dragoman.replication.controller import Controller
 from dragoman.replication.messages import (
@@ -36,20 +35,22 @@ class Quorum:
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        self.proposed: list[tuple[list[Event], Callable[[DragomanError | None], None]]] = []
+        self.proposed: list[tuple[list[Event], Outcome[None]]] = []
 
-    def propose(self, events: list[Event], done: Callable[[DragomanError | None], None]) -> None:
-        self.proposed.append((events, done))
+    def propose(self, events: list[Event]) -> Outcome[None]:
+        outcome: Outcome[None] = Outcome()
+        self.proposed.append((events, outcome))
+        return outcome
 
     def agree(self) -> None:
         while self.proposed:
             self.agree_once()
 
     def agree_once(self) -> None:
-        events, done = self.proposed.pop(0)
+        events, outcome = self.proposed.pop(0)
         for each in events:
             self._image.apply(each)
-        done(None)
+        outcome.succeed(None)
 
 
 class World:
@@ -68,7 +69,7 @@ class World:
         self.replies.clear()
 
     def ask(self, request: ControlRequest) -> None:
-        self.controller.ask(request, self.replies.append)
+        self.controller.ask(request).then(self.replies.append)
 
     @property
     def outcomes(self) -> list[Decision | None]:
@@ -126,7 +127,7 @@ def test_a_silent_node_is_fenced_and_others_are_not(world: World) -> None:
 def test_an_unknown_fate_ends_the_work(world: World) -> None:
     world.ask(change(0, 1, 2))
     world.ask(HandOver(member=Member(1, 1)))
-    world.quorum.proposed.pop()[1](OutcomeUnknownError("the leader changed"))
+    world.quorum.proposed.pop()[1].fail(OutcomeUnknownError("the leader changed"))
     assert world.outcomes == [None, None]
     world.ask(Heartbeat(member=Member(1, 1)))
     assert world.outcomes[-1] is None
@@ -139,7 +140,7 @@ def test_an_unknown_fate_ends_the_work(world: World) -> None:
 def test_a_decision_that_was_refused_is_not_the_end(world: World) -> None:
     world.ask(change(0, 1, 2))
     world.ask(HandOver(member=Member(1, 1)))
-    world.quorum.proposed.pop()[1](ClusterError("too many metadata changes are waiting"))
+    world.quorum.proposed.pop()[1].fail(ClusterError("too many metadata changes are waiting"))
     assert world.outcomes == [None]
     world.quorum.agree()
     assert world.image.partitions[1].leader == 2
@@ -147,7 +148,7 @@ def test_a_decision_that_was_refused_is_not_the_end(world: World) -> None:
 
 def test_a_node_whose_fencing_was_refused_is_fenced_later(world: World) -> None:
     world.scheduler.advance(3.4)
-    world.quorum.proposed.pop(0)[1](ClusterError("too many metadata changes are waiting"))
+    world.quorum.proposed.pop(0)[1].fail(ClusterError("too many metadata changes are waiting"))
     world.scheduler.advance(0.5)
     world.quorum.agree()
     world.quorum.agree()
@@ -176,9 +177,10 @@ def test_leaders_are_balanced_and_moves_are_finished_in_time(world: World) -> No
     wish = InSyncChange(1, partition.leader_epoch, partition.partition_epoch, members)
     world.ask(InSyncChanges(leader=Member(2, 1), changes=(wish,)))
     controller = world.controller.controller
-    world.controller.decide(
-        lambda: (controller.reassign(1, (1, 2)), ControlReply(outcomes=())), world.replies.append
+    decided = world.controller.decide(
+        lambda: (controller.reassign(1, (1, 2)), ControlReply(outcomes=()))
     )
+    decided.then(world.replies.append)
     for _ in range(70):
         world.quorum.agree()
         world.scheduler.advance(1.0)
@@ -258,8 +260,8 @@ def test_a_round_whose_fate_is_unknown_leaves_all_of_it_unanswered() -> None:
     for each in range(4):
         world.ask(Move(partition_id=10 + each, replicas=(2, 3)))
     world.quorum.agree_once()
-    _, done = world.quorum.proposed.pop()
-    done(OutcomeUnknownError("the quorum is gone"))
+    _, outcome = world.quorum.proposed.pop()
+    outcome.fail(OutcomeUnknownError("the quorum is gone"))
     assert world.outcomes == [Decision.ACCEPTED, None, None, None]
 
 
@@ -272,7 +274,7 @@ def test_who_asks_again_while_it_is_answered_waits_for_its_turn() -> None:
 
     world.ask(Move(partition_id=10, replicas=(2, 3)))
     world.ask(Move(partition_id=11, replicas=(2, 3)))
-    world.controller.ask(Move(partition_id=12, replicas=(9,)), again)
+    world.controller.ask(Move(partition_id=12, replicas=(9,))).then(again)
     world.quorum.agree()
     assert world.image.partitions[11].target == (2, 3)
     assert world.image.partitions[12].target == (2, 3)
@@ -288,7 +290,7 @@ def test_a_decision_that_breaks_does_not_end_all_others() -> None:
         raise ZeroDivisionError
 
     world.ask(Move(partition_id=11, replicas=(2, 3)))
-    world.controller.decide(broken, world.replies.append, 12)
+    world.controller.decide(broken, 12).then(world.replies.append)
     with pytest.raises(ZeroDivisionError):
         world.quorum.agree()
     world.ask(Move(partition_id=11, replicas=(2, 3)))

@@ -5,8 +5,6 @@ Method: `Replication` over a real log; the test is the controller and everybody 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from dragoman.broker.errors import ReplicaDamaged
 from dragoman.broker.fetch import FetchLimits, Wanted, read_all
 from dragoman.cluster.events import (
@@ -21,6 +19,8 @@ from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
 from dragoman.config.overrides import TopicConfig
 from dragoman.config.settings import Settings
 from dragoman.errors import CorruptionError
+from dragoman.outcome import Outcome
+from dragoman.replication.life import Life
 from dragoman.replication.messages import (
     ControlReply,
     ControlRequest,
@@ -29,7 +29,7 @@ from dragoman.replication.messages import (
     Registration,
 )
 from dragoman.replication.replica import Replica
-from dragoman.replication.replication import Life, Replication
+from dragoman.replication.replication import Replication
 from worlds.log import World as LogWorld
 
 CONFIG = TopicConfig.build(Settings(), {})
@@ -64,9 +64,10 @@ class World:
 
     # ---- the ports
 
-    def ask(self, request: ControlRequest, done: Callable[[ControlReply | None], None]) -> None:
+    async def ask(self, request: ControlRequest) -> ControlReply | None:
         self.asked.append(request)
-        self.answer = done
+        self.answer: Outcome[ControlReply | None] = Outcome()
+        return await self.answer
 
     def fetch(self, _node_id: int, request: FetchRequest, _done: object) -> None:
         self.fetched.append(request)
@@ -89,7 +90,7 @@ class World:
                 life=request.life,
             )
         )
-        self.answer(ControlReply(outcomes=(Decision.ACCEPTED,)))
+        self.answer.succeed(ControlReply(outcomes=(Decision.ACCEPTED,)))
 
     def change(self, *nodes: int, leader: int) -> None:
         before = self.image.partitions[1]

@@ -6,6 +6,7 @@ from typing import cast
 
 from dragoman.cluster.events import Member, NodeRegistered
 from dragoman.cluster.metadata import MetadataImage
+from dragoman.replication.life import Life
 from dragoman.replication.messages import (
     ControlReply,
     ControlRequest,
@@ -13,8 +14,8 @@ from dragoman.replication.messages import (
     HandOver,
     Registration,
 )
-from dragoman.replication.ports import Controlled, Peers
-from dragoman.replication.replication import Life, Replication
+from dragoman.replication.ports import Peers
+from dragoman.replication.replication import Replication
 from dragoman.testing.sim.scheduler import SimScheduler
 
 
@@ -56,12 +57,11 @@ class Decisions:
         self.hand_overs: list[Member] = []
         self.answer: ControlReply | None = ControlReply(outcomes=(Decision.ACCEPTED,))
 
-    def ask(self, request: ControlRequest, done: Controlled) -> None:
+    async def ask(self, request: ControlRequest) -> ControlReply | None:
         if isinstance(request, HandOver):
             self.hand_overs.append(request.member)
-            done(self.answer)
-        else:
-            done(ControlReply(outcomes=(Decision.ACCEPTED,)))
+            return self.answer
+        return ControlReply(outcomes=(Decision.ACCEPTED,))
 
 
 def test_a_full_disk_is_handed_over_until_somebody_takes_it_and_once() -> None:

@@ -1,43 +1,46 @@
 """The port to etcd's gateway, and the calls that go through it.
 
-A call has exactly one outcome: an answer or a `Failure`. After any failure but a refusal, it is
-unknown whether the call had, or will have, an effect; callers that need to know repeat the call in
-a way that shows the effect (`leadership.py`).
+A call returns an answer or raises `CallFailedError`. Unless etcd refused it, the effect of a call
+that failed is unknown: it may have happened, or may still happen. `leadership.py` repeats such a
+call in a way that finds out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Protocol, TypeVar
 
 from dragoman.cluster.etcd import messages as m
-from dragoman.errors import DragomanError
+from dragoman.errors import ClusterError, DragomanError
+from dragoman.outcome import Outcome, ignore, start
 
 Answer = TypeVar("Answer")
-Answered: TypeAlias = Callable[[Answer | m.Failure], None]
+
+
+class CallFailedError(ClusterError):
+    """A call without an answer."""
+
+    def __init__(self, failure: m.Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
 
 
 class Stream(Protocol):
     def close(self) -> None:
-        """Stop; no callback is called any more."""
+        """End the stream; no more callbacks."""
         ...
 
 
 class Gateway(Protocol):
-    """HTTP to the members of etcd, any of which may answer; `net/http_client.py` implements it.
+    """HTTP to any member of etcd that answers; `net/http_client.py` is the real one.
 
-    A callback is never called before the call that it belongs to has returned.
+    Outcomes are settled, and callbacks come, after the call that they belong to has returned.
     """
 
     def request(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        timeout_s: float,
-        done: Callable[[int, bytes], None],
-    ) -> None:
-        """`done` gets status and body; status 0 and the reason when there was no answer in time."""
+        self, method: str, path: str, body: bytes, timeout_s: float
+    ) -> Outcome[tuple[int, bytes]]:
+        """Status and body; status 0 and the reason if no answer came in time."""
         ...
 
     def stream(
@@ -47,7 +50,7 @@ class Gateway(Protocol):
         on_line: Callable[[bytes], None],
         on_end: Callable[[str], None],
     ) -> Stream:
-        """Calls back with each line; at the end or loss of the connection, with its reason."""
+        """Lines until the stream ends or the connection is lost; `on_end` gets the reason."""
         ...
 
 
@@ -64,35 +67,44 @@ class Calls:
     def __init__(self, gateway: Gateway, timeout_s: float) -> None:
         self._gateway = gateway
         self._timeout_s = timeout_s
-        #: Called with errors of the callbacks for answers: unreadable or lost metadata.
-        self.on_error: Callable[[DragomanError], None] = _ignore
+        #: Called with an error that ends the handling of an answer: metadata that cannot be read,
+        #: or that is lost.
+        self.on_error: Callable[[DragomanError], None] = ignore
 
-    def transaction(self, request: m.Transaction, done: Answered[m.TransactionAnswer]) -> None:
-        self._post("kv/txn", request, _read_transaction, done)
+    def run(self, work: Coroutine[object, None, None]) -> None:
+        """Run a coroutine that makes calls. An error that it raises goes to `on_error`."""
+        start(work).then(self._ended)
 
-    def range(self, request: m.Range, done: Answered[m.RangeAnswer]) -> None:
-        self._post("kv/range", request, _read_range, done)
+    def _ended(self, error: DragomanError | None) -> None:
+        if error is not None:
+            self.on_error(error)
 
-    def grant(self, ttl_s: int, done: Answered[m.LeaseAnswer]) -> None:
-        self._post("lease/grant", m.Grant(TTL=ttl_s), _read_grant, done)
+    async def transaction(self, request: m.Transaction) -> m.TransactionAnswer:
+        return await self._post("kv/txn", request, _read_transaction)
 
-    def keep_alive(self, lease: int, done: Answered[m.LeaseAnswer]) -> None:
-        self._post("lease/keepalive", m.Lease(ID=lease), _read_keep_alive, done)
+    async def range(self, request: m.Range) -> m.RangeAnswer:
+        return await self._post("kv/range", request, _read_range)
+
+    async def grant(self, ttl_s: int) -> m.LeaseAnswer:
+        return await self._post("lease/grant", m.Grant(TTL=ttl_s), _read_grant)
+
+    async def keep_alive(self, lease: int) -> m.LeaseAnswer:
+        return await self._post("lease/keepalive", m.Lease(ID=lease), _read_keep_alive)
 
     def revoke(self, lease: int) -> None:
-        """Callers that depend on the end of the lease wait until it expires."""
-        self._post("lease/revoke", m.Lease(ID=lease), _read_nothing, _ignore)
+        """Give a lease back, without waiting; if the call fails, the lease expires."""
+        start(self._post("lease/revoke", m.Lease(ID=lease), _read_nothing)).then(ignore)
 
-    def version(self, done: Answered[m.Version]) -> None:
-        self._call("GET", "/version", b"", _read_version, done)
+    async def version(self) -> m.Version:
+        return await self._call("GET", "/version", b"", _read_version)
 
     def watch(
         self,
         keys: tuple[bytes, bytes],
         start_revision: int,
-        answered: Answered[m.WatchAnswer],
+        heard: Callable[[m.WatchAnswer | m.Failure], None],
     ) -> Stream:
-        """No callback follows a failure."""
+        """A failure is the last thing that `heard` gets."""
         key, end = keys
         request = m.WatchRequest(
             create_request=m.Watch(
@@ -102,44 +114,35 @@ class Calls:
         return self._gateway.stream(
             "/v3/watch",
             m.encode(request),
-            lambda line: self._hand_over(_read_watch(line), answered),
-            lambda reason: self._hand_over(m.Failure(reason), answered),
+            lambda line: self._hear(_read_watch(line), heard),
+            lambda reason: self._hear(m.Failure(reason), heard),
         )
 
-    def _post(
+    async def _post(
+        self, name: str, request: object, read: Callable[[bytes], Answer | m.Failure]
+    ) -> Answer:
+        return await self._call("POST", f"/v3/{name}", m.encode(request), read)
+
+    async def _call(
+        self, method: str, path: str, body: bytes, read: Callable[[bytes], Answer | m.Failure]
+    ) -> Answer:
+        status, answer = await self._gateway.request(method, path, body, self._timeout_s)
+        if status == 200:
+            found = read(answer)
+        elif status:
+            found = m.read_failure(answer)
+        else:
+            found = m.Failure(answer.decode("utf-8", "replace"))
+        if isinstance(found, m.Failure):
+            raise CallFailedError(found)
+        return found
+
+    def _hear(
         self,
-        name: str,
-        request: object,
-        read: Callable[[bytes], Answer | m.Failure],
-        done: Answered[Answer],
+        answer: m.WatchAnswer | m.Failure,
+        heard: Callable[[m.WatchAnswer | m.Failure], None],
     ) -> None:
-        self._call("POST", f"/v3/{name}", m.encode(request), read, done)
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        read: Callable[[bytes], Answer | m.Failure],
-        done: Answered[Answer],
-    ) -> None:
-        def answered(status: int, answer: bytes) -> None:
-            if status == 200:
-                outcome = read(answer)
-            elif status:
-                outcome = m.read_failure(answer)
-            else:
-                outcome = m.Failure(answer.decode("utf-8", "replace"))
-            self._hand_over(outcome, done)
-
-        self._gateway.request(method, path, body, self._timeout_s, answered)
-
-    def _hand_over(self, outcome: Answer | m.Failure, taker: Answered[Answer]) -> None:
         try:
-            taker(outcome)
+            heard(answer)
         except DragomanError as error:
             self.on_error(error)
-
-
-def _ignore(_answer: object) -> None:
-    return None

@@ -1,24 +1,23 @@
-"""Reading and following the metadata in etcd.
+"""Reads the metadata in etcd, and follows its changes.
 
-A *look* reads everything at one revision: the leader, the live nodes, and all entries that are
-missing here, if necessary from the snapshot on. The watch starts after it and delivers later
-changes. When the watch ends, a look reads what was missed; and because a dead connection may not be
-noticed, there is a look every few seconds anyway. The watch makes updates fast; looks make them
-complete.
+A *look* reads everything at one revision: which node leads, which nodes live, and all entries that
+are missing here, from the snapshot on if need be. The watch starts behind it and brings later
+changes. When the watch ends, a look finds what it has missed; and because a dead connection may be
+silent, there is a look every few seconds anyway. The watch makes it fast, looks make it correct.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from dragoman.checksum import crc32c
 from dragoman.cluster.etcd import messages as m
-from dragoman.cluster.etcd.calls import Calls, Stream
+from dragoman.cluster.etcd.calls import CallFailedError, Calls, Stream
 from dragoman.cluster.etcd.layout import (
     Head,
     Holder,
@@ -35,6 +34,7 @@ from dragoman.limits import ETCD_PAGE_ENTRIES
 from dragoman.world import Handle, Scheduler
 
 log = logging.getLogger("dragoman.etcd")
+Answer = TypeVar("Answer")
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Held(msgspec.Struct, frozen=True):
 
     holder: Holder
     lease: int
-    #: The revision that created the key.
+    #: The revision that made the key.
     created: int
 
 
@@ -51,7 +51,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     revision: int
     head: Head
-    #: Revision in which the head was written; 0: never.
+    #: The revision in which the head was written; 0: never.
     head_revision: int
     leader: Held | None
     nodes: dict[int, Held]
@@ -60,27 +60,25 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Follower(Protocol):
-    """The receiver of the history. Its methods may raise `DragomanError`: see `Calls.on_error`."""
+    """Receives the history. Its methods may raise `DragomanError`, for `Calls.on_error`."""
 
     @property
     def applied(self) -> int:
-        """The number of applied entries."""
+        """The number of entries that are applied."""
         ...
 
     def take(self, number: int, value: bytes) -> None:
-        """An entry: the next one, or one that is applied already."""
+        """Apply an entry, unless it is applied already."""
         ...
 
     def restore(self, entries: int, state: bytes) -> None: ...
 
     def question(self, ranges: tuple[m.Operation, ...]) -> m.Transaction:
-        """A transaction that reads these ranges in addition to its own operations."""
+        """The transaction of a look: it reads these ranges, and may do more."""
         ...
 
     def seen(self, seen: Seen, *, is_newest: bool) -> None:
-        """A look is complete and its entries are applied; the watch may have delivered newer
-        ones.
-        """
+        """A look has ended and its entries are applied; the watch may have brought newer ones."""
         ...
 
     def unseen(self, failure: m.Failure) -> None:
@@ -111,8 +109,6 @@ class History:
         self._is_any_version = is_any_version
         #: Revision up to which leaders and nodes are known.
         self.revision = 0
-        #: Revision and number of entries known when the look began; etcd never goes back.
-        self._floor = (0, 0)
         self._is_looking = False
         self._is_look_due = False
         self._is_reported = False
@@ -134,11 +130,26 @@ class History:
             return
         self._is_looking = True
         self._is_look_due = False
-        if self._stream is None and not self._is_any_version:
-            # The lines may come from another member than before.
-            self._calls.version(self._version)
+        self._calls.run(self._look())
+
+    async def _look(self) -> None:
+        try:
+            if self._stream is None and not self._is_any_version:
+                # Another member of etcd may answer than before.
+                version = await self._answer(self._calls.version())
+                check_version(version.etcdserver)
+            seen, is_news = await self._read()
+        except CallFailedError as error:
+            self._look_failed(error.failure)
         else:
-            self._ask()
+            self._looked(seen, is_news=is_news)
+
+    async def _answer(self, call: Coroutine[object, None, Answer]) -> Answer:
+        """The answer to a call. Raises `CallFailedError`, also if it comes after the stop."""
+        answer = await call
+        if self._is_stopped:
+            raise CallFailedError(m.Failure("this node stops"))
+        return answer
 
     def _ranges(self) -> tuple[m.Operation, ...]:
         keys, applied = self._keys, self._follower.applied
@@ -150,25 +161,15 @@ class History:
             m.Range(key=keys.entry(applied), range_end=after(keys.log), limit=ETCD_PAGE_ENTRIES),
         )
 
-    def _version(self, answer: m.Version | m.Failure) -> None:
-        if isinstance(answer, m.Failure):
-            self._look_failed(answer)
-        elif not self._is_stopped:
-            check_version(answer.etcdserver)
-            self._ask()
+    async def _read(self) -> tuple[Seen, bool]:
+        """Read everything, and apply the entries.
 
-    def _ask(self) -> None:
-        self._floor = (self.revision, self._follower.applied)
+        Also returns whether the last page had entries that the watch had not brought.
+        """
+        # Revision and entries known by now: etcd never goes back behind them.
+        known_revision, known_entries = self.revision, self._follower.applied
         question = self._follower.question(self._ranges())
-        self._calls.transaction(question, self._answered)
-
-    def _answered(self, answer: m.TransactionAnswer | m.Failure) -> None:
-        if isinstance(answer, m.Failure):
-            self._look_failed(answer)
-        elif not self._is_stopped:
-            self._read(answer)
-
-    def _read(self, answer: m.TransactionAnswer) -> None:
+        answer = await self._answer(self._calls.transaction(question))
         revision = answer.header.revision
         head, leader, snapshot, nodes, entries = answer.found()
         seen = Seen(
@@ -180,67 +181,44 @@ class History:
             snapshot=read_snapshot_head(snapshot.kvs[0].value) if snapshot.kvs else None,
             snapshot_revision=snapshot.kvs[0].mod_revision if snapshot.kvs else 0,
         )
-        known_revision, known_entries = self._floor
         if revision < known_revision or seen.head.entries < known_entries:
             raise ClusterError(
                 f"etcd has lost metadata: it has {seen.head.entries} entries at revision "
                 f"{revision}, this node has seen {known_entries} at {known_revision}"
             )
         if seen.snapshot is not None and seen.snapshot.entries > self._follower.applied:
-            self._read_snapshot(seen, seen.snapshot, [])
-        else:
-            self._take_page(seen, entries)
+            await self._read_snapshot(revision, seen.snapshot)
+            entries = await self._page(revision)
+        while True:
+            before = self._follower.applied
+            for kv in entries.kvs:
+                self._take(kv)
+            applied, count = self._follower.applied, seen.head.entries
+            if applied >= count:
+                return seen, applied > before
+            if not entries.more:
+                raise ClusterError(f"etcd has lost metadata: no entry {applied} of {count}")
+            entries = await self._page(revision)
 
-    def _take_page(self, seen: Seen, page: m.RangeAnswer) -> None:
-        before = self._follower.applied
-        for kv in page.kvs:
-            self._take(kv)
-        if self._follower.applied >= seen.head.entries:
-            self._looked(seen, is_news=self._follower.applied > before)
-        elif page.more:
-            self._read_page(seen)
-        else:
-            number, count = self._follower.applied, seen.head.entries
-            raise ClusterError(f"etcd has lost metadata: no entry {number} of {count}")
-
-    def _read_page(self, seen: Seen) -> None:
-        def answered(page: m.RangeAnswer) -> None:
-            self._take_page(seen, page)
-
+    async def _page(self, revision: int) -> m.RangeAnswer:
+        """Further entries. Fails if etcd compacted the revision; the next look reads another."""
         first, end = self._keys.entry(self._follower.applied), after(self._keys.log)
-        self._read_range(
-            m.Range(key=first, range_end=end, limit=ETCD_PAGE_ENTRIES, revision=seen.revision),
-            answered,
-        )
+        page = m.Range(key=first, range_end=end, limit=ETCD_PAGE_ENTRIES, revision=revision)
+        return await self._answer(self._calls.range(page))
 
-    def _read_snapshot(self, seen: Seen, head: SnapshotHead, pieces: list[bytes]) -> None:
-        """Read the pieces of the snapshot one by one, then the entries after it."""
-        if len(pieces) == head.pieces:
-            state = b"".join(pieces)
-            if crc32c(state) != head.checksum:
-                raise ClusterError(f"the snapshot of {head.entries} entries in etcd is damaged")
-            # The watch may have delivered further entries.
-            if head.entries > self._follower.applied:
-                self._follower.restore(head.entries, state)
-            self._read_page(seen)
-            return
-
-        def answered(found: m.RangeAnswer) -> None:
+    async def _read_snapshot(self, revision: int, head: SnapshotHead) -> None:
+        """Read the pieces one after the other, and restore the snapshot."""
+        pieces: list[bytes] = []
+        for number in range(head.pieces):
+            piece = m.Range(key=self._keys.piece(head.entries, number), revision=revision)
+            found = await self._answer(self._calls.range(piece))
             pieces.append(found.kvs[0].value if found.kvs else b"")
-            self._read_snapshot(seen, head, pieces)
-
-        key = self._keys.piece(head.entries, len(pieces))
-        self._read_range(m.Range(key=key, revision=seen.revision), answered)
-
-    def _read_range(self, request: m.Range, then: Callable[[m.RangeAnswer], None]) -> None:
-        def answered(answer: m.RangeAnswer | m.Failure) -> None:
-            if isinstance(answer, m.Failure):
-                # The revision may have been compacted: a new look uses a newer one.
-                self._look_failed(answer)
-            elif not self._is_stopped:
-                then(answer)
-
-        self._calls.range(request, answered)
+        state = b"".join(pieces)
+        if crc32c(state) != head.checksum:
+            raise ClusterError(f"the snapshot of {head.entries} entries in etcd is damaged")
+        # The watch may have brought more meanwhile.
+        if head.entries > self._follower.applied:
+            self._follower.restore(head.entries, state)
 
     def _looked(self, seen: Seen, *, is_news: bool) -> None:
         self._is_looking = self._is_reported = False
@@ -279,8 +257,7 @@ class History:
             return
         known = self.revision
         if not answer.events and not answer.created:
-            # A progress notification: everything up to its revision was delivered. Other headers
-            # may be ahead of their events.
+            # A progress notification. Other headers may be ahead of the events they come with.
             self.revision = max(known, answer.header.revision)
         for event in answer.events:
             kv = event.kv
@@ -311,8 +288,7 @@ class History:
     def _take(self, kv: m.KeyValue) -> None:
         number = self._keys.number_of(kv.key)
         if number > self._follower.applied:
-            # The watch is ahead of the look in progress; another look reads the entries between
-            # them.
+            # The watch is ahead of a look that is under way: the next look brings what is missing.
             self.look()
         elif number == self._follower.applied:
             self._follower.take(number, kv.value)
@@ -329,7 +305,7 @@ _OLDEST = {(3, 4): 23, (3, 5): 6}
 
 
 def check_version(text: str) -> None:
-    """Raises `ConfigError` for a version of etcd that loses metadata, and for an unreadable one."""
+    """Raises `ConfigError` for a version that may lose data, or for a text that is no version."""
     found = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
     if found is None:
         raise ConfigError(f"metadata.etcd.endpoints: no etcd answers, but one of version {text!r}")

@@ -1,13 +1,13 @@
 """One leadership: proposals become entries, one transaction at a time.
 
-A transaction contains the proposals queued while the previous one was in flight. It succeeds only
-if the leader's key is still the one created at the beginning of this leadership (its *term*) and
-the head is still the one that this leader wrote or found. Hence no two leaders ever write the same
-entry number, and a replaced leader writes nothing.
+A transaction carries the proposals that came while the previous one was under way. It requires that
+the leader's key is still the one made at the beginning of this leadership (its *term*) and that the
+head is still the one that this leader wrote or found. Hence no two leaders ever write the same
+number, and a leader that was replaced without knowing it writes nothing.
 
-A transaction without an answer is repeated until one arrives. Because success moves the head, it
-succeeds at most once. If it fails, the entry in its place shows by term and proposal number whether
-an earlier attempt succeeded. So an outcome is unknown only while etcd does not answer.
+A transaction without an answer is retried until there is one. Its success moves the head, so it
+succeeds at most once; when a retry fails, term and proposal number of the entry in its place tell
+whether an earlier try succeeded. An outcome is unknown only while etcd does not answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from dragoman.cluster.etcd import messages as m
-from dragoman.cluster.etcd.calls import Calls
+from dragoman.cluster.etcd.calls import CallFailedError, Calls
 from dragoman.cluster.etcd.history import held
 from dragoman.cluster.etcd.layout import (
     Entry,
@@ -31,7 +31,6 @@ from dragoman.cluster.etcd.layout import (
 )
 from dragoman.cluster.etcd.session import Settings
 from dragoman.cluster.events import Event
-from dragoman.cluster.quorum import Done
 from dragoman.errors import (
     ClusterError,
     DragomanError,
@@ -44,6 +43,7 @@ from dragoman.limits import (
     ETCD_TRANSACTION_ENTRIES_MAX,
     METADATA_PROPOSALS_MAX,
 )
+from dragoman.outcome import Outcome, failed, pause
 from dragoman.world import Handle, Scheduler
 
 _UNKNOWN = "etcd does not answer: the metadata change may or may not have happened, or still happen"
@@ -52,21 +52,21 @@ _UNKNOWN = "etcd does not answer: the metadata change may or may not have happen
 class _Proposal(msgspec.Struct, frozen=True):
     value: bytes
     entry: Entry
-    done: Done
+    outcome: Outcome[None]
 
 
 class _Flight(msgspec.Struct):
     """A transaction in flight."""
 
     request: m.Transaction
-    #: Number of the first entry.
+    #: The number of its first entry.
     number: int
     proposals: list[_Proposal]
-    #: The head after the transaction.
+    #: The head once the transaction has succeeded.
     head: Head
     #: Whether an earlier attempt may have succeeded.
     is_doubtful: bool = False
-    #: Whether the proposers got an unknown outcome.
+    #: The proposals have failed already: their outcome is unknown, or the leadership was stopped.
     is_given_up: bool = False
 
 
@@ -85,7 +85,7 @@ class Leadership:
     ) -> None:
         """`head` is the head and the revision in which it was written.
 
-        `committed` is called with each entry before its proposer is answered; `deposed` when
+        `committed` is called with each entry before its proposer is answered, `deposed` when
         another node leads.
         """
         self.term = term
@@ -94,58 +94,58 @@ class Leadership:
         self._scheduler = scheduler
         self._settings = settings
         self._head, self._head_revision = head
-        #: The version once all accepted proposals are committed.
+        #: The version once every accepted proposal is committed.
         self.version_at_end = self._head.version
         self._committed = committed
         self._deposed = deposed
         self._queue: deque[_Proposal] = deque()
         self._flight: _Flight | None = None
-        self._timer: Handle | None = None
         self._deadline: Handle | None = None
         self._last_proposal = 0
-        #: The leader that follows, once this leadership is over.
+        #: The node that leads next, once this leadership is over.
         self._successor: int | None = None
         self._is_stopped = False
 
     @property
     def is_busy(self) -> bool:
-        """Whether an outcome is still to be determined."""
+        """Whether a transaction is under way."""
         return self._flight is not None
 
     # ---- proposals
 
-    def propose(self, events: list[Event], done: Done, expected_version: int | None) -> None:
+    def propose(self, events: list[Event], expected_version: int | None) -> Outcome[None]:
         entry = Entry(self.term, self._last_proposal + 1, tuple(events))
         value = encode_entry(entry)
         version = self.version_at_end
         if self._successor is not None:
-            done(NotControllerError(self._successor))
-        elif expected_version is not None and version != expected_version:
+            return failed(NotControllerError(self._successor))
+        if expected_version is not None and version != expected_version:
             text = f"the metadata has version {version}, not {expected_version}"
-            done(VersionConflictError(text))
-        elif len(self._queue) >= METADATA_PROPOSALS_MAX:
-            done(ClusterError("too many metadata changes are waiting"))
-        elif len(value) > ETCD_PROPOSAL_BYTES_MAX:
-            done(ClusterError(f"a metadata change of {len(value)} bytes is too large"))
-        else:
-            self._last_proposal += 1
-            self.version_at_end += len(events)
-            self._queue.append(_Proposal(value, entry, done))
-            self._send_next()
+            return failed(VersionConflictError(text))
+        if len(self._queue) >= METADATA_PROPOSALS_MAX:
+            return failed(ClusterError("too many metadata changes are waiting"))
+        if len(value) > ETCD_PROPOSAL_BYTES_MAX:
+            return failed(ClusterError(f"a metadata change of {len(value)} bytes is too large"))
+        self._last_proposal += 1
+        self.version_at_end += len(events)
+        outcome: Outcome[None] = Outcome()
+        self._queue.append(_Proposal(value, entry, outcome))
+        self._send_next()
+        return outcome
 
     def end(self, successor: int) -> None:
-        """Another node leads, or none. Unsent proposals are refused; those in flight are still
-        resolved.
+        """Another node leads, or none. Proposals not yet sent are refused; a transaction under way
+        is retried until its outcome is known.
         """
         if self._successor is None:
             self._successor = successor
             self._refuse(self._take_queue(), NotControllerError(successor))
 
     def stop(self, error: DragomanError) -> None:
-        """Stop resolving outcomes."""
+        """Fail all proposals; nothing is retried any more."""
         self._is_stopped = True
         self._successor = -1
-        self._cancel_timers()
+        self._cancel_deadline()
         queue = self._take_queue()
         if self._flight is not None:
             self._answer(self._flight, error)
@@ -185,21 +185,25 @@ class Leadership:
         )
         flight = self._flight = _Flight(request, number, proposals, head)
         self._deadline = self._scheduler.call_later(self._settings.outcome_s, self._give_up, flight)
-        self._try(flight)
+        self._calls.run(self._send(flight))
 
-    def _try(self, flight: _Flight) -> None:
-        self._calls.transaction(flight.request, lambda answer: self._answered(flight, answer))
-
-    def _answered(self, flight: _Flight, answer: m.TransactionAnswer | m.Failure) -> None:
-        if self._is_stopped:
-            return
-        if isinstance(answer, m.Failure):
-            if answer.is_refusal and not flight.is_doubtful:
-                self._refused(flight, ClusterError(f"etcd refused: {answer.message}"))
-            else:
-                flight.is_doubtful = flight.is_doubtful or not answer.is_refusal
-                self._timer = self._scheduler.call_later(self._settings.retry_s, self._try, flight)
-        elif answer.succeeded:
+    async def _send(self, flight: _Flight) -> None:
+        """Send a transaction until etcd answers."""
+        answer: m.TransactionAnswer | None = None
+        while answer is None:
+            try:
+                answer = await self._calls.transaction(flight.request)
+            except CallFailedError as error:
+                if self._is_stopped:
+                    return
+                if error.failure.is_refusal and not flight.is_doubtful:
+                    self._refused(flight, ClusterError(f"etcd refuses: {error}"))
+                    return
+                flight.is_doubtful = True
+                await pause(self._scheduler, self._settings.retry_s)
+            if self._is_stopped:
+                return
+        if answer.succeeded:
             self._succeeded(flight, answer.header.revision)
         else:
             self._failed(flight, *answer.found())
@@ -210,13 +214,13 @@ class Leadership:
         for number, each in enumerate(flight.proposals, flight.number):
             self._committed(number, each.entry)
             if not flight.is_given_up:
-                each.done(None)
+                each.outcome.succeed(None)
         self._send_next()
 
     def _failed(
         self, flight: _Flight, leader: m.RangeAnswer, head: m.RangeAnswer, first: m.RangeAnswer
     ) -> None:
-        """The transaction failed this time."""
+        """This try was not carried out."""
         if first.kvs:
             there, ours = read_entry(first.kvs[0].value), flight.proposals[0].entry
             if (there.term, there.proposal) == (ours.term, ours.proposal):
@@ -234,7 +238,7 @@ class Leadership:
         self._deposed()
 
     def _refused(self, flight: _Flight, error: ClusterError) -> None:
-        """Refuse a transaction that was never executed, and the queue, which builds on it."""
+        """The transaction was never carried out; the proposals behind it depended on it."""
         self._land()
         self.version_at_end = self._head.version
         queue = self._take_queue()
@@ -242,8 +246,8 @@ class Leadership:
         self._refuse(queue, error)
 
     def _give_up(self, flight: _Flight) -> None:
-        """Report an unknown outcome to the proposers. No decision may follow it, so the leadership
-        ends; the next one begins with the state in etcd.
+        """Fail the proposals as unknown. Nothing may be decided before the outcome is known, so the
+        leadership ends; the next one begins with what etcd has then.
         """
         self._answer(flight, OutcomeUnknownError(_UNKNOWN))
         self._deposed()
@@ -255,7 +259,7 @@ class Leadership:
 
     def _refuse(self, proposals: Iterable[_Proposal], error: DragomanError) -> None:
         for each in proposals:
-            each.done(error)
+            each.outcome.fail(error)
 
     def _take_queue(self) -> deque[_Proposal]:
         waiting, self._queue = self._queue, deque()
@@ -263,9 +267,8 @@ class Leadership:
 
     def _land(self) -> None:
         self._flight = None
-        self._cancel_timers()
+        self._cancel_deadline()
 
-    def _cancel_timers(self) -> None:
-        for timer in (self._timer, self._deadline):
-            if timer is not None:
-                timer.cancel()
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()

@@ -46,7 +46,6 @@ from dragoman.cluster.etcd.session import Session, Settings
 from dragoman.cluster.etcd.snapshots import SnapshotWriter
 from dragoman.cluster.events import Event
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
-from dragoman.cluster.quorum import Done
 from dragoman.errors import (
     ClusterError,
     DragomanError,
@@ -55,6 +54,7 @@ from dragoman.errors import (
     OutcomeUnknownError,
 )
 from dragoman.limits import METADATA_PROPOSALS_MAX, RAFT_SNAPSHOT_BYTES_MAX
+from dragoman.outcome import Outcome, attempt, failed
 from dragoman.raft.membership import Membership
 from dragoman.raft.ports import NO_NODE, Role, RoleChanged
 from dragoman.world import Scheduler
@@ -63,9 +63,9 @@ _NOT_LEADING = "this node does not lead the quorum any more"
 
 
 class _Read(msgspec.Struct, eq=False):
-    done: Done
     term: int
-    #: Number of entries that have to be applied; None: not known yet.
+    outcome: Outcome[None]
+    #: Entries that have to be applied; None: not known yet.
     end: int | None = None
 
 
@@ -215,34 +215,47 @@ class EtcdQuorum:
         """Raises `ClusterError` for events that some node could not read."""
         self._image.check_level(events)
 
-    def propose(self, events: list[Event], done: Done, expected_version: int | None = None) -> None:
+    def propose(self, events: list[Event], expected_version: int | None = None) -> Outcome[None]:
         if self._leadership is None:
-            done(NotControllerError(self.leader))
-            return
+            return failed(NotControllerError(self.leader))
         try:
             self.check_level(events)
         except ClusterError as error:
-            done(error)
-            return
-        self._leadership.propose(events, done, expected_version)
+            return failed(error)
+        return self._leadership.propose(events, expected_version)
 
-    def read(self, done: Done) -> None:
-        """Call `done` when the image has everything committed before this call.
+    async def read(self) -> None:
+        """Returns when the image has everything that was committed before this call.
 
-        Only on the leader; other nodes get `NotControllerError`.
+        Raises `NotControllerError`, with the leader, on any other node.
         """
         if self._leadership is None:
-            done(NotControllerError(self.leader))
-            return
+            raise NotControllerError(self.leader)
         if len(self._reads) >= METADATA_PROPOSALS_MAX:
-            done(ClusterError("too many reads of the metadata are waiting"))
-            return
-        read = _Read(done, self.term)
+            raise ClusterError("too many reads of the metadata are waiting")
+        read = _Read(self.term, Outcome())
         self._reads.append(read)
+        self._calls.run(self._find_end(read))
+        await read.outcome
+
+    async def _find_end(self, read: _Read) -> None:
+        """Ask etcd how many entries have to be applied to answer a read."""
         ranges = m.ranges(m.Range(key=self._keys.leader), m.Range(key=self._keys.head))
-        self._calls.transaction(
-            m.Transaction(success=ranges), lambda answer: self._read_answered(read, answer)
-        )
+        answer = await attempt(self._calls.transaction(m.Transaction(success=ranges)))
+        if read not in self._reads:
+            # Failed meanwhile: this node does not lead any more.
+            return
+        if isinstance(answer, DragomanError):
+            self._reads.remove(read)
+            read.outcome.fail(OutcomeUnknownError(f"etcd does not tell: {answer}"))
+            return
+        leader, head = answer.found()
+        if not leader.kvs or leader.kvs[0].create_revision != read.term:
+            self._reads.remove(read)
+            read.outcome.fail(OutcomeUnknownError(_NOT_LEADING))
+            return
+        read.end = read_head(head.kvs[0].value).entries if head.kvs else 0
+        self._answer_reads()
 
     # ---- callbacks of the history
 
@@ -411,52 +424,35 @@ class EtcdQuorum:
         self._apply(number, entry)
         due = self._snapshot_entries + self._settings.snapshot_entries
         if self.applied >= due and not self._is_snapshotting and self._leadership is not None:
-            self._snapshot(self._leadership.term)
+            self._calls.run(self._snapshot(self._leadership.term))
 
-    def _snapshot(self, term: int) -> None:
+    async def _snapshot(self, term: int) -> None:
         entries, state = self.applied, encode_image(self._image, self.version)
         if len(state) > RAFT_SNAPSHOT_BYTES_MAX:
             return
-
-        def done(revision: int) -> None:
-            # Also after a failure, the next snapshot waits for as many entries.
-            self._is_snapshotting = False
-            self._snapshot_revision = max(self._snapshot_revision, revision)
-
         self._is_snapshotting = True
         self._snapshot_entries = entries
         before = self._snapshot_revision
-        SnapshotWriter(self._calls, self._keys, term, before, entries, state, done).write()
+        revision = await SnapshotWriter(
+            self._calls, self._keys, term, before, entries, state
+        ).write()
+        # After a failure, too, the next snapshot is due after as many entries.
+        self._is_snapshotting = False
+        self._snapshot_revision = max(self._snapshot_revision, revision)
 
     # ---- reads
-
-    def _read_answered(self, read: _Read, answer: m.TransactionAnswer | m.Failure) -> None:
-        if read not in self._reads:
-            # This node has stopped leading, and the reads have failed.
-            return
-        if isinstance(answer, m.Failure):
-            self._reads.remove(read)
-            read.done(OutcomeUnknownError(f"etcd does not answer: {answer.message}"))
-            return
-        leader, head = answer.found()
-        if not leader.kvs or leader.kvs[0].create_revision != read.term:
-            self._reads.remove(read)
-            read.done(OutcomeUnknownError(_NOT_LEADING))
-            return
-        read.end = read_head(head.kvs[0].value).entries if head.kvs else 0
-        self._answer_reads()
 
     def _answer_reads(self) -> None:
         ready = [each for each in self._reads if each.end is not None and each.end <= self.applied]
         for each in ready:
             self._reads.remove(each)
         for each in ready:
-            each.done(None)
+            each.outcome.succeed(None)
 
     def _fail_reads(self, error: DragomanError) -> None:
         waiting, self._reads = self._reads, []
         for each in waiting:
-            each.done(error)
+            each.outcome.fail(error)
 
 
 def _nothing(_event: Event, _removed: TopicMetadata | None) -> None:

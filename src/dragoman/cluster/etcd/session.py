@@ -1,8 +1,9 @@
-"""A node's session in etcd: it shows that the node is live, and its leadership depends on it.
+"""A node's lease in etcd: it tells other nodes that this one lives, and leadership depends on it.
 
 A session is a lease and the node's key bound to it. It ends when etcd reports that the lease is
-gone, or when this node could not renew it in time; a new one begins at once. Its end proves nothing
-about the node: others suspect it, and terms decide whether it may still lead.
+gone, or when the lease was not renewed in time by this node's clock; a new one begins at once. The
+end of a session proves nothing about the node: the others suspect it, and terms decide whether it
+may still lead.
 """
 
 from __future__ import annotations
@@ -14,21 +15,23 @@ import msgspec
 from dragoman.cluster.etcd import messages as m
 from dragoman.cluster.etcd.calls import Calls
 from dragoman.cluster.etcd.layout import Holder, Keys, to_json
+from dragoman.errors import DragomanError
+from dragoman.outcome import attempt
 from dragoman.world import Handle, Scheduler
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Time-outs for etcd and the snapshot interval. Times in seconds."""
+    """How patient the quorum is with etcd, and how often it snapshots. Times are in seconds."""
 
-    #: Time-out of one call, after which the next member is called.
+    #: The timeout of one call; the next call goes to the next member of etcd.
     call_s: float = 2.0
-    #: Pause before a retry.
+    #: The pause before a retry.
     retry_s: float = 0.25
-    #: Interval of looks beside the watch, which may have died unnoticed.
+    #: How often all keys are read beside the watch, which may have died silently.
     look_s: float = 2.0
     #: Time-out of a proposal, after which its outcome is unknown.
     outcome_s: float = 10.0
-    #: Number of entries since the last snapshot that make a new one due.
+    #: A snapshot is due after so many entries since the last one.
     snapshot_entries: int = 10_000
 
 
@@ -43,7 +46,7 @@ class Session:
         ttl_s: int,
     ) -> None:
         self.holder = holder
-        #: The id of the lease; 0 while there is none.
+        #: The lease; 0: there is none.
         self.lease = 0
         #: The revision in which the node's key was bound to the lease.
         self.revision = 0
@@ -60,27 +63,36 @@ class Session:
 
     def start(self) -> None:
         """Begin a new session."""
+        self._calls.run(self._begin())
+
+    async def _begin(self) -> None:
         since = self._scheduler.time()
-
-        def granted(answer: m.LeaseAnswer | m.Failure) -> None:
-            if self._is_stopped:
-                return
-            if isinstance(answer, m.Failure):
-                self._later(self._settings.retry_s, self.start)
-            else:
-                self._announce(answer.ID, since)
-
-        self._calls.grant(self._ttl_s, granted)
+        granted = await attempt(self._calls.grant(self._ttl_s))
+        if self._is_stopped:
+            return
+        if isinstance(granted, DragomanError):
+            self._later(self._settings.retry_s, self.start)
+            return
+        lease = granted.ID
+        put = m.Put(key=self._key, value=to_json(self.holder), lease=lease)
+        announced = await attempt(self._calls.transaction(m.Transaction(success=m.puts(put))))
+        if self._is_stopped or isinstance(announced, DragomanError):
+            self._calls.revoke(lease)
+            self._later(self._settings.retry_s, self.start)
+            return
+        self.revision = announced.header.revision
+        self._kept(since)
+        self._set(lease)
 
     def lost(self) -> None:
-        """End the session."""
+        """The session is over: begin another."""
         if self.lease and not self._is_stopped:
             self._calls.revoke(self.lease)
             self._set(0)
             self.start()
 
     def stop(self) -> None:
-        """Revoke the lease, so that other nodes need not wait until it expires."""
+        """Give the lease back, so that other nodes need not wait until it expires."""
         if self.lease:
             self._calls.revoke(self.lease)
         self._is_stopped = True
@@ -89,34 +101,20 @@ class Session:
             if timer is not None:
                 timer.cancel()
 
-    def _announce(self, lease: int, since: float) -> None:
-        put = m.Put(key=self._key, value=to_json(self.holder), lease=lease)
-
-        def announced(answer: m.TransactionAnswer | m.Failure) -> None:
-            if self._is_stopped or isinstance(answer, m.Failure):
-                self._calls.revoke(lease)
-                self._later(self._settings.retry_s, self.start)
-                return
-            self.revision = answer.header.revision
-            self._kept(since)
-            self._set(lease)
-
-        self._calls.transaction(m.Transaction(success=m.puts(put)), announced)
-
     def _keep(self) -> None:
+        self._calls.run(self._renew())
+
+    async def _renew(self) -> None:
         lease, sent_at = self.lease, self._scheduler.time()
-
-        def kept(answer: m.LeaseAnswer | m.Failure) -> None:
-            if lease != self.lease:
-                return
-            if isinstance(answer, m.Failure):
-                self._later(self._settings.retry_s, self._keep)
-            elif answer.TTL:
-                self._kept(sent_at)
-            else:
-                self.lost()
-
-        self._calls.keep_alive(lease, kept)
+        renewed = await attempt(self._calls.keep_alive(lease))
+        if lease != self.lease:
+            return
+        if isinstance(renewed, DragomanError):
+            self._later(self._settings.retry_s, self._keep)
+        elif renewed.TTL:
+            self._kept(sent_at)
+        else:
+            self.lost()
 
     def _kept(self, sent_at: float) -> None:
         if self._expiry is not None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Protocol, TypeAlias, TypeVar, assert_never
+from typing import Protocol, TypeVar, assert_never
 
 from dragoman.errors import (
     ClusterError,
@@ -27,7 +27,7 @@ from dragoman.limits import (
     RAFT_PROPOSAL_BYTES_MAX,
     RAFT_SNAPSHOT_BYTES_MAX,
 )
-from dragoman.outcome import Outcome
+from dragoman.outcome import Outcome, failed
 from dragoman.raft.core import Raft
 from dragoman.raft.membership import Membership
 from dragoman.raft.messages import Message
@@ -43,9 +43,6 @@ from dragoman.raft.ports import (
 from dragoman.raft.snapshots import Snapshot
 from dragoman.world import Handle, Scheduler
 
-Done: TypeAlias = Callable[[DragomanError | None], None]
-#: Receives the offset up to which the state has to be applied for the read, or the error.
-ReadDone: TypeAlias = Callable[[int, DragomanError | None], None]
 Result = TypeVar("Result")
 #: A timer may fire slightly early because of rounding.
 _EARLY_S = 0.0001
@@ -89,10 +86,10 @@ class RaftDriver:
         self._is_inside = False
         self._is_stable_due = False
         self.is_stopped = False
-        #: Proposals of this leadership, by ascending end of the entry.
-        self._proposals: deque[tuple[int, Done]] = deque()
+        #: Proposals of this leadership, ascending: end of the entry, and its outcome.
+        self._proposals: deque[tuple[int, Outcome[None]]] = deque()
         self._proposals_term = 0
-        self._reads: dict[int, ReadDone] = {}
+        self._reads: dict[int, Outcome[int]] = {}
         self._next_token = 0
         #: By node, settled when the learner has caught up and become a voter.
         self._promotions: dict[int, Outcome[None]] = {}
@@ -120,10 +117,10 @@ class RaftDriver:
         """The log withdrew staged appends because the disk is full."""
         if self.raft.is_alone:
             kept = self.raft.storage.end
-            lost = [done for end, done in self._proposals if end > kept]
+            lost = [proposed for end, proposed in self._proposals if end > kept]
             self._proposals = deque(each for each in self._proposals if each[0] <= kept)
-            for done in lost:
-                done(DiskFullError("the disk is full"))
+            for proposed in lost:
+                proposed.fail(DiskFullError("the disk is full"))
         self._step(self.raft.log_refused)
 
     def _step(self, call: Callable[[float], None]) -> None:
@@ -150,33 +147,32 @@ class RaftDriver:
 
     # ---- requests
 
-    def propose(self, batch: bytearray, done: Done) -> None:
-        """Propose an entry; `done` is called after it is applied.
+    def propose(self, batch: bytearray) -> Outcome[None]:
+        """Commit an entry. Settled once it is applied.
 
         An error means that the entry was not accepted and never will be, unless it is an
         `OutcomeUnknownError`.
         """
         if len(self._proposals) >= METADATA_PROPOSALS_MAX:
-            done(ClusterError("too many metadata changes are waiting"))
-        elif len(batch) > RAFT_PROPOSAL_BYTES_MAX:
-            done(ClusterError(f"a metadata change of {len(batch)} bytes is too large"))
-        else:
-            self._attempt(lambda: self.raft.leading().append(batch), done)
+            return failed(ClusterError("too many metadata changes are waiting"))
+        if len(batch) > RAFT_PROPOSAL_BYTES_MAX:
+            return failed(ClusterError(f"a metadata change of {len(batch)} bytes is too large"))
+        return self._attempt(lambda: self.raft.leading().append(batch))
 
-    def read(self, done: ReadDone) -> None:
-        """Find the offset up to which the state has everything committed before this call."""
+    def read(self) -> Outcome[int]:
+        """The end of the entries that have to be applied for a state with all committed by now."""
         if self.is_stopped:
-            done(-1, _stopped())
-            return
+            return failed(_stopped())
         try:
             leadership = self.raft.leading()
         except NotControllerError as error:
-            done(-1, error)
-            return
+            return failed(error)
         self._next_token += 1
-        self._reads[self._next_token] = done
+        read: Outcome[int] = Outcome()
+        self._reads[self._next_token] = read
         self._in_time(lambda: leadership.read(self._next_token))
         self._drain()
+        return read
 
     async def add(self, node: int) -> Outcome[None]:
         """Make a node a learner. The outcome is settled when it has caught up and votes."""
@@ -207,37 +203,32 @@ class RaftDriver:
         self._drain()
 
     def _change(self, changed: Callable[[Membership], Membership]) -> Outcome[None]:
-        outcome: Outcome[None] = Outcome()
+        return self._attempt(
+            lambda: self.raft.leading().change_membership(changed(self.raft.membership))
+        )
 
-        def change() -> int:
-            return self.raft.leading().change_membership(changed(self.raft.membership))
-
-        self._attempt(change, outcome.acknowledge)
-        return outcome
-
-    def _attempt(self, append: Callable[[], int], done: Done) -> None:
-        """Append an entry if possible, and call `done` when it is committed."""
+    def _attempt(self, append: Callable[[], int]) -> Outcome[None]:
+        """Append an entry, if possible. Settled once it is committed and applied."""
         if self.is_stopped:
-            # Perhaps within a call into the core, whose log has failed.
-            done(_stopped())
-            return
+            # Perhaps in the middle of a call into the core, whose log has failed.
+            return failed(_stopped())
         term = self.raft.term
         try:
             end = self._in_time(append)
         except LogError as error:
-            done(error)
             if not self.raft.is_alone:
-                # A leader that cannot write resigns: another node may have room.
+                # A leader that cannot write must not lead: another node may have room.
                 self._in_time(self.raft.step_down)
                 self._drain()
-            return
+            return failed(error)
         except ClusterError as error:
-            done(error)
-            return
-        # Registered before effects are handled: a quorum of one may have committed already.
-        self._proposals.append((end, done))
+            return failed(error)
+        proposed: Outcome[None] = Outcome()
+        # Before effects are carried out: a quorum of one may have committed already.
+        self._proposals.append((end, proposed))
         self._proposals_term = term
         self._drain()
+        return proposed
 
     def _in_time(self, call: Callable[[], Result]) -> Result:
         self.raft.now = self._scheduler.time()
@@ -288,9 +279,11 @@ class RaftDriver:
             case RoleChanged():
                 self._role_changed(effect)
             case ReadAnswered():
-                done = self._reads.pop(effect.token)
-                error = OutcomeUnknownError("the quorum has no leader") if effect.end < 0 else None
-                done(effect.end, error)
+                read = self._reads.pop(effect.token)
+                if effect.end < 0:
+                    read.fail(OutcomeUnknownError("nobody leads the quorum"))
+                else:
+                    read.succeed(effect.end)
             case SnapshotInstalled():
                 self._machine.install(effect.snapshot)
             case SnapshotWanted():
@@ -308,9 +301,9 @@ class RaftDriver:
 
     def _committed(self, end: int) -> None:
         while self._proposals and self._proposals[0][0] <= end:
-            reached, done = self._proposals.popleft()
+            reached, proposed = self._proposals.popleft()
             self._machine.apply(reached)
-            done(None)
+            proposed.succeed(None)
         self._machine.apply(end)
 
     def _role_changed(self, changed: RoleChanged) -> None:
@@ -320,12 +313,12 @@ class RaftDriver:
         self._machine.role_changed(changed)
 
     def _fail_all(self, error: DragomanError) -> None:
-        waiting = [done for _, done in self._proposals]
-        waiting += [promoted.acknowledge for promoted in self._promotions.values()]
+        waiting = [proposed for _, proposed in self._proposals]
+        waiting += self._promotions.values()
         self._proposals.clear()
         self._promotions.clear()
-        for done in waiting:
-            done(error)
+        for outcome in waiting:
+            outcome.fail(error)
 
     # ---- time
 

@@ -12,16 +12,15 @@ from collections.abc import Callable, Iterator
 from dragoman.cluster.codec import encode_image, event_batch, events_in, restore_image
 from dragoman.cluster.events import Event, TermBegan, TopicDeleted
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
-from dragoman.cluster.quorum import Done
 from dragoman.cluster.raft_quorum.driver import Peers, RaftDriver
 from dragoman.errors import (
     ClusterError,
-    DragomanError,
     FormatError,
     OutcomeUnknownError,
     VersionConflictError,
 )
 from dragoman.log.batch import batches
+from dragoman.outcome import Outcome, failed
 from dragoman.raft.core import Raft
 from dragoman.raft.membership import Membership
 from dragoman.raft.ports import RoleChanged
@@ -126,31 +125,25 @@ class RaftQuorum:
         """Raises `ClusterError` for events that some node could not read."""
         self._image.check_level(events)
 
-    def propose(self, events: list[Event], done: Done, expected_version: int | None = None) -> None:
+    def propose(self, events: list[Event], expected_version: int | None = None) -> Outcome[None]:
         if expected_version is not None and self._raft.leadership is not None:
             version = self.version_at_end()
             if version != expected_version:
                 text = f"the metadata has version {version}, not {expected_version}"
-                done(VersionConflictError(text))
-                return
+                return failed(VersionConflictError(text))
         try:
             self.check_level(events)
         except ClusterError as error:
-            done(error)
-            return
-        self.driver.propose(event_batch(events, self._clock.wall_ms()), done)
+            return failed(error)
+        return self.driver.propose(event_batch(events, self._clock.wall_ms()))
 
-    def read(self, done: Done) -> None:
-        """Call `done` when the image has everything committed before this call.
+    async def read(self) -> None:
+        """Returns when the image has everything that was committed before this call.
 
-        Only on the leader; other nodes get `NotControllerError`.
+        Raises `NotControllerError`, with the leader, on any other node.
         """
-
-        def answered(end: int, error: DragomanError | None) -> None:
-            assert error is not None or end <= self.applied
-            done(error)
-
-        self.driver.read(answered)
+        end = await self.driver.read()
+        assert end <= self.applied
 
     def version_at_end(self) -> int:
         end, version = self._tail

@@ -21,6 +21,7 @@ from dragoman.errors import (
     OutcomeUnknownError,
     VersionConflictError,
 )
+from dragoman.outcome import start
 from dragoman.raft.ports import Role
 from worlds.broker import Outcome
 from worlds.etcd import PREFIX, QUICK, TTL_S, EtcdWorld, Member, is_candidacy, is_proposal
@@ -71,7 +72,7 @@ def test_proposal_is_applied_on_every_node_before_its_proposer_is_told(world: Et
     seen: list[object] = []
     leader.quorum.on_applied = lambda event, _: seen.append(event)
     events: list[Event] = [NodeRegistered(node_id=n, incarnation=1) for n in (5, 6)]
-    leader.quorum.propose(events, lambda error: seen.append(error))
+    leader.quorum.propose(events).then(lambda error: seen.append(error))
     assert not seen
     world.advance()
     assert seen == [*events, None]
@@ -139,9 +140,9 @@ def test_proposal_out_of_an_answer_is_agreed_on_too(world: EtcdWorld) -> None:
     leader, outcome = world.leader, Outcome()
 
     def again(error: object) -> None:
-        leader.quorum.propose([NodeRegistered(node_id=9, incarnation=1)], outcome, 1)
+        leader.quorum.propose([NodeRegistered(node_id=9, incarnation=1)], 1).then(outcome)
 
-    leader.quorum.propose([NodeRegistered(node_id=8, incarnation=1)], again)
+    leader.quorum.propose([NodeRegistered(node_id=8, incarnation=1)]).then(again)
     world.advance()
     assert outcome.error is None
 
@@ -392,8 +393,8 @@ def test_read_sees_everything_agreed_on_and_only_the_leader_may(world: EtcdWorld
     leader = world.leader
     leader.propose()
     outcome, refused = Outcome(), Outcome()
-    leader.quorum.read(outcome)
-    world.followers[0].quorum.read(refused)
+    start(leader.quorum.read()).then(outcome)
+    start(world.followers[0].quorum.read()).then(refused)
     world.advance()
     assert outcome.error is None
     assert isinstance(refused.error, NotControllerError)
@@ -405,7 +406,7 @@ def test_read_waits_for_a_change_whose_answer_is_lost() -> None:
     leader.propose()
     world.scheduler.advance(0.1)
     outcome = Outcome()
-    leader.quorum.read(outcome)
+    start(leader.quorum.read()).then(outcome)
     world.scheduler.advance(0.1)
     assert not outcome.is_known
     assert leader.quorum.version == 0
@@ -419,16 +420,16 @@ def test_read_fails_on_a_leader_that_was_replaced_or_cut_off() -> None:
     world.etcd.revoke(old.quorum._session.lease)
     world.scheduler.advance(0.1)
     replaced, cut, stopped = Outcome(), Outcome(), Outcome()
-    old.quorum.read(replaced)
+    start(old.quorum.read()).then(replaced)
     world.advance()
     assert isinstance(replaced.error, OutcomeUnknownError)
     new = other_leader(world, old)
     new.gateway.cut()
-    new.quorum.read(cut)
+    start(new.quorum.read()).then(cut)
     world.advance()
     assert isinstance(cut.error, OutcomeUnknownError)
     new.gateway.is_cut = False
-    new.quorum.read(stopped)
+    start(new.quorum.read()).then(stopped)
     new.quorum.stop()
     assert isinstance(stopped.error, OutcomeUnknownError)
     world.advance()
@@ -439,7 +440,7 @@ def test_reads_are_bounded(world: EtcdWorld, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("dragoman.cluster.etcd.quorum.METADATA_PROPOSALS_MAX", 2)
     outcomes = [Outcome() for _ in range(3)]
     for outcome in outcomes:
-        world.leader.quorum.read(outcome)
+        start(world.leader.quorum.read()).then(outcome)
     assert type(outcomes[2].error) is ClusterError
     world.advance()
     assert [each.error for each in outcomes[:2]] == [None, None]
@@ -827,7 +828,7 @@ def test_metadata_of_a_newer_release_stop_the_node(world: EtcdWorld) -> None:
     leader = world.leader
     leader.gateway.lose_answer = is_proposal
     under_way, read = leader.propose(), Outcome()
-    leader.quorum.read(read)
+    start(leader.quorum.read()).then(read)
     world.etcd.put(f"{PREFIX}/log/{0:020d}", b"\x93\x01\x01\x91\x81\xa4type\xa3New")
     world.advance()
     # Whether it has happened, who knows.

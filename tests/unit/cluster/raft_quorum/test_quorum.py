@@ -82,7 +82,7 @@ class Quorum(Cluster):
     def propose(self, node: SimNode, expected_version: int | None = None) -> Outcome:
         outcome = Outcome()
         event = NodeRegistered(node_id=9, incarnation=1)
-        node.quorum.propose([event], outcome, expected_version)
+        node.quorum.propose([event], expected_version).then(outcome)
         return outcome
 
 
@@ -119,9 +119,9 @@ def test_what_files_may_be_about_has_topics_whose_deletion_is_not_agreed_on():
     leader = cluster.leader
     placement = PartitionPlacement(1, (1, 2, 3))
     created = TopicCreated(name="t", topic_id=b"t" * 16, partitions=(placement,))
-    leader.quorum.propose([created], lambda _: None)
+    leader.quorum.propose([created]).then(lambda _: None)
     cluster.advance()
-    leader.quorum.propose([TopicDeleted(topic_id=b"t" * 16)], lambda _: None)
+    leader.quorum.propose([TopicDeleted(topic_id=b"t" * 16)]).then(lambda _: None)
     assert list(leader.quorum.local_image().partitions) == [1]
     cluster.advance()
     assert leader.quorum._image.partitions == {}
@@ -143,10 +143,10 @@ def test_whoever_is_told_that_the_node_stops_and_asks_again_is_refused():
     again, read = Outcome(), Outcome()
 
     def told(_error: object) -> None:
-        leader.quorum.propose([EVENT], again)
-        leader.quorum.read(read)
+        leader.quorum.propose([EVENT]).then(again)
+        start(leader.quorum.read()).then(read)
 
-    leader.quorum.propose([EVENT], told)
+    leader.quorum.propose([EVENT]).then(told)
     leader.quorum.driver._enter(leader.quorum.fail)
     for each in (again, read):
         assert isinstance(each.error, LogStoppedError)
@@ -160,7 +160,7 @@ def test_a_leader_whose_disk_is_full_lets_others_lead(monkeypatch: pytest.Monkey
         raise DiskFullError("the disk is full")
 
     monkeypatch.setattr(leader.raft.storage, "append", refuse)
-    leader.quorum.propose([EVENT], outcome)
+    leader.quorum.propose([EVENT]).then(outcome)
     assert isinstance(outcome.error, DiskFullError)
     assert not leader.quorum.is_leading
     cluster.advance(5.0)
@@ -179,13 +179,13 @@ def test_read_sees_everything_acknowledged_and_fails_without_a_leader():
     cluster.propose(leader)
     cluster.advance()
     outcome, refused, lost = Outcome(), Outcome(), Outcome()
-    leader.quorum.read(outcome)
-    cluster.follower.quorum.read(refused)
+    start(leader.quorum.read()).then(outcome)
+    start(cluster.follower.quorum.read()).then(refused)
     cluster.advance()
     assert outcome.error is None
     assert isinstance(refused.error, NotControllerError)
     cluster.network.isolated.add(leader.node_id)
-    leader.quorum.read(lost)
+    start(leader.quorum.read()).then(lost)
     cluster.advance(3.0)
     assert isinstance(lost.error, OutcomeUnknownError)
 

@@ -47,7 +47,7 @@ def lead_again(world: World, replica: Replica, epoch: int) -> None:
         in_sync=(1,),
         partition_epoch=metadata.partition_epoch + 1,
     )
-    world.broker.quorum.propose([event], outcome)
+    world.broker.quorum.propose([event]).then(outcome)
     world.settle()
     assert outcome.error is None
 

@@ -8,9 +8,9 @@ import pytest
 
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import Event
-from dragoman.cluster.quorum import Done
 from dragoman.config.settings import Settings
 from dragoman.log.store import Durability
+from dragoman.outcome import Outcome
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.authorizer import Operation, Principal, Resource
@@ -278,8 +278,10 @@ def test_client_is_told_when_its_time_is_over_and_the_change_still_happens(
     held: list[Callable[[], None]] = []
     propose = world.broker.quorum.propose
 
-    def slow(events: list[Event], done: Done) -> None:
-        held.append(lambda: propose(events, done))
+    def slow(events: list[Event]) -> Outcome[None]:
+        outcome: Outcome[None] = Outcome()
+        held.append(lambda: propose(events).then(outcome.settle))
+        return outcome
 
     monkeypatch.setattr(world.broker.quorum, "propose", slow)
     request, version = changes(500)[kind]
