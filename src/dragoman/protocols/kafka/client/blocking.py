@@ -1,4 +1,4 @@
-"""The same client for code without an event loop: every call waits for its result."""
+"""The blocking Kafka client, for code without an event loop: every call waits for its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from dragoman.world import Clock, Random
 
 
 class BlockingProducer(BlockingPart[Producer]):
-    """See `Producer`. `send_many` hands over many records at the cost of one."""
+    """A blocking `Producer`. `send_many` passes many records to the event loop at the cost of
+    one.
+    """
 
     @property
     def written_records(self) -> int:
@@ -29,7 +31,7 @@ class BlockingProducer(BlockingPart[Producer]):
         self.send_many(topic, (record,))
 
     def send_many(self, topic: str, records: Iterable[NewRecord]) -> None:
-        """Take records in. An earlier failure is raised here instead of at the next flush."""
+        """Enqueue records. Raises an earlier failure that the next flush would raise."""
         self._thread.run(lambda: self._send_many(topic, records))
 
     async def _send_many(self, topic: str, records: Iterable[NewRecord]) -> None:
@@ -41,7 +43,7 @@ class BlockingProducer(BlockingPart[Producer]):
 
 
 class BlockingReader(BlockingPart[Reader]):
-    """See `Reader`."""
+    """A blocking `Reader`."""
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
@@ -55,7 +57,7 @@ class BlockingReader(BlockingPart[Reader]):
 
 
 class BlockingKafkaClient(BlockingClient[KafkaClient]):
-    """`KafkaClient` with methods that wait. Their meaning is described there."""
+    """`KafkaClient` with blocking methods. `KafkaClient` documents them."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class BlockingKafkaClient(BlockingClient[KafkaClient]):
         self._thread.run(self._client.open)
         return self
 
-    # ---- what it does
+    # ---- calls
 
     cluster = waiting(KafkaClient.cluster)
     topic = waiting(KafkaClient.topic)

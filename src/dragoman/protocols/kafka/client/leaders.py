@@ -1,8 +1,7 @@
-"""One call to the leaders of many partitions.
+"""Calls to the leaders of many partitions.
 
 Every leader gets one request for its partitions, concurrently. Partitions whose leader failed or
-refused are retried at the leader that is known by then, until each has a result or the time of the
-operation is up.
+refused are retried at their current leader, until each has a result or the operation times out.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Wanted = TypeVar("Wanted")
 
 
 class Part(msgspec.Struct, Generic[Wanted], frozen=True):
-    """What is wanted of one partition, and the fields of a request to its leader."""
+    """The request about one partition, and the fields that a request to its leader needs."""
 
     wanted: Wanted
     topic_id: bytes
@@ -47,8 +46,8 @@ async def from_leaders(
 ) -> dict[TopicPartition, Result]:
     """Call every leader for its partitions, concurrently, until each partition has a result.
 
-    `ask` gets the partitions of one leader and returns a result or an error for each. Raises the
-    first error that is not retriable, and drops the results of the other partitions.
+    `ask` receives the partitions of one leader and returns a result or an error for each. Raises
+    the first error that is not retriable, and drops the results of the other partitions.
     """
     results: dict[TopicPartition, Result] = {}
 
@@ -75,7 +74,7 @@ async def from_leaders(
 
 
 def _raise_worst(failed: list[BaseException], cluster: Cluster) -> None:
-    """Raise one of the errors: one that is not retriable, if there is any."""
+    """Raise one of the errors, preferably one that is not retriable."""
     errors, failed[:] = list(failed), []
     for error in errors:
         if not isinstance(error, ClientError):

@@ -1,9 +1,9 @@
-"""Records of partitions in order of their offsets, decoded: reading without a group.
+"""Reads decoded records of partitions in offset order, without a group.
 
-One fetch per leader is in flight, so that a quiet broker does not delay a busy one. The next fetch
-is sent as soon as the reply arrives, before its records are used. Memory is therefore bounded by
-the fetch options, once per leader. Partitions that had data move to the end of the request, because
-a broker fills its reply in the order of the request.
+One fetch per leader is in flight, so an idle broker does not delay a busy one. The next fetch is
+sent as soon as the reply arrives, before its records are consumed, so the fetch options bound the
+memory per leader. Partitions that had data move to the end of the request, because a broker fills
+its reply in the order of the request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dragoman.protocols.kafka.client.values import (
 
 
 class _Pending(NamedTuple):
-    """A fetch in flight: its partitions, and the leader if it was known."""
+    """A fetch in flight: its partitions, and the leader if known."""
 
     broker: Broker | None
     asked: frozenset[TopicPartition]
@@ -57,7 +57,7 @@ class Reader:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset of each partition, after all records that were returned."""
+        """The next offset of each partition, after all returned records."""
         return dict(self._positions)
 
     async def next_records(self) -> list[ConsumedRecord]:
@@ -136,7 +136,7 @@ class Reader:
         return found
 
     def _decode(self, where: TopicPartition, fetched: Fetched) -> list[ConsumedRecord]:
-        # Moved to the end of the next request.
+        # Removed and added again: this moves the partition to the end of the next request.
         start = self._positions.pop(where)
         self._positions[where] = start
         try:
