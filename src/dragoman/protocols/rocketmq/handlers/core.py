@@ -43,12 +43,12 @@ class Core(service.Core, Protocol):
 
     @property
     def on_stopping(self) -> list[Callable[[], None]]:
-        """Called when the node begins to stop."""
+        """The callbacks for when the node begins to stop."""
         ...
 
     @property
     def shared(self) -> dict[str, object]:
-        """What the listeners of one protocol share, by protocol."""
+        """By protocol, the state that its listeners share."""
         ...
 
     @property
