@@ -126,15 +126,15 @@ class Capture:
     async def run(self) -> None:
         """Returns after a `Stop`, or when another process has taken over."""
         self._report(self._status())
-        beside = [asyncio.create_task(self._report_regularly())]
+        background = [asyncio.create_task(self._report_regularly())]
         if self._definition.tables or self._definition.outbox:
-            beside.append(asyncio.create_task(self._guard.run()))
+            background.append(asyncio.create_task(self._guard.run()))
         # The client connects with its first request.
         client = KafkaClient(self._start.bootstrap, _CLIENT)
         try:
             await self._live(client)
         finally:
-            for task in beside:
+            for task in background:
                 task.cancel()
             await client.close()
             self._become("stopped", self._problem)

@@ -91,7 +91,7 @@ def build() -> App:
 
     app = App(
         name="dragoman",
-        help="One durable log; every client speaks its own protocol to it.",
+        help="One durable log; every client uses its own protocol.",
         version=f"dragoman {__version__}",
         # Help texts in Markdown would import a Markdown parser.
         help_format="plaintext",

@@ -10,7 +10,7 @@ Both bound the memory that a peer can occupy:
   may begin. No request begins while the peer does not take its replies (back-pressure).
 - Past a number of unanswered requests the connection is not read; reading resumes when half of
   them are answered.
-- A connection that closes gives everything back to the budget.
+- A connection that closes returns all its bytes to the budget.
 
 A peer that has closed its half of the connection still gets the replies that are due.
 """
@@ -232,13 +232,13 @@ class OrderedSession(_Session[ServiceT_co]):
     that a reply never waits behind queued pushes.
     """
 
-    __slots__ = ("_answer_bytes", "_is_flushed_soon", "_line")
+    __slots__ = ("_answer_bytes", "_is_flushed_soon", "_queue")
 
     unanswered_max = READ_AHEAD_REQUESTS_MAX
 
     def __init__(self, channel: Channel, reader: FrameReader, service: ServiceT_co) -> None:
         super().__init__(channel, reader, service)
-        self._line: deque[Waiting] = deque()
+        self._queue: deque[Waiting] = deque()
         self._is_flushed_soon = False
         #: Bytes of the answers that are ready and still queued.
         self._answer_bytes = 0
@@ -255,17 +255,17 @@ class OrderedSession(_Session[ServiceT_co]):
 
     @property
     def has_unanswered(self) -> bool:
-        return bool(self._line)
+        return bool(self._queue)
 
     @property
     def unanswered(self) -> int:
         """Number of requests that have begun and whose replies have not been sent."""
-        return len(self._line)
+        return len(self._queue)
 
     def push(self, *buffers: Buffer) -> None:
         """Send data that answers no request, after the replies that are ready."""
         if self._is_flushed_soon:
-            self._leave_line()
+            self._send_completed()
         self.channel.send(list(buffers))
 
     def close(self) -> None:
@@ -277,7 +277,7 @@ class OrderedSession(_Session[ServiceT_co]):
 
     @property
     def waiting_bytes(self) -> int:
-        return sum(each.size for each in self._line if each.is_done) + self._backlog_bytes
+        return sum(each.size for each in self._queue if each.is_done) + self._backlog_bytes
 
     def buffer_updated(self, count: int) -> None:
         frames = self._reader.buffer_updated(count)
@@ -290,28 +290,28 @@ class OrderedSession(_Session[ServiceT_co]):
 
     @property
     def is_due(self) -> bool:
-        return bool(self._line or self._backlog)
+        return bool(self._queue or self._backlog)
 
     def closed(self) -> None:
-        for waiting in self._line:
+        for waiting in self._queue:
             waiting.drop()
             self._budget.give_back(waiting.size)
-        self._line.clear()
+        self._queue.clear()
         super().closed()
 
     # ---- the queue of replies
 
     def _begin_backlog(self) -> None:
-        backlog, channel, line = self._backlog, self.channel, self._line
+        backlog, channel, queue = self._backlog, self.channel, self._queue
         while backlog and channel.is_writable and not channel.is_closing:
             if not self.may_begin(backlog[0]):
-                if not (line and line[0].is_done):
+                if not (queue and queue[0].is_done):
                     break
-                self._leave_line()
+                self._send_completed()
                 continue
             frame = backlog.popleft()
             place = Place(self, len(frame))
-            line.append(place)
+            queue.append(place)
             self.received(frame, place)
 
     def answered(self, place: Place, size: int) -> None:
@@ -322,14 +322,14 @@ class OrderedSession(_Session[ServiceT_co]):
         if self._answer_bytes >= SEND_BUFFER_BYTES_MAX:
             # The send buffer is full: only the transport knows whether the peer accepts more.
             self.flush()
-        elif not self._is_flushed_soon and self._line[0].is_done:
+        elif not self._is_flushed_soon and self._queue[0].is_done:
             self._is_flushed_soon = True
             self.channel.flush_soon(self)
 
     def flush(self) -> None:
         """Send every reply that has reached the head of the queue."""
         self._is_flushed_soon = False
-        self._leave_line()
+        self._send_completed()
         if self._backlog and not self._is_beginning:
             self._resume()
         if self._is_full:
@@ -337,12 +337,12 @@ class OrderedSession(_Session[ServiceT_co]):
         if self.channel.is_ended:
             self.channel.close_if_answered()
 
-    def _leave_line(self) -> None:
-        line = self._line
+    def _send_completed(self) -> None:
+        queue = self._queue
         out: list[Buffer] = []
         freed = self._answer_bytes = 0
-        while line and line[0].is_done:
-            first = line.popleft()
+        while queue and queue[0].is_done:
+            first = queue.popleft()
             out += first.take_reply()
             freed += first.size
             self._unanswered -= first.count

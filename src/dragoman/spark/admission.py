@@ -1,8 +1,9 @@
-"""How far one micro-batch reads when records or bytes per batch are bounded.
+"""Determines how far a micro-batch reads when records or bytes per batch are bounded.
 
 Partitions share a bound in proportion to their lag, as in Spark's Kafka source; a partition with
-any lag advances by at least one record. Bytes are those of the log: exact to a range of the sparse
-index where files are stable and visible, else estimated by the partition's average record.
+any lag advances by at least one record. Bytes are counted in the log: exactly, up to a range of the
+sparse index, if files are stable and visible, and otherwise estimated from the partition's average
+record size.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dragoman.spark.offsets import Offsets
 from dragoman.spark.options import SourceOptions
 from dragoman.spark.storage import StoredLog, StoredPartition
 
-#: A request for sizes makes brokers open idle partitions, so it is rare.
+#: Requesting sizes makes brokers open idle partitions, so it is done rarely.
 _AVERAGES_AGE_MAX_S = 60.0
 #: Estimate for brokers that do not report sizes.
 _RECORD_BYTES = 100.0
@@ -33,7 +34,7 @@ def within_records(starts: Offsets, ends: Offsets, records_max: int) -> Offsets:
 
 
 class ByteBound:
-    """The bound in bytes. Keeps average sizes of records between micro-batches."""
+    """The bound in bytes. Keeps average record sizes between micro-batches."""
 
     def __init__(self, log: AnyLog, stored: StoredLog | None, options: SourceOptions) -> None:
         self._log = log

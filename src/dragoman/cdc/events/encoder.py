@@ -210,7 +210,7 @@ class Encoder:
         assert not isinstance(message, m.Truncate)
         table = self._known(message.relation_id)
         if type(table) is not CapturedTable:
-            return self._beside(table, message, transaction)
+            return self._outbox_change(table, message, transaction)
         partition = self._partitioner(table.topic)
         if self._definition.transactions:
             transaction.counts[table.table.label] = transaction.counts.get(table.table.label, 0) + 1
@@ -325,7 +325,7 @@ class Encoder:
 
     # ---- outbox
 
-    def _beside(
+    def _outbox_change(
         self,
         table: Outbox | CapturedTable | None,
         message: m.Insert | m.Update | m.Delete,

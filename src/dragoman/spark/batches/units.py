@@ -1,8 +1,8 @@
 """Uncompressed records, collected from batches until there are enough to scan them together.
 
-Stretches of batches become pieces, pieces fill a unit, and a unit is one flat buffer with a table
-of its batches. The buffer is reused for the next unit, so that it stays in the processor's cache; a
-scan copies what it keeps.
+Stretches of batches become pieces, pieces fill a unit, and a unit is a flat buffer with a table of
+its batches. The buffer is reused for the next unit, so that it stays in the processor's cache; a
+scan copies the data that it keeps.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Consumer:
         self._queue: deque[Record] = deque()
         #: The last delivered record, which the caller may be processing until it takes the next
         #: one.
-        self._in_hand: Record | None = None
+        self._processing: Record | None = None
         self._changed = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -117,7 +117,7 @@ class Consumer:
 
     async def __aexit__(self, *raised: object) -> None:
         if not any(raised):
-            self._in_hand = None
+            self._processing = None
         await self._close()
 
     def __aiter__(self) -> AsyncIterator[Record]:
@@ -131,7 +131,7 @@ class Consumer:
 
     async def take(self, timeout_s: float | None) -> Record | None:
         """The next record; None on a timeout. The previous one counts as processed."""
-        self._in_hand = None
+        self._processing = None
         try:
             async with asyncio.timeout(timeout_s):
                 while (record := self._next()) is None:
@@ -139,7 +139,7 @@ class Consumer:
                     await self._changed.wait()
         except TimeoutError:
             return None
-        self._in_hand = record
+        self._processing = record
         return record
 
     def _next(self) -> Record | None:
@@ -159,13 +159,13 @@ class Consumer:
         """Commit all delivered records. Raises `MemberFencedError` if another member owns one of
         their partitions.
         """
-        self._in_hand = None
+        self._processing = None
         await self._commit_done()
 
     async def _commit_done(self) -> None:
         offsets = self.handed_out()
-        if self._in_hand is not None and self._in_hand.partition in offsets:
-            offsets[self._in_hand.partition] = self._in_hand.offset
+        if self._processing is not None and self._processing.partition in offsets:
+            offsets[self._processing.partition] = self._processing.offset
         offsets = {
             index: offset
             for index, offset in offsets.items()
@@ -191,7 +191,7 @@ class Consumer:
 
         When an exception leaves the `async with` block, the last record is not committed.
         """
-        self._in_hand = None
+        self._processing = None
         await self._close()
 
     async def _close(self) -> None:

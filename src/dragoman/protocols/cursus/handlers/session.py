@@ -270,7 +270,7 @@ class CursusSession(OrderedSession[CursusService]):
         #: The next request to begin, decoded when it was first examined.
         self._next: Request | None = None
         self._is_publish = False
-        self._in_leader_line = False
+        self._is_leader_queue = False
         #: The current request, if no other may begin before its reply.
         self._alone: Place | None = None
         self._idle_timer: Handle = service.scheduler.call_later(service.idle_s, self._check_idle)
@@ -339,8 +339,8 @@ class CursusSession(OrderedSession[CursusService]):
         unanswered, because messages of one connection keep their order.
         """
         if self.unanswered == 1:
-            self._in_leader_line = is_leader_only
-        return self._in_leader_line
+            self._is_leader_queue = is_leader_only
+        return self._is_leader_queue
 
     # ---- permissions
 

@@ -72,7 +72,7 @@ class ServedVersions:
         if version < max(ours.low, served[0]):
             raise UnsupportedRequestError(
                 f"{self.address} serves {_title(api_key)} in versions {served[0]} to {served[1]}, "
-                f"this client speaks {ours.low} to {newest}"
+                f"this client supports {ours.low} to {newest}"
             )
         return version
 
@@ -173,7 +173,7 @@ class _Lane(KeptConnection[KafkaChannel]):
         self._settings = settings
         self._scratch = scratch
 
-    def heed_throttle(self, throttle_ms: int) -> None:
+    def apply_throttle(self, throttle_ms: int) -> None:
         """Pause requests for this long, as KIP-219 requires after a reply with a throttle time."""
         if throttle_ms > 0:
             self.rest(min(throttle_ms / 1000, KAFKA_CLIENT_THROTTLE_MAX_S))
@@ -253,7 +253,7 @@ class Broker:
         if reply is None:
             return None
         assert isinstance(reply, kind)
-        lane.heed_throttle(getattr(reply, "throttle_time_ms", 0))
+        lane.apply_throttle(getattr(reply, "throttle_time_ms", 0))
         return reply
 
     def close(self, error: ClientError) -> None:

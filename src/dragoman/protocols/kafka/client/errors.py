@@ -3,7 +3,7 @@
     ClientError
       UnreachableError          no connection could be made            retriable
       ConnectionLostError       the connection broke before the reply  retriable
-      RequestTimeoutError       no reply within the time-out           retriable
+      RequestTimeoutError       no reply within the timeout            retriable
       UnsupportedRequestError   the broker serves no known version of this request
       ClientClosedError         the client was closed
       KafkaError                the broker answered with an error code

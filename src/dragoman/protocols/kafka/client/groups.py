@@ -183,10 +183,10 @@ def _fetch(
             m.OffsetFetchRequestGroupTopic(name=name, partition_indexes=indexes)
             for name, indexes in wanted.items()
         ]
-        asked = m.OffsetFetchRequestGroup(
+        requested = m.OffsetFetchRequestGroup(
             group_id=group, topics=None if wanted is None else named or []
         )
-        return m.OffsetFetchRequest(groups=[asked], require_stable=stable)
+        return m.OffsetFetchRequest(groups=[requested], require_stable=stable)
     topics = None
     if wanted is not None:
         topics = [

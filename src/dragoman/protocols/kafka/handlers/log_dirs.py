@@ -74,7 +74,7 @@ class _Sizes:
         try:
             size = self._call.service.broker.partitions.replica(metadata).log.size
         except DragomanError:
-            # Another node leads the partition, so this node does not report it.
+            # Another node leads the partition, so its log is not in this directory.
             return
         self._found.setdefault(metadata.topic.name, []).append(
             m.DescribeLogDirsResponsePartition(partition_index=metadata.index, partition_size=size)

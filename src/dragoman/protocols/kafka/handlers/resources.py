@@ -49,7 +49,7 @@ def partition_of(call: Call, topic: str, index: int) -> PartitionMetadata:
     return call.service.broker.image.topics[topic].partitions[index]
 
 
-#: The value for authorized operations that the request does not include.
+#: The value of authorized operations in a response if the request did not include them.
 NOT_REQUESTED: Final = -(1 << 31)
 
 #: Each operation's bit in a set of authorized operations.

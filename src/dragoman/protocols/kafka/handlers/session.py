@@ -231,7 +231,7 @@ class KafkaSession(OrderedSession[KafkaService]):
         self._resume()
 
     def on_ended(self) -> None:
-        for waiting in list(self._line):
+        for waiting in list(self._queue):
             if isinstance(waiting, Call):
                 waiting.end()
 
@@ -280,7 +280,7 @@ class KafkaSession(OrderedSession[KafkaService]):
     def enter(self, waiting: Waiting) -> None:
         """Reserve a place in the queue of replies. The frames are already charged to the budget."""
         self.service.requests += waiting.count
-        self._line.append(waiting)
+        self._queue.append(waiting)
 
     def learn(self, request: Request, records: Buffer, replica: Replica) -> None:
         """Let the express take later requests of this shape, which write to a single partition."""

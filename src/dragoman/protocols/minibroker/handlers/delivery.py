@@ -158,7 +158,7 @@ class Stream:
         "_topic",
         "_window",
         "is_closed",
-        "is_in_line",
+        "is_queued",
     )
 
     def __init__(
@@ -177,7 +177,7 @@ class Stream:
         self._window = window
         self.is_closed = False
         #: Set by the pusher.
-        self.is_in_line = False
+        self.is_queued = False
 
     def begin(self) -> None:
         self._pusher.line_up(self)
@@ -230,15 +230,15 @@ class Pusher:
         self._session = session
         self.scheduler = scheduler
         #: Streams that may have records to push.
-        self._line: deque[Stream] = deque()
+        self._queue: deque[Stream] = deque()
         #: By topic: the latest assignment to announce to the client.
         self._announced: dict[str, bytes] = {}
         self._is_due = False
 
     def line_up(self, stream: Stream) -> None:
-        if not stream.is_in_line:
-            stream.is_in_line = True
-            self._line.append(stream)
+        if not stream.is_queued:
+            stream.is_queued = True
+            self._queue.append(stream)
         self.resume()
 
     def announce(self, topic: str, frame: bytes) -> None:
@@ -253,7 +253,7 @@ class Pusher:
         self._announced.pop(topic, None)
 
     def resume(self) -> None:
-        if not self._is_due and (self._line or self._announced) and self._session.can_send:
+        if not self._is_due and (self._queue or self._announced) and self._session.can_send:
             self._is_due = True
             self.scheduler.call_soon(self._push_portion)
 
@@ -267,11 +267,11 @@ class Pusher:
         if not self._session.can_send:
             return
         self._push_announced()
-        line = self._line
+        queue = self._queue
         room, count = PUSH_PORTION_BYTES_MAX, PUSH_PORTION_RECORDS_MAX
-        while line and room > 0 and count > 0:
-            stream = line.popleft()
-            stream.is_in_line = False
+        while queue and room > 0 and count > 0:
+            stream = queue.popleft()
+            stream.is_queued = False
             if stream.is_closed:
                 continue
             try:
@@ -284,6 +284,6 @@ class Pusher:
                 self._session.push(*frames)
                 room -= sum(map(len, frames))
                 count -= len(frames)
-                stream.is_in_line = True
-                line.append(stream)
+                stream.is_queued = True
+                queue.append(stream)
         self.resume()

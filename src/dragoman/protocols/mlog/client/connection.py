@@ -105,8 +105,8 @@ class Server(KeptConnection[_Channel]):
 
 
 async def _reachable(address: Address) -> Address:
-    """An address to connect to: names such as `node1`, which only resolve inside a cluster, become
-    this machine.
+    """The address to connect to. Outside a cluster, its node names such as `node1` do not resolve
+    and are replaced by this machine.
     """
     if address.host.startswith("node"):
         try:

@@ -181,8 +181,8 @@ def fields_of(record: Record) -> tuple[tuple[int, int, int, bytes, int, int], by
 
 @lru_cache(maxsize=4096)
 def _property_prefix(name: str) -> bytes | None:
-    """The prefix of the property that a header becomes: its name and the separator; None if it
-    cannot be one.
+    """The name of the property that a header becomes, and the separator; None if it cannot be
+    one.
     """
     property_name = name.removeprefix(PREFIX)
     if "\x01" in name or "\x02" in name or property_name in _BROKERS_OWN:

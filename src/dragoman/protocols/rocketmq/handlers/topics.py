@@ -92,7 +92,7 @@ def _read(text: str) -> Attributes:
     try:
         return msgspec.convert(known, Attributes, strict=False)
     except msgspec.ValidationError:
-        # An operator has set an invalid value.
+        # An operator has set the entry to an invalid value.
         return _DEFAULT
 
 
