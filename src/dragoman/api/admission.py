@@ -1,7 +1,7 @@
 """Admission: how many requests a node begins per loop turn, and how many operations run at once.
 
-Health, metrics and the OpenAPI document are not operations: they are served however many operations
-wait.
+Health, metrics and the OpenAPI document do not count as operations: they are served even while
+operations wait.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ BEGUN = "begun"
 class Admission:
     def __init__(self) -> None:
         self._working = 0
-        #: Time-outs of the operations that are reading a body, the oldest first.
+        #: Timeouts of the operations that are reading a body, oldest first.
         self._reading: dict[asyncio.Timeout, None] = {}
 
     @contextmanager
     def operation(self) -> Iterator[None]:
         """Count an operation while it runs.
 
-        Raises `ApiError` when there are too many and none of them waits for its client.
+        Raises `ApiError` at the bound, unless another operation is waiting for its client's body
+        and can be cut off.
         """
         if self._working >= limits.HTTP_OPERATIONS_MAX and not self._make_room():
             raise ApiError(503, "overloaded", "the node is busy with other requests; try again")
@@ -42,8 +43,8 @@ class Admission:
     async def reading(self) -> AsyncIterator[None]:
         """Bound the time in which a body is read.
 
-        Raises `TimeoutError` when the body takes too long; at the bound on operations, the body
-        that has taken longest gives way to the next operation.
+        Raises `TimeoutError` when the body takes too long. At the bound on operations, the
+        operation that has read its body for longest times out to make room for the next one.
         """
         async with asyncio.timeout(limits.HTTP_REQUEST_SECONDS) as timeout:
             self._reading[timeout] = None
@@ -62,10 +63,11 @@ class Admission:
 
 
 class Pace:
-    """Spreads requests over loop turns, so that clients of the other listeners are served between.
+    """Spreads requests over loop turns, so that clients of the other listeners are served in
+    between.
 
-    A connection has one request at a time, so at most as many requests wait as there are
-    connections.
+    A connection has one request at a time, so the number of connections bounds the number of
+    waiting requests.
     """
 
     def __init__(self) -> None:
@@ -93,7 +95,7 @@ class Pace:
         self._begun = 0
         while self._waiting and self._begun < limits.HTTP_REQUESTS_PER_TURN:
             begins = self._waiting.popleft()
-            # One that is done was cancelled with its connection.
+            # A future that is done was cancelled with its connection.
             if not begins.done():
                 self._begun += 1
                 begins.set_result(None)

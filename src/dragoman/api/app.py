@@ -39,8 +39,8 @@ _encoder = msgspec.json.Encoder()
 async def respond(operation: Operation, node: NodeView, request: Request) -> Response:
     """Run an operation. Raises `DragomanError` for a refusal."""
     arguments: dict[str, object] = {}
-    # Of several mistakes in a request only one is reported. Callers may rely on the order: body,
-    # query, path.
+    # Only the first mistake of a request is reported. Callers may rely on the order: body, query,
+    # path.
     if operation.body is not None:
         arguments[operation.body.name] = await _read_body(request, operation.body.type)
     for parameter in reversed(operation.parameters):
@@ -67,7 +67,7 @@ def admission_of(request: Request) -> Admission:
 
 def _read_parameter(request: Request, parameter: Parameter) -> object:
     if parameter.place == "path":
-        # Decoded here and not earlier: a name may contain an escaped slash.
+        # Decoded after routing, because a name may contain an escaped slash.
         try:
             text = unquote(request.path_params[parameter.name], errors="strict")
         except UnicodeDecodeError:
@@ -86,7 +86,7 @@ async def _read_body(request: Request, kind: type[msgspec.Struct]) -> msgspec.St
 
 
 async def _json_body(request: Request) -> bytes:
-    """The whole body, bounded in size and time.
+    """Read the whole body, bounded in size and time.
 
     The media type is required because browsers send bodies of some other types across origins
     without a preflight request.
@@ -161,7 +161,7 @@ class _Paced:
 class _RawPath:
     """Routes on the undecoded path.
 
-    Servers hand over a decoded path, in which the slash of a name such as `a%2Fb` looks like a
+    ASGI servers decode the path, so the slash in a name such as `a%2Fb` would look like a
     separator. Each part is decoded where it is used.
     """
 
@@ -175,7 +175,7 @@ class _RawPath:
 
 
 def _operation_routes(node: NodeView) -> list[Route]:
-    """One route per path, so that a wrong method is answered with all the right ones."""
+    """One route per path, so that the answer to a wrong method lists every allowed method."""
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:
         by_path.setdefault(operation.path, {})[operation.method] = operation
@@ -226,7 +226,7 @@ class _Metrics:
 
     async def scrape(self, request: Request) -> Response:
         if self._exposition is None:
-            # The import takes a tenth of a second, which clients must not wait for.
+            # The import takes a tenth of a second and would block the loop.
             self._exposition = await asyncio.to_thread(self._load)
         text, content_type = self._exposition.render(request.headers.get("accept", ""))
         return Response(text, headers={"content-type": content_type})

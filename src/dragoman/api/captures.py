@@ -54,7 +54,7 @@ class CaptureService:
 
     async def _describe(self, names: Sequence[str]) -> list[CaptureDescription]:
         states = await future_of(self._captures.states(names))
-        # Some may have been removed in the meantime.
+        # A capture may have been removed in the meantime.
         present = [name for name in names if name in self._context.image.captures]
         return [self._described(states[name]) for name in present]
 

@@ -1,7 +1,6 @@
 """The cluster: its state as one node sees it, and the requests of operators.
 
-Requests of operators are forwarded to the node that leads the metadata. Every refusal says what to
-do instead.
+Operators' requests are forwarded to the metadata leader. Every refusal says what to do instead.
 """
 
 from __future__ import annotations
@@ -241,7 +240,7 @@ class ClusterService:
         return "learner" if node_id in membership.learners else "none"
 
     def _listeners(self, node_id: int, addresses: Mapping[str, str]) -> tuple[ListenerStatus, ...]:
-        """The listeners of another node are those that it has registered."""
+        """This node's own listeners, or those that another node has registered."""
         if node_id != self._broker.node_id:
             return tuple(
                 ListenerStatus(name=name, bound=address, advertised=address)
@@ -251,7 +250,8 @@ class ClusterService:
         for each in self._node.listeners.opened:
             advertised = str(each.advertised) if each.advertised else None
             if each.name == "peer":
-                # The address at which other nodes reach this one, even if it binds all addresses.
+                # The address at which other nodes reach this one, which differs from the bound one
+                # if that is a wildcard.
                 advertised = advertised or addresses.get("peer")
             found.append(
                 ListenerStatus(name=each.name, bound=str(each.bound), advertised=advertised)
@@ -432,7 +432,7 @@ def _name(partition: PartitionMetadata) -> str:
 
 
 def _is_under_replicated(partition: PartitionMetadata) -> bool:
-    """Whether a replica is not in sync, other than one that a move has just added."""
+    """Whether a replica is out of sync, apart from one that a move has just added."""
     return any(node not in partition.in_sync for node in partition.before or partition.replicas)
 
 
@@ -455,9 +455,9 @@ def _status(partition: PartitionMetadata) -> PartitionStatus:
 async def _begun(
     items: Sequence[Item], begin: Callable[[Item], Coroutine[object, None, None]]
 ) -> list[DragomanError | None]:
-    """Begin the items in order, some at a time, for as long as a request may take.
+    """Begin the items in order, a few at a time, until the request's time is used up.
 
-    Gives the results of those that there was time for. After a refusal nothing more is begun.
+    Returns the results of the items that were begun. No item is begun after a refusal.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + limits.HTTP_CHANGES_SECONDS
@@ -484,8 +484,8 @@ def _moves(
 
 
 def _check(answered: Sequence[tuple[PartitionMetadata, DragomanError | None]], so_far: str) -> None:
-    """Raises the first error. An unknown outcome after other items succeeded is not one: the caller
-    repeats the request, and nothing happens twice.
+    """Raises the first error. An unknown outcome after a success is not an error: the caller
+    repeats the request, which is idempotent.
     """
     for partition, outcome in answered:
         if outcome is not None and not (so_far and isinstance(outcome, OutcomeUnknownError)):
@@ -493,7 +493,7 @@ def _check(answered: Sequence[tuple[PartitionMetadata, DragomanError | None]], s
 
 
 def _interrupted(error: DragomanError, partition: PartitionMetadata, so_far: str) -> DragomanError:
-    """The error, with what the request has done before it."""
+    """The error, prefixed with what the request had done before."""
     if not so_far:
         return error
     return ApiError(409, "refused", f"{so_far}; {_name(partition)}: {error}")

@@ -1,11 +1,12 @@
-"""One HTTP connection: uvicorn's h11 protocol on a transport of ours, with the time-outs it lacks.
+"""One HTTP connection: uvicorn's h11 protocol on Dragoman's transport, with the timeouts it lacks.
 
-uvicorn closes a connection that is idle between requests, but waits without limit for the first
+uvicorn closes a connection that is idle between requests. It waits without limit for the first
 byte, for the rest of a request's head, for the rest of a body that no operation reads, and for a
-client that does not read its response. Here a timer runs in each of these states. The body of a
-request that is being served is timed by the operation that reads it.
+client that does not read its response. This module runs a timer in each of these states. The body
+of a request that is being served is timed by the operation that reads it.
 
-Imports uvicorn and h11: only `listener.py` imports this, when the first connection comes.
+This module imports uvicorn and h11, so `listener.py` imports it only when the first connection
+arrives.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ def least_needed(connections: Iterable[HttpConnection]) -> HttpConnection | None
 
 
 class Engine:
-    """What all connections share: the application, uvicorn's configuration, and the set of
+    """State shared by all connections: the application, uvicorn's configuration, and the set of
     connections.
     """
 
     def __init__(self, app: ASGIApp, clock: Clock) -> None:
-        # No configuration of loggers, no lifespan, no sockets: uvicorn only speaks HTTP here.
+        # uvicorn handles HTTP only: no logger configuration, no lifespan, no sockets.
         self.config = Config(
             app,
             http=H11Protocol,
@@ -94,7 +95,7 @@ class Engine:
             given_up.cut()
 
     def limited(self, logger: logging.Logger, loop: asyncio.AbstractEventLoop) -> logging.Logger:
-        """uvicorn's logger, limited, because clients can cause its lines at will."""
+        """uvicorn's logger, rate-limited because clients can trigger its lines at will."""
         if self._limiter is None:
             self._limiter = LogLimiter(logger, loop)
         return cast(logging.Logger, LimitedLogger(logger, self._limiter))
@@ -108,7 +109,7 @@ class Engine:
 
 
 class LimitedLogger(logging.LoggerAdapter[logging.Logger]):
-    """Limits uvicorn's log: it writes a line for each request that is not HTTP."""
+    """Rate-limits uvicorn's log, which gets a line for each request that is not HTTP."""
 
     def __init__(self, logger: logging.Logger, limiter: LogLimiter) -> None:
         super().__init__(logger)
@@ -202,7 +203,7 @@ class HttpConnection(H11Protocol):
         self._await_delivery()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: the request is served as if it had not asked for an upgrade."""
+        """Log nothing: the request is served as if it had not requested an upgrade."""
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
@@ -211,7 +212,7 @@ class HttpConnection(H11Protocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._await_delivery()
-        # Not within the write that has filled the buffer, which the transport is still in.
+        # Deferred, because the transport is still inside the write that filled the buffer.
         self.loop.call_soon(self._engine.relieve)
 
     def resume_writing(self) -> None:
@@ -227,7 +228,7 @@ class HttpConnection(H11Protocol):
         super().connection_lost(exc)
 
     def _await_delivery(self) -> None:
-        """Bound the time for which a closed transport waits for its client to read the rest."""
+        """Bound how long a closed transport waits for its client to read the rest."""
         if self._delivery is None:
             self._delivery = self.loop.call_later(limits.HTTP_DELIVERY_SECONDS, self._expire)
 
@@ -237,7 +238,7 @@ class HttpConnection(H11Protocol):
             self._delivery = None
 
     def _watch(self) -> None:
-        """Run the timer while the client owes bytes that no operation waits for."""
+        """Run the timer while the node expects bytes that no operation is waiting for."""
         owes_head = self.conn.their_state is h11.IDLE
         owes_rest = self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE
         if not owes_head and not owes_rest:

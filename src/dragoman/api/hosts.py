@@ -1,4 +1,4 @@
-"""Requests that a web page of another site may have sent are refused.
+"""Refuses requests that a web page of another site may have sent.
 
 A browser that shows a foreign page can reach every server that its user can reach, including a node
 on the user's own machine. Two headers, which pages cannot forge, identify such requests:
@@ -107,7 +107,7 @@ class OwnHosts:
     def _is_own_origin(self, origin: str, host: str) -> bool:
         scheme, separator, authority = origin.partition("://")
         found, own = _AUTHORITY.match(authority), _AUTHORITY.match(host)
-        # `null` is also refused: it stands for files and for pages that hide their origin.
+        # `null` is also refused: browsers send it for files and for pages that hide their origin.
         if not separator or found is None or scheme not in _DEFAULT_PORTS:
             return False
         name = found[1] or found[2]
@@ -115,8 +115,8 @@ class OwnHosts:
             return True
         if own is None:
             return False
-        # A proxy in front of the node may speak TLS: then the default port is that of the origin's
-        # scheme, not that of the node's.
+        # A proxy in front of the node may terminate TLS, so the default port follows from the
+        # origin's scheme and not from the node's.
         default = _DEFAULT_PORTS[scheme]
         return (name, found[3] or default) == (own[1] or own[2], own[3] or default)
 

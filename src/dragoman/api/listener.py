@@ -5,8 +5,9 @@
     ...
     server.close(); await listener.close(grace_seconds)
 
-Importing starlette and uvicorn takes a fifth of a second. A broker without HTTP clients never pays
-it; any other pays it in a thread, while the clients of its other listeners are served:
+Importing starlette and uvicorn takes a fifth of a second. A broker without HTTP clients never
+imports them. Any other broker imports them in a thread, while it serves the clients of its other
+listeners:
 
     connection made ── engine loaded? ── yes ──> handed to HttpConnection
                             │ no
@@ -17,7 +18,7 @@ operation runs for: one that sends its request slowly, does not read its respons
 between requests; failing that, one whose request has not begun. Far fewer operations than
 connections are admitted, so a client that holds connections open cannot keep a health probe out.
 
-Nothing here imports uvicorn or starlette at module level.
+This module does not import uvicorn or starlette at module level.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ class HttpListener:
         descriptor_max: Callable[[], int] = all_descriptors,
         give_way: Callable[[], bool] | None = None,
     ) -> None:
-        """A connection with a descriptor above `descriptor_max` replaces another one, or one that
-        `give_way` closes on another listener. If there is none, it is closed at once.
+        """A connection with a descriptor above `descriptor_max` replaces another HTTP connection,
+        or a connection that `give_way` closes on another listener. If neither exists, the new
+        connection is closed at once.
         """
         self._descriptor_max = descriptor_max
         self._give_way = give_way
@@ -120,7 +122,7 @@ class HttpListener:
         return self._engine is not None and self._engine.make_room()
 
     def departed(self, arrival: Arrival) -> None:
-        """A connection was lost before it could be handed over."""
+        """Called when a connection is lost before its hand-over."""
         self._waiting.pop(arrival, None)
 
     def _start_loading(self) -> None:
@@ -163,8 +165,8 @@ class HttpListener:
 class Arrival(asyncio.Protocol):
     """A connection between accept and hand-over.
 
-    Reading is paused at the first bytes and not earlier: uvloop starts to read only after
-    `connection_made`, so a pause there would have no effect.
+    Reading is paused when the first bytes arrive: uvloop starts to read only after
+    `connection_made`, so an earlier pause would have no effect.
     """
 
     transport: asyncio.Transport

@@ -1,4 +1,4 @@
-"""The JSON API as one list of declarations, and what it needs of a node.
+"""The JSON API as one list of declarations, and the ports that it needs of a node.
 
 Each method of a service protocol below is one operation. Its decorator names the HTTP method, the
 path, a summary and the refusals; its name is the operation's; its signature declares the rest:
@@ -13,7 +13,7 @@ come from `OPERATIONS`. The services of a running node (`node.py`) implement the
 
 A refusal is a `DragomanError`; its `code` reaches the caller and decides the HTTP status
 (`problems.py`). Every other exception is a fault of the node and becomes a 500. No operation may
-block the loop. Nothing here imports a library that serves HTTP.
+block the loop. This module imports no HTTP server library.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     body: Body | None
     #: Type of the response's body, or None without one.
     answer: type | None
-    #: Error statuses of this operation, beside those of every operation.
+    #: Error statuses of this operation, in addition to those that every operation has.
     refusals: tuple[int, ...]
 
     @property
@@ -282,7 +282,7 @@ class Cluster(Protocol):
 
     @operation("POST", "/api/v1/cluster/moves", "Move replicas to other nodes", refuses=_REQUEST)
     async def move_replicas(self, wanted: NewMoves) -> Moves:
-        """Returns the moves that have begun, and how many were left for lack of time."""
+        """Returns the moves that have begun, and how many did not begin for lack of time."""
         ...
 
     @operation(
@@ -382,7 +382,7 @@ class NodeView(Protocol):
         ...
 
     def degradation(self) -> str:
-        """What is wrong with a node that serves clients all the same; empty when nothing is."""
+        """The fault of a node that still serves clients; empty when there is none."""
         ...
 
     def own_names(self) -> Iterable[str]:

@@ -23,7 +23,7 @@ from dragoman.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 
-#: Codes with a status of their own, rather than that of their class.
+#: Codes whose status differs from that of their class.
 STATUS_BY_CODE: Mapping[str, int] = {
     "unknown_topic": 404,
     "unknown_group": 404,
@@ -81,5 +81,5 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_fault(_request: Request, _error: Exception) -> Response:
-    """A fault of the node. Its log has the traceback; the caller learns only that it happened."""
+    """Answer a fault of the node. The traceback goes to the log and not to the caller."""
     return problem(500, "internal", "the node failed to answer; its log says why")

@@ -29,7 +29,7 @@ class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
-    #: These four describe the replica of the node that answers; null when it has none.
+    #: This field and the next three describe the answering node's replica; null when it has none.
     log_start_offset: int | None
     high_watermark: int | None
     log_end_offset: int | None
@@ -123,7 +123,7 @@ class ListenerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     node_id: int
-    #: Whether its heartbeats reach the node that leads the metadata.
+    #: Whether the node's heartbeats reach the metadata leader.
     alive: bool
     listeners: tuple[ListenerStatus, ...]
     rack: str = ""
@@ -132,7 +132,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     role: Literal["voter", "learner", "none", "etcd"] = "voter"
     replicas: int = 0
     leads: int = 0
-    #: The highest feature level that it supports; null when it has never registered.
+    #: The highest feature level that the node supports; null when it has never registered.
     feature_level: int | None = None
 
 
@@ -188,18 +188,18 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     groups: int
     nodes: tuple[NodeStatus, ...]
-    #: Numbers of partitions without a leader, with replicas out of sync, being moved, and with an
-    #: unclean election in their past; then the first of all these partitions.
+    #: Numbers of partitions without a leader, with replicas out of sync, being moved, and with a
+    #: past unclean election; then the first of all these partitions.
     leaderless: int = 0
     under_replicated: int = 0
     moving: int = 0
     unclean: int = 0
     attention: tuple[PartitionStatus, ...] = ()
-    #: Replicas that a topic gets by default, and the first of the topics that have fewer.
+    #: Default number of replicas of a topic, and the first topics that have fewer.
     copies: int = 0
     few_copies: tuple[FewCopies, ...] = ()
-    #: Damage on the disk of the node that answered: the number of ranges of offsets, the first of
-    #: them, and what was lost of its journal.
+    #: Damage on the answering node's disk: the number of damaged offset ranges, the first ranges,
+    #: and what its journal lost.
     damaged_ranges: int = 0
     damage: tuple[DamagedRange, ...] = ()
     journal_damage: tuple[str, ...] = ()
@@ -222,30 +222,29 @@ class NewNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Transfer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A transfer of leadership."""
 
-    #: The node that is to lead the metadata; -1 for any other than the current one; null for no
-    #: change.
+    #: The node to lead the metadata; -1 for any node but the current leader; null for no change.
     metadata_to: int | None = None
-    #: The node whose partitions other nodes are to lead; null for no change.
+    #: The node to transfer partition leadership away from; null for no change.
     relieve: int | None = None
 
 
 class NewMoves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where replicas are to be placed. Either `nodes`, or the node to `drain`, or `cancel`."""
+    """Where to place replicas: either `nodes`, or the node to `drain`, or `cancel`."""
 
     #: Null for all topics.
     topic: str | None = None
     #: Null for all partitions.
     partition: Annotated[int, Meta(ge=0)] | None = None
     nodes: tuple[int, ...] = ()
-    #: Replicas of each partition; null for all `nodes` for one partition, and otherwise for as many
-    #: as the partition has.
+    #: Replicas of each partition. Null means all `nodes` if one partition is moved, and otherwise
+    #: the partition's current number.
     factor: Annotated[int, Meta(ge=1)] | None = None
     drain: int | None = None
-    #: The node to drain will not return: where no other node can take its replica, there is one
-    #: replica less.
+    #: The node to drain will not return, so a partition whose replica no other node can take has
+    #: one replica fewer.
     shrink: bool = False
     cancel: bool = False
-    #: Bytes per second that each node sends to replicas that are being added, from now on; 0 for no
+    #: New limit of the bytes per second that each node sends to replicas being added; 0 for no
     #: limit; null for no change.
     throttle: Annotated[int, Meta(ge=0)] | None = None
 
@@ -253,19 +252,20 @@ class NewMoves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Moves(msgspec.Struct, frozen=True, kw_only=True):
     #: The moves that this request has begun or cancelled.
     items: tuple[PartitionStatus, ...]
-    #: Partitions of the request that were left for lack of time: repeat the request for them.
+    #: Partitions of the request that were not handled for lack of time: repeat the request for
+    #: them.
     remaining: int = 0
 
 
 class Election(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Partitions that are to have another leader."""
+    """Partitions to elect another leader for."""
 
     #: Null for all topics.
     topic: str | None = None
     #: Null for all partitions.
     partition: Annotated[int, Meta(ge=0)] | None = None
-    #: Null elects the preferred leaders. A node becomes leader of that one partition although it
-    #: may lack committed records, which are then lost.
+    #: Null elects the preferred leaders. A node id makes that node the leader of the one partition
+    #: even if it lacks committed records, which are then lost.
     unclean_node: int | None = None
 
 
@@ -276,10 +276,10 @@ class CaptureDescription(msgspec.Struct, frozen=True, kw_only=True):
     #: The definition, with secrets hidden; null when it was written by a newer release.
     definition: Definition | None
     paused: bool
-    #: The node that runs it; null when none does at the moment.
+    #: The node that runs the capture; null when no node does at the moment.
     node: int | None
     status: Status
-    #: Processes that ended and were replaced, and rows captured, since this node has run it.
+    #: Restarts of the process, and rows captured, since this node took over the capture.
     restarts: int
     rows: int
 
@@ -362,7 +362,7 @@ class PipelineList(msgspec.Struct, frozen=True, kw_only=True):
 
 # The name is in the OpenAPI document.
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done, in words for people."""
+    """What was done, as text for people."""
 
     detail: str
     #: Replicas still held by a node that was removed from the quorum.
@@ -375,7 +375,8 @@ class Elected(Told, frozen=True, kw_only=True):
     elected: int = 0
     #: Partitions whose preferred leader is not in sync.
     unable: int = 0
-    #: Partitions of the request that were left for lack of time: repeat the request for them.
+    #: Partitions of the request that were not handled for lack of time: repeat the request for
+    #: them.
     remaining: int = 0
 
 

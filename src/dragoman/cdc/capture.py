@@ -1,11 +1,11 @@
-"""The life of a capture: one session after the other, and the reports to its node.
+"""The lifecycle of a capture: consecutive sessions, and reports to its node.
 
     starting ─► snapshotting / streaming ─► waiting ─► starting …     an error that may pass
         │                                └► failed  ─► starting …     an error for an operator
         └──────────► paused ─────► starting                           on command
 
-A failed capture is also retried, at long intervals, because its remedy is applied in the database.
-No changes are lost: the slot retains the WAL that was not captured.
+A failed capture is retried, too, at long intervals, because an operator may fix the cause in the
+database. No changes are lost: the slot retains the WAL that was not captured.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from dragoman.protocols.kafka.client.values import ClientSettings
 from dragoman.protocols.postgres.codec import format_lsn, parse_lsn
 
 _log = logging.getLogger(__name__)
-#: The longest timeout that brokers allow by default: a transaction of the database may be large.
+#: The longest timeout that brokers allow by default, because a database transaction may be large.
 _TRANSACTION_TIMEOUT_MS = 900_000
-#: The most tables, and the most warnings, in a report. The node kills a process that sends too long
-#: a line.
+#: Maximum number of tables, and of warnings, in a report. The node kills a process that sends too
+#: long a line.
 _SHOWN_MAX = 1000
 _CLIENT = ClientSettings(client_id="dragoman-cdc", operation_timeout_s=20.0)
 
@@ -126,15 +126,15 @@ class Capture:
     async def run(self) -> None:
         """Returns after a `Stop`, or when another process has taken over."""
         self._report(self._status())
-        beside = [asyncio.create_task(self._report_regularly())]
+        background = [asyncio.create_task(self._report_regularly())]
         if self._definition.tables or self._definition.outbox:
-            beside.append(asyncio.create_task(self._guard.run()))
+            background.append(asyncio.create_task(self._guard.run()))
         # The client connects with its first request.
         client = KafkaClient(self._start.bootstrap, _CLIENT)
         try:
             await self._live(client)
         finally:
-            for task in beside:
+            for task in background:
                 task.cancel()
             await client.close()
             self._become("stopped", self._problem)
@@ -196,7 +196,7 @@ class Capture:
         self._become("streaming")
         promised, self._promised = self._promised, ()
         if promised and session.snapshots is not None:
-            with suppress(CdcError):  # the tables are not captured any more
+            with suppress(CdcError):  # raised for tables that are no longer captured
                 session.snapshots.request(promised)
         self._request_snapshots(session)
 
@@ -278,14 +278,14 @@ class Capture:
             transactions=counts.transactions,
             bytes=counts.bytes,
             rows_per_s=rate,
-            # Tables that are being read come first.
+            # Tables whose snapshot is in progress come first.
             tables=tuple(sorted(tables, key=lambda each: each.is_done)[:_SHOWN_MAX]),
             warnings=(*self._guard.warnings, *session.warnings)[:_SHOWN_MAX],
         )
 
 
 class _Rate:
-    """Rows per second, over at least the interval between two reports."""
+    """Rows per second, measured over at least one report interval."""
 
     def __init__(self) -> None:
         self._since = 0.0

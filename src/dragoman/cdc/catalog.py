@@ -1,4 +1,4 @@
-"""Lookups for the stream: topics of the broker; keys, types and defaults of the database."""
+"""Lookups for the stream: topics in the broker; keys, types and defaults in the database."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SELECT attname FROM pg_index
  ORDER BY place
 """
 
-#: Columns that existing rows may have received without a change of the rows: those that were added
-#: with a default, and identity columns.
+#: Columns that existing rows may have received without an UPDATE: columns added with a default, and
+#: identity columns.
 _FILLED_COLUMNS = b"""
 SELECT attname::text FROM pg_attribute
  WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
@@ -40,7 +40,7 @@ class SourceCatalog:
         encoder: Encoder,
         batch_bytes: dict[str, int],
     ) -> None:
-        """`batch_bytes` is filled with the largest batch that each existing topic accepts."""
+        """`batch_bytes` receives the largest batch size that each existing topic accepts."""
         self._batch_bytes = batch_bytes
         self._client = client
         self._connection = connection
@@ -69,8 +69,8 @@ class SourceCatalog:
         self._encoder.partitions[topic.topic] = len(found.partitions)
 
     async def describe(self, relation: Relation) -> tuple[str, ...]:
-        """The columns of the table's primary key, if the replica identity is FULL. Types that the
-        encoder does not know are looked up.
+        """Return the columns of the table's primary key if the replica identity is FULL. Looks up
+        types that the encoder does not know.
         """
         try:
             if self._encoder.unknown_types(relation):

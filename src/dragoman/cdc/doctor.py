@@ -1,9 +1,9 @@
 """The doctor: whether a database can be captured, and the exact remedy for every problem.
 
-`python -m dragoman.cdc.doctor` reads a definition as JSON from standard input and prints findings,
-one as JSON to a line, so that the driver of the database stays out of the calling process. It
-changes nothing in the database; with the argument `remove` it drops the slot and the publication of
-a capture that is being removed.
+`python -m dragoman.cdc.doctor` reads a definition as JSON from stdin and prints each finding as a
+line of JSON. It is a process of its own so that the caller need not import the database driver. It
+changes nothing in the database, except with the argument `remove`: then it drops the slot and the
+publication of a capture that is being removed.
 """
 
 from __future__ import annotations
@@ -49,15 +49,16 @@ from dragoman.errors import ConfigError, DragomanError
 RELEASE_MIN = 14
 #: The first release that sends changes from a standby.
 _STANDBY_RELEASE = 16
-#: A transaction that is open for so long delays the creation of a slot, and holds back the slot.
+#: Age of an open transaction above which the doctor warns: it delays the creation of a slot, and
+#: the slot's progress.
 OLD_TRANSACTION_S = 60
-#: Free space on the disk of the database below which there is a warning.
+#: Free space on the database's disk below which the doctor warns.
 ROOM_MIN_BYTES = 2 << 30
 _LISTED_MAX = 20
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the server, and rights of the role, that are checked."""
+    """The settings of the server and the privileges of the role that are checked."""
 
     version: int
     is_standby: bool
@@ -66,7 +67,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     slots_max: int
     senders: int
     senders_max: int
-    #: Bytes of WAL that a slot may retain; -1 for no limit.
+    #: Maximum bytes of WAL that a slot may retain; -1 for no limit.
     slot_keep_bytes: int
     user: str
     may_replicate: bool
@@ -99,7 +100,7 @@ SELECT attrelid, string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute
 
 
 async def examine(definition: Definition) -> AsyncIterator[Finding]:
-    """Findings as they are made. None of them contains a password."""
+    """Yield each finding as soon as it is known. No finding contains a password."""
     try:
         connection = await connect(definition.dsn, name=definition.name)
     except SourceError as error:
@@ -112,7 +113,7 @@ async def examine(definition: Definition) -> AsyncIterator[Finding]:
             for finding in check_server(server, definition):
                 yield finding
             if server.version // 10_000 < RELEASE_MIN:
-                return  # the next queries need a later catalogue
+                return  # the next queries need a catalogue of a later release
             async for finding in _check_tables(connection, definition, server):
                 yield finding
             if definition.tables or definition.outbox:
@@ -245,7 +246,9 @@ def check_topics(
 async def _added_columns(
     connection: Connection, definition: Definition, wanted: list[SourceTable]
 ) -> AsyncIterator[Finding]:
-    """PostgreSQL marks columns that were added with a default, until the table is rewritten."""
+    """Warn about columns that were added with a default. PostgreSQL marks them until it rewrites
+    the table.
+    """
     labels = {each.oid: each.label for each in wanted}
     found = await rows(connection, _ADDED_COLUMNS, list(labels))
     for oid, names in found[:_LISTED_MAX]:
@@ -370,7 +373,7 @@ def check_publication(
         yield Finding("ok", f"the publication {name} has {len(publication.tables)} tables")
 
 
-# ---- the slot, and what delays it or retains WAL
+# ---- the slot, what delays it, and what retains WAL
 
 
 async def _check_slot(
@@ -429,9 +432,7 @@ async def _check_slot(
 
 
 async def _old_transactions(connection: Connection) -> AsyncIterator[Finding]:
-    """Warn about old transactions, because the creation of a slot waits until all open transactions
-    have ended.
-    """
+    """Warn about old transactions: creating a slot waits until all open transactions have ended."""
     old = await rows(
         connection,
         "SELECT pid, state, extract(epoch FROM now() - xact_start)::int FROM pg_stat_activity"
@@ -459,7 +460,7 @@ async def _old_transactions(connection: Connection) -> AsyncIterator[Finding]:
 async def _check_log(
     connection: Connection, definition: Definition, server: Server
 ) -> AsyncIterator[Finding]:
-    """Check the bound of the retained WAL, and the free space for it."""
+    """Check that retained WAL is bounded, and that the disk has space for it."""
     if not (definition.tables or definition.outbox):
         return
     if server.slot_keep_bytes < 0 and not definition.wal_limit_bytes:
@@ -494,7 +495,9 @@ async def _check_log(
 
 
 async def _room(connection: Connection, definition: Definition) -> int | None:
-    """Free bytes. None unless the database is on this machine and the role may see its path."""
+    """Free bytes on the database's disk. None unless the database is on this machine and the role
+    may see its path.
+    """
     host = str(conninfo_to_dict(definition.dsn).get("host") or "")
     if host not in {"", "localhost", "127.0.0.1", "::1"} and not host.startswith("/"):
         return None

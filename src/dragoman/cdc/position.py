@@ -1,17 +1,15 @@
 """The position of a capture: a record of the internal topic, written in one transaction with the
 rows.
 
-The last committed record under the capture's name counts. It is found by reading backwards in
-windows that grow. Readers of committed records see only the records before the first open
-transaction, and another capture that was killed may have a transaction open in the same partition.
-So the records after it are read, too; one of them counts if the commit marker of its transaction
-follows. This is exact because this capture's own transactions are settled before
-(`TransactionalProducer`).
+The position is the last committed record with the capture's name as its key. It is found by reading
+backwards in growing windows. A read-committed reader stops at the last stable offset, and another
+capture that was killed may have left a transaction open in the same partition. So the records after
+that offset are read, too; a record counts if the commit marker of its transaction follows. This is
+exact because this capture's own transactions have ended before (`TransactionalProducer`).
 
-Before a capture continues from its position, it checks that the database is the one that was
-captured so far and has everything that was captured. Otherwise changes would be lost silently, or
-rows would stay in topics that the database never had. So each mismatch is an error that needs an
-operator.
+Before a capture resumes from its position, it checks that the database is the same one and still
+has everything that was captured. Otherwise changes would be lost silently, or topics would keep
+rows that the database never had. So each mismatch is an error that needs an operator.
 """
 
 from __future__ import annotations
@@ -43,18 +41,20 @@ Progress: TypeAlias = dict[str, object]
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Older releases ignore fields that they do not know, so no field may change its meaning."""
+    """The durable position. Older releases ignore unknown fields, so no field may change its
+    meaning.
+    """
 
-    #: Everything that was committed before this LSN of the database is in the topics. An integer,
-    #: because it is compared.
+    #: Everything that the database committed before this LSN is in the topics. An integer, so that
+    #: positions can be compared.
     lsn: int
     #: The incarnation of the capture, the identifier of the database system, and the slot.
     incarnation: str = ""
     system: str = ""
     slot: str = ""
-    #: The timeline of the WAL, which changes when a standby takes over; 0: not known.
+    #: The timeline of the WAL, which changes when a standby is promoted; 0: unknown.
     timeline: int = 0
-    #: The time at which the last captured transaction was committed.
+    #: Commit time of the last captured transaction.
     time_us: int = 0
     snapshot: Progress = {}
 
@@ -68,13 +68,15 @@ def encode_position(position: Position) -> bytes:
 
 
 async def positions_partition(client: KafkaClient, name: str) -> TopicPartition:
-    """The partition with the position of a capture. The topic is created if it does not exist."""
+    """The partition that holds the position of a capture. Creates the topic if it does not
+    exist.
+    """
     topic = await client.topic(POSITIONS_TOPIC, auto_create=True)
     return TopicPartition(POSITIONS_TOPIC, coordinator_partition(name, len(topic.partitions)))
 
 
 async def last_position(client: KafkaClient, where: TopicPartition, name: str) -> Position | None:
-    """None if there is no position. Raises `CdcError` for one that cannot be read."""
+    """The capture's position; None if it has none. Raises `CdcError` if it cannot be decoded."""
     everything = Isolation.READ_UNCOMMITTED
     begin = (await client.list_offsets({where: EARLIEST}, isolation=everything))[where].offset
     end = (await client.list_offsets({where: LATEST}, isolation=everything))[where].offset
@@ -122,7 +124,7 @@ async def _last_undecided(
     transaction markers determine which records are committed.
     """
     committed: bytes | None = None
-    #: By producer, the value that its open transaction would commit.
+    #: By producer id, the value that the open transaction would commit.
     open_values: dict[int, bytes] = {}
     position = start
     while position < end:
@@ -176,8 +178,8 @@ def check_system(definition: Definition, position: Position, system: System) -> 
 
 
 def check_timeline(definition: Definition, position: Position, end: int | None) -> None:
-    """Check that a promoted standby has everything that was captured before. Its WAL left the
-    timeline of the position at `end`, if that is known. Raises `SourceError`.
+    """Check that a promoted standby has everything that was captured. `end` is where its WAL left
+    the position's timeline, if known. Raises `SourceError`.
     """
     if end is not None and position.lsn > end:
         raise SourceError(

@@ -1,8 +1,9 @@
-"""One session of a capture: from its position to the first error, or until it is asked to end.
+"""One session of a capture, from its position to the first error or to `end`.
 
-`open` settles the transaction that a predecessor has left open, finds the position, and checks the
+`open` ends the transaction that a predecessor left open, finds the position, and checks the
 database against it. `run` then reads, writes and confirms. Any failure ends the session, and the
-next one begins at the committed position. So all durable state is in the topics and the database.
+next session begins at the committed position, so all durable state is in the topics and the
+database.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from dragoman.protocols.postgres.constants import SESSION_SETTINGS
 from dragoman.types import Lsn
 
 HEARTBEAT: Final = "heartbeat"
-#: The errors of a heartbeat in a read-only database, and in one that does not permit it.
+#: Errors of a heartbeat in a read-only database, and for a role without the privilege.
 _NO_HEARTBEAT: Final = (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.InsufficientPrivilege)
 #: PostgreSQL truncates longer names.
 _SESSION_NAME_MAX: Final = 63
@@ -55,7 +56,7 @@ class TakenOverError(CdcError):
 
 
 class CaptureContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What all sessions of a capture share."""
+    """State shared by all sessions of a capture."""
 
     definition: Definition
     incarnation: str
@@ -68,7 +69,7 @@ class CaptureContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session:
-    """Call `open`, then `run` or `rewind`, and `close` in any case, each once."""
+    """Call `open`, then `run` or `rewind`, then `close` in any case. Each may be called once."""
 
     def __init__(self, context: CaptureContext) -> None:
         self._context = context
@@ -120,7 +121,7 @@ class Session:
             self.position = found or Position(lsn=0, incarnation=context.incarnation)
             return
         if self.prepared.slot.active_pid:
-            # The producer was initialised, so the process that holds the slot is fenced.
+            # Initialising the producer has fenced the process that holds the slot.
             await take_over(self._connection, definition, self._session_name)
         system = system or await self._identify()
         confirmed = parse_lsn(self.prepared.slot.confirmed_lsn)
@@ -132,7 +133,7 @@ class Session:
                 slot=definition.slot_name,
                 timeline=system.timeline,
             )
-            # From now on the position names the slot, and the loss of the slot is detected.
+            # Once the position names the slot, the loss of the slot is detected.
             await self._new_writer(lambda _position: None).write_alone(found)
         check_slot(definition, found, confirmed)
         self.position = msgspec.structs.replace(found, timeline=system.timeline)
@@ -203,20 +204,21 @@ class Session:
         catalog = SourceCatalog(
             self._context.client, self._connection, definition, encoder, self._writer.batch_bytes
         )
-        # Created in advance: a consumer that requests a topic first would create it with defaults.
+        # Created in advance, because a consumer that requests a topic first would create it with
+        # defaults.
         captured = () if self.prepared is None else self.prepared.tables
         for topic in encoder.topics_to_be((each.schema, each.name) for each in captured):
             await catalog.need(topic)
-        duties: list[Callable[[], Awaitable[None]]] = [self._raise_failure]
+        jobs: list[Callable[[], Awaitable[None]]] = [self._raise_failure]
         if definition.channels:
-            duties.append(lambda: self._listen(encoder, catalog))
+            jobs.append(lambda: self._listen(encoder, catalog))
         if self._replication is not None:
             await self._start(self._replication, encoder, catalog)
-            duties += [self._feedback, self._heartbeat]
+            jobs += [self._feedback, self._heartbeat]
             assert self.snapshots is not None
-            duties.append(self.snapshots.run)
+            jobs.append(self.snapshots.run)
         begun()
-        tasks = [asyncio.create_task(self._duty(each)) for each in (self._writer.run, *duties)]
+        tasks = [asyncio.create_task(self._run_job(each)) for each in (self._writer.run, *jobs)]
         reading = asyncio.create_task(self._read())
         try:
             await asyncio.wait((reading, *tasks), return_when=asyncio.FIRST_COMPLETED)
@@ -227,9 +229,11 @@ class Session:
                 task.cancel()
             await asyncio.gather(reading, *tasks, return_exceptions=True)
 
-    async def _duty(self, duty: Callable[[], Awaitable[None]]) -> None:
-        """Run a duty. The session continues when it returns because it has nothing to do."""
-        await duty()
+    async def _run_job(self, job: Callable[[], Awaitable[None]]) -> None:
+        """Run a task of the session. The session continues when the task returns because it has
+        nothing to do.
+        """
+        await job()
         await self._loop.create_future()
 
     async def _raise_failure(self) -> None:
@@ -297,7 +301,7 @@ class Session:
             self._failed.set_result(error)
 
     async def _finish(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Write and confirm what was read, after reading has ended."""
+        """After reading has ended, write and confirm what was read."""
         assert self._writer is not None
         idle = asyncio.create_task(self._writer.idle())
         try:
@@ -345,7 +349,7 @@ class Session:
                     b"SELECT pg_logical_emit_message(true, %s, '')", (prefix,)
                 )
             except _NO_HEARTBEAT:
-                # The keepalives of the database advance the position as well.
+                # The database's keepalives advance the position as well.
                 return
             except psycopg.Error as error:
                 raise refusal(error, self._definition.dsn) from None

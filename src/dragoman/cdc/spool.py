@@ -1,10 +1,10 @@
-"""Files of transactions that the database sends while they are in progress, one for each.
+"""Spools transactions that the database sends while they are in progress, each in a file.
 
     file   | length u32 | message of pgoutput, without the xid | …
 
-A rollback to a savepoint undoes everything since the savepoint, including savepoints within it. So
-the file is truncated to the offset at which the subtransaction began. Messages that describe tables
-are kept in memory, because the server does not repeat them after a rollback.
+A rollback to a savepoint undoes everything since the savepoint, including nested savepoints. So the
+file is truncated at the offset where the subtransaction began. Table descriptions are kept in
+memory, because the server does not repeat them after a rollback.
 
 The files need not be durable: after a restart the database sends these transactions again.
 """
@@ -45,12 +45,12 @@ class _Spooled:
         #: Subtransactions, and the offset of the first message of each.
         self.xids = array("I")
         self.offsets = array("Q")
-        #: Messages that describe tables, each with the offset in the file that it precedes.
+        #: Table descriptions, each with the offset in the file that it precedes.
         self.descriptions: list[tuple[int, bytes]] = []
 
     def note(self, xid: int) -> None:
-        """Note the offset of a subtransaction, which may continue after another one within it."""
-        # Numbers rise, so only a lower one can be known already; they wrap around after 2^32.
+        """Note the offset of a subtransaction. It may continue after a nested one."""
+        # Xids increase, so a higher one is new; they wrap around after 2^32.
         is_new = 0 < (xid - self._highest) & _MASK < _HALF
         if is_new:
             self._highest = xid
@@ -83,7 +83,7 @@ class Spool:
         self.size = 0
 
     def open(self, xid: int) -> None:
-        """The messages up to `close` belong to this transaction."""
+        """Begin a block: the messages up to `close` belong to this transaction."""
         assert self._file is None
         current = self._spooled.get(xid)
         if current is None:
@@ -98,7 +98,7 @@ class Spool:
         assert current is not None
         assert file is not None
         if message[0] == _ORIGIN:
-            return  # has no xid, and is not needed
+            return  # it has no xid, and is not needed
         (xid,) = _XID.unpack_from(message)
         if xid != current.xid and (not current.xids or current.xids[-1] != xid):
             current.note(xid)
@@ -127,7 +127,7 @@ class Spool:
                 file.close()
 
     def remove(self) -> None:
-        """Remove all files, also after a failure."""
+        """Remove all files, even after a failure."""
         with suppress(OSError, SpoolFullError):
             self.close()
         shutil.rmtree(self._directory, ignore_errors=True)

@@ -1,13 +1,13 @@
-"""The stream turns messages of the WAL into events, in commit order.
+"""The stream converts WAL messages to events, in commit order.
 
-A transaction arrives as a whole after its commit. A large one arrives in blocks while it is in
-progress; the blocks are spooled and replayed when its commit arrives. A prepared transaction is
-sent when it is prepared, if the slot was created for that.
+Most transactions arrive as a whole after their commit. A large one arrives in blocks while it is in
+progress; the blocks are spooled, and replayed when the commit arrives. A prepared transaction is
+sent when it is prepared, if the slot was created with `two_phase`.
 
     Begin … Commit                          BeginPrepare … Prepare
     StreamStart … StreamStop, … StreamCommit | StreamAbort | StreamPrepare
 
-Transactions before the position are in the topics already, and are skipped.
+Transactions before the position are already in the topics, so they are skipped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dragoman.protocols.postgres.codec import MESSAGE_START, Decoder, Keepalive,
 
 _WAL_DATA: Final = ord("w")
 _STREAM_STOP: Final = ord("E")
-#: A snapshot sends records of this topic among its rows; they do not count as rows.
+#: A snapshot sends records of this topic between its rows; they do not count as rows.
 _MARKS: Final = SNAPSHOTS.replace(":", ".")
 _ROWS: Final = frozenset(b"IUD")
 Row: TypeAlias = m.Insert | m.Update | m.Delete
@@ -48,31 +48,31 @@ class Catalog(Protocol):
         """Create a topic unless it exists, and give the encoder the number of its partitions."""
 
     async def describe(self, relation: m.Relation) -> tuple[str, ...]:
-        """The columns of the table's primary key, if they matter. Types that the encoder does not
-        know are looked up for it.
+        """Return the columns of the table's primary key, if they matter. Looks up types that the
+        encoder does not know.
         """
 
 
-# ---- snapshots, which are taken beside the stream
+# ---- snapshots, which are taken concurrently with the stream
 
 
 class SnapshotChunk(msgspec.Struct, frozen=True):
-    """Records to be written at a mark of the stream, in one transaction with the progress."""
+    """Records to write at a mark of the stream, in the same Kafka transaction as the progress."""
 
-    #: Iterated with pauses for the event loop. After `TopicNeeded` the next call returns the same
+    #: Iterated with pauses for the event loop. After `TopicNeeded`, the next call returns the same
     #: record.
     records: Iterable[EventRecord] | AsyncIterable[EventRecord]
     progress: Progress
 
 
 class Snapshots(Protocol):
-    """The port of the stream to the snapshots. Nothing waits, except `run`.
+    """The stream's port to the snapshots. No method blocks, except `run`.
 
-    Calls are in commit order: for each transaction `begin`, then its changes and messages in the
+    Calls are in commit order: for each transaction, `begin`, then its changes and messages in the
     order in which the database sent them.
     """
 
-    #: Whether `changed` is to be called. Read before every change, so it has to be cheap.
+    #: Whether `changed` must be called. Read before every change, so it must be cheap.
     is_watching: bool
     #: Tables whose requested snapshot is not recorded in the position yet.
     pending: tuple[str, ...]
@@ -81,17 +81,17 @@ class Snapshots(Protocol):
         """Changes until the next call belong to this transaction."""
 
     def changed(self, relation: m.Relation, change: Change) -> bool:
-        """Whether to send the change. False if a snapshot contains it, or will contain it."""
+        """Whether to send the change. False if a snapshot contains or will contain it."""
 
     def message(self, prefix: str, content: bytes) -> SnapshotChunk | None:
         """A message of `pg_logical_emit_message`, from any session of the database."""
 
     def replaced(self, progress: Progress) -> None:
-        """The stream starts or restarts after this progress. Windows are discarded."""
+        """Called when the stream starts or restarts after this progress. Windows are discarded."""
 
     async def run(self) -> None:
-        """Read the tables beside the stream until cancelled. Raises `CdcError` for a problem that
-        needs an operator, and other errors for a transient one.
+        """Read tables concurrently with the stream until cancelled. Raises `CdcError` for a problem
+        that needs an operator, and other errors for a transient one.
         """
 
     def request(self, tables: tuple[str, ...]) -> None:
@@ -161,7 +161,7 @@ class Stream:
         #: The last known end of the database's WAL.
         self.wal_end = 0
 
-    # ---- frames of the connection
+    # ---- frames
 
     async def take(self, frames: Sequence[bytes]) -> bool:
         """Process frames. Returns whether the server wants a reply. Raises `DecodeError`."""
@@ -180,7 +180,7 @@ class Stream:
                     self._spool.append(frame[MESSAGE_START:])
                     continue
             elif kind in _ROWS and self._has_rows:
-                # Nearly all messages are rows, so they do not pass through a coroutine.
+                # Nearly all messages are rows, so rows bypass the coroutine.
                 message: Row = decode(frame, MESSAGE_START)  # type: ignore[assignment]
                 try:
                     self._row(message)
@@ -234,8 +234,8 @@ class Stream:
             case m.BeginPrepare(lsn, _, time_us, xid):
                 await self._begin(lsn, xid, time_us, is_new=True)
             case m.Prepare(_, end_lsn):
-                # A transaction that was prepared before the slot was created is sent when it is
-                # committed, and is sent again unless the position is behind its commit.
+                # A transaction that was prepared before the slot was created is sent at its commit,
+                # and is sent again unless the position is past the commit.
                 if end_lsn > self.position.lsn:
                     await self._end(end_lsn)
             case m.CommitPrepared(_, end_lsn) if self.is_inside:
@@ -297,7 +297,9 @@ class Stream:
     # ---- changes and messages
 
     async def _first_row(self, message: Row) -> None:
-        """The slow path of `_row`: the first row of a transaction or topic, and spooled rows."""
+        """The slow path of `_row`, for the first row of a transaction or topic and for spooled
+        rows.
+        """
         transaction = self._transaction
         if transaction is None:
             return
@@ -324,7 +326,9 @@ class Stream:
             self._writer.add(records)
 
     async def _mark_begin(self, transaction: Transaction) -> None:
-        """Called before the first row: a transaction without rows has no marks."""
+        """Send the BEGIN event before the first row: a transaction without rows has no such
+        events.
+        """
         self._has_rows = True
         if self._marks:
             await self._write(lambda: self._encoder.begin(transaction))
@@ -346,7 +350,9 @@ class Stream:
             await self._write(lambda: self._change(rest, transaction))
 
     async def _relation(self, message: m.Relation) -> None:
-        """Taken also in a skipped transaction, because the server does not repeat it."""
+        """Process a description even in a skipped transaction, because the server does not repeat
+        it.
+        """
         self._relations[message.id] = message
         key = await self._catalog.describe(message)
         await self._write(lambda: self._encoder.relation(message, key, self._transaction))
@@ -408,7 +414,7 @@ class Stream:
 
 
 async def _some(records: Iterator[EventRecord], taken: list[EventRecord]) -> None:
-    """Take as many records as may be taken in one loop turn."""
+    """Take as many records as one loop turn allows."""
     taken.extend(islice(records, CAPTURE_RECORDS_AT_A_TIME))
 
 

@@ -1,16 +1,16 @@
-"""The writer commits whole transactions of the database, in Kafka transactions.
+"""The writer commits whole database transactions, in Kafka transactions.
 
     add… ──► open ──commit──► complete ──► one Kafka transaction ──► confirmed
               │                   ▲
               └── too large: written before its end is known, in a transaction that stays open
 
-While a Kafka transaction is being written, transactions that the database commits are collected for
-the next one; a transaction of the database is never split between two. Each contains the position.
-Memory is bounded: above the bound `room` waits and nothing is read from the database, which is
-back-pressure up to the WAL.
+While a Kafka transaction is being written, new database transactions are collected for the next
+one. A database transaction is never split between two. Every Kafka transaction contains the
+position. Memory is bounded: above the bound `room` waits and nothing is read from the database,
+which is back-pressure up to the WAL.
 
-A transaction of the database without events only advances the position, which is then written at
-intervals instead of once per transaction.
+A database transaction without events only advances the position, which is then written at intervals
+instead of once per transaction.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dragoman.log.compression import Codec
 from dragoman.protocols.kafka.client.transactions import Batch, TransactionalProducer
 from dragoman.protocols.kafka.client.values import TopicPartition
 
-#: Larger positions are compressed, in bytes.
+#: Size in bytes above which positions are compressed.
 _LARGE = 4096
 
 
@@ -84,16 +84,16 @@ class LogWriter:
         self._positions = positions
         self._confirm = confirm
         self._now_ms = now_ms
-        #: By topic, the largest batch that it accepts, if it is an existing topic.
+        #: By existing topic, the largest batch that it accepts.
         self.batch_bytes: dict[str, int] = {}
         self._open = _Gathered()
         self._complete = _Gathered()
-        #: The position after everything that was added.
+        #: The position after all added events.
         self._last = position
-        #: Whether a part of the open transaction is written already.
+        #: Whether part of the open transaction is already written.
         self._is_spilled = False
-        #: Positions to be written: after the last complete transaction with events, and after the
-        #: last one without.
+        #: Positions to write: after the last complete transaction with events, and after the last
+        #: one without.
         self._position: Position | None = None
         self._idle_position: Position | None = None
         self._held = 0
@@ -136,7 +136,7 @@ class LogWriter:
         self._wake.set()
 
     def advance(self, position: Position) -> None:
-        """Advance the position: there are no events up to here, and no transaction is open."""
+        """Advance the position when there are no events up to it and no transaction is open."""
         assert not self._open.parts
         self._last = position
         if self._position is not None:
@@ -148,7 +148,7 @@ class LogWriter:
     def insert(self, records: Iterable[EventRecord]) -> None:
         """Add events that belong to no transaction of the database."""
         if self._is_spilled:
-            # A part of the open transaction is written already, so they are written with it.
+            # Part of the open transaction is already written, so these events are written with it.
             self.add(records)
             return
         between, self._open = self._open, _Gathered()
@@ -199,7 +199,7 @@ class LogWriter:
             async with asyncio.timeout(CAPTURE_IDLE_POSITION_S):
                 await self._wake.wait()
         except TimeoutError:
-            # A Kafka transaction that is open will contain the position.
+            # An open Kafka transaction will contain the position.
             if self._idle_position is not None and not self._producer.is_open:
                 self._position, self._idle_position = self._idle_position, None
 
@@ -237,11 +237,13 @@ class LogWriter:
     def _batch_of(self, position: Position) -> Batch:
         value = encode_position(position)
         record = Record(key=self._key, value=value, timestamp=self._now_ms())
-        # The progress of very many tables is repetitive text.
+        # The progress of very many tables is repetitive text, so it compresses well.
         return self._producer.batch([record], Codec.ZSTD if len(value) > _LARGE else None)
 
     def _rounds(self, gathered: _Gathered) -> list[dict[TopicPartition, Batch]]:
-        """The requests to send, each with a batch for every partition that still has records."""
+        """The rounds of requests to send, each with a batch for every partition that still has
+        records.
+        """
         rounds: list[dict[TopicPartition, Batch]] = []
         for (topic, partition), part in gathered.parts.items():
             where = TopicPartition(topic, partition)
@@ -255,7 +257,7 @@ class LogWriter:
 
 
 def _cut(part: _Part, bytes_max: int) -> Iterable[Batch]:
-    """Batches of a size that the topic accepts; a larger record gets a batch of its own."""
+    """Batches no larger than the topic accepts; a larger record gets a batch of its own."""
     records = part.records
     if part.size <= bytes_max and len(records) <= KAFKA_CLIENT_BATCH_RECORDS_MAX:
         yield _batch(records)

@@ -65,29 +65,29 @@ class CaptureOptions:
     envelope
         Envelope of the events.
     topic
-        Topic of the tables of a pattern, as TABLE=TOPIC with {database}, {schema} and {table}. The
-        first pattern that matches counts.
+        Topic for tables that match a pattern, as TABLE=TOPIC; TOPIC may contain {database},
+        {schema} and {table}. The first matching pattern applies.
     partitions
-        Number of partitions of topics that are created.
+        Number of partitions of new topics.
     key
-        Key columns of the tables of a pattern, as TABLE=COLUMN,COLUMN; the replica identity by
+        Key columns for tables that match a pattern, as TABLE=COLUMN,COLUMN; the replica identity by
         default.
     include
         Columns to capture, as schema.table.column with * and ?; all by default.
     exclude
         Columns to leave out.
     mask
-        Mask of a column's values, as COLUMN=hash, COLUMN=null or COLUMN=stars.
+        How to mask the values of a column: COLUMN=hash, COLUMN=null or COLUMN=stars.
     tombstones
         Send a record without a value after each delete.
     transactions
-        Send events about transactions, to pgcdc._txn.
+        Send transaction events to pgcdc._txn.
     schema_changes
-        Send events about changed tables, to pgcdc._schema.
+        Send schema change events to pgcdc._schema.
     snapshot
-        When to send the existing rows: initial, before the changes, or never.
+        When to send existing rows: initial, before their changes, or never.
     snapshot_rows
-        Largest number of rows in a chunk of a snapshot.
+        Maximum number of rows in a chunk of a snapshot.
     publication
         Publication to use; dragoman_NAME by default.
     slot
@@ -99,16 +99,16 @@ class CaptureOptions:
     two_phase
         Send prepared transactions when they are prepared, not when they are committed.
     heartbeat
-        Seconds between heartbeats, which release WAL while captured tables do not change; 0 for
+        Seconds between heartbeats, which release WAL while the captured tables do not change; 0 for
         none.
     wal_warn
-        Bytes of retained WAL above which to warn; 0 for never.
+        Bytes of retained WAL above which there is a warning; 0 for never.
     wal_limit
-        Bytes of retained WAL above which to apply the policy; 0 for never.
+        Bytes of retained WAL above which --wal-policy applies; 0 for never.
     wal_policy
-        Policy above the limit: stop the capture, or drop the slot.
+        What to do above the limit: stop the capture, or drop the slot.
     keep_wal
-        Bytes of captured WAL to retain, so that `rewind` can go back.
+        Bytes of captured WAL to retain for `rewind`.
     """
 
     dsn: Annotated[
@@ -313,12 +313,13 @@ def resume(name: Name, /, *, server: Server = DEFAULT_SERVER) -> None:
 
 @app.command
 def rewind(name: Name, /, *, to: str, server: Server = DEFAULT_SERVER) -> None:
-    """Capture the changes after a position again. Their records are then in the topics twice.
+    """Capture the changes after an earlier position again. This duplicates their records in the
+    topics.
 
     Parameters
     ----------
     to
-        LSN in the WAL of the database, such as 0/16B3748, which the slot must still retain.
+        LSN in the WAL of the database, such as 0/16B3748. The slot must still retain it.
     """
     _command(server, name, CaptureCommand(command="rewind", lsn=to))
 
@@ -331,7 +332,7 @@ def snapshot(
     tables: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     server: Server = DEFAULT_SERVER,
 ) -> None:
-    """Send a snapshot of tables again, beside their changes.
+    """Send a snapshot of tables again, while their changes continue.
 
     Parameters
     ----------
@@ -355,7 +356,7 @@ def remove(
     Parameters
     ----------
     keep_slot
-        Keep slot and publication in the database, which retains WAL for the slot.
+        Keep the slot and the publication. The database then retains WAL for the slot.
     """
     query = "?keep_slot=true" if keep_slot else ""
     say(Remote(server).remove(_path(name) + query, Told).detail)
@@ -380,7 +381,7 @@ def doctor(
     local
         Check from this machine instead of the node.
     """
-    # The address alone does not decide: it may come from the environment.
+    # The address is no criterion, because it may come from the environment.
     is_new = options.tables or options.channels or options.outbox
     if options.dsn and (local or name is None or is_new):
         definition = options.definition(name or "doctor")
@@ -399,7 +400,7 @@ def doctor(
 
 
 def _examine(definition: Definition) -> Findings:
-    """Run the doctor in a process, as a node does. The address is not among its arguments."""
+    """Run the doctor in a child process, as a node does. The address is passed on stdin."""
     if find_spec("psycopg") is None:
         raise CommandError("--local needs a driver for PostgreSQL: pip install 'dragoman[cdc]'")
     try:

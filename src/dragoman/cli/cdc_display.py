@@ -1,4 +1,4 @@
-"""Captures on a terminal: tables of their state, findings, and progress bars of snapshots."""
+"""Shows captures on a terminal: tables of their state, findings, and progress bars of snapshots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 _POLL_S = 0.5
-#: How long the command waits for a capture that does not snapshot or stream.
+#: How long the command waits for a capture that neither snapshots nor streams.
 _PATIENCE_S = 30.0
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 

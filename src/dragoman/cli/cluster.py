@@ -32,7 +32,7 @@ app = App(name="cluster", help="Show the state of the cluster, and change its no
 app.command(up)
 
 _PATH = "/api/v1/cluster"
-#: In a transfer, any node other than the one that leads the metadata.
+#: In a transfer, any node but the metadata leader.
 _ANY_NODE = -1
 _POLL_S = 0.5
 _STARTED = "moves were started before and continue"
@@ -171,7 +171,7 @@ def _note(partition: PartitionStatus) -> str | None:
 def mlog_events(*, server: Server = DEFAULT_SERVER) -> None:
     """Print the metadata as the events of an mlog cluster, one to a line.
 
-    Applied to an empty cluster, the events result in the current topics and nodes.
+    Applied to an empty cluster, the events create the current topics and nodes.
     """
     for event in Remote(server).get(f"{_PATH}/mlog-events", MlogEvents).items:
         print(bytes(event).decode())
@@ -204,15 +204,15 @@ def add(node: str, /, *, server: Server = DEFAULT_SERVER) -> None:
 def remove(node: int, /, *, keep_replicas: bool = False, server: Server = DEFAULT_SERVER) -> None:
     """Remove a node from the cluster.
 
-    The replicas of a dead node are moved to other nodes. If none can take a replica, the partition
-    has one replica less.
+    The replicas of a dead node are moved to other nodes. If no node can take a replica, its
+    partition has one replica fewer.
 
     Parameters
     ----------
     node
         Number of the node. A live node must have no replicas.
     keep_replicas
-        Keep the replicas of a dead node assigned to it, because it returns with an empty disk.
+        Keep the replicas of a dead node assigned to it, because it will return with an empty disk.
     """
     remote, path = Remote(server), f"{_PATH}/nodes/{node}"
     result = remote.remove(path, Told)
@@ -235,11 +235,11 @@ def transfer(
     Parameters
     ----------
     metadata
-        Transfer the leadership of the metadata.
+        Transfer the metadata leadership.
     to
-        Next leader of the metadata; any other node by default.
+        Next metadata leader; any other node by default.
     leaders_of
-        Node whose partitions other nodes are to lead; it stays in sync.
+        Node to transfer partition leadership away from; its replicas stay in sync.
     """
     wants_metadata = metadata or to is not None
     if not wants_metadata and leaders_of is None:
@@ -277,11 +277,11 @@ def reassign(
     factor
         Replicas of each partition; unchanged by default.
     from_
-        Node whose replicas are all to be moved to other nodes.
+        Node to move all replicas away from.
     cancel
         Cancel moves in progress.
     throttle
-        Bytes per second that each node sends to new replicas, from now on; 0 for no limit.
+        New limit of the bytes per second that each node sends to new replicas; 0 for no limit.
     wait
         Wait until the moves have finished.
     """
@@ -313,7 +313,9 @@ def _node_list(text: str) -> tuple[int, ...]:
 
 
 def _start_moves(remote: Remote, wanted: NewMoves) -> list[PartitionStatus]:
-    """Start all moves. A node starts as many as one request has time for, and counts the rest."""
+    """Start all moves. A node starts as many as one request has time for, and returns the number of
+    the others.
+    """
     begun: list[PartitionStatus] = []
     request = wanted
     with _progress("starting moves") as show:
@@ -334,7 +336,7 @@ def _start_moves(remote: Remote, wanted: NewMoves) -> list[PartitionStatus]:
 
 
 def _interrupted(error: CommandError, count: int, done: str) -> CommandError:
-    """The error of a command that has done a part of its work and can be repeated for the rest."""
+    """The error of a command that was interrupted and can be repeated for the rest of its work."""
     if not count:
         return error
     return CommandError(f"{error}; {count} {done}: repeat the command for the rest", error.status)
@@ -342,7 +344,7 @@ def _interrupted(error: CommandError, count: int, done: str) -> CommandError:
 
 @contextmanager
 def _progress(text: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal. The function takes the number done and the total."""
+    """A progress bar on a terminal. The returned function takes the number done and the total."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -362,7 +364,7 @@ def _wait(remote: Remote, begun: list[PartitionStatus]) -> None:
             moving = {(each.topic, each.partition) for each in cluster.attention if each.target}
             left = len(moving & ours)
             if cluster.moving > len(moving):
-                # The status does not list all of very many moves: ours may be among the rest.
+                # The status lists a bounded number of moves, so these may be among the others.
                 left = min(len(ours), max(left, 1, cluster.moving))
             show(len(ours) - left, len(ours))
             if not left:
@@ -402,7 +404,7 @@ def elect_preferred(*, topic: str | None = None, server: Server = DEFAULT_SERVER
 def unclean_elect(
     partition: str, node: int, /, *, yes: bool = False, server: Server = DEFAULT_SERVER
 ) -> None:
-    """Make a node lead a partition although it may lack committed records, which are then lost.
+    """Elect a leader that may lack committed records. The records that it lacks are lost.
 
     Parameters
     ----------

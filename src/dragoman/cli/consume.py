@@ -1,7 +1,8 @@
-"""`dragoman consume`: records of a topic to stdout.
+"""`dragoman consume`: prints records of a topic.
 
 With a group, reading begins at its committed offsets, and offsets are committed after the records
-are printed. So an interrupted command may print some records again, and skips none.
+are printed. So a command that is run again after an interrupt may repeat some records, but skips
+none.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ def consume(
     until
         End, written like the start; the record at the end is not printed.
     follow
-        Wait for new records instead of stopping at the end. The minibroker protocol does not tell
+        Wait for new records instead of stopping at the end. The minibroker protocol does not report
         where a partition ends, so it needs --follow, --max or --until OFFSET.
     max_records
-        Largest number of records to print.
+        Maximum number of records to print.
     partition
         Partition to read; may be repeated. All by default.
     format_string
@@ -65,8 +66,9 @@ def consume(
     json
         Print lines of JSON.
     group
-        Group at whose committed offsets to begin, and for which to commit what was printed. With
-        minibroker and Cursus the command joins the group and gets some of the partitions.
+        Group to read for: start at its committed offsets, and commit the offsets of printed
+        records. With minibroker and Cursus the command joins the group and is assigned some of the
+        partitions.
     isolation
         Isolation level. read_uncommitted includes records of open and aborted transactions.
     """

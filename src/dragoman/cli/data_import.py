@@ -32,11 +32,11 @@ def minibroker(directory: Path, /, *, data: str, skip_damaged: bool = False) -> 
     Parameters
     ----------
     directory
-        Data directory of minibroker, its option -dir.
+        minibroker's data directory, its option -dir.
     data
         Data directory of the node; created if it does not exist.
     skip_damaged
-        Continue after damaged records. Otherwise the rest of their partition is not imported.
+        Continue after damaged records. By default the rest of their partition is not imported.
     """
     from dragoman.protocols.minibroker.directory_import import SourceError, find_topics
 

@@ -49,7 +49,7 @@ async def refuse_live_group(client: KafkaClient, group: str) -> None:
     except UnknownGroupError:
         return
     except UnsupportedRequestError:
-        # A broker without this request refuses the commit itself.
+        # A broker without this request refuses the commit anyway.
         return
     if details.state not in _QUIET_STATES:
         raise CommandError(
@@ -82,7 +82,7 @@ async def bounds_of(
 async def offsets_at(
     client: KafkaClient, time_ms: int, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The first offset at or after a time; the end of a partition without such a record."""
+    """The first offset at or after a time, or the end of a partition without such a record."""
     found = await client.list_offsets(dict.fromkeys(ends, time_ms))
     return {
         where: ends[where] if each.offset == NO_OFFSET else each.offset

@@ -1,8 +1,8 @@
 """`dragoman cluster up`: the nodes of a cluster on this machine, one process each.
 
-Each node writes to its own directory and listens on its own ports of the loopback address. Their
-output is printed line by line, prefixed with the node. A signal is forwarded to all nodes; the
-command ends when the last node has ended. Nodes are not restarted.
+Each node has its own data directory and its own ports on the loopback address. The nodes' output is
+printed line by line, prefixed with the node id. Signals are forwarded to all nodes, and the command
+exits after the last node. Nodes are not restarted.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from cyclopts import Parameter
 from dragoman.cli.status import USAGE, CommandError, say
 
 _HOST = "127.0.0.1"
-#: Listeners of a node, and their distance from its first port. RocketMQ clients before 4.5.1 also
-#: connect to the port that is two below a broker's, so that one stays free.
+#: Listeners of a node, as offsets from its first port. RocketMQ clients before 4.5.1 also connect
+#: to the port two below a broker's, so that port stays free.
 _LISTENERS = {
     "kafka": 0,
     "cursus": 1,
@@ -52,7 +52,7 @@ def up(
     data
         Parent of the nodes' data directories.
     port_base
-        First port of node 1. Each further node begins ten ports later.
+        First port of node 1. The ports of each further node start ten higher.
     """
     if not 1 <= n <= _NODES_MAX:
         raise CommandError(f"-n: expected 1 to {_NODES_MAX} nodes, got {n}", USAGE)

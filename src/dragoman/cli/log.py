@@ -88,7 +88,7 @@ def repair(directory: str, /, *, dry_run: bool = False, output: Output = "table"
     """Make damaged partitions readable again by removing the damaged records.
 
     Offsets of lost records are not reused; readers get the next record. The damaged files are kept
-    in `quarantine/` of the directory. The exit status is 1 if some damage is left.
+    in `quarantine/` of the directory. The exit status is 1 if damage remains.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def adopt(directory: str, /, *, durability: Literal["fsync", "os"] | None = None
     directory
         Data directory that no node is using.
     durability
-        Durability of its records; by default that of `journal/mark`, or else `fsync`.
+        Durability of its records; by default as in `journal/mark`, or else `fsync`.
     """
     from dragoman.log.node import Durability
     from dragoman.offline import adopt as adopt_directory
@@ -154,7 +154,7 @@ def adopt(directory: str, /, *, durability: Literal["fsync", "os"] | None = None
 
 @contextmanager
 def _refusals(directory: str) -> Iterator[None]:
-    """Turn errors of work on a directory into a `CommandError` with advice."""
+    """Convert errors about a directory to a `CommandError` with advice."""
     try:
         yield
     except CorruptionError as error:

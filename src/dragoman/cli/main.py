@@ -1,8 +1,8 @@
 """Entry point of the command `dragoman`, and the tree of its commands.
 
-`serve` and `--version` are dispatched by hand: importing the parser of the other commands takes a
-tenth of a second, which a node's start does not have. Each other noun is a module with an `app`,
-imported when one of its commands runs.
+`serve` and `--version` bypass the parser of the other commands, whose import would slow the start
+of a node by a tenth of a second. Every other noun is a module with an `app`, imported when one of
+its commands runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status (see `status.py`)."""
     try:
         status = _dispatch(sys.argv[1:] if arguments is None else list(arguments))
-        # Here and not at exit, where a closed pipe could no longer be ignored.
+        # Flushed here, because an error from a closed pipe could not be ignored at exit.
         sys.stdout.flush()
         return status
     except CommandError as error:
@@ -51,10 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain(str(error))
         return USAGE
     except SystemExit as error:
-        # argparse leaves this way after --help.
+        # argparse exits this way after --help.
         return error.code if isinstance(error.code, int) else OK
     except BrokenPipeError:
-        # The reader, such as `head`, has closed the pipe. The rest of the buffer must not be
+        # The reader, such as `head`, has closed the pipe, so the rest of the buffer must not be
         # written at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
@@ -91,9 +91,9 @@ def build() -> App:
 
     app = App(
         name="dragoman",
-        help="One durable log; every client speaks its own protocol to it.",
+        help="One durable log; every client uses its own protocol.",
         version=f"dragoman {__version__}",
-        # Markdown in help texts would load a parser for it.
+        # Help texts in Markdown would import a Markdown parser.
         help_format="plaintext",
         result_action="return_value",
     )

@@ -1,4 +1,4 @@
-"""Data on stdout: a table for people or JSON for programs.
+"""Prints data on stdout, as a table for people or as JSON for programs.
 
 rich draws the tables. It is imported with the first table, because importing it takes time.
 """
@@ -42,7 +42,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
 
 
 def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
-    """Print one value to a line, each after its name."""
+    """Print one name and value per line."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -76,7 +76,8 @@ def _cell(value: Cell) -> str:
         case bool():
             return "yes" if value else "no"
         case str() | int():
-            # Names come from clients, and a terminal interprets control characters.
+            # Names come from clients and may contain control characters, which a terminal would
+            # interpret.
             return escape(str(value))
         case _:
             return ",".join(map(str, value))

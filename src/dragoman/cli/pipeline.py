@@ -1,4 +1,6 @@
-"""`dragoman pipeline`: pipelines on Spark, run here and watched from anywhere on this machine."""
+"""`dragoman pipeline`: runs pipelines on Spark, and shows the pipelines of this machine or of a
+node.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,11 @@ def init(
     Parameters
     ----------
     directory
-        Folder of the project; created when it is missing.
+        Project folder; created if it does not exist.
     template
-        topic-to-delta: records of a topic to a Delta table. cdc-materialize: a Delta table that
-        follows a table in PostgreSQL. windowed: sums by the minute to a topic. sdp: a plain project
-        of Spark Declarative Pipelines.
+        topic-to-delta: writes records of a topic to a Delta table. cdc-materialize: keeps a Delta
+        table in sync with a PostgreSQL table. windowed: writes sums per minute to a topic. sdp: a
+        plain Spark Declarative Pipelines project.
     """
     from dragoman.pipelines.templates import write_project
 
@@ -89,11 +91,12 @@ def run(
     check
         Check the file, the topics and the queries without running the pipeline.
     trigger
-        Replaces the triggers of the file: continuous, once, or a pace such as "every 10s".
+        Trigger to use instead of the file's: continuous, once, or an interval such as "every 10s".
     master
-        Replaces the Spark master of the file.
+        Spark master to use instead of the file's.
     bootstrap
-        Replaces the bootstrap of the file; a part that names another cluster keeps its own.
+        Bootstrap addresses to use instead of the file's; a part that names another cluster keeps
+        its own.
     """
     with _one_line_failures():
         from dragoman.pipelines import sdp
@@ -137,7 +140,7 @@ def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> 
             say("stopping after the current batch …")
 
         def on_started() -> None:
-            # Spark installs a handler of its own when it starts.
+            # Spark replaces the handler when it starts.
             signal.signal(signal.SIGINT, stop)
 
         before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
@@ -260,7 +263,7 @@ def stop(name: str, /, *, state: State = "", timeout: float = 60.0) -> int:
     Parameters
     ----------
     timeout
-        Seconds after which it is killed, which neither loses nor duplicates records.
+        Seconds before it is killed. Killing it neither loses nor duplicates records.
     """
     from dragoman.pipelines.state import StateFolder
 

@@ -26,7 +26,7 @@ _LINE_S = 10.0
 _PAUSE_S = 2.0
 #: Seconds that the end of a pipeline waits for its last report.
 _LAST_REPORT_S = 5.0
-#: Seconds after which the last report is repeated: a node considers a silent pipeline dead.
+#: Seconds before the last report is repeated, because a node considers a silent pipeline dead.
 _AGAIN_S = 10.0
 
 
@@ -131,9 +131,10 @@ def _table(status: Status) -> Table:
 
 
 class StatusReports:
-    """Sends reports to a node from a thread, so that an unreachable node delays nothing.
+    """Sends reports to a node from a thread, so that an unreachable node does not delay the
+    pipeline.
 
-    Only the newest status is kept: it replaces a report that was not sent yet.
+    Only the newest status is kept; it replaces an unsent one.
     """
 
     def __init__(self, server: str) -> None:

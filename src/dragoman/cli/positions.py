@@ -1,4 +1,4 @@
-"""Places in a partition as options name them, and their offsets.
+"""Positions in a partition: the notation of options, and their offsets.
 
 beginning, earliest     the first record
 end, latest             the offset after the last record
@@ -54,7 +54,7 @@ def parse_place(option: str, text: str, *, with_shift: bool = False) -> Place:
         return Place("time", time_ms)
     if _INTEGER.fullmatch(text):
         number = _integer(option, text, text)
-        # "-0" is a number of records before the end, like every number with a minus.
+        # Any number with a minus sign, "-0" included, counts records back from the end.
         return Place("last", -number) if text.startswith("-") else Place("offset", number)
     try:
         moment = datetime.fromisoformat(text)
@@ -90,7 +90,7 @@ class Bounds(msgspec.Struct, Generic[Where], frozen=True):
     end: dict[Where, int]
 
     def clamp(self, offsets: Mapping[Where, int]) -> dict[Where, int]:
-        """The offsets, those outside their partition moved to its nearest end."""
+        """The offsets, clamped to the bounds of their partitions."""
         return {
             where: min(max(offset, self.first[where]), self.end[where])
             for where, offset in offsets.items()
@@ -104,10 +104,10 @@ def resolve(
     committed: Mapping[Where, int] | None = None,
     at_time: Mapping[Where, int] | None = None,
 ) -> dict[Where, int]:
-    """The offset of the place in every partition, moved into the partition if it lies outside.
+    """The offset of the place in every partition, clamped to the partition's bounds.
 
-    A partition without a committed offset is left out when the place is a shift. `at_time` has the
-    offsets of a place that is a time, which only the broker can look up.
+    A shift leaves out partitions without a committed offset. `at_time` has the offsets for a time,
+    which only the broker can look up.
     """
     if place.kind == "time":
         assert at_time is not None

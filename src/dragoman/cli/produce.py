@@ -1,4 +1,4 @@
-"""`dragoman produce`: lines of a file or of stdin become records of a topic."""
+"""`dragoman produce`: writes lines of a file or of stdin as records of a topic."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def produce(
     without
         Field of JSON lines to ignore; may be repeated.
     key
-        Key of all records that have none.
+        Key for records that have none.
     key_separator
         Separator between the key and the value of a line.
     header
-        Header of all records, as NAME=VALUE; may be repeated.
+        Header for all records, as NAME=VALUE; may be repeated.
     partition
-        Partition of all records; by default the key determines it.
+        Partition for all records; by default the key determines the partition.
     codec
         Compression of the batches.
     acks

@@ -14,7 +14,7 @@ A format string of `consume` is copied, with these tokens replaced:
     %k key      %s value        %K and %S their sizes in bytes, -1 for null    %% a percent sign
     \n \r \t \0 \\ \xNN
 
-Keys and values are copied byte for byte; null is printed as nothing.
+Keys and values are copied byte for byte; null prints nothing.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LineFormat(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, bytes | None], ...] = ()
     partition: int | None = None
     empty_is_null: bool = False
-    #: Why the protocol cannot express a field.
+    #: By feature, why the protocol cannot express it.
     cannot_have: Mapping[Feature, str] = {}
 
 
@@ -74,7 +74,7 @@ _DECODER = msgspec.json.Decoder(JsonRecord)
 
 
 def parse_line(line: bytes, form: LineFormat) -> OutgoingRecord:
-    """Raises a `ValueError` with the fault of the line."""
+    """Parse a line. Raises a `ValueError` that describes its fault."""
     return _parse_json(line, form) if form.is_json else _parse_plain(line, form)
 
 
@@ -149,7 +149,9 @@ class ByteSource(Protocol):
 
 
 def read_lines(source: ByteSource) -> Iterator[list[bytes]]:
-    """Lines without their ends, as many as one read returns: from a terminal, one by one."""
+    """Lines without their line ends, as many as one read returns; a terminal returns one at a
+    time.
+    """
     rest: list[bytes] = []
     rest_size = 0
     while data := source.read1(CLI_READ_BYTES):
@@ -212,7 +214,7 @@ _FIELDS: Final[dict[str, Write]] = {
     "%S": lambda record: _size(record.value),
     "%h": _headers,
 }
-#: The features that a protocol needs for a token.
+#: By token, the feature that a protocol must have.
 _NEEDED: Final[dict[str, Feature]] = {
     "%T": "timestamp",
     "%k": "key",
@@ -222,7 +224,7 @@ _NEEDED: Final[dict[str, Feature]] = {
 
 
 def needed_features(text: str) -> dict[str, Feature]:
-    """The features that a format needs and not every protocol has, by token."""
+    """By token, the features that a format needs and that some protocols lack."""
     return {token: _NEEDED[token] for token in _TOKEN.findall(text) if token in _NEEDED}
 
 

@@ -24,7 +24,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Remote:
-    """A node behind a URL. Every failure is a `CommandError` to be shown as it is."""
+    """A node behind a URL. Every failure is a `CommandError` to show verbatim."""
 
     def __init__(self, server: str) -> None:
         self._url = server

@@ -1,7 +1,7 @@
-"""`dragoman serve`: the options of a node, its settings, and the node until it stops.
+"""`dragoman serve`: parses the options of a node, loads its settings, and runs the node.
 
-`config show` takes the same options. They are parsed with argparse, because a node's start does not
-wait for the import of another parser.
+`config show` takes the same options. argparse parses them, because importing the other commands'
+parser would slow the start of a node.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _KEY_OPTIONS = (
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Reports errors like other commands: one line on stderr, exit status 2."""
+    """Reports errors like the other commands: one line on stderr, exit status 2."""
 
     def error(self, message: str) -> NoReturn:
         raise CommandError(f"{message} (see {self.prog} --help)", USAGE)
@@ -81,7 +81,7 @@ def node_parser(command: str, description: str) -> argparse.ArgumentParser:
 
 
 class _Assign(argparse.Action):
-    """Collects options that set a key in one list, so that the last one for a key counts."""
+    """Collects options that set a key in one list, so that the last one for a key wins."""
 
     def __call__(
         self,
@@ -102,7 +102,7 @@ class _Assign(argparse.Action):
 
 
 def configuration(options: argparse.Namespace) -> Configuration:
-    """The settings from file, environment and options. Raises `ConfigError`."""
+    """The settings from the file, the environment and the options. Raises `ConfigError`."""
     environment = os.environ
     path = options.config or environment.get(ENVIRONMENT_FILE)
     flags = Flags(

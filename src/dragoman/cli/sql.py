@@ -1,4 +1,4 @@
-"""`dragoman sql`: a query over topics, with Spark on this machine."""
+"""`dragoman sql`: queries topics with Spark on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = TypeVar("Row")
 
 app = App(name="sql", help="Query topics with SQL.")
 
-#: A table is laid out as a whole, so only this many rows are shown.
+#: A table is laid out in memory, so only this many rows are shown.
 _TABLE_ROWS_MAX = 1000
 
 
@@ -41,7 +41,7 @@ def sql(
     decode: Literal["string", "json", "avro", "protobuf", "raw"] = "string",
     master: str = "",
 ) -> int:
-    """Run a query in which every topic is a table.
+    """Run a query; every topic is a table.
 
     The columns of a table are key, value, topic, partition, offset, timestamp and timestampType.
 
@@ -50,7 +50,7 @@ def sql(
     query
         The query, such as: select key, count(*) from orders group by key
     path
-        Data directory of a broker, which is read without the broker.
+        Data directory of a broker to read directly, without the broker.
     output
         Format of the result.
     to
@@ -59,7 +59,7 @@ def sql(
         How values are decoded: as text, as JSON (a struct: value.amount), as Avro or Protobuf with
         the schema that is pinned in the topic, or not at all.
     master
-        Spark's master; by default that of spark-defaults.conf, else all cores of this machine.
+        Spark master; by default as in spark-defaults.conf, else all cores of this machine.
     """
     if (output == "parquet") != bool(to):
         raise CommandError("--output parquet and --to DIRECTORY belong together", USAGE)

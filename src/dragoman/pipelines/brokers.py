@@ -1,6 +1,6 @@
 """The brokers that the parts of a pipeline connect to: their addresses, and whether topics exist.
 
-Both are settled before Spark starts.
+Both are determined before Spark starts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEYS = ("bootstrap", "source_bootstrap")
 def with_bootstrap(definition: Definition, bootstrap: str) -> Definition:
     """The definition with another address for its broker.
 
-    Where a pipeline connects two clusters, only the file's own `bootstrap` is replaced. Raises
+    If a pipeline connects two clusters, only the file's own `bootstrap` is replaced. Raises
     `ConfigError` when no part uses that address, which makes `--bootstrap` ambiguous.
     """
     used = _used(definition)

@@ -1,6 +1,6 @@
-"""From a definition to Spark's tables: sources, then steps in order, then sinks.
+"""Builds Spark tables from a definition: sources, then steps in order, then sinks.
 
-Spark analyzes each query when it is made, so an error in one is reported before any query starts.
+Spark analyzes each query when it is created, so an error is reported before any query starts.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Tables:
 
     @contextmanager
     def errors_of(self, part: str) -> Iterator[None]:
-        """Errors of Spark, a source or a user's function become errors that name the part."""
+        """A context that converts errors of Spark, a source or a user's function to errors that
+        name the part.
+        """
         try:
             with without_spark_logs():
                 yield

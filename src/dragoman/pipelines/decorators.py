@@ -1,4 +1,4 @@
-"""Pipelines as Python files: decorated functions are the parts.
+"""Pipelines as Python files, in which decorated functions are the parts.
 
     from dragoman.pipelines import pipeline, sink, source, transform
 
@@ -57,7 +57,7 @@ _filling: ContextVar[Declared] = ContextVar("_filling")
 
 def _declared() -> Declared:
     found = _filling.get(None)
-    # A file that is imported or run directly only defines its functions.
+    # A file that is imported or run directly just defines its functions.
     return Declared() if found is None else found
 
 
@@ -100,7 +100,9 @@ def source(function: Function, /) -> Function: ...
 @overload
 def source(**keys: Any) -> Callable[[Function], Function]: ...
 def source(function: Any = None, /, **keys: Any) -> Any:
-    """Declare a source: with a type, a function of the table that is read; else of the session."""
+    """Declare a source. With a type, the function receives the table that is read; else the
+    session.
+    """
 
     def declare(function: Function) -> Function:
         _declared().add(
@@ -116,7 +118,7 @@ def transform(function: Function, /) -> Function: ...
 @overload
 def transform(**keys: Any) -> Callable[[Function], Function]: ...
 def transform(function: Any = None, /, **keys: Any) -> Any:
-    """Declare a step: a function of the tables that its parameters name."""
+    """Declare a step: a function whose parameters name its tables."""
 
     def declare(function: Function) -> Function:
         _declared().add("steps", function, {"python": _place(function), **keys})
@@ -126,7 +128,9 @@ def transform(function: Any = None, /, **keys: Any) -> Any:
 
 
 def sink(**keys: Any) -> Callable[[Function], Function]:
-    """Declare a sink: a function of one table, which it may transform before it is written."""
+    """Declare a sink: a function of one table, which may transform the table before it is
+    written.
+    """
 
     def declare(function: Function) -> Function:
         parameters = list(inspect.signature(function).parameters)

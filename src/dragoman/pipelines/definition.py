@@ -1,6 +1,6 @@
-"""The definition of a pipeline: the tables of its file as values, each checked.
+"""The definition of a pipeline: the tables of its file as checked values.
 
-Nothing here imports Spark, so a file is refused before Spark starts.
+This module does not import Spark, so an invalid file is refused before Spark starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Keys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Watermark(_Keys, frozen=True, kw_only=True):
-    """How late rows may arrive. State older than that is dropped."""
+    """How late rows may arrive. Older state is dropped."""
 
     column: str
     delay: str
@@ -42,7 +42,7 @@ class Watermark(_Keys, frozen=True, kw_only=True):
 
     @property
     def interval(self) -> str:
-        """As Spark reads it."""
+        """The delay as an interval of Spark."""
         found = re.match(r"(\d+) ?(\w+)", self.delay)
         assert found is not None
         return f"{found[1]} {_LONG.get(found[2], found[2])}"
@@ -101,7 +101,7 @@ class CdcSource(_Source, frozen=True, kw_only=True, tag="cdc"):
 
 
 class TableSource(_Source, frozen=True, kw_only=True, tag="table"):
-    """Files: a table as of the start of the pipeline, or (`stream`) new files as they arrive."""
+    """Files: a table as of the pipeline's start or, with `stream`, new files as they arrive."""
 
     path: str
     format: Literal["parquet", "delta"] = "parquet"
@@ -117,7 +117,7 @@ class TableSource(_Source, frozen=True, kw_only=True, tag="table"):
 class PythonSource(_Source, frozen=True, kw_only=True, tag="python"):
     """A table that a function of the session returns."""
 
-    #: `module:function`; modules are searched beside the file first.
+    #: `module:function`; modules beside the file take precedence.
     function: str
 
 
@@ -128,10 +128,10 @@ Source: TypeAlias = TopicSource | CdcSource | TableSource | PythonSource
 
 
 class Step(_Keys, frozen=True, kw_only=True):
-    """One query, or one function of tables."""
+    """A query, or a function of tables."""
 
     sql: str = ""
-    #: `module:function`; modules are searched beside the file first.
+    #: `module:function`; modules beside the file take precedence.
     python: str = ""
     #: The function's tables. Empty: those that its parameters name.
     inputs: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ class Step(_Keys, frozen=True, kw_only=True):
 
 class _Sink(_Keys, frozen=True, kw_only=True, tag_field="type"):
     source: str = msgspec.field(name="from")
-    #: The rows of a changing result that are written: final ones, changed ones, all.
+    #: Which rows of a changing result to write: final ones, changed ones, or all.
     output: Literal["append", "update", "complete"] = "append"
     #: Empty: the trigger of the pipeline.
     trigger: str = ""
@@ -174,7 +174,7 @@ class TopicSink(_Sink, frozen=True, kw_only=True, tag="topic"):
     format: Literal["json", "columns"] = "json"
     #: Columns of the record's key: one as text, several as a JSON object.
     key: tuple[str, ...] = ()
-    #: A missing topic is created with this many partitions; 0: it is an error.
+    #: Number of partitions to create a missing topic with; 0: a missing topic is an error.
     partitions: int = 0
     options: dict[str, OptionValue] = {}
 
@@ -204,7 +204,7 @@ class DeltaSink(_Sink, frozen=True, kw_only=True, tag="delta"):
     path: str
     #: With a key, a row replaces the row with the same key.
     key: tuple[str, ...] = ()
-    #: Of several rows in a batch with one key, the one with the greatest value of this column is
+    #: If rows of a batch have the same key, the row with the greatest value of this column is
     #: written, without the column itself.
     latest_by: str = ""
     partition_by: tuple[str, ...] = ()
@@ -227,7 +227,7 @@ class PostgresSink(_Sink, frozen=True, kw_only=True, tag="postgres"):
     #: With a key, a row replaces the row with the same key.
     key: tuple[str, ...] = ()
     latest_by: str = ""
-    #: A column that is true for a deleted row; it is not written itself.
+    #: A column that is true for a deleted row. The column itself is not written.
     deleted: str = ""
     #: Whether a missing table is created.
     create: bool = False
@@ -246,7 +246,7 @@ class PostgresSink(_Sink, frozen=True, kw_only=True, tag="postgres"):
 Sink: TypeAlias = TopicSink | ParquetSink | DeltaSink | PostgresSink
 
 
-# ---- the whole
+# ---- the pipeline
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -277,7 +277,7 @@ class Head(_Keys, frozen=True, kw_only=True):
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline whose parts were all checked. Paths are absolute, addresses are filled in."""
+    """A pipeline whose parts were checked. Paths are absolute, and addresses are filled in."""
 
     file: str
     name: str

@@ -1,4 +1,4 @@
-"""From a file to a `Definition`: TOML, or Python with decorators. Errors name the key.
+"""Parses a file to a `Definition`: TOML, or Python with decorators. Errors name the key.
 
 pipelines/orders.toml: sources.orders: unknown key 'decod'; is 'decode' meant?
 """
@@ -95,7 +95,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 @contextmanager
 def _errors_of(where: str) -> Iterator[None]:
-    """Errors raised within become errors that name the file or the part."""
+    """A context that converts errors to errors that name the file or the part."""
     try:
         yield
     except (ConfigError, ValueError) as error:
@@ -262,7 +262,8 @@ def single_job(kind: str, keys: Mapping[str, str], bootstrap: str) -> Definition
         job = job_of({"type": kind, **given}, bootstrap, is_text=True)
         job = _replaced_paths(job, os.getcwd())
         if kind == "materialize" and not job.options.checkpoint:
-            # The job is named after its topic: another table of it needs another checkpoint.
+            # The job is named after its topic, so a second table of the topic needs another
+            # checkpoint.
             place = job.options.checkpoint_path
             job = Job(type=kind, options=_replaced(job.options, checkpoint=place))
     return Definition(

@@ -1,7 +1,7 @@
 """Progress of a running pipeline, collected from Spark's listener and from jobs.
 
-Spark calls the listener from a thread of its own. The thread that runs the pipeline publishes the
-figures to the status file and to the watcher.
+Spark calls the listener from a separate thread. The thread that runs the pipeline publishes the
+progress to the status file and to the watcher.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Reporter:
 
 
 def _lag(sources: list[_Source]) -> int:
-    """Records between the end of a batch and the ends of its topics; -1 when it is unknown."""
+    """Records between the end of a batch and the ends of its topics; -1 if unknown."""
     known = [
         _distance(each.end_offset, each.latest_offset)
         for each in sources

@@ -1,8 +1,8 @@
-"""Running a pipeline, from its definition to its end.
+"""Runs a pipeline, from its definition to its end.
 
-Each sink is a streaming query with a checkpoint of its own. After a crash the next driver resumes
-from there: the batch in progress is made again from the same records, and its sink recognizes a
-batch that it already has.
+Each sink is a streaming query with its own checkpoint. After a crash the next driver resumes from
+there: it recomputes the batch in progress from the same records, and the sink recognises a batch
+that it already has.
 """
 
 from __future__ import annotations
@@ -118,10 +118,10 @@ class Run:
     # ---- from start to end
 
     def _guarded(self, spark: SparkSession) -> None:
-        """Run, and distinguish an end of Spark itself from a failure of the pipeline.
+        """Run the pipeline, and distinguish the end of Spark itself from a failure of the pipeline.
 
-        A service manager signals all processes of a service, and `spark-submit` is the parent of
-        this process: then Spark's JVM ends at the same time, whatever a query does.
+        Spark's JVM may end at the same time, whatever a query does: a service manager signals all
+        processes of a service, and `spark-submit` is the parent of this process.
         """
         try:
             listener = Listener(self._reporter)
@@ -140,7 +140,7 @@ class Run:
                     "checkpoints"
                 ) from None
             for name in self._queries:
-                # The next run makes the current batch again, from the same records.
+                # The next run recomputes the current batch from the same records.
                 self._reporter.part_state(name, "stopped")
 
     def _live(self, spark: SparkSession) -> None:
@@ -187,8 +187,7 @@ class Run:
         own_thread = threading.get_ident()
 
         def report(progress: Progress) -> None:
-            # Batches of a stream run in threads of Spark, which counts them. A stream is stopped
-            # through its query.
+            # A stream's batches run in threads of Spark, and a stream is stopped through its query.
             if threading.get_ident() != own_thread:
                 self._reporter.note(name, progress.note)
                 return
@@ -307,7 +306,7 @@ def _is_sparks(error: Exception) -> bool:
     return type(error).__module__.startswith(("pyspark.", "py4j."))
 
 
-#: Spark's log goes to a file, since it is long and about Spark's internals.
+#: Spark's log goes to a file, because it is long and concerns Spark's internals.
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 

@@ -1,4 +1,4 @@
-"""What is known of a pipeline outside its own process: a folder with status and checkpoints.
+"""The state of a pipeline outside its own process: a folder with status and checkpoints.
 
 NAME/lock            held by the process that runs the pipeline
 NAME/status.json     a recent status; replaced atomically
@@ -31,7 +31,8 @@ PipelineState: TypeAlias = Literal[
 Status: TypeAlias = PipelineStatus
 ENDED = frozenset(("stopped", "done", "failed", "died"))
 _POLL_S = 0.1
-#: Wait for the lock: a process that checks whether the pipeline runs holds it for a moment.
+#: How long to wait for the lock, which a process that checks whether the pipeline runs holds
+#: briefly.
 _LOCK_WAIT_S = 0.5
 
 
@@ -95,9 +96,9 @@ class StateFolder:
             )
 
     def write(self, status: Status) -> None:
-        beside = self.path / "status.json.new"
-        beside.write_bytes(msgspec.json.encode(status))
-        beside.replace(self.path / "status.json")
+        temporary = self.path / "status.json.new"
+        temporary.write_bytes(msgspec.json.encode(status))
+        temporary.replace(self.path / "status.json")
 
     def status(self) -> Status | None:
         """None when this pipeline was never run here."""
@@ -185,5 +186,6 @@ def known_pipelines(root: Path) -> list[Status]:
 PartState: TypeAlias = Literal["starting", "running", "done", "failed", "stopped"]
 Progress: TypeAlias = PipelinePart
 
-#: Jobs call it with new progress, and must not catch what it raises, which stops them.
+#: Called by jobs with new progress. It may raise an exception to stop a job, which must not catch
+#: it.
 Report: TypeAlias = Callable[[Progress], None]

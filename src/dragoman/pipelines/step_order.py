@@ -1,4 +1,6 @@
-"""Dependencies of steps: the tables that a query names, and an order that satisfies all of them."""
+"""Dependencies of steps: the tables that a query names, and an order of steps that satisfies
+them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _AMONG = frozenset(("lateral", "only", "on", "using"))
 def tables_in(sql: str) -> list[str]:
     """The first parts of names after FROM and JOIN, in lower case; a superset of the tables.
 
-    `extract(year FROM hour)` looks like a table here, so callers keep only the names they know.
+    `extract(year FROM hour)` looks like a table, so callers keep only known names.
     """
     found: dict[str, None] = {}
     is_expected = False

@@ -1,7 +1,8 @@
-"""What the connections of one protocol share: the node's addresses, and authorization.
+"""State shared by the connections of one protocol: the nodes' addresses, and authorization.
 
-A service knows the address at which a client reaches each node of the cluster, and asks the node's
-authorizer what a principal may do. `handlers_by_name` is the table of the requests of a protocol.
+A service provides the address at which a client reaches each node of the cluster, and queries the
+node's authorizer for a principal's permissions. `handlers_by_name` builds the table of a protocol's
+request handlers.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _REFUSALS: Final[dict[Resource, type[NotAuthorized]]] = {
 
 
 class Core(Protocol):
-    """What a service of any protocol needs of its node."""
+    """What a service of any protocol uses of its node."""
 
     node_id: int
     image: MetadataImage
@@ -48,9 +49,9 @@ CoreT_co = TypeVar("CoreT_co", bound=Core, covariant=True)
 
 
 class Service(Generic[CoreT_co]):
-    """What all connections of one protocol share that come in on one listener, or on `any`."""
+    """State shared by the connections of a protocol on one listener, or on any."""
 
-    #: The listener whose addresses replies name, for this node and for the others.
+    #: The listener whose addresses appear in replies, for this node and for the others.
     advertised_listener: str
     #: Separates the words of operations and kinds of resources in the texts of refusals.
     word_separator: ClassVar[str] = "_"
@@ -68,7 +69,7 @@ class Service(Generic[CoreT_co]):
         self.scratch = Scratch()
 
     def address_of(self, channel: Channel, node: int) -> Address | None:
-        """Host and port at which a client on this channel reaches a node of the cluster; None when
+        """Host and port at which a client on this channel reaches a node of the cluster; None if
         the node has not registered them.
         """
         return self.advertised(channel) if node == self.broker.node_id else self.registered(node)
@@ -100,7 +101,7 @@ def handlers_by_name(
     """The handler of each request, from names such as `module.function` within a package.
 
     A module is imported with the first request that it handles: most clients send few kinds of
-    requests, and a node starts without the handlers of the others.
+    requests, so a node starts faster without the other handlers.
     """
     handlers: dict[Key, Callable[Arguments, Result]] = {}
 

@@ -1,16 +1,16 @@
-"""The server's side of one connection, shared by all protocols: requests in, replies out.
+"""The server's side of a connection, shared by all protocols.
 
-`OrderedSession` is for protocols without request numbers: replies leave in the order of the
-requests. `MatchedSession` is for protocols whose requests carry numbers: replies leave when they
-are ready. A protocol subclasses one of them and says how a request begins (`received`).
+`OrderedSession` is for protocols that match replies by order: replies are sent in the order of the
+requests. `MatchedSession` is for protocols that match replies by number: replies are sent when they
+are ready. A protocol subclasses one of them and implements how a request begins (`received`).
 
-Both kinds bound what a peer can make them hold:
+Both bound the memory that a peer can occupy:
 
 - A complete frame is charged to the node's memory budget and waits in the backlog until its request
   may begin. No request begins while the peer does not take its replies (back-pressure).
 - Past a number of unanswered requests the connection is not read; reading resumes when half of
   them are answered.
-- A connection that closes gives everything back to the budget.
+- A connection that closes returns all its bytes to the budget.
 
 A peer that has closed its half of the connection still gets the replies that are due.
 """
@@ -33,7 +33,7 @@ ServiceT_co = TypeVar("ServiceT_co", bound=Service[Core], covariant=True)
 
 
 class _Session(Generic[ServiceT_co]):
-    """What does not depend on the order of replies."""
+    """The part that does not depend on the order of replies."""
 
     __slots__ = (
         "_backlog",
@@ -48,7 +48,7 @@ class _Session(Generic[ServiceT_co]):
         "service",
     )
 
-    #: More unanswered requests than this stop the reading of the connection.
+    #: With more unanswered requests than this, reading the connection pauses.
     unanswered_max: ClassVar[int]
 
     def __init__(self, channel: Channel, reader: FrameReader, service: ServiceT_co) -> None:
@@ -63,23 +63,25 @@ class _Session(Generic[ServiceT_co]):
         self._is_beginning = False
         #: Requests that count against `unanswered_max`.
         self._unanswered = 0
-        #: Whether reading is paused because there are too many of them.
+        #: Whether reading is paused because of too many unanswered requests.
         self._is_full = False
 
     # ---- for the protocol
 
     def on_writable(self) -> None:
-        """The peer takes data again, after `can_send` was false."""
+        """Called when the peer accepts data again, after `can_send` was false."""
 
     def on_ended(self) -> None:
-        """The peer has closed its half: answer parked requests at once, and push nothing more."""
+        """Called when the peer has closed its half: answer parked requests at once, and push
+        nothing more.
+        """
 
     def on_closed(self) -> None:
-        """The connection is gone."""
+        """Called when the connection is gone."""
 
     @property
     def can_send(self) -> bool:
-        """Whether the peer takes data. If not, `on_writable` is called when it does again."""
+        """Whether the peer accepts data. If not, `on_writable` is called when it does again."""
         return self.channel.is_writable and not self.channel.is_closing
 
     def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
@@ -100,25 +102,29 @@ class _Session(Generic[ServiceT_co]):
 
     def closed(self) -> None:
         self._drop_backlog()
-        # The session may be part of a reference cycle, which is collected late.
+        # Releases the buffers now, because the session may be part of a reference cycle, which is
+        # collected late.
         self._reader.forget()
         self.on_closed()
 
     # ---- the backlog
 
     def _begin_backlog(self) -> None:
-        """Begin the requests of the backlog that may begin. Raises `RemoteProtocolError`."""
+        """Begin requests of the backlog as far as allowed. Raises `RemoteProtocolError`."""
         raise NotImplementedError
 
     def _accept(self, frames: Sequence[bytearray]) -> None:
-        """Charge frames to the budget and begin what may begin. Raises `RemoteProtocolError`."""
+        """Charge frames to the budget, and begin requests as far as allowed. Raises
+        `RemoteProtocolError`.
+        """
         self._budget.take(sum(map(len, frames)))
         self._backlog.extend(frames)
         self._begin()
 
     def _begin(self) -> None:
         if self._is_beginning:
-            # A request that was answered at once re-enters here; the loop below continues.
+            # A request that was answered at once has re-entered this method; the outer loop
+            # continues.
             return
         self._is_beginning = True
         try:
@@ -134,7 +140,9 @@ class _Session(Generic[ServiceT_co]):
             self.channel.pause(Reason.READ_AHEAD)
 
     def _resume(self) -> None:
-        """Begin requests where the caller is not the channel, and so does not handle errors."""
+        """Begin requests on behalf of a caller other than the channel, which does not handle
+        errors.
+        """
         try:
             self._begin()
         except RemoteProtocolError as error:
@@ -158,16 +166,18 @@ class _Session(Generic[ServiceT_co]):
 
 
 class Waiting(Protocol):
-    """One entry of the line of replies: a request, or several requests with one reply."""
+    """An entry in the queue of replies: a request, or several requests with one reply."""
 
     @property
     def is_done(self) -> bool:
-        """Whether the reply is ready: the entry leaves as soon as it is at the head."""
+        """Whether the reply is ready, so that the entry leaves the queue as soon as it is at the
+        head.
+        """
         ...
 
     @property
     def size(self) -> int:
-        """Bytes that are given back to the node's memory budget when the entry leaves."""
+        """Bytes to return to the node's memory budget when the entry leaves."""
         ...
 
     @property
@@ -180,12 +190,12 @@ class Waiting(Protocol):
         ...
 
     def drop(self) -> None:
-        """The connection is closed, and the reply will not be sent."""
+        """Called when the connection has closed, so that the reply will not be sent."""
         ...
 
 
 class Place:
-    """One request's place in the line of replies."""
+    """A request's place in the queue of replies."""
 
     __slots__ = ("_answer", "_session", "is_done", "size")
 
@@ -213,24 +223,24 @@ class Place:
 
 
 class OrderedSession(_Session[ServiceT_co]):
-    """Replies leave in the order of the requests.
+    """A session whose replies are sent in the order of the requests.
 
-    Each request takes a place in the line. Its answer may be ready at once or after a sync, and
-    leaves when all answers before it have left. Answers that become ready in one loop turn, which
-    are many after a sync, leave in one write at the end of the turn. A protocol may delay a request
-    until earlier ones are answered (`may_begin`). Pushes bypass the line, so that a reply never
-    waits behind queued pushes.
+    Each request takes a place in the queue of replies. Its answer may be ready at once or after a
+    sync, and is sent when all earlier answers have been sent. Answers that become ready in the same
+    loop turn, which are many after a sync, are sent in one write at the end of the turn. A protocol
+    may delay a request until earlier ones are answered (`may_begin`). Pushes bypass the queue, so
+    that a reply never waits behind queued pushes.
     """
 
-    __slots__ = ("_answer_bytes", "_is_flushed_soon", "_line")
+    __slots__ = ("_answer_bytes", "_is_flushed_soon", "_queue")
 
     unanswered_max = READ_AHEAD_REQUESTS_MAX
 
     def __init__(self, channel: Channel, reader: FrameReader, service: ServiceT_co) -> None:
         super().__init__(channel, reader, service)
-        self._line: deque[Waiting] = deque()
+        self._queue: deque[Waiting] = deque()
         self._is_flushed_soon = False
-        #: Bytes of the answers that are ready and have not left the line.
+        #: Bytes of the answers that are ready and still queued.
         self._answer_bytes = 0
 
     # ---- for the protocol
@@ -240,22 +250,22 @@ class OrderedSession(_Session[ServiceT_co]):
         raise NotImplementedError
 
     def may_begin(self, frame: bytearray) -> bool:  # noqa: ARG002
-        """Whether the next request may begin now. Called again after each reply that leaves."""
+        """Whether the next request may begin now. Called again after each reply that is sent."""
         return True
 
     @property
     def has_unanswered(self) -> bool:
-        return bool(self._line)
+        return bool(self._queue)
 
     @property
     def unanswered(self) -> int:
-        """Requests that have begun and whose replies have not left."""
-        return len(self._line)
+        """Number of requests that have begun and whose replies have not been sent."""
+        return len(self._queue)
 
     def push(self, *buffers: Buffer) -> None:
         """Send data that answers no request, after the replies that are ready."""
         if self._is_flushed_soon:
-            self._leave_line()
+            self._send_completed()
         self.channel.send(list(buffers))
 
     def close(self) -> None:
@@ -267,7 +277,7 @@ class OrderedSession(_Session[ServiceT_co]):
 
     @property
     def waiting_bytes(self) -> int:
-        return sum(each.size for each in self._line if each.is_done) + self._backlog_bytes
+        return sum(each.size for each in self._queue if each.is_done) + self._backlog_bytes
 
     def buffer_updated(self, count: int) -> None:
         frames = self._reader.buffer_updated(count)
@@ -280,46 +290,46 @@ class OrderedSession(_Session[ServiceT_co]):
 
     @property
     def is_due(self) -> bool:
-        return bool(self._line or self._backlog)
+        return bool(self._queue or self._backlog)
 
     def closed(self) -> None:
-        for waiting in self._line:
+        for waiting in self._queue:
             waiting.drop()
             self._budget.give_back(waiting.size)
-        self._line.clear()
+        self._queue.clear()
         super().closed()
 
-    # ---- the line
+    # ---- the queue of replies
 
     def _begin_backlog(self) -> None:
-        backlog, channel, line = self._backlog, self.channel, self._line
+        backlog, channel, queue = self._backlog, self.channel, self._queue
         while backlog and channel.is_writable and not channel.is_closing:
             if not self.may_begin(backlog[0]):
-                if not (line and line[0].is_done):
+                if not (queue and queue[0].is_done):
                     break
-                self._leave_line()
+                self._send_completed()
                 continue
             frame = backlog.popleft()
             place = Place(self, len(frame))
-            line.append(place)
+            queue.append(place)
             self.received(frame, place)
 
     def answered(self, place: Place, size: int) -> None:
-        """The answer of a place is ready; `size` counts its bytes."""
+        """Called when the answer of a place is ready; `size` is its size in bytes."""
         place.size += size
         self._budget.take(size)
         self._answer_bytes += size
         if self._answer_bytes >= SEND_BUFFER_BYTES_MAX:
-            # The send buffer is full: only the transport knows whether the peer takes more.
+            # The send buffer is full: only the transport knows whether the peer accepts more.
             self.flush()
-        elif not self._is_flushed_soon and self._line[0].is_done:
+        elif not self._is_flushed_soon and self._queue[0].is_done:
             self._is_flushed_soon = True
             self.channel.flush_soon(self)
 
     def flush(self) -> None:
-        """Send every reply that has reached the head of the line."""
+        """Send every reply that has reached the head of the queue."""
         self._is_flushed_soon = False
-        self._leave_line()
+        self._send_completed()
         if self._backlog and not self._is_beginning:
             self._resume()
         if self._is_full:
@@ -327,12 +337,12 @@ class OrderedSession(_Session[ServiceT_co]):
         if self.channel.is_ended:
             self.channel.close_if_answered()
 
-    def _leave_line(self) -> None:
-        line = self._line
+    def _send_completed(self) -> None:
+        queue = self._queue
         out: list[Buffer] = []
         freed = self._answer_bytes = 0
-        while line and line[0].is_done:
-            first = line.popleft()
+        while queue and queue[0].is_done:
+            first = queue.popleft()
             out += first.take_reply()
             freed += first.size
             self._unanswered -= first.count
@@ -342,7 +352,7 @@ class OrderedSession(_Session[ServiceT_co]):
 
 
 class MatchedSession(_Session[ServiceT_co]):
-    """Requests carry numbers: replies leave when they are ready, in any order.
+    """A session whose requests carry numbers, so that replies are sent when ready, in any order.
 
     A protocol checks `can_send` before it builds a large reply or push.
     """
@@ -364,13 +374,13 @@ class MatchedSession(_Session[ServiceT_co]):
         raise NotImplementedError
 
     def begun(self, size: int) -> None:
-        """A request of `size` bytes begins, and will be `finished`."""
+        """Note that a request of `size` bytes begins. It will be `finished`."""
         self._unanswered += 1
         self._held += size
         self._budget.take(size)
 
     def finished(self, size: int) -> None:
-        """A request of `size` bytes is answered, or needs no answer."""
+        """Note that a request of `size` bytes is answered, or needs no answer."""
         if self._is_closed:
             return
         self._unanswered -= 1

@@ -1,4 +1,4 @@
-"""One task attempt of the sink: rows in, staged batches out.
+"""A task attempt of the sink, which stages its rows in batches.
 
 docs/concepts/exactly-once-writes.md explains the protocol.
 """
@@ -24,7 +24,7 @@ from dragoman.spark.options import SinkOptions
 from dragoman.spark.partitioner import RECORD, Router
 from dragoman.world import SystemClock, system_random
 
-#: Rows are buffered for this many batches, so that the smaller last batch is rare.
+#: Rows for this many batches are buffered, so that few batches are smaller than the maximum.
 _BATCHES_GATHERED = 4
 
 
@@ -46,7 +46,7 @@ class _Gathered:
 
 
 class Attempt:
-    """Stages rows under a producer identity of its own. They are invisible until published."""
+    """Stages rows with its own producer id. They are invisible until published."""
 
     def __init__(
         self,
@@ -56,7 +56,9 @@ class Attempt:
         *,
         keep_times: bool = False,
     ) -> None:
-        """With `keep_times`, records have the times of the column `timestamp`, else now."""
+        """With `keep_times`, records get the times of the column `timestamp`, else the current
+        time.
+        """
         self._client = client
         self._options = options
         self._writer_id = writer_id
@@ -85,7 +87,7 @@ class Attempt:
             self._send_all()
 
     def finish(self) -> dict[TopicPartition, list[StagedPiece]]:
-        """Waits until all rows are durable; the staged pieces by target partition."""
+        """Wait until all rows are durable. Returns the staged pieces by target partition."""
         self._send_all()
         self._wait()
         return self._pieces
@@ -121,7 +123,7 @@ class Attempt:
                 self._sequence = (self._sequence + count) % (1 << 31)
 
     def _wait(self) -> None:
-        """Waits until the batch in flight is durable and records where it is staged."""
+        """Wait until the batch in flight is durable, and record where it is staged."""
         sent, self._sent = self._sent, None
         if sent is None:
             return

@@ -1,4 +1,4 @@
-"""Reading topics as they are now: the batch side of the source, and filters pushed down to it."""
+"""The batch side of the source, and filters pushed down to it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class BatchReader(DataSourceReader):
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # For an empty list of partitions Spark makes one partition that holds None.
+        # For an empty list of partitions Spark creates one partition that is None.
         if not isinstance(partition, RangePartition):
             return iter(())
         return self._reader.read(partition)
@@ -60,7 +60,7 @@ class BatchReader(DataSourceReader):
         options = self._options
         topics = planner.chosen_topics(log, options.topics)
         every = planner.partitions_of(topics)
-        # The options must cover all partitions, also those that filters exclude.
+        # The options must cover all partitions, even those that filters exclude.
         starts = starting_offsets(
             log, every, options.starting, is_late_start_allowed=options.is_late_start_allowed
         )
@@ -134,7 +134,7 @@ class Pushed:
         self._since_ms: int | None = None
 
     def take(self, each: Filter) -> bool:
-        """Add a filter; True when the source applies all of it, so that Spark need not."""
+        """Add a filter. True if the source applies all of it, so that Spark need not."""
         column = ".".join(getattr(each, "attribute", ()))
         match each:
             case IsNotNull():
@@ -156,7 +156,8 @@ class Pushed:
                 GreaterThan(value=datetime() as since)
                 | GreaterThanOrEqual(value=datetime() as since)
             ) if column == "timestamp":
-                # Records may be out of order, so this only gives an offset before which none match.
+                # Records may be out of order, so this only yields an offset before which none
+                # match.
                 since_ms = int(since.timestamp() * 1000)
                 self._since_ms = max(since_ms, self._since_ms or since_ms)
                 return False
@@ -176,7 +177,7 @@ class Pushed:
             case LessThanOrEqual(value=int() as value):
                 first, end = 0, value + 1
             case In(value=values) if values:
-                # Only the range of the values is applied here; Spark selects within it.
+                # The source applies only the range of the values; Spark filters within it.
                 self._narrow(min(values), max(values) + 1)
                 return False
             case _:

@@ -1,4 +1,4 @@
-"""Errors in one line: Spark wraps errors of a source in stack traces of two languages."""
+"""Reduces errors to one line: Spark wraps a source's errors in stack traces of two languages."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-#: The last line of a Python traceback that ends with one of our own errors.
+#: The last line of a Python traceback that ends with one of Dragoman's errors.
 _OURS = re.compile(r"^(?:dragoman|pyspark_dragoman)(?:\.\w+)+: (.+)$", re.MULTILINE)
 _ANY = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
-#: The prefix of every failed stream, a message without information, and the suffix of messages.
+#: The prefix of every failed stream's error, an uninformative message, and the suffix of messages.
 _STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: ")
 _EMPTY = "Exception thrown in awaitResult"
 _SQLSTATE = re.compile(r"(?: SQLSTATE: \w{5})+\Z")
@@ -50,7 +50,7 @@ def readable(error: BaseException) -> str:
 
 @contextmanager
 def without_spark_logs() -> Iterator[None]:
-    """Keep PySpark from printing errors of queries, which the caller reports."""
+    """Keep PySpark from printing query errors, which the caller reports."""
     from pyspark.logger import PySparkLogger
 
     # Created by PySpark's own function: PySpark passes arguments that plain loggers reject.
@@ -93,9 +93,9 @@ def is_gone(spark: SparkSession) -> bool:
 
 
 def plainly(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorator: our own errors leave a method that Spark calls without a traceback.
+    """Decorator for methods that Spark calls: strips the traceback from Dragoman's errors.
 
-    Spark prints every frame in front of the message, and the frames do not help a user.
+    Spark prints every frame before the message, which does not help a user.
     """
 
     @wraps(method)
@@ -111,7 +111,7 @@ def plainly(method: Callable[Parameters, Result]) -> Callable[Parameters, Result
 def iterated_plainly(
     method: Callable[Parameters, Iterator[Result]],
 ) -> Callable[Parameters, Iterator[Result]]:
-    """Decorator: our own errors leave a generator that Spark calls without a traceback."""
+    """Decorator for generators that Spark calls: strips the traceback from Dragoman's errors."""
 
     @wraps(method)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Iterator[Result]:

@@ -1,7 +1,7 @@
-"""The log that a read takes topics and offsets from, and the directory that its files come from.
+"""The log that provides topics and offsets to a read, and the directory that provides its files.
 
-The log is a cluster, over Kafka's protocol, or a data directory. With a broker whose data directory
-is visible here, the broker states the offsets and the directory provides the files.
+The log is a cluster, over Kafka's protocol, or a data directory. If a broker's data directory is
+visible on this machine, the broker provides the offsets and the directory the files.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def id_text(topic_id: bytes) -> str:
 
 
 class BrokerLog:
-    """The `Log` of a cluster that speaks Kafka's protocol."""
+    """The `Log` of a cluster, over Kafka's protocol."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._isolation = isolation_of(options)
@@ -103,7 +103,8 @@ AnyLog: TypeAlias = BrokerLog | StoredLog
 
 
 def open_logs(options: SourceOptions) -> tuple[AnyLog, StoredLog | None]:
-    """The log that states topics and offsets, and the directory of stable files if one is visible.
+    """The log that provides topics and offsets, and the directory of stable files if one is
+    visible.
 
     Raises `ConfigError` when `readMode=segments` and no directory is visible.
     """
@@ -156,9 +157,10 @@ def _incomplete(stored: StoredLog, options: SourceOptions) -> str:
 
 
 def _visible_directory(served: BrokerLog) -> str:
-    """A data directory that the brokers report and that exists here; empty when there is none.
+    """A data directory that the brokers report and that exists on this machine; empty if there is
+    none.
 
-    Files are only planned for topics whose id in the directory is the id that the brokers report.
+    Files are planned only for topics whose id in the directory equals the id from the brokers.
     """
     try:
         directories = served.directories()

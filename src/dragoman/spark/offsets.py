@@ -1,4 +1,4 @@
-"""Offsets of many partitions: their JSON, and where a read begins and ends.
+"""Offsets of many partitions: their JSON, and the starts and ends of reads.
 
 A checkpoint has the Kafka source's layout, `{"orders": {"0": 123}}`, and one more entry, under a
 name that no topic can have, with the ids of the topics. A topic that was deleted and created again
@@ -73,7 +73,7 @@ class Position(msgspec.Struct, frozen=True):
 def starting_offsets(
     log: Log, partitions: list[TopicPartition], bound: Bound, *, is_late_start_allowed: bool
 ) -> Offsets:
-    """Raises `ConfigError` when the options give no offset for a partition."""
+    """The starting offset of each partition. Raises `ConfigError` if the options give none."""
     found = _by_time(log, partitions, bound, "starting")
     if found is None:
         return _by_number(log, partitions, bound.offsets, "starting")

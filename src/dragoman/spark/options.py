@@ -1,11 +1,11 @@
 """The options of the source and the sink `dragoman`: names, defaults, meaning, and their parsing.
 
-Names are those of Spark's Kafka source and sink, so a job moves by changing one word; a few are
-Dragoman's own. Spark passes options as text, and their names ignore case.
+Names are those of Spark's Kafka source and sink, so a job migrates by changing one word; a few are
+specific to Dragoman. Spark passes options as text, and their names are case-insensitive.
 
-Of the settings of Kafka's clients, `kafka.…`, that neither format uses, some are refused for the
-reasons that Spark's Kafka connector gives: a job that sets one expects what neither format does.
-The others tune a client that does not run here; a warning names them.
+Some settings of Kafka's clients (`kafka.…`) are refused, as by Spark's Kafka connector: a job that
+sets one expects behaviour that neither format has. Other unused client settings tune a client that
+Dragoman does not run; a warning names them.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _DECODE_OF = {
     "emit.default.values": "protobuf",
     "upcast.unsigned.ints": "protobuf",
 }
-#: Units of time as Spark reads them; a bare number is milliseconds.
+#: Units of time as Spark parses them; a bare number is in milliseconds.
 _SECONDS = {
     "us": 1e-6,
     "": 0.001,
@@ -117,14 +117,14 @@ _SECONDS = {
     "d": 86400.0,
 }
 _BATCH_ONLY = ("endingOffsets", "endingOffsetsByTimestamp")
-#: Spark passes its own options of a write to the sink as well. `includeHeaders` has no effect in
-#: Spark's Kafka sink either: headers are written when there is a column of that name.
+#: Spark passes its own write options to the sink as well. As in Spark's Kafka sink,
+#: `includeHeaders` has no effect: headers are written if a column has that name.
 _ACCEPTED_BY_SINK = frozenset(
     {"checkpointlocation", "path", "queryname", "outputmode", "includeheaders"}
 )
 _BATCH_BYTES_MIN = 1024
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-#: By setting that is refused, what to do instead.
+#: By refused setting, what to do instead.
 _REFUSED_BY_SOURCE: Mapping[str, str] = {
     "kafka.auto.offset.reset": (
         "set startingOffsets to earliest or latest; a source tracks its own offsets and does not "
@@ -158,7 +158,7 @@ def table() -> str:
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """Where a read begins or ends. The first field that is set decides."""
+    """Where a read begins or ends. The first field that is set applies."""
 
     timestamp: int | None = None
     timestamps: dict[str, dict[int, int]] | None = None
@@ -312,7 +312,7 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
 
 
 class _Parser:
-    """Reads options by name; a refusal names the option."""
+    """Parses options by name; every error names the option."""
 
     def __init__(
         self,
@@ -322,7 +322,7 @@ class _Parser:
         format_: Literal["source", "sink"],
         accepted: Collection[str] = (),
     ) -> None:
-        """`refused` are client settings with what to do instead, `accepted` names are ignored."""
+        """`refused` maps client settings to what to do instead; `accepted` names are ignored."""
         self._given = {name.lower(): value for name, value in given.items()}
         self._known = {option.name.lower(): option for option in known}
         if alias := self._given.pop("bootstrap.servers", ""):
@@ -356,7 +356,7 @@ class _Parser:
         return value == "true"
 
     def count(self, name: str, minimum: int = 1) -> int | None:
-        """None when the option is not given and has no default."""
+        """None if the option is not given and has no default."""
         return self.number(name, minimum) if self.text(name) else None
 
     def number(self, name: str, minimum: int = 1) -> int:
@@ -484,7 +484,7 @@ class _Parser:
 
     def _by_partition(self, name: str) -> dict[str, dict[int, int]]:
         try:
-            # Kafka's layout has partitions as JSON keys, which are text.
+            # In Kafka's layout partitions are JSON keys, which are strings.
             raw = msgspec.json.decode(self.text(name), type=dict[str, dict[str, int]])
             return {
                 topic: {int(partition): value for partition, value in parts.items()}
@@ -496,7 +496,7 @@ class _Parser:
 
 
 def _is_client_setting(name: str, value: str, refused: Mapping[str, str], format_: str) -> bool:
-    """Whether an option, its name in lower case, is a client's setting that is ignored.
+    """Whether an option, with its name in lower case, is an ignored client setting.
 
     Raises `ConfigError` for a setting that is refused.
     """

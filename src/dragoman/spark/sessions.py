@@ -1,8 +1,8 @@
-"""A Spark session that is configured for Dragoman.
+"""Creates a Spark session that is configured for Dragoman.
 
-Settings made outside of this program (`spark-defaults.conf`, `spark-submit`) take precedence over
-the defaults made here. Spark reads them itself when it starts, and what a session sets would
-replace them, so they are read here first.
+External settings (`spark-defaults.conf`, `spark-submit`) take precedence over the defaults of this
+module. Spark reads them when it starts, but a session's own settings would replace them, so this
+module reads them first.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _DEFAULTS = {
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
 }
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-#: On one machine nothing connects from the network, and little is shuffled. A cluster keeps its own
-#: number of shuffle partitions, which depends on its size.
+#: On a single machine nothing connects from the network, and little is shuffled. A cluster keeps
+#: its own number of shuffle partitions, which depends on its size.
 _LOCAL_DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -97,7 +97,7 @@ def _has_source(spark: SparkSession) -> bool:
 
 
 def default_master() -> str:
-    """The master of sessions for which neither this program nor `spark-submit` names one."""
+    """The master of sessions if neither this program nor `spark-submit` names one."""
     return external_settings().get("spark.master", "local[*]")
 
 

@@ -1,8 +1,8 @@
-"""SQL over topics: a view for each topic that a query reads, and the rows of the result.
+"""SQL over topics: creates a view for each topic that a query reads, and returns the result.
 
-Spark itself finds the tables that a query reads: it analyzes the query, names a table that it does
-not know, and analyzes it again when the topic of that name has become a view. Aliases, names in a
-WITH clause, columns, strings and comments are therefore never mistaken for topics.
+Spark itself finds the tables that a query reads: it analyzes the query and reports an unknown
+table, for which a view of the topic is created before Spark analyzes the query again. So aliases,
+names in a WITH clause, columns, strings and comments are never mistaken for topics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
-#: The parts of a name as Spark shows it; a backquote within is doubled.
+#: The parts of a name as Spark prints it; a backquote inside is doubled.
 _PART = re.compile(r"`((?:[^`]|``)*)`")
 #: EXPLAIN does not fail: its result contains the error.
 _EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*explain\b", re.IGNORECASE | re.DOTALL)
@@ -43,9 +43,9 @@ class Query:
         config: Mapping[str, str] | None = None,
     ) -> None:
         """`decode` is an option of the source, or `raw`; keys are text unless it is `raw`."""
-        # First the topics, so that an unreachable broker is reported before Spark starts.
+        # Topics are listed first, so that an unreachable broker is reported before Spark starts.
         topics = topic_names(bootstrap=bootstrap, path=path)
-        # A session of its own, without views of other queries, perhaps of another broker.
+        # A separate session, without views of other queries, which may be of another broker.
         spark = session("dragoman sql", master=master, config=config).newSession()
         spark.conf.set(PUSHDOWN, "true")
         register_source(spark)
@@ -57,7 +57,7 @@ class Query:
         return self._frame.columns
 
     def rows(self) -> Iterator[Sequence[Any]]:
-        """Rows, a partition at a time, so that a result need not fit in memory."""
+        """Rows, one partition at a time, so that the result need not fit in memory."""
         yield from self._frame.toLocalIterator(prefetchPartitions=True)
 
     def dictionaries(self) -> Iterator[dict[str, Any]]:
@@ -65,7 +65,7 @@ class Query:
             yield row.asDict(recursive=True)
 
     def write_parquet(self, directory: str) -> None:
-        """Write a directory of files. Raises an error of Spark when it exists."""
+        """Write a directory of files. Raises an error of Spark if it exists."""
         self._frame.write.parquet(directory)
 
 
@@ -100,7 +100,7 @@ class TopicViews:
             self._make(topic)
 
     def _missing(self, parts: Sequence[str]) -> str:
-        """The topic to create a view of; empty when the error is another one.
+        """The topic to create a view of; empty if it is another error.
 
         Some commands do not see views at all, and report one that exists as missing.
         """
@@ -142,7 +142,7 @@ def _parts(name: str) -> list[str]:
 
 
 def topic_named(parts: Sequence[str], topics: Sequence[str]) -> str:
-    """The topic that a table's name means; SQL ignores case.
+    """The topic that a table's name refers to; SQL ignores case.
 
     Raises `ConfigError` when no topic matches, or more than one.
     """

@@ -1,9 +1,9 @@
-"""A data directory as a log, read without its broker.
+"""Reads a data directory as a log, without its broker.
 
-Only *stable* bytes are read: segments that the partition's manifest lists, up to the high watermark
-and (for readers of committed records) the last stable offset that it states. Later records are in
-files or only in the journal, and only the broker knows which of them are committed. `node.json`
-states whether the broker stopped cleanly, which makes all records stable.
+Only *stable* bytes are read: segments that the partition's manifest lists, up to its high watermark
+and, for read-committed readers, its last stable offset. Later records are in files or only in the
+journal, and only the broker knows which of them are committed. `node.json` records whether the
+broker stopped cleanly, which makes all records stable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dragoman.world import RealDisk
 
 
 class StoredPiece(msgspec.Struct, frozen=True, kw_only=True):
-    """Offsets of one partition that one segment file covers, with or without a record for each."""
+    """Offsets of a partition that one segment file covers; some may have no record."""
 
     directory: str
     base_offset: int
@@ -85,10 +85,10 @@ class StoredPartition:
         return max(limit, self.start)
 
     def pieces(self, start: int, end: int, *, committed_only: bool) -> list[StoredPiece]:
-        """Files for the offsets from `start` to `end`, as far as they are stable and undamaged."""
+        """Files for the stable and undamaged offsets from `start` to `end`."""
         end = min(end, self.end(committed_only=committed_only))
         found: list[StoredPiece] = []
-        # Compaction may remove a whole segment: the next one covers its offsets as well.
+        # Compaction may remove a whole segment, so the next one covers its offsets as well.
         covered = self.start
         for entry in self._entries:
             first, covered = max(covered, start), entry.next_offset
@@ -119,7 +119,7 @@ class StoredPartition:
         )
 
     def offset_after(self, start: int, end: int, size: int) -> int:
-        """The highest border of index ranges up to which there are at most `size` bytes."""
+        """The highest index range boundary up to which there are at most `size` bytes."""
         for piece in self.pieces(start, end, committed_only=False):
             first, last = _position(piece, piece.start), _position(piece, piece.end)
             if last - first > size:
@@ -161,7 +161,7 @@ class StoredLog:
     def __init__(self, path: str, *, committed_only: bool) -> None:
         self.root = os.path.abspath(path)
         self._committed_only = committed_only
-        #: A partition keeps its directory.
+        #: Directories by partition, which never change.
         self._directories: dict[TopicPartition, str] = {}
         if not self.is_at(path):
             raise ConfigError(f"path: {path} is not the data directory of a broker")
@@ -197,7 +197,7 @@ class StoredLog:
         directory = self._directories.get(where)
         held = None if directory is None else _read_partition(directory)
         if held is None:
-            # Created since the directory was listed, or created again under the same name.
+            # The partition may be newer than the listing, or recreated under the same name.
             held = self.partitions().get(where)
         return held
 
@@ -232,16 +232,16 @@ class StoredLog:
         return {where: offset for where, offset in found.items() if offset is not None}
 
     def close(self) -> None:
-        """Does nothing: no file stays open."""
+        """Do nothing, because no file stays open."""
 
 
 def is_internal(topic: str) -> bool:
-    """Whether it is one of the broker's own topics, which Kafka's protocol marks as internal."""
+    """Whether the topic is one of the broker's own, which Kafka's protocol marks as internal."""
     return topic.startswith("__")
 
 
 def _read_partition(directory: str) -> StoredPartition | None:
-    """None when no part of the partition is stable yet, or it was just deleted."""
+    """Read a manifest. None if no part of the partition is stable yet, or it was just deleted."""
     path = f"{directory}/{NAME}"
     try:
         with open(path, "rb") as file:
@@ -254,7 +254,7 @@ def _read_partition(directory: str) -> StoredPartition | None:
 
 
 def read_piece(piece: StoredPiece, since: int | None = None) -> Iterator[tuple[memoryview, int]]:
-    """Chunks of whole batches, each with its first offset; headers are verified, CRCs are not.
+    """Read chunks of whole batches, each with its first offset. Headers are verified, CRCs are not.
 
     With `since`, leading ranges without records at or after that time are skipped. Raises
     `FileNotFoundError` before the first chunk when the file was deleted, `CorruptionError` for
@@ -291,7 +291,7 @@ def read_piece(piece: StoredPiece, since: int | None = None) -> Iterator[tuple[m
 
 
 def _position(piece: StoredPiece, offset: int) -> int:
-    """Where the index range that holds the offset begins; the file's size for later offsets."""
+    """The start of the index range that contains the offset; the file's size for later offsets."""
     if offset >= piece.next_offset:
         return piece.size
     if offset <= piece.base_offset:
@@ -303,10 +303,10 @@ def _position(piece: StoredPiece, offset: int) -> int:
 
 
 def _usable_index(piece: StoredPiece, fd: int) -> SparseIndex:
-    """The index file when it covers the segment, else an index built from the checked bytes.
+    """The index file if it covers the segment, else an index built from the checked bytes.
 
-    After a clean stop and a restart the segment grows, and its index with it: the ranges up to the
-    size that the manifest states do not change.
+    After a clean stop and a restart the segment grows together with its index, but the ranges up to
+    the manifest's size do not change.
     """
     try:
         with open(piece.index_path, "rb") as file:

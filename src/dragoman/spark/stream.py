@@ -1,4 +1,4 @@
-"""Reading topics as they grow: the streaming side of the source.
+"""The streaming side of the source.
 
 One object in a process beside the driver states where the topics end; copies of it read on
 executors. The size of a micro-batch is decided here, since Spark's own limits cannot be combined.
@@ -50,7 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clear()
 
     def _clear(self) -> None:
-        """The state of the object beside the driver, which copies for executors start without."""
+        """Initialize the state of the object beside the driver, which copies on executors lack."""
         self._logs: tuple[AnyLog, StoredLog | None] | None = None
         self._initial: dict[str, Any] | None = None
         self._frozen: Offsets | None = None
@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.__dict__.update(state)
         self._clear()
 
-    # ---- the driver's side
+    # ---- called on the driver
 
     def _opened(self) -> tuple[AnyLog, StoredLog | None]:
         if self._logs is None:
@@ -133,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topics = self._same_topics(after)
         log, stored = self._opened()
         ends = {where: offset for where, offset in after.offsets.items() if where.topic in topics}
-        # A partition that was added meanwhile is read from its first record.
+        # A partition that was added in the meantime is read from its first record.
         starts = {where: before.offsets.get(where, 0) for where in ends}
         moved = {where: start for where, start in starts.items() if start < ends[where]}
         if not moved:
@@ -153,7 +153,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def commit(self, end: dict[str, Any]) -> None:
-        """Releases files and shows progress, nothing more: Spark skips it for the last batch."""
+        """Release files and report progress. Spark skips this call for the last batch, so it must
+        do no more.
+        """
         position = Position.from_json(end)
         done = [each for each in self._leases if _is_reached(each[0], position)]
         for each in done:
@@ -177,7 +179,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._logs[0].close()
             self._logs = None
 
-    # ---- the executors' side
+    # ---- called on executors
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangePartition):
@@ -187,7 +189,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- steps
 
     def _same_topics(self, position: Position) -> dict[str, Topic]:
-        """The current topics. Raises `DataLossError` for a topic that is not the checkpoint's."""
+        """The current topics. Raises `DataLossError` for a topic that is not the same as in the
+        checkpoint.
+        """
         log, _ = self._opened()
         topics = planner.chosen_topics(log, self._options.topics)
         for name, topic_id in position.topic_ids.items():
@@ -216,8 +220,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lost(self, starts: Offsets, ends: Offsets) -> Offsets:
         """Partitions that end before the stream's position, and where they end.
 
-        The stream continues from that end when the options allow it; otherwise it would skip what
-        is written in between. Raises `DataLossError` when they do not allow it.
+        If the options allow it, the stream continues from that end, because otherwise it would skip
+        records that are written in between. Raises `DataLossError` if they do not.
         """
         log, _ = self._opened()
         behind = {where: end for where, end in ends.items() if end < starts[where]}

@@ -50,7 +50,7 @@ def frame(
     if path:
         given["path"] = path
     for name in _FILES & given.keys():
-        # Spark's processes may have another working directory.
+        # Spark's processes may have a different working directory.
         given[name] = os.path.abspath(given[name])
     if bootstrap or not path:
         given["kafka.bootstrap.servers"] = bootstrap or DEFAULT_BOOTSTRAP
@@ -78,10 +78,10 @@ def create_views(
     spark: SparkSession | None = None,
     **options: str,
 ) -> list[str]:
-    """Create a temporary view for each topic, of the topic's name, for SQL; returns the names.
+    """Create a temporary view named after each topic, for SQL. Returns the names.
 
-    A view shows the records that exist when a query runs. Creating a view takes a moment: name the
-    topics where there are many.
+    A view shows the records that exist when a query runs. Creating a view takes a moment, so name
+    the topics if there are many.
     """
     active = spark or session()
     known = topic_names(bootstrap=bootstrap, path=path)

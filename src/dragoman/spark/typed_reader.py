@@ -1,4 +1,4 @@
-"""Values with types: `decode` turns the column `value` into text or into a struct.
+"""Typed values: `decode` converts the column `value` to text or to a struct.
 
 A value that does not decode fails the read, or is written to a dead-letter topic with its key, its
 headers and its origin. A task that Spark retries writes its dead letters again.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class TypedReader:
-    """Reads planned ranges into batches of exactly the schema that Spark has."""
+    """Reads planned ranges into batches of exactly Spark's schema."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -94,12 +94,14 @@ def _decoded(
     return batch.filter(pa.array(kept)), array.filter(pa.array(kept))
 
 
-#: Columns that a dead letter is made of.
+#: Columns of a dead letter.
 ORIGIN = ("key", "value", "topic", "partition", "offset", "headers")
 
 
 class DeadLetters:
-    """Records that do not decode. Without a dead-letter topic the first raises `DecodeError`."""
+    """Collects records that do not decode. Without a dead-letter topic the first one raises
+    `DecodeError`.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

@@ -6,9 +6,9 @@ JSON object that names the format:
     {"avro": SCHEMA}
     {"protobuf": {"message": NAME, "descriptors": BASE64 OF A FileDescriptorSet}}
 
-The schema of JSON is inferred once and pinned. Bytes of Avro and Protobuf do not describe
-themselves, so nothing can be inferred: one reader gives the schema, and `pinSchema` stores it for
-all later readers.
+The schema of JSON is inferred once and pinned. Avro and Protobuf are not self-describing, so no
+schema can be inferred: one reader gives the schema, and `pinSchema` stores it for all later
+readers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dragoman.spark.values.protobuf import ProtobufFormat
 
 log = logging.getLogger("dragoman.spark")
 
-#: The key of the topic's configuration that holds the schema.
+#: The topic's configuration key for the schema.
 SCHEMA_KEY = "dragoman.value.schema"
 _SAMPLE_RECORDS = 1000
 _NEEDED = {
@@ -62,7 +62,7 @@ class _Pinned(msgspec.Struct):
 
 
 def source_schema(options: SourceOptions) -> str | StructType:
-    """The columns of the source; as DDL, which Spark parses, where JSON fields are given as DDL."""
+    """The columns of the source; as DDL, which Spark parses, if JSON fields are given as DDL."""
     columns = columns_wanted(options.columns, include_headers=options.include_headers)
     if not options.decode or "value" not in columns.fieldNames():
         return columns
@@ -106,7 +106,7 @@ def value_format(options: SourceOptions) -> ValueFormat:
     return ProtobufFormat(pinned.descriptors, pinned.message, **flags)
 
 
-# ---- what is pinned
+# ---- pinned schemas
 
 
 def _pinned_or_refused(options: SourceOptions) -> _Pinned:

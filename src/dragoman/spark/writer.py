@@ -1,15 +1,15 @@
-"""The sink `dragoman`: what Spark calls to write a table or a stream to topics.
+"""The sink `dragoman`, which Spark calls to write a table or a stream to topics.
 
-Tasks stage their rows (`attempt.py`); the driver publishes what the successful attempts staged with
-one request. A streaming query writes every row exactly once across failures of tasks, driver and
+Tasks stage their rows (`attempt.py`); the driver publishes the rows of the successful attempts with
+one request. A streaming query writes every row exactly once despite failures of tasks, driver and
 brokers; a batch job that runs twice writes twice. docs/concepts/exactly-once-writes.md has the
 protocol.
 
 Columns are those of Spark's Kafka sink: `value`, and optionally `key`, `headers`, `topic` and
 `partition`. Other columns are ignored.
 
-Spark starts a new process for every commit of a micro-batch, which imports this module first. It
-therefore loads neither Arrow nor numpy; only tasks do.
+Spark starts a new process for every commit of a micro-batch, which imports this module first. So
+the module imports neither Arrow nor numpy; only tasks do.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class DragomanWriter(DataSourceArrowWriter):
         _publish(self._options, messages, _ONLY_BATCH, is_single=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Does nothing: the broker drops staged records by age."""
+        """Do nothing: the broker deletes staged records by age."""
 
 
 class DragomanStreamWriter(DataSourceStreamArrowWriter):
@@ -110,7 +110,7 @@ class DragomanStreamWriter(DataSourceStreamArrowWriter):
         _publish(self._options, messages, batchId, is_single=False)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Does nothing: the broker drops staged records by age."""
+        """Do nothing: the broker deletes staged records by age."""
 
 
 def _stage(
@@ -161,7 +161,7 @@ def check_columns(schema: StructType, topic: str) -> None:
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """What one attempt staged: the result of its task."""
+    """The result of a task: the pieces that its attempt staged."""
 
     writer_id: str
     query_id: str
@@ -171,7 +171,7 @@ class Staged(msgspec.Struct, frozen=True):
 def publish(
     client: BlockingKafkaClient, staged: Iterable[Staged], batch_id: int, *, is_single: bool
 ) -> bool:
-    """Publish what these attempts staged, in this order; True if it was published before."""
+    """Publish the rows of these attempts, in this order. True if they were published before."""
     pieces: dict[TopicPartition, list[StagedPiece]] = {}
     owner: Staged | None = None
     for each in staged:
@@ -202,7 +202,7 @@ def open_client(options: SinkOptions) -> BlockingKafkaClient:
 
 
 class _Shared:
-    """The connection of this worker process, which runs many tasks one after another."""
+    """The connection of this worker process, which runs many tasks sequentially."""
 
     client: BlockingKafkaClient | None = None
     options: SinkOptions | None = None

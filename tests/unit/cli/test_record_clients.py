@@ -228,7 +228,7 @@ def test_rocketmq_refuses_a_group_that_has_members(
 def test_help_says_what_minibroker_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["consume", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "The minibroker protocol does not tell where a partition ends" in shown
+    assert "The minibroker protocol does not report where a partition ends" in shown
 
 
 def test_name_of_a_partition_is_no_topic_for_mlog(dragoman: Run) -> None:

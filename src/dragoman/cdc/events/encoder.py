@@ -2,8 +2,8 @@
 
     message and transaction → table → envelope's value, key and headers → partition
 
-The encoder does no input or output and reads no clock. When it needs to know a topic it raises
-`TopicNeeded`, before anything has changed, so that the caller can repeat the call.
+The encoder does no I/O and reads no clock. When it needs to know a topic, it raises `TopicNeeded`
+before it changes any state, so that the caller can retry the call.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class CapturedTable:
 
 class Encoder:
     def __init__(self, definition: Definition, *, database: str, system: str) -> None:
-        """`system` is the identifier of the database system; ids of events depend on it."""
+        """`system` is the identifier of the database system, on which event ids depend."""
         check_patterns(definition)
         self._definition = definition
         self._database = database
         self._system = system
         self._source = source_headers(definition.name, database)
         self._types = Types()
-        #: What each table was made from: description, primary key, kinds of columns.
+        #: By relation id, the input of each table: description, primary key, kinds of columns.
         self._looks: dict[int, tuple[m.Relation, tuple[str, ...], list[Kind]]] = {}
         #: By relation id; None for a table that is not captured.
         self._tables: dict[int, CapturedTable | Outbox | None] = {}
@@ -81,7 +81,7 @@ class Encoder:
         self._partitioners: dict[str, tuple[int, Callable[[bytes], int]]] = {}
         self._notifications = 0
         self._warned_of_updates = False
-        #: By topic, the captured tables whose names lead to it.
+        #: By topic, the captured tables whose names map to it.
         self._sharing: dict[str, set[tuple[str, str]]] = {}
         self._mark_topics = _mark_topics(definition)
         #: Current warnings, by subject.
@@ -94,14 +94,14 @@ class Encoder:
     # ---- descriptions of tables
 
     def learn_types(self, rows: Iterable[tuple[int, int, int]]) -> None:
-        """Rows of `types.TYPES_QUERY`."""
+        """Learn types from rows of `types.TYPES_QUERY`."""
         self._types.learn(rows)
 
     def type(self, message: m.Type) -> None:
         self._types.learn_message(message)
 
     def unknown_types(self, relation: m.Relation) -> tuple[int, ...]:
-        """Types that `learn_types` may know more about. An unknown type is not an error."""
+        """Types to look up and pass to `learn_types`. An unknown type is not an error."""
         return self._types.unknown(relation)
 
     def relation(
@@ -110,9 +110,9 @@ class Encoder:
         primary_key: Sequence[str] = (),
         transaction: Transaction | None = None,
     ) -> list[EventRecord]:
-        """Take the description of a table, and give an event about a change of it, if configured.
+        """Store the description of a table. Returns a schema change event for it, if configured.
 
-        `primary_key` matters for replica identity FULL only. Raises `ConfigError` when the
+        `primary_key` matters only for replica identity FULL. Raises `ConfigError` when the
         capture's settings do not fit the table.
         """
         kinds = [self._types.kind(column.type_oid) for column in relation.columns]
@@ -139,7 +139,7 @@ class Encoder:
         return records
 
     def table(self, relation: m.Relation, primary_key: Sequence[str] = ()) -> CapturedTable:
-        """A table for rows of a snapshot. Raises `ConfigError`."""
+        """The table that encodes rows of a snapshot. Raises `ConfigError`."""
         definition = self._definition
         self._note_tables([(relation.schema, relation.name)])
         topic = self._table_topic(relation.schema, relation.name)
@@ -179,7 +179,7 @@ class Encoder:
     # ---- columns that were added
 
     def new_columns(self, relation: m.Relation, primary_key: Sequence[str] = ()) -> tuple[str, ...]:
-        """The columns in events that the last description of the table did not have."""
+        """The columns shown in events that the table's previous description did not have."""
         before = self._looks.get(relation.id)
         if before is None or before[0].columns == relation.columns:
             return ()
@@ -190,8 +190,8 @@ class Encoder:
         return tuple(each.name for each in captured.table.fields if each.name not in known)
 
     def filled_by_default(self, relation: m.Relation, columns: Sequence[str]) -> None:
-        """Warn about columns that were added with a default: PostgreSQL gives it to existing rows
-        without a change of any of them.
+        """Warn about columns that were added with a default, because PostgreSQL applies it to
+        existing rows without changes in the WAL.
         """
         label, names = f"{relation.schema}.{relation.name}", ", ".join(columns)
         text = (
@@ -210,7 +210,7 @@ class Encoder:
         assert not isinstance(message, m.Truncate)
         table = self._known(message.relation_id)
         if type(table) is not CapturedTable:
-            return self._beside(table, message, transaction)
+            return self._outbox_change(table, message, transaction)
         partition = self._partitioner(table.topic)
         if self._definition.transactions:
             transaction.counts[table.table.label] = transaction.counts.get(table.table.label, 0) + 1
@@ -249,7 +249,8 @@ class Encoder:
         if old is not None:
             new = _filled(new, old, is_whole)
             if table.has_key and table.envelope.key(old) != table.envelope.key(new):
-                # Events of a key are ordered in the partition of the key: each key gets an event.
+                # Ordering holds per key and partition, so an update that changes the key sends an
+                # event to each of the two keys.
                 if self._definition.transactions:
                     transaction.counts[table.table.label] += 1
                 records = self._deleted(table, old, is_whole, transaction, partition)
@@ -271,7 +272,7 @@ class Encoder:
         record = self._record(table, table.deleted, key, value, transaction, partition)
         if key is None or not self._definition.tombstones:
             return [record]
-        # The tombstone has the same headers: after compaction only the tombstone is left.
+        # The tombstone has the same headers, because compaction leaves only the tombstone.
         place = (record.topic, record.partition, key)
         return [record, EventRecord(*place, None, record.headers, record.timestamp)]
 
@@ -287,7 +288,7 @@ class Encoder:
                 transaction.counts[label] = transaction.counts.get(label, 0) + 1
             value = table.envelope.truncate(transaction, transaction.seq + 1)
             first = self._record(table, table.truncated, None, value, transaction, lambda _: 0)
-            # Every partition gets the event, because a reader may read one partition only.
+            # Every partition gets the event, because a reader may read only one partition.
             records += [
                 EventRecord(
                     first.topic, partition, first.key, value, first.headers, first.timestamp
@@ -324,7 +325,7 @@ class Encoder:
 
     # ---- outbox
 
-    def _beside(
+    def _outbox_change(
         self,
         table: Outbox | CapturedTable | None,
         message: m.Insert | m.Update | m.Delete,
@@ -404,7 +405,7 @@ class Encoder:
     # ---- notifications
 
     def notification(self, channel: str, payload: str, now_us: int) -> list[EventRecord]:
-        """The event of a NOTIFY, which has no transaction and no position."""
+        """The event of a NOTIFY. It has neither a transaction nor a position."""
         topic = channel_topic(channel)
         partition = self._partitioner(topic)
         operation, value = operation_and_value(payload)
@@ -427,8 +428,8 @@ class Encoder:
     # ---- topics
 
     def topics_to_be(self, tables: Iterable[tuple[str, str]]) -> list[TopicNeeded]:
-        """The topics of tables, given by schema and name, and of channels. Rows of an outbox name
-        their topics themselves. Raises `ConfigError` as `relation` does.
+        """The topics of tables, given by schema and name, and of channels. An outbox has none: each
+        of its rows names a topic. Raises `ConfigError` as `relation` does.
         """
         definition = self._definition
         names = [channel_topic(each) for each in definition.channels]
@@ -440,7 +441,7 @@ class Encoder:
         ]
         self._note_tables(captured)
         names += [self._table_topic(*each) for each in captured]
-        # Up to the bound: the first event of a topic beyond it raises the error.
+        # Truncated at the bound: the first event of a topic beyond it raises the error.
         distinct = list(dict.fromkeys(names))[:CAPTURE_TOPICS_MAX]
         return [TopicNeeded(each, definition.partitions) for each in distinct]
 
@@ -450,7 +451,9 @@ class Encoder:
             self._sharing.setdefault(topic, set()).add((schema, name))
 
     def _table_topic(self, schema: str, name: str) -> str:
-        """The topic of a noted table: another one if its own belongs to other tables or marks."""
+        """The topic of a registered table: a substitute if another table or the marks use its
+        own.
+        """
         topic = table_topic(self._definition, self._database, schema, name)
         others = self._sharing[topic] - {(schema, name)}
         is_apart = others and is_dotted(self._definition, schema, name)
@@ -468,7 +471,7 @@ class Encoder:
         return apart
 
     def _move_apart(self, relation: m.Relation) -> None:
-        """Move tables with dots in their names off the topic of a table that is new."""
+        """Move tables with dots in their names off the topic of a new table."""
         name = table_topic(self._definition, self._database, relation.schema, relation.name)
         if len(self._sharing.get(name, ())) < 2:
             return
@@ -496,7 +499,7 @@ class Encoder:
 
 
 def _mark_topics(definition: Definition) -> frozenset[str]:
-    """The topics of marks that this capture writes to."""
+    """The topics of the marks that this capture writes."""
     used = [marks.SNAPSHOTS]
     used += [marks.HEARTBEATS] if definition.heartbeat_s else []
     used += [marks.TRANSACTIONS] if definition.transactions else []
@@ -509,7 +512,7 @@ def _shape(relation: m.Relation) -> tuple[object, ...]:
 
 
 def _filled(new: Row, old: Row | None, is_whole: bool) -> Row:
-    """The new row, with unchanged values filled in from the old row where it has them."""
+    """The new row, with unchanged values filled in from the old row where available."""
     if old is None or UNCHANGED not in new:
         return new
     return [

@@ -1,13 +1,13 @@
-"""Envelopes, the forms of a value. Each table has one object of its envelope.
+"""Envelopes: the formats of a record's value. Each table has its own envelope object.
 
     pgcdc      {"op":…,"table":…,"row":{…},"old":…}
     debezium   {"before":…,"after":…,"source":{…},"op":…,"ts_ms":…}
     flat       {columns…,"__op":…,"__table":…,…}
 
-Encoders of rows are compiled with the text before and after the row, so that a value is joined
-once.
+A row encoder is compiled together with the text before and after the row, so that a value takes one
+join.
 
-Debezium's envelope has forms of its own for column values, those of its defaults with
+Column values in Debezium's envelope are formatted as by Debezium's defaults with
 `decimal.handling.mode=string`: dates and times are numbers whose unit follows from the column's
 precision, and JSON is a string.
 """
@@ -42,8 +42,8 @@ UNAVAILABLE: Final = b'"__debezium_unavailable_value"'
 
 
 class Envelope(Protocol):
-    """Values of the events of one table. `seq` numbers the events of a transaction. An old row that
-    is not whole has only the columns of the replica identity.
+    """Builds the values of one table's events. `seq` numbers the events of a transaction. A partial
+    old row has only the columns of the replica identity.
     """
 
     def key(self, row: Row) -> bytes:
@@ -187,7 +187,7 @@ class DebeziumEnvelope:
             return partial(self._fields, row, UNAVAILABLE)[0] + b"}"
 
     def _end(self, transaction: Transaction, seq: int, operation: bytes) -> bytes:
-        """The end of a value from the source on. Within a transaction only `seq` differs."""
+        """The end of a value, from `source` on. Within a transaction only `seq` differs."""
         if transaction is not self._transaction:
             self._transaction = transaction
             self._ends.clear()
@@ -266,7 +266,7 @@ class FlatEnvelope:
 
 
 def _open(fields: Sequence[Field], width: int) -> EncodeRow:
-    """An encoder of rows whose object is left open."""
+    """An encoder that leaves the row's JSON object open."""
     return compiled(fields, width, closing=b"," if fields else b"")
 
 
@@ -275,7 +275,8 @@ def _open(fields: Sequence[Field], width: int) -> EncodeRow:
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_US: Final = 86_400_000_000
-#: Precision up to which times are milliseconds; beyond, and by default, microseconds.
+#: Precision up to which times are in milliseconds; a higher or unspecified precision means
+#: microseconds.
 _MILLISECONDS_DIGITS: Final = 3
 _DAYS_PER_MONTH: Final = 365.25 / 12
 #: The values for infinity: the largest and smallest of the type.
@@ -299,7 +300,7 @@ def debezium_form(kind: Kind, column: Column) -> Form:
 
 
 def _single(name: str, modifier: int) -> Form | None:
-    """None if the form is the same as in other envelopes."""
+    """Debezium's format of a single value; None if it is the same as in other envelopes."""
     in_ms = 0 <= modifier <= _MILLISECONDS_DIGITS
     match name:
         case "date":
@@ -350,7 +351,8 @@ def _days(text: bytes) -> int:
     year, month, day = int(found[1]), int(found[2]), int(found[3])
     if text.endswith(b"BC"):
         year = 1 - year
-    # The calendar repeats every 400 years, so years beyond those of Python are mapped to earlier.
+    # The calendar repeats every 400 years, so years beyond Python's range are mapped to earlier
+    # ones.
     eras, year = divmod(year - 1, 400)
     try:
         return date(year + 1, month, day).toordinal() - _EPOCH_DAY + eras * 146_097

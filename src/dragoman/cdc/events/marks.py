@@ -36,7 +36,9 @@ def begin_value(transaction: Transaction) -> bytes:
 
 
 def commit_value(transaction: Transaction) -> bytes:
-    """The value contains the number of events of the transaction, in total and for each table."""
+    """The value of a COMMIT event, with the number of the transaction's events in total and by
+    table.
+    """
     return _encode(
         {
             "op": "COMMIT",
@@ -71,7 +73,9 @@ def snapshot_value(operation: str, capture: str, table: Table, rows: int | None)
 
 
 def schema_value(before: Relation | None, after: Relation, types: Types) -> bytes:
-    """`previous` is null if it is not known, such as after the start of the process."""
+    """The value of a schema change. `previous` is null if unknown, such as after a process
+    start.
+    """
     return _encode(
         {
             "op": "SCHEMA_CHANGE",

@@ -8,7 +8,7 @@ Each row of an outbox is a message, in columns with Debezium's names:
     type           header `type`
     payload        the value: JSON and text unchanged, bytea as bytes, NULL as no value
 
-Every other column is a header. A payload of NOTIFY is forwarded as pgcdc does.
+Every other column becomes a header. A payload of NOTIFY is forwarded as by pgcdc.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Outbox:
     def __init__(
         self, definition: Definition, database: str, relation: Relation, types: Types
     ) -> None:
-        """Raises `ConfigError` for a table that is no outbox."""
+        """Raises `ConfigError` for a table that lacks the columns of an outbox."""
         self.relation = relation
         self._database = database
         places = {column.name: index for index, column in enumerate(relation.columns)}
@@ -114,7 +114,7 @@ def operation_and_value(payload: str) -> tuple[str, bytes]:
 
 
 def key_in(payload: str) -> bytes | None:
-    """The first `id` in the payload, at any depth."""
+    """The value of the first `id` in the payload, at any depth."""
     found = _ID.search(payload)
     if found is None:
         return None

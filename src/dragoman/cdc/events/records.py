@@ -1,10 +1,10 @@
-"""Records of events, their partitions, and batches of them.
+"""Event records, their partitions, and their batches.
 
-Headers are in wire form from the start: most of their bytes are the same for all rows of a table or
-transaction, and are joined rather than encoded again.
+Headers are built in wire format: most of their bytes are the same for all rows of a table or
+transaction, so they are encoded once and joined.
 
-The id of an event is a UUID of version 7 that depends only on the source, so that a change that is
-captured again has the same id:
+An event id is a UUID of version 7 that depends only on the source, so a change that is captured
+twice has the same id both times:
 
     | commit time ms 48 | 7 | hash of system and LSN 12 | 2 | rest of the hash 30 | position 32 |
 """
@@ -39,19 +39,19 @@ _RECORD_BYTES_MAX: Final = 24
 
 
 class EventRecord(msgspec.Struct, frozen=True, gc=False):
-    """Built with positional arguments, since there is one for every row. `timestamp` in ms."""
+    """Takes positional arguments for speed: there is one per row. `timestamp` is in ms."""
 
     topic: str
     partition: int
     key: bytes | None
     value: bytes | None
-    #: In wire form, after their count.
+    #: Headers in wire format, without their count.
     headers: bytes
     timestamp: int
 
     @property
     def size(self) -> int:
-        """The most bytes that the record takes in a batch."""
+        """Upper bound of the record's size in a batch."""
         return _RECORD_BYTES_MAX + len(self.key or b"") + len(self.value or b"") + len(self.headers)
 
 
@@ -68,14 +68,15 @@ class TopicNeeded(Exception):  # noqa: N818  # A request, not a failure.
 
 
 def partitioner(count: int) -> Callable[[bytes], int]:
-    """FNV-1a of 32 bits, modulo the number of partitions."""
+    """A function from a key to its partition: 32-bit FNV-1a modulo the number of partitions."""
     if count & (count - 1) or count > _LOW_COUNT_MAX:
         return lambda key: _fnv1a_32(key) % count
     mask = count - 1
     start = _BASIS & mask
 
     def partition(key: bytes) -> int:
-        # The low bits of sums and products depend on low bits only: no large numbers are needed.
+        # The low bits of sums and products depend only on low bits, so large integers are
+        # unnecessary.
         value = start
         for byte in key:
             value = (value ^ byte) * _LOW_PRIME & mask
@@ -95,7 +96,7 @@ def _fnv1a_32(key: bytes) -> int:
 
 
 def sized(content: bytes) -> bytes:
-    """The content with its size in front, as in names and values of headers."""
+    """The content prefixed with its size, as names and values of headers are."""
     return varint(len(content)) + content
 
 
@@ -117,7 +118,7 @@ def build_event_batch(
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = True,
 ) -> bytearray:
-    """One batch of records that are all for the same partition."""
+    """Build a batch from records of the same partition."""
     first = records[0].timestamp
     body, latest = _encoded(records, first)
     return assemble_batch(
@@ -189,7 +190,7 @@ _HEX: Final = [b"%08x" % value for value in range(_SMALL)]
 
 
 class Transaction:
-    """`seq` is the number of the last event of the transaction; the encoder counts."""
+    """A source transaction. The encoder increments `seq`, the number of the last event."""
 
     __slots__ = (
         "_after_id",
@@ -207,13 +208,13 @@ class Transaction:
     )
 
     def __init__(self, *, lsn: int, xid: int, time_us: int) -> None:
-        """`lsn` and `time_us` (since 1970) are those of the commit."""
+        """`lsn` and `time_us` (since 1970) belong to the commit."""
         self.lsn = lsn
         self.xid = xid
         self.time_us = time_us
         self.time_ms = time_us // 1000
         self.seq = 0
-        #: Sixteen digits, so that it can be sorted as text.
+        #: Sixteen digits, so that LSNs sort as text.
         self.lsn_text = b"%016x" % lsn
         #: Events for each table, if events about transactions are configured.
         self.counts: dict[str, int] = {}
@@ -223,7 +224,9 @@ class Transaction:
         self._xid_header = self._last_headers = _XID + sized(b"%d" % xid)
 
     def belong_to(self, system: str, source: bytes) -> None:
-        """Set the database system, on which event ids depend. `source` is from `source_headers`."""
+        """Set the database system, on which event ids depend. `source` comes from
+        `source_headers`.
+        """
         self.system = system
         self._id_start = _id_start(f"{system} {self.lsn}", self.time_ms)
         self._last_headers = self._xid_header + source
@@ -233,7 +236,7 @@ class Transaction:
         return self._id_start + (_HEX[seq] if seq < _SMALL else b"%08x" % (seq & 0xFFFF_FFFF))
 
     def headers(self, opening: bytes, seq: int) -> bytes:
-        """All headers in wire form. `opening` has the first ones (see `headers_opening`)."""
+        """All headers in wire format. `opening` has the first ones (see `headers_opening`)."""
         is_small = seq < _SMALL
         return b"".join(
             (
@@ -253,7 +256,7 @@ def _sized_decimal(value: int) -> bytes:
 
 
 def source_headers(capture: str, database: str) -> bytes:
-    """The headers for capture and database: several captures may write to one topic."""
+    """The headers that name capture and database, because several captures may share a topic."""
     return b"".join((_CAPTURE, sized(capture.encode()), _DATABASE, sized(database.encode())))
 
 
@@ -272,7 +275,7 @@ def headers_opening(channel: str, operation: str) -> bytes:
 
 
 def unique_id(time_ms: int, *parts: object) -> bytes:
-    """The id of an event without a transaction. Equal parts give equal ids."""
+    """The id of an event without a transaction. Equal arguments give equal ids."""
     start = _id_start(repr(parts), time_ms)
     return start + blake2b(repr(parts).encode(), digest_size=4, person=b"end").hexdigest().encode()
 

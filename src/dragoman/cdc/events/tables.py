@@ -1,9 +1,8 @@
-"""A table as events show it: its topic, its key, the columns that are shown or masked, and the
-encoders of its rows.
+"""A table in events: its topic, its key, its shown and masked columns, and its row encoders.
 
-Names, order and forms of the columns are known with the table. So an encoder is generated for
-exactly these and compiled, like those for the messages of Kafka; a loop over the columns takes
-twice as long. The loop exists, too, for rows with unknown values.
+The names, order and formats of the columns are known in advance. So an encoder is generated and
+compiled for each table, as for each Kafka message; a loop over the columns takes twice as long.
+Rows with unknown values still use the loop.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ EncodeRow: TypeAlias = Callable[[Row], bytes]
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A column in events: its index in the row, its name and its form."""
+    """A column in events: its index in the row, its name and its format."""
 
     index: int
     name: str
@@ -45,7 +44,7 @@ class UnknownValueError(CdcError):
 def compiled(
     fields: Sequence[Field], width: int, opening: bytes = b"{", closing: bytes = b"}"
 ) -> EncodeRow:
-    """An encoder for rows of `width` columns whose values are all known."""
+    """Compile an encoder for rows of `width` columns whose values are all known."""
     names: dict[str, object] = {"null": b"null", **INLINED}
     pieces: list[str] = []
     text = opening
@@ -92,7 +91,7 @@ def encode(row):
 def partial(
     fields: Sequence[Field], row: Row, placeholder: bytes | None = None
 ) -> tuple[bytes, list[str]]:
-    """The object without its closing brace, and the columns whose values are not known. These are
+    """The JSON object without its closing brace, and the columns whose values are unknown. They are
     left out, or contain the placeholder.
     """
     pieces, missing = [], []
@@ -151,7 +150,7 @@ class Table:
 
 
 def _key(fields: Sequence[Field]) -> Callable[[Row], bytes]:
-    """The key in the form of pgcdc: the text of one column, or a JSON array of several."""
+    """The key in pgcdc's format: the text of one column, or a JSON array of several."""
     if len(fields) != 1:
         return lambda row: b"[%b]" % b",".join([json_of(field, row) for field in fields])
     (field,) = fields
@@ -172,7 +171,7 @@ def _key(fields: Sequence[Field]) -> Callable[[Row], bytes]:
 
 
 def key_object(fields: Sequence[Field]) -> Callable[[Row], bytes]:
-    """The key in the form of Debezium."""
+    """The key in Debezium's format."""
     if len(fields) == 1:
         (field,) = fields
         label = field.label
@@ -204,8 +203,8 @@ def check_patterns(definition: Definition) -> None:
 
 
 def column_matches(pattern: str, relation: Relation, column: str = "") -> bool:
-    """Patterns are `schema.table.column`, or `table.column` in `public`. Without `column`, whether
-    the pattern may match any column of the table.
+    """Whether a pattern, `schema.table.column` or `table.column` in `public`, matches the column.
+    Without `column`: whether it may match any column of the table.
     """
     table, _, wanted = pattern.rpartition(".")
     return table_matches(table, relation.schema, relation.name) and (
@@ -216,12 +215,12 @@ def column_matches(pattern: str, relation: Relation, column: str = "") -> bool:
 def key_columns(
     definition: Definition, relation: Relation, primary_key: Sequence[str]
 ) -> tuple[str, ...]:
-    """The configured key; or the replica identity; with FULL, the primary key; or no columns."""
+    """The configured key, else the replica identity; for FULL, the primary key or no columns."""
     for pattern, names in definition.keys.items():
         if table_matches(pattern, relation.schema, relation.name):
             return _checked_key(relation, names)
     if relation.identity is Identity.FULL:
-        # The catalogue may be ahead of the WAL. Part of a key would be the same for several rows.
+        # The catalogue may be ahead of the WAL, and a part of a key does not identify a row.
         known = {column.name for column in relation.columns}
         return tuple(primary_key) if known.issuperset(primary_key) else ()
     return tuple(column.name for column in relation.columns if column.is_key)
@@ -282,8 +281,8 @@ def _field(index: int, name: str, form: Form, way: MaskWay | None, capture: str)
 
 
 def hashed(capture: str) -> Form:
-    """Equal values get equal hashes within a capture, not across captures. A value that can be
-    guessed can be verified by its hash.
+    """A function that hashes values: equal values get equal hashes within a capture, but not across
+    captures. A guessed value can be verified by its hash.
     """
     salted = sha256(capture.encode() + b"\0")
 
@@ -296,7 +295,7 @@ def hashed(capture: str) -> Form:
 
 
 def _is_included(definition: Definition, relation: Relation, column: str) -> bool:
-    """A table without a pattern in `include` has all its columns."""
+    """Whether a column is included. A table without a pattern in `include` has all its columns."""
     patterns = [each for each in definition.include if column_matches(each, relation)]
     return not patterns or _any(patterns, relation, column)
 

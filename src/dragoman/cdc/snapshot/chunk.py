@@ -1,8 +1,8 @@
-"""A chunk of a table, or a whole table, from its reading to its records.
+"""A chunk of a table, or a whole table, from the read to the records.
 
-`Reading` follows a chunk from the snapshot of the database to its mark in the stream. Records are
-encoded when the iterator advances. It may raise `TopicNeeded`; then it has not advanced, and the
-next call returns the same record. So these iterators are not generators.
+`Reading` tracks a chunk from the database snapshot to its mark in the stream. Records are encoded
+as the iterator advances. When the iterator raises `TopicNeeded`, it has not advanced, and the next
+call returns the same record. A generator cannot do this, so the iterators are classes.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from dragoman.protocols.postgres.messages import UNCHANGED, Relation, Row
 
 
 class Reading:
-    """A chunk, or a whole table, until its mark."""
+    """A chunk, or a whole table, until the stream reaches its mark."""
 
     def __init__(self, table: SourceTable, recent: Recent, *, is_whole: bool) -> None:
         self.table = table
         self.is_whole = is_whole
         self.window = Window(recent)
-        #: The number of its mark; 0: not written yet.
+        #: The number of the chunk's mark; 0 until it is written.
         self.mark = 0
         self.rows: RowEncoder | None = None
         self.source: AsyncIterator[list[bytes]] | None = None
         self.last: Key | None = None
         self.count = 0
-        #: The most rows that the chunk may have.
+        #: Maximum number of rows in the chunk.
         self.limit = 0
         self.size = 0
         self.is_last = False
-        #: Whether the chunk was sent. Otherwise it has to be read again.
+        #: Whether the chunk was sent. A chunk that was not sent is read again.
         self.is_sent = False
         self.over = asyncio.Event()
         self.shape: Shape | None = None
@@ -102,7 +102,9 @@ class Reading:
 
 
 def _filled(new: Row, old: Row | None, places: list[int], *, is_whole: bool) -> Row:
-    """The new row, with unchanged values filled in from the old row, which has at least the key."""
+    """The new row, with unchanged values filled in from the old row, which has at least the key
+    columns.
+    """
     if old is None:
         return new
     return [
@@ -156,7 +158,7 @@ class ChunkRecords:
         is_first: bool,
         rows_in_all: int,
     ) -> None:
-        """`rows_in_all`: the rows of the whole table, if this is its last chunk, or -1."""
+        """`rows_in_all`: the number of rows of the table if this is its last chunk, else -1."""
         self._rows = rows
         self._lines = lines
         self._transaction = transaction

@@ -1,8 +1,9 @@
-"""Reads the rows of a table in chunks by key, as the text of COPY.
+"""Reads the rows of a table in chunks by key, in the text format of COPY.
 
 Each chunk is read in one transaction. It locks the table before its first query, because a table
-that an ALTER TABLE rewrites in between would appear empty. The transaction determines which other
-transactions the chunk shows (`Visibility`), and which columns and rows of the table are published.
+that ALTER TABLE rewrites in between would appear empty. The transaction determines which other
+transactions the chunk includes (`Visibility`), and which columns and rows of the table are
+published.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from dragoman.protocols.postgres.codec import decode_line
 from dragoman.protocols.postgres.constants import SESSION_SETTINGS
 from dragoman.protocols.postgres.messages import Column, Identity, Relation, Row
 
-#: Bytes of rows that are read in one loop turn.
+#: Bytes of rows to read in one loop turn.
 _TURN_BYTES = 64 << 10
 _SETTINGS = SESSION_SETTINGS | {
-    # If a policy would hide rows, the query fails instead of omitting them.
+    # Makes the query fail if a policy would hide rows.
     "row_security": "off",
     "standard_conforming_strings": "on",
     "statement_timeout": "0",
@@ -39,7 +40,8 @@ _SETTINGS = SESSION_SETTINGS | {
     "enable_bitmapscan": "off",
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
-    # A mark waits for the standby, too, so it comes after every commit that does.
+    # The commit of a mark waits for synchronous standbys, too, so it follows every commit that
+    # does.
     "synchronous_commit": "remote_apply",
     "default_transaction_read_only": "off",
 }
@@ -62,7 +64,7 @@ class Shape(msgspec.Struct, frozen=True):
         return decode_line(line, len(self.relation.columns))
 
     def key_of(self, line: bytes) -> Key:
-        # Most keys are the first columns of their table; the columns after them are not parsed.
+        # Most keys are the first columns of their table, so the columns after them are not parsed.
         width = max(self.key_places) + 1
         row = decode_line(b"\t".join(line.split(b"\t", width)[:width]), width)
         return tuple(row[place] for place in self.key_places)  # type: ignore[misc]
@@ -84,7 +86,7 @@ class ChunkReader:
         self._definition = definition
 
     async def mark(self, prefix: str, content: bytes) -> None:
-        """Write a mark. It is in the WAL when this returns."""
+        """Write a mark. Returns when the mark is in the WAL."""
         await rows(
             self._marking,
             "SELECT pg_logical_emit_message(true, %s::text, %s::text)",
@@ -101,13 +103,13 @@ class ChunkReader:
         return Visibility.parse((await self.query("SELECT pg_current_snapshot()::text"))[0][0])
 
     async def session(self) -> Connection:
-        """Another one like those that it has."""
+        """Open another connection with the same settings."""
         return await _session(self._definition)
 
     # ---- one chunk
 
     async def begin(self, table: SourceTable) -> Visibility:
-        """Begin the transaction of a chunk. Until `end` it shows the current state of the table."""
+        """Begin the transaction of a chunk. It sees the current state of the table until `end`."""
         await self._reading.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         only = "" if table.is_partitioned else "ONLY "
         lock = f"LOCK TABLE {only}{table.quoted} IN ACCESS SHARE MODE"
@@ -171,7 +173,7 @@ class ChunkReader:
     async def read(
         self, table: SourceTable, shape: Shape, after: Key | None, count_max: int
     ) -> RowChunk:
-        """Rows after a key, in key order, up to a number of rows or bytes."""
+        """Read rows after a key, in key order, up to a number of rows or bytes."""
         order = ", ".join(quote(name) for name in table.key).encode()
         behind = b""
         if after is not None:
@@ -190,7 +192,7 @@ class ChunkReader:
         return chunk
 
     def read_whole(self, table: SourceTable, shape: Shape) -> AsyncIterator[list[bytes]]:
-        """All rows of a table, in any order."""
+        """Read all rows of a table, in any order."""
         return self._copy(_selection(table, shape, b"", b""))
 
     async def _copy(self, query: bytes) -> AsyncIterator[list[bytes]]:
@@ -238,11 +240,11 @@ def _selection(table: SourceTable, shape: Shape, behind: bytes, tail: bytes) -> 
 
 
 def _literal(text: bytes) -> bytes:
-    """A literal without a type: compared with a column, it gets the type of the column."""
+    """A literal without a type, which takes the type of the column that it is compared with."""
     return b"'%b'" % text.replace(b"'", b"''")
 
 
-# ---- COPY with the wait loops of psycopg, many rows in one loop turn
+# ---- COPY with psycopg's wait loops, many rows per loop turn
 
 
 def _start_copying(pgconn: pq.abc.PGconn, query: bytes) -> Generator[Wait, int, None]:

@@ -1,4 +1,4 @@
-"""The progress of the snapshots of tables, in the position record and in reports."""
+"""The progress of table snapshots, in the position record and in reports."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from dragoman.cdc.source.publication import SourceTable
 
 
 class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Older releases ignore fields that they do not know, so no field may change its meaning."""
+    """The progress of one table. Older releases ignore unknown fields, so no field may change its
+    meaning.
+    """
 
-    #: Tells a table from a later one of the same name.
+    #: Distinguishes the table from a later one of the same name.
     oid: int = 0
-    #: The columns that the table is read by, and their text in the last row that was read. Each
-    #: byte is a character, because an SQL_ASCII database does not know its encoding.
+    #: The columns that order the reads, and their text in the last row read. Each byte is a
+    #: character, because the encoding of an SQL_ASCII database is unknown.
     key: tuple[str, ...] = ()
     last: tuple[str, ...] | None = None
     rows: int = 0
@@ -37,7 +39,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         last = self.last if key is None else tuple(text.decode("latin-1") for text in key)
         return msgspec.structs.replace(
             self,
-            # Not needed any more, and it would be in every later position.
+            # Dropped when done, because every later position would contain it.
             last=None if is_done else last,
             rows=self.rows + rows,
             bytes=self.bytes + size,
@@ -46,7 +48,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def kept(states: Mapping[str, TableState]) -> Progress:
-    """The states as the position record has them."""
+    """The states as they are stored in the position record."""
     return {"tables": msgspec.to_builtins(states)}
 
 
@@ -55,7 +57,7 @@ def states_of(progress: Progress) -> dict[str, TableState]:
 
 
 class Pace:
-    """The pace at which this process reads a table."""
+    """Measures the pace at which this process reads a table."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows

@@ -1,23 +1,24 @@
-"""Takes snapshots: reads the rows that tables have already, beside the stream of changes.
+"""Takes snapshots: reads the existing rows of tables, concurrently with the stream of changes.
 
-The first snapshot, a resumed one and a repeated one work alike. A table with a key is read in
-chunks. Each chunk is sent where the stream has its mark, without the rows for which the stream is
-more recent (`snapshot/window.py`), in one transaction of the log with the progress of the table:
+First, resumed and repeated snapshots work alike. A table with a key is read in chunks. Each chunk
+is sent when the stream reaches the chunk's mark, without the rows for which the stream is more
+recent (`snapshot/window.py`). Its records are committed in the same Kafka transaction as the
+progress of the table:
 
     reader   snapshot ── read a chunk ── write a mark ── wait ── snapshot ── read …
     stream   … changes, which the window records … mark: chunk and progress … changes …
 
-There is no other state. After a failure, the next process continues after the last key that is
-committed, and nothing is sent twice.
+There is no other state. After a failure, the next process resumes after the last committed key, and
+nothing is sent twice.
 
-A table without a key is read as a whole, and so is an outbox, because readers of their records
-cannot recognise a duplicate row. Changes of these tables are not sent before the snapshot, which
+A table without a key is read as a whole, and so is an outbox, because consumers of their records
+cannot recognise duplicate rows. Changes of these tables are not sent before the snapshot, which
 contains them. The mark is written right after the snapshot was taken, and the rows are read and
 sent while the stream waits at the mark. If a change lies between the two (the snapshot does not
 show it, and the mark comes after it), the table is read again.
 
-A table that was just published is read after every transaction has ended that was open then: the
-stream does not contain earlier changes of these transactions.
+A table that was just published is read once every transaction that was open at that time has ended,
+because the stream does not contain their earlier changes.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _LEFT = "left "
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """A message in the WAL. Marks of other processes are ignored."""
+    """The content of a mark, a message in the WAL. Marks of other processes are ignored."""
 
     process: str
     number: int
@@ -67,7 +68,7 @@ _decode_mark = msgspec.json.Decoder(_Mark).decode
 
 
 class SnapshotTaker:
-    """Lives as long as one session. Implements `cdc.stream.Snapshots`."""
+    """Takes the snapshots of one session. Implements `cdc.stream.Snapshots`."""
 
     def __init__(self, definition: Definition, encoder: Encoder, prepared: Prepared) -> None:
         self._definition = definition
@@ -78,7 +79,7 @@ class SnapshotTaker:
         self._is_unsettled = False
         self._added = prepared.added
         self._is_publishing = prepared.is_publishing
-        #: Warnings of the last call of `prepare`.
+        #: Warnings of the most recent call of `prepare`.
         self._later: tuple[str, ...] = ()
         self._tables = {table.label: table for table in prepared.tables}
         self._oids: set[int] = set()
@@ -92,13 +93,13 @@ class SnapshotTaker:
         self._recent = Recent()
         self._transaction: Transaction | None = None
         self._reading: Reading | None = None
-        #: Tables whose changes are not sent, because their snapshot will contain them.
+        #: Tables whose changes are not sent, because the pending snapshot will contain them.
         self._hidden: set[int] = set()
         self.is_watching = False
         #: Whether the publication may contain tables that are not known here yet.
         self._is_adding = False
         self._requested: list[str] = []
-        #: Requested tables whose request is not committed yet.
+        #: Tables with a snapshot request that is not committed yet.
         self.pending: tuple[str, ...] = ()
         #: Whether the current states are committed, and the number of the mark that commits them.
         self._is_noted = True
@@ -139,7 +140,8 @@ class SnapshotTaker:
             not state.is_done and state.last is None and (label in added or not state.is_again)
             for label, state in self._states.items()
         )
-        # States of new tables need not be written: the next process detects the tables again.
+        # States of new tables need not be committed, because the next process detects the tables
+        # again.
         self._is_noted = all(self._states.get(label) == state for label, state in before.items())
         self._hide()
 
@@ -163,7 +165,7 @@ class SnapshotTaker:
         try:
             mark = _decode_mark(content)
         except msgspec.MsgspecError:
-            return None  # any session may write messages
+            return None  # another session's message: any session may write some
         if mark.process != self._process:
             return None
         self._is_live.set()
@@ -204,14 +206,14 @@ class SnapshotTaker:
             return None
         assert reading.rows is not None
         assert reading.source is not None
-        # Later changes are not in the rows.
+        # The rows do not contain later changes.
         self._hidden.discard(reading.table.oid)
         progress: Progress = {}
 
         def over(rows: int, size: int) -> None:
             label = reading.table.label
             self._states[label] = self._states[label].behind(None, rows, size, is_done=True)
-            # The progress is written after the records, not before.
+            # The progress changes only after the records were written.
             progress.update(kept(self._states))
             reading.is_sent = True
             reading.over.set()
@@ -222,7 +224,7 @@ class SnapshotTaker:
     # ---- called for operators
 
     def request(self, tables: tuple[str, ...]) -> None:
-        """Read tables again. An outbox is read again only if it is named."""
+        """Request that tables be read again. An outbox is read again only if it is named."""
         outbox = self._definition.outbox
         chosen = [
             label
@@ -251,7 +253,7 @@ class SnapshotTaker:
     def warnings(self) -> tuple[str, ...]:
         return (*self._later, *self._troubles.values())
 
-    # ---- beside the stream
+    # ---- concurrent with the stream
 
     async def run(self) -> None:
         """Read tables until cancelled. Connects only while there are tables to read. Raises
@@ -270,7 +272,9 @@ class SnapshotTaker:
             raise refusal(error, self._definition.dsn) from None
 
     def _waiting(self) -> list[str]:
-        """Tables to be read: first those whose changes wait for it, last the delayed ones."""
+        """Tables to read: first those whose changes are held back until then, last the delayed
+        ones.
+        """
         waiting = [label for label, state in self._states.items() if not state.is_done]
         waiting.sort(key=lambda each: (each in self._troubles, not self._is_whole(each), each))
         return waiting
@@ -297,7 +301,7 @@ class SnapshotTaker:
                 await self._take(reader, self._tables[waiting[0]])
 
     async def _is_quiet(self, pause_s: float) -> bool:
-        """Whether nothing is requested for this long."""
+        """Whether no request arrives within this time."""
         if self._requested:
             return False
         self._wake.clear()
@@ -320,14 +324,14 @@ class SnapshotTaker:
         self._hide()
 
     async def _note(self, reader: ChunkReader) -> None:
-        """Commit the states at once, so that requests survive the end of this process."""
+        """Commit the states at once, so that requests survive a restart of the process."""
         self._is_noted = True
         self._noting = self._mark + 1
         await self._write_mark(reader)
 
     async def _take(self, reader: ChunkReader, table: SourceTable) -> None:
-        """Read the next chunk of a table, or all of it. A problem of one table does not delay other
-        tables.
+        """Read the next chunk of a table, or the whole table. A problem of one table does not delay
+        other tables.
         """
         self._paces.setdefault(table.label, Pace(self._states[table.label].rows))
         try:
@@ -386,8 +390,8 @@ class SnapshotTaker:
             pause_s = min(pause_s * 2, SNAPSHOT_LOOK_PAUSE_MAX_S)
 
     async def _is_something_prepared(self, reader: ChunkReader) -> bool:
-        """Whether a transaction is prepared. The stream contains its changes, which no snapshot
-        shows before its commit.
+        """Whether a prepared transaction exists. The stream contains its changes, but no snapshot
+        includes them before its commit.
         """
         if not self._definition.two_phase:
             return False
@@ -425,7 +429,7 @@ class SnapshotTaker:
     async def _look_for_tables(self) -> None:
         self._is_new = False
         self._oids = {table.oid for table in self._tables.values()}
-        # If tables are published elsewhere, changes of tables without a state here are sent.
+        # If an administrator publishes the tables, changes of tables without a state are sent.
         self._is_adding = self._is_publishing and self._definition.snapshot == "initial"
         self._watch()
         async with await connect(self._definition.dsn, name=self._definition.name) as session:
@@ -441,7 +445,7 @@ class SnapshotTaker:
         self._adopt(prepared.added)
 
     async def _wait_for_writers(self, reader: ChunkReader) -> None:
-        # A transaction that has no number yet has written nothing, and will get a higher number.
+        # A transaction without an xid has written nothing, and will get a higher xid.
         ((number,),) = await reader.query("SELECT pg_current_xact_id()::text::int8")
         pause_s = 0.001
         while (await reader.visibility()).xmin < number:

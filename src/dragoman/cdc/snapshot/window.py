@@ -1,23 +1,24 @@
 """The window determines which rows of a chunk are still valid at the mark of the chunk.
 
-A chunk is read beside the stream, in a snapshot of which the database tells the transactions that
-it shows. Later a mark is written to the WAL, and the chunk is sent where the stream has the mark:
+A chunk is read concurrently with the stream, in a database snapshot whose visible transactions are
+known. A mark is then written to the WAL, and the chunk is sent when the stream reaches the mark:
 
     stream   … T1 … T2 … T3 … mark … T4 …
     chunk          shows T1 and T3
 
-Every transaction the chunk shows was committed before the mark was written, so it comes before the
-mark. The chunk does not show T2, although T2 comes before the mark: rows whose key T2 has changed
-are dropped, because the stream has sent their state after T2. A change of T4 is sent after the row.
-So at the mark each key has the state that the stream would have given it.
+Every transaction that the chunk shows was committed before the mark was written, so it precedes the
+mark in the stream. T2 precedes the mark, too, but the chunk does not show it: rows whose key T2 has
+changed are dropped from the chunk, because the stream has already sent their newer state. T4
+follows the mark, so its change is sent after the row. So at the mark each key has the state that
+the stream would have given it.
 
-An update does not contain a large value that it did not change (TOAST). If the change of T2 is
-therefore not a whole row, the row of the chunk is sent with the change of T2 applied.
+An update in the WAL does not contain large values that it left unchanged (TOAST). If T2's change is
+a partial row for this reason, the row of the chunk is sent with T2's change applied.
 
-The order of commits in the WAL is not the order in which they become visible: a transaction whose
-commit is in the WAL may wait for a synchronous standby before it is visible. That is why
-transactions are distinguished by number, and not by another mark before the chunk is read. The keys
-of transactions before the begin of the window are not known, so all of these have to be visible.
+Commits do not become visible in WAL order: a transaction whose commit is in the WAL may wait for a
+synchronous standby before it is visible. So the window compares transaction ids, instead of relying
+on another mark before the chunk is read. It does not know the keys of transactions that preceded
+the window, so all of these must be visible.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ import msgspec
 from dragoman.limits import SNAPSHOT_KEYS_MAX, SNAPSHOT_RECENT_XIDS
 from dragoman.protocols.postgres.messages import UNCHANGED, Row
 
-#: Text of each column of a key.
+#: The text of each key column.
 Key: TypeAlias = tuple[bytes, ...]
 _EPOCH = 1 << 32
 
 
 class Visibility(msgspec.Struct, frozen=True):
     """The result of `pg_current_snapshot()`, `xmin:xmax:running,…`, in 64 bits. Transactions from
-    `xmax` on are not visible, whether they run or not.
+    `xmax` on are not visible, running or not.
     """
 
     xmin: int
@@ -66,7 +67,7 @@ class Recent:
     """The most recent transactions of the stream, some of which may not be visible yet."""
 
     def __init__(self, count_max: int = SNAPSHOT_RECENT_XIDS) -> None:
-        #: Pairs of the count of earlier transactions and the xid.
+        #: Pairs of the number of earlier transactions and the xid.
         self._order: deque[tuple[int, int]] = deque(maxlen=count_max)
         self.count = 0
 
@@ -76,7 +77,7 @@ class Recent:
 
     def is_hidden(self, visibility: Visibility, before: int) -> bool:
         """Whether one of the first `before` transactions is not visible."""
-        # A visible transaction stays visible, so it can be forgotten.
+        # A visible transaction stays visible, so its entry can be dropped.
         hidden = [each for each in self._order if not visibility.shows(each[1])]
         self._order.clear()
         self._order.extend(hidden)
@@ -84,8 +85,8 @@ class Recent:
 
 
 class Window:
-    """Exists from before a chunk is read until its mark. The stream reports the changes of the
-    table; the reader reports the visible transactions and the rows.
+    """Tracks a table from before a chunk is read until its mark. The stream reports the changes of
+    the table; the reader reports the visible transactions and the rows.
     """
 
     def __init__(
@@ -94,25 +95,25 @@ class Window:
         decode: Callable[[bytes], Row] | None = None,
         keys_max: int = SNAPSHOT_KEYS_MAX,
     ) -> None:
-        """`decode` splits a line into columns, as rows of the stream are."""
+        """`decode` splits a line into columns, in the format of the stream's rows."""
         self._recent = recent
         self._begin = recent.count
         self.decode = decode
         self._keys_max = keys_max
         self._visibility: Visibility | None = None
-        #: Lines as they were read, or decoded rows where a change was applied.
+        #: Lines as read, or decoded rows where a change was applied.
         self._rows: dict[Key, bytes | Row] | None = None
-        #: By transaction, its changes by key: a partial row, or None for a whole one. For a
-        #: TRUNCATE of all rows, None instead of a dictionary.
+        #: By transaction, its changes by key: a partial row, or None for a whole one. A TRUNCATE
+        #: has None instead of a dictionary.
         self._touched: dict[int, dict[Key, Row | None] | None] = {}
         self._count = 0
-        #: Whether the valid rows are not known any more, so the chunk has to be read again.
+        #: Whether the valid rows are no longer known, so that the chunk must be read again.
         self.is_spoiled = False
 
     # ---- the stream
 
     def changed(self, xid: int, keys: Iterable[Key], part: Row | None = None) -> None:
-        """Rows of these keys have changed. `part` is the new row if it has `UNCHANGED` values."""
+        """Record changed keys. `part` is the new row if it has `UNCHANGED` values."""
         if self._visibility is not None and self._visibility.shows(xid):
             return
         if self._rows is not None:
@@ -124,7 +125,7 @@ class Window:
             return
         before = len(known)
         for key in keys:
-            # The stream has sent a whole row before, so the partial one needs no row of the chunk.
+            # The stream has already sent a whole row, so the partial one needs no row of the chunk.
             if part is None or key not in known:
                 known[key] = part
             elif (earlier := known[key]) is not None:
@@ -134,7 +135,7 @@ class Window:
             self.spoil()
 
     def emptied(self, xid: int) -> None:
-        """TRUNCATE has removed all rows."""
+        """Record a TRUNCATE, which removes all rows."""
         if self._visibility is not None and self._visibility.shows(xid):
             return
         if self._rows is not None:
@@ -150,7 +151,7 @@ class Window:
     # ---- the reader
 
     def saw(self, visibility: Visibility) -> bool:
-        """Whether a chunk with this visibility can be used. If not, retry a little later."""
+        """Whether a chunk with this visibility can be used. If not, retry after a pause."""
         if self._recent.is_hidden(visibility, self._begin):
             return False
         self._visibility = visibility
@@ -162,7 +163,7 @@ class Window:
 
     @property
     def has_hidden(self) -> bool:
-        """Whether the chunk lacks a change, before its rows are filled in."""
+        """Whether the chunk lacks a change of the stream. Called before its rows are filled in."""
         return bool(self._touched)
 
     def fill(self, rows: dict[Key, bytes | Row]) -> None:
@@ -184,7 +185,9 @@ class Window:
             rows[key] = _joined(self.decode(row) if isinstance(row, bytes) else row, part)
 
     def close(self) -> list[bytes | Row] | None:
-        """The rows that are valid at the mark, in order; `None` if the window is spoiled."""
+        """End the window. Returns the rows that are valid at the mark, in order; None if it is
+        spoiled.
+        """
         if self.is_spoiled or self._rows is None:
             return None
         return list(self._rows.values())

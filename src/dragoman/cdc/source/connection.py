@@ -1,8 +1,8 @@
 """Connections to the captured database, and explanations of its errors.
 
-Addresses are secured first (`captures/addresses.py`). An error message of libpq can quote an
-address that it could not parse, and with it the password. So its text is shown only for an address
-that was parsed, and never with the password in it.
+Addresses are secured first (`captures/addresses.py`). libpq's error message can quote an address
+that it could not parse, including the password. So the message is shown only if the address was
+parsed, and with the password removed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WAL_LEVEL_REMEDY = (
     "ALTER SYSTEM SET wal_level = 'logical'; then restart PostgreSQL (on RDS: parameter"
     " rds.logical_replication = 1; Cloud SQL: flag cloudsql.logical_decoding = on)"
 )
-#: A part of the text of libpq or the server → its meaning, the remedy, and whether a retry may
+#: Part of an error text of libpq or the server → the meaning, the remedy, and whether a retry may
 #: help.
 _REFUSALS: tuple[tuple[str, str, str, bool], ...] = (
     (
@@ -124,7 +124,7 @@ _NOT_TEXT = "22021"
 
 
 class SourceError(CdcError):
-    """The database refuses a request or cannot be reached. `what` is the problem."""
+    """The database refuses a request or cannot be reached. `what` describes the problem."""
 
     code = "cdc"
 
@@ -144,7 +144,7 @@ async def connect(
     autocommit: bool = True,
     parameters: dict[str, str] | None = None,
 ) -> Connection:
-    """`settings` are those of the session, `parameters` those of libpq. Raises `SourceError`."""
+    """`settings` apply to the session, `parameters` to libpq. Raises `SourceError`."""
     given = _understood(dsn)
     given.setdefault("connect_timeout", str(CONNECT_TIMEOUT_S))
     given.setdefault("fallback_application_name", f"dragoman {name}")
@@ -196,19 +196,19 @@ def _understood(dsn: str) -> dict[str, Any]:
 
 
 def _check_file(keyword: str, path: str) -> None:
-    """Raises `SourceError` unless it is a regular file: a device or a pipe could have no end."""
+    """Raises `SourceError` unless the path is a regular file: a device or a pipe may be endless."""
     try:
         found = os.stat(path)
     except OSError as error:
         raise SourceError(
             f"the DSN's {keyword} cannot be read: {error.strerror}",
-            "it has to be a file on the machine that runs the capture",
+            "it must be a file on the machine that runs the capture",
         ) from None
     is_folder = keyword == "sslcrldir"
     is_fit = stat.S_ISDIR(found.st_mode) if is_folder else stat.S_ISREG(found.st_mode)
     if not is_fit or (not is_folder and found.st_size > CAPTURE_FILE_BYTES_MAX):
         raise SourceError(
-            f"the DSN's {keyword} is no regular file, or too large",
+            f"the DSN's {keyword} is not a regular file, or is too large",
             f"name a regular file of at most {CAPTURE_FILE_BYTES_MAX} bytes",
         )
 
@@ -218,7 +218,7 @@ def _option(value: str) -> str:
 
 
 def refusal(error: psycopg.Error, dsn: str) -> SourceError:
-    """Explain an error of the database, without any secret of the address."""
+    """Explain an error of the database, without the secrets of the address."""
     given = parameters_of(dsn) or {}
     text = hide_secrets(" ".join(str(error).split()), dsn)
     known = {
@@ -266,7 +266,7 @@ def refusal(error: psycopg.Error, dsn: str) -> SourceError:
 
 
 def _last_sentence(text: str) -> str:
-    """The last reason in a message of libpq, which lists every address that it tried."""
+    """The last reason in libpq's message, which lists every address that was tried."""
     for sign in ("FATAL:", "failed:", "error:"):
         before, found, after = text.rpartition(sign)
         if found and before:

@@ -1,12 +1,12 @@
 """Tables, publication and slot of a capture in its database.
 
-Tables come from the catalogue: which can be captured, and by which key. The key that a table is
-read by has to be in every change of the stream, too: it is the primary key, or the columns of the
-index that is the replica identity.
+The catalogue determines which tables can be captured, and by which key. Every change in the stream
+must contain the key that a table is read by, so it is the primary key, or the columns of the
+replica identity index.
 
-A publication that was created here says so in its comment, and only such a publication is changed
-or dropped. A slot is created once. A slot that has disappeared has taken changes with it, so it is
-not created again: an operator removes the capture and adds it again, with a new snapshot.
+A publication that Dragoman created says so in its comment, and no other publication is changed or
+dropped. A slot is created once. When a slot disappears, changes are lost with it, so it is not
+created again: an operator removes the capture and adds it again, with a new snapshot.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class SourceTable(msgspec.Struct, frozen=True, kw_only=True):
     schema: str
     name: str
     is_partitioned: bool
-    #: For a partition, the oids of all tables above it.
+    #: For a partition, the oids of all its ancestors.
     ancestors: tuple[int, ...]
     is_unlogged: bool
     #: The replica identity: d default, f full, i index, n nothing.
     identity: str
-    #: Whether the database lets rows be updated and deleted once the table is published.
+    #: Whether the database permits UPDATE and DELETE once the table is published.
     has_identity: bool
     #: The columns that the table is read by; empty if it has no key.
     key: tuple[str, ...]
-    #: From statistics; -1 if there are none.
+    #: Estimated from statistics; -1 if there are none.
     rows_expected: int
     is_readable: bool
     is_owned: bool
@@ -110,12 +110,12 @@ def wanted_tables(definition: Definition, tables: Iterable[SourceTable]) -> list
 
 
 def capturable(tables: Iterable[SourceTable]) -> list[SourceTable]:
-    """The tables without those whose updates the database would refuse once they are published."""
+    """The tables, except those whose updates the database would refuse once published."""
     return [each for each in tables if each.has_identity and not each.is_unlogged]
 
 
 PLUGIN = "pgoutput"
-#: A publication has to send these operations, and every publication that is created here does.
+#: Operations that a publication must send. Every publication that Dragoman creates sends them.
 OPERATIONS = ("insert", "update", "delete", "truncate")
 _MADE_HERE = "made by dragoman for the capture "
 
@@ -123,7 +123,7 @@ _MADE_HERE = "made by dragoman for the capture "
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
     is_made_here: bool
     is_for_all: bool
-    #: Those of `OPERATIONS` that it sends.
+    #: The subset of `OPERATIONS` that the publication sends.
     operations: tuple[str, ...]
     is_via_root: bool
     tables: tuple[str, ...]
@@ -133,10 +133,10 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     plugin: str
     database: str
     active_pid: int
-    #: reserved, extended, unreserved or lost; empty when nothing is reserved yet.
+    #: `reserved`, `extended`, `unreserved` or `lost`; empty when no WAL is reserved yet.
     wal_status: str
     confirmed_lsn: str
-    #: WAL that is retained because of the slot.
+    #: Bytes of WAL that the slot retains.
     retained_bytes: int
 
 
@@ -146,11 +146,11 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     #: Tables that are to be captured and are published.
     tables: tuple[SourceTable, ...]
     slot: Slot | None
-    #: Labels of those tables that were added to the publication just now.
+    #: Labels of tables that this call has added to the publication.
     added: tuple[str, ...] = ()
-    #: Whether tables are added to the publication here, and not by an administrator.
+    #: Whether the capture adds tables to the publication, rather than an administrator.
     is_publishing: bool = False
-    #: Whether the slot was created just now, so that nothing was captured before.
+    #: Whether this call has created the slot, so that nothing was captured before.
     is_new: bool
     warnings: tuple[str, ...]
 
@@ -212,7 +212,7 @@ async def prepare(
 ) -> Prepared:
     """Create what is missing, if the definition allows it, and add new tables that match.
 
-    `is_known`: something was captured through the slot before, so the slot has to exist.
+    `is_known`: changes were captured through the slot before, so it must exist.
     """
     try:
         return await _prepare(connection, definition, is_known=is_known)
@@ -268,7 +268,7 @@ async def publish(
     *,
     is_known: bool = False,
 ) -> tuple[Publication, tuple[str, ...]]:
-    """Add the tables to the publication if it was created here. Returns the publication, and the
+    """Add the tables to the publication if Dragoman created it. Returns the publication, and the
     labels of the tables that were added.
     """
     name = definition.publication_name
@@ -298,7 +298,7 @@ async def _create_publication(
     connection: Connection, definition: Definition, tables: list[SourceTable]
 ) -> None:
     name = sql.Identifier(definition.publication_name)
-    # Created also without tables: the slot has to begin somewhere, and tables may follow.
+    # Created even without tables, because the slot must begin somewhere and tables may follow.
     of = sql.SQL(" FOR TABLE {}").format(_listed(tables)) if tables else sql.SQL("")
     async with connection.transaction():
         await connection.execute(
@@ -328,7 +328,7 @@ async def _extend_publication(
             )
         )
     except psycopg.errors.ReadOnlySqlTransaction:
-        return False  # a standby, which gets the change from its primary
+        return False  # a standby receives the change from its primary
     except psycopg.errors.UndefinedTable:
         return False  # dropped a moment ago; the next attempt adds the others
     return True
@@ -380,7 +380,7 @@ def _check_slot(slot: Slot, definition: Definition, database: str) -> None:
 
 
 async def remove(connection: Connection, definition: Definition) -> None:
-    """Drop the slot, and the publication if it was created here."""
+    """Drop the slot, and the publication if Dragoman created it."""
     try:
         if await find_slot(connection, definition.slot_name) is not None:
             await drop_slot(connection, definition.slot_name)
@@ -395,9 +395,10 @@ async def remove(connection: Connection, definition: Definition) -> None:
 
 async def take_over(connection: Connection, definition: Definition, session: str) -> None:
     """Terminate the session of this name that holds the slot. It belongs to a process of the same
-    capture, which is fenced but may not have noticed, because its node is frozen or partitioned.
+    capture that is fenced but may not know it, because its node is frozen or partitioned.
 
-    Without the privilege to do so, the capture waits for the session to end. Raises `SourceError`.
+    Without the privilege to terminate it, the capture waits for the session to end. Raises
+    `SourceError`.
     """
     query = (
         "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
@@ -413,7 +414,9 @@ async def take_over(connection: Connection, definition: Definition, session: str
 
 
 async def drop_slot(connection: Connection, name: str) -> None:
-    """Drop a slot. A session that holds it, such as that of a lost connection, is terminated."""
+    """Drop a slot. A session that still holds it, such as that of a lost connection, is
+    terminated.
+    """
     await rows(
         connection,
         "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"

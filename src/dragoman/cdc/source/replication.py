@@ -1,8 +1,8 @@
 """The replication connection, over which the database sends its WAL.
 
 libpq reads and writes when the event loop reports that the socket is ready; there is no thread.
-Nothing is read ahead, which is the back-pressure: until `receive` is called, messages wait in the
-socket and then in the database.
+Back-pressure comes from not reading ahead: until `receive` is called, messages wait in the socket
+and then in the database.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ReplicationConnection:
         return System(str(identifier), int(timeline), parse_lsn(lsn))
 
     async def end_of_timeline(self, timeline: int, current: int) -> int | None:
-        """The LSN at which the WAL left an earlier timeline; None if it is not known."""
+        """The LSN at which the WAL left an earlier timeline; None if unknown."""
         try:
             cursor = await self._connection.execute(f"TIMELINE_HISTORY {current:d}".encode())
             row = await cursor.fetchone()
@@ -75,7 +75,7 @@ class ReplicationConnection:
         return None
 
     async def start(self, lsn: int) -> None:
-        """Make the server send what was committed after this LSN; 0: after that of the slot."""
+        """Make the server send what was committed after this LSN; 0: after the slot's LSN."""
         definition = self._definition
         options = {
             "proto_version": str(self.version),
@@ -108,7 +108,7 @@ class ReplicationConnection:
             raise self._failure(result)
 
     def interrupt(self) -> None:
-        """Make the current or next call of `receive` return at once with nothing."""
+        """Make the current or next call of `receive` return at once, empty."""
         self._is_interrupted = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
@@ -195,7 +195,7 @@ class ReplicationConnection:
 
 
 async def open_replication(definition: Definition, session: str) -> ReplicationConnection:
-    """`session` becomes the `application_name`. Raises `SourceError`."""
+    """Open a replication connection whose `application_name` is `session`. Raises `SourceError`."""
     connection = await connect(
         definition.dsn,
         name=definition.name,

@@ -1,10 +1,10 @@
-"""Watches how much WAL the slot of a capture retains, so that the disk of the database does not
-fill up.
+"""Monitors how much WAL the slot of a capture retains, so that the database's disk does not fill
+up.
 
-Above one bound the guard warns. Above the other, it applies the policy of the definition: the
-capture stops, or the slot is dropped. The guard also runs while the capture is paused or fails,
+Above the first bound the guard warns. Above the second, it applies the policy of the definition:
+the capture stops, or the slot is dropped. The guard also runs while the capture is paused or fails,
 because no WAL is confirmed then. A capture that catches up is not stopped: the second bound applies
-if the retained WAL has not shrunk over several checks.
+only if the retained WAL has not shrunk over several checks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def judge(definition: Definition, slot: Slot, checks: int) -> Verdict:
-    """`checks`: consecutive checks that found too much WAL, and not less than the one before."""
+    """`checks` counts consecutive checks that found too much WAL, and no less than the check
+    before.
+    """
     retained, limit = slot.retained_bytes, definition.wal_limit_bytes
     text = f"the database retains {size_text(retained)} of WAL for the slot {definition.slot_name}"
     if 0 < limit < retained and checks >= GUARD_LOOKS:
@@ -41,19 +43,19 @@ def judge(definition: Definition, slot: Slot, checks: int) -> Verdict:
 
 
 class WalGuard:
-    """`run` watches beside the capture."""
+    """`run` monitors the slot concurrently with the capture."""
 
     def __init__(self, definition: Definition, stop: Callable[[SourceError], None]) -> None:
-        """`stop` receives the reason when the capture has to stop."""
+        """`stop` is called with the reason when the capture must stop."""
         self._definition = definition
         self._stop = stop
-        #: -1: not known.
+        #: -1: unknown.
         self.retained_bytes = -1
         self.warnings: tuple[str, ...] = ()
         self._checks = 0
 
     async def run(self) -> None:
-        """Watch until cancelled. The session reports a database that cannot be reached."""
+        """Monitor until cancelled. The session, not the guard, reports an unreachable database."""
         while True:
             try:
                 await self._watch()
@@ -62,7 +64,7 @@ class WalGuard:
             await asyncio.sleep(GUARD_LOOK_S)
 
     async def _watch(self) -> None:
-        """Watch over one connection, while it lasts."""
+        """Monitor over one connection until it is lost."""
         definition = self._definition
         connection = await connect(definition.dsn, name=definition.name)
         try:
@@ -78,7 +80,7 @@ class WalGuard:
         definition = self._definition
         slot = await find_slot(connection, definition.slot_name)
         if slot is None:
-            # The slot is not created yet, or was dropped, which the session detects.
+            # The slot does not exist yet, or was dropped, which the session detects.
             self.retained_bytes, self.warnings = -1, ()
             return
         is_over = 0 < definition.wal_limit_bytes < slot.retained_bytes

@@ -1,9 +1,9 @@
 """Cursus: records with keys, partitions that the client chooses, groups that are joined.
 
-Readers without a group request batches partition by partition. Members of a group get one stream of
-all their partitions. A member that is to stop at the end compares offsets with the end; when the
-last offsets belong to no record (markers of transactions have offsets, too), the end is reached
-when a request returns no records.
+A reader without a group requests batches partition by partition. A group member gets one stream of
+all its partitions. To stop at the end, a member compares its offsets with the end. The last offsets
+may belong to no record, because transaction markers have offsets, too; then the end is reached when
+a request returns no records.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from dragoman.limits import CLI_RECORDS_AT_ONCE, CLI_TIMEOUT_SECONDS
 
 #: How long a request waits for records.
 _WAIT_S: Final = 5.0
-#: How long a member that is to stop at the end waits for a record before it checks for the end.
+#: How long a member waits for a record before it checks whether it has reached the end.
 _LAST_WAIT_S: Final = 0.2
 _HEARTBEAT_S: Final = 1.0
 
@@ -77,7 +77,7 @@ def _client(bootstrap: str, compression: str = "none") -> CursusClient:
 
 
 class _Writer:
-    """Sends one portion of records while the next one is read."""
+    """Sends a batch of records while the next one is read."""
 
     def __init__(self, producer: Producer, topic: str, partition_count: int) -> None:
         self._producer = producer
@@ -133,7 +133,7 @@ class _Reader(TopicReader):
     def __init__(self, client: CursusClient, plan: Plan, partition_count: int) -> None:
         super().__init__(plan, partition_count)
         self._client = client
-        #: A new name: for a group with committed offsets the broker would ignore the position.
+        #: A new name, because the broker ignores the position of a group with committed offsets.
         self._reader = f"dragoman-{uuid4().hex}"
 
     async def bounds(self) -> Bounds[int]:
@@ -154,7 +154,7 @@ class _Reader(TopicReader):
 
 
 def _plain(topic: str, partition: int, offset: int, key: bytes, payload: bytes) -> PlainRecord:
-    """The protocol has no null: an empty key means no key."""
+    """A record of the protocol. It has no null, so an empty key means no key."""
     return PlainRecord(topic, partition, offset, key or None, payload)
 
 
@@ -193,7 +193,9 @@ class _Member(_Reader):
                 return
 
     async def _receive(self) -> list[Record]:
-        """Empty if none arrives in time. Without ends it waits until one arrives."""
+        """The records received; empty if none arrives in time. Without ends, waits until one
+        arrives.
+        """
         first = await self._consumer.take(_LAST_WAIT_S if self._ends else None)
         received = [] if first is None else [first]
         while received and len(received) < CLI_RECORDS_AT_ONCE:
@@ -235,8 +237,8 @@ class _Member(_Reader):
         try:
             await self._client.command("BATCH_COMMIT", self._consumer.identity(), last=text)
         except MemberFencedError:
-            # The group is rebalancing. Partitions that stay are committed the next time; those
-            # that move are read by another member from the last committed offset on.
+            # The group is rebalancing. Partitions that this member keeps are committed next time;
+            # another member reads the others from their last committed offset.
             return
         self._uncommitted.clear()
 

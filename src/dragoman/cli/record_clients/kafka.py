@@ -1,6 +1,7 @@
 """Kafka, which can express everything that `produce` and `consume` offer.
 
-A group is not joined: nothing is divided among several readers, and it must have no members.
+The command does not join a group, so several readers do not share its partitions, and the group
+must have no members.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class _Writer:
 
 @asynccontextmanager
 async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
-    # Only acknowledgement by all replicas can be combined with protection against duplicates.
+    # Idempotence requires acknowledgement by all replicas.
     options = ProducerOptions(
         codec=Codec[target.codec.upper()],
         acks=_ACKS[target.acks],
@@ -121,7 +122,7 @@ class _Reader(TopicReader):
             while not is_over:
                 records = await reader.next_records()
                 is_over = not records
-                # Also after batches without records to print, such as markers of transactions.
+                # Updated even after batches without records to print, such as transaction markers.
                 positions = _numbered(reader.positions)
                 moved = {each: to for each, to in positions.items() if to != starts[each]}
                 yield Batch(records, moved)

@@ -1,8 +1,8 @@
 """minibroker: records with keys, partitions that the broker chooses, groups that are joined.
 
-The protocol has no request for the bounds of a partition, so reading ends at a count or at an
-offset, and waits for its records. The refusal of a partition that cannot exist contains the number
-of partitions.
+The protocol has no request for the bounds of a partition, so a reader waits for records up to a
+count or an offset. The number of partitions comes from the error text for a partition that cannot
+exist.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ _OUT_OF_RANGE: Final = re.compile(r"out of range \(0\.\.(\d+)\)")
 
 
 async def _partition_count(bootstrap: str, topic: str) -> int:
-    """Creates the topic if it does not exist, as every request for a topic does."""
+    """The number of partitions. Creates the topic if it does not exist, like every request for a
+    topic.
+    """
     async with MinibrokerClient(bootstrap, _HELLO) as client:
         try:
             await client.subscribe(topic, _PARTITION_MAX)
@@ -95,7 +97,7 @@ async def _stream(subscription: Subscription, end: int | None = None) -> Batches
             records.append(await anext(subscription))
         batch = before(
             [
-                # The protocol has no null: an empty key means no key.
+                # The protocol has no null, so an empty key means no key.
                 PlainRecord(each.topic, each.partition, each.offset, each.key or None, each.payload)
                 for each in records
             ],
@@ -108,7 +110,7 @@ async def _stream(subscription: Subscription, end: int | None = None) -> Batches
 
 
 class _Reader(TopicReader):
-    """Uses a connection for each partition, because it has one subscription to a topic."""
+    """Uses a connection per partition, because a connection has one subscription to a topic."""
 
     def __init__(self, stack: AsyncExitStack, plan: Plan, partition_count: int) -> None:
         super().__init__(plan, partition_count)
@@ -160,7 +162,7 @@ async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
 
 
 _NO_TIMES: Final = "it cannot look up times"
-_NO_END: Final = "it does not tell where a partition ends"
+_NO_END: Final = "it does not report where a partition ends"
 CLIENT = RecordClient(
     name="minibroker",
     title="minibroker",
@@ -183,7 +185,9 @@ CLIENT = RecordClient(
         not_until(_NO_TIMES, "time"),
         not_until(_NO_END, "last"),
         not_until(
-            "it does not tell where a partition begins and ends; give an offset", "beginning", "end"
+            "it does not report where a partition begins and ends; give an offset",
+            "beginning",
+            "end",
         ),
         COMMITTED_ONLY,
         GROUP_ASSIGNS,
@@ -194,11 +198,11 @@ CLIENT = RecordClient(
         ),
         Refusal(
             "--until",
-            "with --group, it does not tell the committed offset; give --max",
+            "with --group, it does not report the committed offset; give --max",
             lambda plan: plan.group is not None and plan.until is not None,
         ),
         Refusal(
-            "--protocol minibroker does not tell where a partition ends",
+            "--protocol minibroker does not report where a partition ends",
             "give --follow, --max or --until OFFSET",
             lambda plan: not plan.follow and plan.max_records is None and plan.until is None,
             is_by_protocol=False,

@@ -1,9 +1,9 @@
 """mlog: values without keys, partitions by name, and offsets that are committed under an id.
 
-`orders@2` is the third partition of `orders`. Partitions are counted by a request for each. The
-protocol does not tell where a partition ends, so reading ends when a request returns no records.
-Groups have no members, so only a refused commit reveals that another client reads for the group.
-Therefore the offset of the group is committed again before anything is printed.
+`orders@2` is the third partition of `orders`. Counting partitions takes a request for each. The
+protocol does not report where a partition ends, so reading ends when a request returns no records.
+Groups have no members, so only a refused commit reveals that another client reads for the group. So
+the group's offset is committed again before anything is printed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from dragoman.limits import (
 _HELLO: Final = ClientSettings(
     operation_timeout_s=HELLO_TRIES_S,
     request_timeout_s=HELLO_ANSWER_S,
-    # Each count of partitions ends with a partition that does not exist.
+    # Counting partitions always ends with a request for a missing one.
     missing_topic_timeout_s=0.001,
 )
 _SETTINGS: Final = ClientSettings(operation_timeout_s=float(CLI_TIMEOUT_SECONDS))
@@ -86,7 +86,7 @@ class _Writer:
         self.written_records = 0
 
     async def write(self, records: Sequence[OutgoingRecord]) -> None:
-        """Batches are sent one after the other, because a retried one could overtake the next."""
+        """Batches are sent one at a time, because a retry could reorder them."""
         by_partition: dict[int, list[bytes]] = {}
         for each in records:
             by_partition.setdefault(each.partition or 0, []).append(each.value or b"")
@@ -126,8 +126,8 @@ class _Reader(TopicReader):
     def __init__(self, client: MlogClient, plan: Plan, partition_count: int) -> None:
         super().__init__(plan, partition_count)
         self._client = client
-        # Instead of offset 0 the broker uses the offset that is committed under the id. So without
-        # a group the id is a new one.
+        # The broker replaces offset 0 by the offset committed under the id, so a reader without a
+        # group uses a new id.
         self._id = plan.group or f"dragoman-{uuid4().hex}"
 
     async def committed(self) -> dict[int, int]:
@@ -161,7 +161,7 @@ async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
         yield _Reader(client, plan, count)
 
 
-_NO_END: Final = "it tells neither where a partition ends nor when a record was written"
+_NO_END: Final = "it reports neither where a partition ends nor when a record was written"
 CLIENT = RecordClient(
     name="mlog",
     title="mlog",

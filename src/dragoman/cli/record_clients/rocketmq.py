@@ -1,8 +1,9 @@
-"""RocketMQ: records are messages, keys their `KEYS`, headers their properties, partitions queues.
+"""RocketMQ: a record is a message, its key the property `KEYS`, its headers the other properties,
+and a partition is a queue.
 
-A group is not joined, so its queues are not divided among readers, and it must have no members. If
-several brokers have queues of a topic, the queues are numbered consecutively in the order of the
-brokers. Messages are sent in batches, one after the other for each queue; the key determines the
+The command does not join a group, so several readers do not share its queues, and the group must
+have no members. If several brokers have queues of a topic, the queues are numbered consecutively,
+broker by broker. Each queue has one batch of messages in flight at a time; the key determines the
 queue.
 """
 
@@ -46,8 +47,8 @@ from dragoman.client.rocketmq import (
 from dragoman.limits import CLI_RECORDS_AT_ONCE, CLI_ROCKETMQ_BATCH_BYTES, CLI_TIMEOUT_SECONDS
 
 _KEYS: Final = "KEYS"
-#: A broker adds these properties to every message that it delivers. They describe the broker, so
-#: they are no headers of a record, which may be copied elsewhere.
+#: Properties that a broker adds to every message it delivers. They describe the broker, so they are
+#: not headers of the record, which may be copied elsewhere.
 _BROKER_PROPERTIES: Final = frozenset({"MSG_REGION", "TRACE_ON", "CLUSTER"})
 _HELLO: Final = ClientSettings(operation_timeout_s=HELLO_TRIES_S, request_timeout_s=HELLO_ANSWER_S)
 _SETTINGS: Final = ClientSettings(
@@ -221,7 +222,7 @@ class _Reader(TopicReader):
             wait_s=_WAIT_S if self.plan.follow else 0.0,
         )
         records = [_record(self.plan.topic, partition, each) for each in pulled.messages]
-        # An offset beyond the end has no record, such as in a topic that was created again.
+        # An offset beyond the end has no record, for example after a topic was created again.
         is_moved = pulled.status is PullStatus.OFFSET_ILLEGAL
         following = pulled.next_offset if is_moved else max(position, pulled.next_offset)
         return Fetched(records, following)

@@ -1,7 +1,7 @@
-"""The one reader and the one writer behind `consume` and `produce`, whatever the protocol.
+"""The reader and the writer behind `consume` and `produce`, shared by all protocols.
 
-Clients use asyncio, commands block. So a client lives on an event loop in a thread of its own,
-where heartbeats of group members continue while the output of the command blocks.
+Clients use asyncio, commands block. So a client runs on an event loop in its own thread, where
+group heartbeats continue while the command's output blocks.
 
     consume   plan ── refusals ── open the topic ── bounds of its partitions ── starts and ends
               ── sources, merged as their batches come ── records to print ── commit of what was
@@ -25,7 +25,7 @@ from dragoman.cli.status import USAGE, CommandError, one_line_failures
 from dragoman.client_core.blocking import LoopThread
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
-#: What some protocols cannot express: fields of records, and options of a request.
+#: Record fields and request options that some protocols cannot express.
 Feature: TypeAlias = Literal["key", "null", "headers", "partition", "timestamp", "codec", "acks"]
 
 
@@ -42,7 +42,7 @@ class OutgoingRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class IncomingRecord(Protocol):
-    """A record that was read. Fields that the protocol does not have are None."""
+    """A record that was read. Fields that the protocol lacks are None."""
 
     @property
     def topic(self) -> str: ...
@@ -61,7 +61,7 @@ class IncomingRecord(Protocol):
 
 
 class PlainRecord(msgspec.Struct, frozen=True, gc=False):
-    """An `IncomingRecord`. The defaults are those of a protocol without these fields."""
+    """An `IncomingRecord` whose defaults suit a protocol without these fields."""
 
     topic: str
     partition: int
@@ -73,7 +73,7 @@ class PlainRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Where `produce` writes to, and how."""
+    """Where and how `produce` writes."""
 
     bootstrap: str
     topic: str
@@ -98,7 +98,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def last_offset(self) -> int | None:
-        """The offset that `until` names, if it is one."""
+        """The offset in `until`, if it is an offset."""
         is_offset = self.until is not None and self.until.kind == "offset"
         return self.until.number if self.until is not None and is_offset else None
 
@@ -112,7 +112,7 @@ class Refusal(msgspec.Struct, frozen=True):
     option: str
     reason: str
     applies: Callable[[Plan], bool]
-    #: Whether the message names the protocol as the cause.
+    #: Whether the error message names the protocol as the cause.
     is_by_protocol: bool = True
 
 
@@ -126,7 +126,7 @@ def not_until(reason: str, *kinds: PlaceKind) -> Refusal:
     )
 
 
-#: A reader that follows has no end that other places could be resolved against.
+#: With --follow there is no end of the partition that other places could be relative to.
 FOLLOWS_TO_OFFSET: Final = Refusal(
     "--until",
     "with --follow, expected an offset",
@@ -154,12 +154,12 @@ def portions(records: Sequence[OutgoingRecord], size: int) -> list[Sequence[Outg
 # ---- readers and writers
 
 
-#: Bounds of the first request. A broker that does not speak the protocol may respond with nonsense,
-#: close the connection or send nothing.
+#: Bounds of the first request. A server of another protocol may respond with garbage, close the
+#: connection or send nothing.
 HELLO_TRIES_S: Final = 1.0
 HELLO_ANSWER_S: Final = 10.0
-#: The position of the next record to be written, in a protocol that does not tell where a partition
-#: ends.
+#: The position of the next record to be written, in a protocol that does not report where a
+#: partition ends.
 NEXT: Final = -1
 
 Opened = TypeVar("Opened")
@@ -169,7 +169,7 @@ Opened = TypeVar("Opened")
 def running(
     protocol: str, opening: AbstractAsyncContextManager[Opened]
 ) -> Iterator[tuple[LoopThread, Opened]]:
-    """Enter a context on an event loop in a thread. Every failure inside becomes a
+    """Enter a context on an event loop in a thread. Every failure in it becomes a
     `CommandError`.
     """
     with one_line_failures(protocol):
@@ -196,7 +196,7 @@ class TopicWriter(Protocol):
         ...
 
     async def write(self, records: Sequence[OutgoingRecord]) -> None:
-        """Send records. The call may raise the failure of earlier ones."""
+        """Send records. May raise the failure of an earlier call."""
         ...
 
 
@@ -210,12 +210,13 @@ class Writer:
         return self._topic.written_records
 
     def write(self, records: Sequence[OutgoingRecord]) -> None:
-        """Send records. The call may raise the failure of earlier ones."""
+        """Send records. May raise the failure of an earlier call."""
         future = self._thread.begin(lambda: self._topic.write(records))
         try:
             future.result()
         except KeyboardInterrupt:
-            # Records that were read are written. A second interrupt ends the wait.
+            # After an interrupt, the records already read are still written. A second interrupt
+            # ends the wait.
             future.result()
             raise
 
@@ -227,13 +228,13 @@ class Batch(msgspec.Struct, frozen=True):
     """Records that were received together."""
 
     records: Sequence[IncomingRecord] = ()
-    #: The next offset of partitions that were read beyond the last record, such as over the markers
-    #: of transactions.
+    #: The next offset of partitions read beyond their last record, such as past transaction
+    #: markers.
     positions: Mapping[int, int] = {}
 
 
 class Fetched(NamedTuple):
-    """Records of one partition, and the position to read from next."""
+    """Records of a partition, and the next position to read."""
 
     records: Sequence[IncomingRecord]
     position: int
@@ -245,8 +246,8 @@ Batches: TypeAlias = AsyncGenerator[Batch, None]
 class TopicReader:
     """A topic that was opened for `consume`, the base class of the protocols' readers.
 
-    A protocol overrides what its wire supports. Most read partition by partition and override
-    `fetch`; the streaming ones override `sources`.
+    A protocol overrides what it supports. Most protocols read partition by partition and override
+    `fetch`; streaming protocols override `sources`.
     """
 
     #: Whether an offset is committed before the first record of a partition is printed, because
@@ -262,7 +263,7 @@ class TopicReader:
         self.partitions = tuple(dict.fromkeys(plan.partitions)) or tuple(range(partition_count))
 
     async def bounds(self) -> Bounds[int] | None:
-        """None: the protocol does not tell where partitions begin and end."""
+        """The bounds of the partitions; None if the protocol does not report them."""
         return None
 
     async def offsets_at(self, time_ms: int) -> Mapping[int, int]:
@@ -277,17 +278,17 @@ class TopicReader:
         return {}
 
     async def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit the next offset of each partition, for the group."""
+        """Commit the next offset of each partition for the group."""
         raise NotImplementedError
 
     async def fetch(self, partition: int, position: int) -> Fetched:
-        """Records from a position on. With `follow` it waits for some if there are none."""
+        """Read records from a position on. With `follow`, waits if there are none."""
         raise NotImplementedError
 
     async def sources(
         self, starts: Mapping[int, int], ends: Mapping[int, int]
     ) -> Sequence[Batches]:
-        """Streams of batches, which are read concurrently. `ends` lacks partitions without one."""
+        """Streams of batches, to be read concurrently. `ends` lacks partitions without an end."""
         return [self.batches(each, starts[each], ends.get(each)) for each in self.partitions]
 
     async def batches(self, partition: int, position: int, end: int | None) -> Batches:
@@ -338,7 +339,7 @@ async def _offsets(topic: TopicReader, place: Place, bounds: Bounds[int]) -> dic
 
 
 class Merged:
-    """The batches of several sources, in the order of arrival. Each source reads at most one batch
+    """Batches of several sources, in order of arrival. Each source reads at most one batch
     ahead.
     """
 
@@ -361,7 +362,7 @@ class Merged:
                 await taken
 
     async def next_batch(self) -> Batch | None:
-        """None when every source has ended. Raises the first failure."""
+        """The next batch; None when every source has ended. Raises the first failure."""
         while self._open:
             found = await self._found.get()
             if isinstance(found, tuple):
@@ -384,7 +385,7 @@ class Reader:
         self._topic = topic
         self._merged = thread.run(lambda: _merged(topic))
         self._batch = Batch()
-        #: The next offset of each partition: after the printed records, and as last committed.
+        #: By partition, the offset after the printed records, and the last committed offset.
         self._printed: dict[int, int] = {}
         self._committed: dict[int, int] = {}
 
@@ -398,7 +399,9 @@ class Reader:
         return ()
 
     def printed(self, count: int) -> None:
-        """Commit the first `count` of the last records, which were printed, for a group."""
+        """Note that the first `count` of the last records were printed, and commit them for a
+        group.
+        """
         if not self._topic.group:
             return
         records = self._batch.records
@@ -437,15 +440,15 @@ class RecordClient(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     #: The address of a broker when `--bootstrap` is not given.
     bootstrap: str
-    #: Why a record, or a request, cannot have a feature.
+    #: By feature, why a record or a request cannot have it.
     cannot_write: Mapping[Feature, str] = {}
-    #: Why a feature cannot be printed. JSON shows it as null.
+    #: By feature, why it cannot be printed. JSON shows it as null.
     cannot_show: Mapping[Feature, str] = {}
-    #: Plans that cannot be read; the first that applies is reported.
+    #: Plans that the protocol cannot read; the first match is reported.
     cannot_read: tuple[Refusal, ...] = ()
-    #: Entering connects; leaving waits for the acknowledgements.
+    #: The context connects on entry, and waits for acknowledgements on exit.
     open_writer: Callable[[Target], AbstractAsyncContextManager[TopicWriter]]
-    #: Entering connects; leaving leaves the group.
+    #: The context connects on entry, and leaves the group on exit.
     open_reader: Callable[[Plan], AbstractAsyncContextManager[TopicReader]]
 
     def refuse(self, option: str, reason: str) -> NoReturn:
@@ -466,14 +469,14 @@ class RecordClient(msgspec.Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def read(self, plan: Plan) -> Iterator[Reader]:
-        """Leaving commits the offsets of printed records, for a group."""
+        """The context commits the offsets of printed records for a group on exit."""
         with running(self.title, self.open_reader(plan)) as (thread, topic):
             reader = Reader(thread, topic)
             try:
                 yield reader
             finally:
                 try:
-                    # Also after an interrupt, so that printed records are not read again.
+                    # Runs even after an interrupt, so that printed records are not read again.
                     reader.commit()
                 finally:
                     reader.close()

@@ -113,11 +113,11 @@ def update_topic(
     Parameters
     ----------
     read_queues
-        Number of queues to read.
+        Number of read queues.
     write_queues
-        Number of queues to write.
+        Number of write queues.
     perm
-        4 for reading, 2 for writing, 6 for both.
+        Permission: 4 to read, 2 to write, 6 for both.
     order
         Whether messages are consumed in order.
     """
@@ -170,14 +170,14 @@ def cluster_list(session: Session) -> list[BrokerRow]:
 
 
 def _last_seconds(triple: str) -> str:
-    """The rate of the last ten seconds: the first one, before those of one and ten minutes."""
+    """The rate of the last ten seconds, which precedes those of one and ten minutes."""
     return triple.split()[0] if triple.split() else ""
 
 
 def broker_status(
     session: Session, *, broker: Broker = None, cluster: Cluster = None
 ) -> list[StatusRow]:
-    """Show the runtime figures of brokers."""
+    """Show the runtime statistics of brokers."""
     admin = session.admin
     if broker is not None:
         addresses = [broker]

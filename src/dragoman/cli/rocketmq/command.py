@@ -1,8 +1,8 @@
 """Commands of `dragoman rocketmq`: their names, options, session and output.
 
-A command is a function of a session. Rows that it returns are printed as a table or as JSON, by the
-option `--output`; text that it returns is printed on stderr. A command that returns nothing prints
-its result itself.
+A command is a function of a session. Rows that it returns are printed as a table or as JSON,
+depending on `--output`; text is printed on stderr. A command that returns None has printed its
+result.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Broker: TypeAlias = Annotated[
 
 
 class Session:
-    """The clients that a command uses, made on first use."""
+    """The clients that a command uses, created on first use."""
 
     def __init__(self, namesrv: str, stack: ExitStack) -> None:
         self._namesrv = namesrv
@@ -92,7 +92,7 @@ def _session(namesrv: str) -> Iterator[Session]:
 
 
 def add(app: App, function: Callable[..., object]) -> None:
-    """Add a command with the name of its function, in both styles.
+    """Add a command with the name of its function, in both naming styles.
 
     The options are those of the function, `--namesrv`, and `--output` if the function returns rows
     or has a parameter for it.

@@ -64,7 +64,7 @@ def consumer_progress(
     Parameters
     ----------
     group
-        Consumer group, shown queue by queue; all groups by default.
+        Consumer group to show queue by queue; all groups by default.
     topic
         Topic of the group; all topics by default.
     """

@@ -196,13 +196,13 @@ def send_message(
     body
         Body, as text.
     keys
-        Keys to find the message by, separated by blanks.
+        Keys to find the message by, separated by spaces.
     tags
         Tag, by which consumers filter.
     delay_level
         1 to 18, for a delay of one second to two hours.
     broker_name
-        Name of the broker, together with --queue; any by default.
+        Name of the broker, given together with --queue; any by default.
     queue_id
         Queue of this broker.
     """
@@ -215,7 +215,7 @@ def send_message(
     if broker_name is not None and queue_id is not None:
         queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
     if queue is not None:
-        # This looks up the address of the broker.
+        # The call looks up the address of the broker.
         session.producer.queues(topic)
     sent = session.producer.send(message, queue=queue)
     view = SentView(

@@ -1,9 +1,10 @@
-"""Records of a changelog topic to changes: key, version, operation and row.
+"""Decodes records of a changelog topic to changes: key, version, operation and row.
 
 Three envelopes are supported, and plain keyed JSON, which is `flat` without its extra fields.
 Changes are ordered by version: the position of the source's commit and the change's index in it,
-from the headers or the envelope; for topics without positions, the offset. All changes of a key are
-in one partition, so both order them; only positions order changes of different partitions.
+from the headers or the envelope. In topics without positions the version is the offset. All changes
+of a key are in one partition, so either orders them; only positions order changes of different
+partitions.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class _Debezium(msgspec.Struct):
     before: dict[str, msgspec.Raw] | None = None
     after: dict[str, msgspec.Raw] | None = None
     source: _DebeziumSource | None = None
-    #: The envelope itself, when the converter writes schemas as well.
+    #: The envelope itself, if the converter also writes schemas.
     payload: _Debezium | None = None
 
 
@@ -239,7 +240,7 @@ class _ChangeReader:
             event = self._event(index, value)
             version = self._version(index, event, lsns[index], seqs[index])
             if version is None or event.operation == NOTHING:
-                # A transaction marker, or a delete of unknown version.
+                # A transaction marker, or a delete with an unknown version.
                 continue
             if event.operation == TRUNCATE:
                 self._truncate(index, version)
@@ -345,7 +346,7 @@ def _numbers(records: pa.Table, name: str) -> NDArray[np.int64]:
 
 
 def _key_texts(keys: pa.BinaryArray) -> list[str | None]:
-    """Keys as text; a key that is not UTF-8 as NUL and its bytes in hexadecimal digits."""
+    """Keys as text. A key that is not UTF-8 becomes NUL and its bytes in hexadecimal digits."""
     try:
         texts: list[str | None] = keys.cast(pa.string()).to_pylist()
     except pa.ArrowInvalid:

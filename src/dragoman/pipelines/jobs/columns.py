@@ -1,10 +1,10 @@
-"""JSON values to typed columns, without loss.
+"""Converts JSON values to typed columns, without loss.
 
-A column has its declared type, or the narrowest type of the values seen: `boolean`, `bigint`,
-`double`, `decimal(38,0)` for integers beyond 64 bits, and `string` for text, for JSON within JSON
-(its original text) and for values without a common type. PostgreSQL's `numeric` arrives as text and
-stays text unless a decimal is declared. A value that a type cannot hold exactly is never rounded:
-the type is widened, or the value is refused.
+A column has its declared type, or the narrowest type that fits the values seen: `boolean`,
+`bigint`, `double`, `decimal(38,0)` for integers beyond 64 bits, and `string` for text, for JSON
+within JSON (its original text) and for values without a common type. PostgreSQL's `numeric` arrives
+as text and stays text unless a decimal is declared. A value that a type cannot represent exactly is
+never rounded: the type is widened, or the value is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INTEGERS = msgspec.json.Decoder(list[int | None])
 _NUMBERS = msgspec.json.Decoder(list[float | None])
 _TRUTHS = msgspec.json.Decoder(list[bool | None])
 _TEXTS = msgspec.json.Decoder(list[str | None])
-#: From here on, a double cannot hold every integer.
+#: From this value on, a double cannot represent every integer.
 _EXACT_MAX = 2**53
 _INTEGER, _FLOAT, _TEXT = pa.int64(), pa.float64(), pa.string()
 _WIDE_INTEGER = pa.decimal128(38, 0)
@@ -89,7 +89,7 @@ def _kind(raw: bytes) -> pa.DataType:
 
 
 def widened(known: pa.DataType, seen: pa.DataType) -> list[pa.DataType]:
-    """Types that may hold the values of both, narrowest first; the last one always does."""
+    """Types that may fit the values of both, narrowest first; the last one always does."""
     if {known, seen} == {pa.int64(), pa.float64()}:
         return [pa.float64(), pa.string()]
     if {known, seen} == {pa.int64(), _WIDE_INTEGER}:
@@ -147,7 +147,7 @@ def _column_of(raws: Sequence[bytes], kind: pa.DataType) -> pa.Array:
             kind,
         )
     if pa.types.is_decimal(kind):
-        # From the digits of the JSON number: a float in between would round it.
+        # Parsed from the digits of the JSON number, because an intermediate float would round it.
         texts = [None if raw == _NULL else raw.strip(b'"').decode() for raw in raws]
         return pa.array(texts, pa.string()).cast(kind)
     if pa.types.is_temporal(kind):

@@ -1,8 +1,8 @@
-"""The rows of a keyed table after changes, independent of the order of their arrival.
+"""Computes the rows of a keyed table after changes, independent of their order of arrival.
 
-The content of rows is never read: both functions get versions and return the resulting rows as
-indexes into the table's rows followed by the incoming ones. The result depends only on the set of
-changes:
+Both functions work on versions, without reading the content of rows, and return the resulting rows
+as indexes into the table's rows followed by the incoming ones. The result depends only on the set
+of changes:
 
     current   for each key the row of the highest version, unless it is a delete or was truncated
               later. A column that this change left out has the value of the highest version that
@@ -10,7 +10,8 @@ changes:
     history   for each key all rows, each valid until the next one or the next truncation. A column
               that a change left out has the value of the row before.
 
-Deletes are kept as rows (markers), so that an older change that arrives later finds them.
+Deletes are kept as rows (markers), so that they take precedence over older changes that arrive
+later.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from dragoman.pipelines.jobs.changes import Version
 Int64s: TypeAlias = NDArray[np.int64]
 Truths: TypeAlias = NDArray[np.bool_]
 
-#: Index of a row for a value that is not known yet.
+#: In place of a row's index, for a value that is not known yet.
 UNKNOWN = -1
 #: A version before all others.
 _NEVER: Version = (-1, -1)
 
 
 class Pending(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Columns of a row whose values are of another version than the row."""
+    """Columns of a row whose values have another version than the row."""
 
     #: Column → the version of its value; null: unknown.
     columns: dict[str, Version | None]
@@ -183,7 +184,9 @@ def _is_repeated(rows: Rows, order: Int64s) -> Truths:
 
 
 def _never_back(times: Int64s, is_last: Truths) -> Int64s:
-    """Times that never fall within a key: clocks may step back, but no range may be negative."""
+    """Times that never decrease within a key: clocks may step back, but no range may be
+    negative.
+    """
     found = times.copy()
     is_back = np.zeros(len(times), np.bool_)
     is_back[1:] = (times[1:] < times[:-1]) & ~is_last[:-1]

@@ -1,8 +1,8 @@
-"""A Delta table with rows by key, through `deltalake`, without a JVM or a jar.
+"""A keyed Delta table, through `deltalake`, without a JVM or a jar.
 
-The table's description states what the table was made for (envelope, order, history), so that a
-second run cannot read the same topic differently. Every write is one commit with the number of its
-micro-batch, so a batch that a killed driver has committed is recognized.
+The table's description records its purpose (envelope, order, history), so that a second run cannot
+read the same topic differently. Every write is one commit with the number of its micro-batch, so a
+batch that a killed driver has committed is recognised.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEY = "_key"
 _CHUNK_ROWS = 512 << 10
 #: Maximum length of a key in a predicate; with longer keys all files are scanned.
 _LITERAL_MAX = 1_000
-#: Part of every commit, so that two concurrent jobs conflict even when both only append.
+#: Part of every commit, so that two concurrent jobs conflict even if both only append.
 _ONE_AT_A_TIME = Transaction("dragoman-materialize", 0)
 Made = TypeVar("Made", bound=msgspec.Struct)
 
@@ -101,7 +101,7 @@ class KeyedTable:
         predicate = _around(keys)
         for batch in self._table.scan(columns=columns, predicate=predicate and predicate + further):
             scanned.append(pa.table(batch).select(columns).cast(schema))
-            # In chunks, since each look-up builds a set of the keys first.
+            # In chunks, because each lookup first builds a set of the keys.
             if sum(map(len, scanned)) >= _CHUNK_ROWS:
                 found.append(_chosen(pa.concat_tables(scanned), keys, with_pending))
                 scanned.clear()
@@ -137,7 +137,7 @@ class KeyedTable:
                     )
                 yield from rows.cast(schema).to_batches()
 
-        # Converted once before: an error in the reader below would lose its reason.
+        # Converted once in advance, because an error in the reader below would lose its reason.
         for _ in batches():
             pass
         write_deltalake(
@@ -235,7 +235,7 @@ def delta_frame(
     version: int | None = None,
     storage: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The current or a given version of a Delta table; Spark reads its Parquet files itself."""
+    """The current or a given version of a Delta table, whose Parquet files Spark reads itself."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     try:

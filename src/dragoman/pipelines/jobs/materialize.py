@@ -1,9 +1,9 @@
-"""A changelog topic becomes a table of current rows, or of all versions of them.
+"""Materializes a changelog topic as a table of current rows, or of all their versions.
 
 A stream over the topic passes its micro-batches to `Materializer`. The result depends on the
-versions of changes and not on their order of arrival, so a batch that is applied twice, or records
-that a capture sends again, change nothing. `read_current` and `read_history` read the table without
-the columns that the job keeps for itself.
+versions of changes and not on their order of arrival, so batches that are applied twice and records
+that a capture repeats have no effect. `read_current` and `read_history` read the table without the
+job's internal columns.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     #: Bounds of one micro-batch, which is held in the driver's memory.
     batch_records: int = MATERIALIZED_BATCH_RECORDS
     batch_bytes: int = MATERIALIZED_BATCH_BYTES
-    #: How long markers of deletes are kept for older changes that may still arrive. 0: for ever.
+    #: How long markers of deletes are kept for older changes that may still arrive. 0: forever.
     forget_deletes_hours: int = 168
     #: How long files of earlier versions of the table are kept for their readers.
     keep_hours: int = 168
@@ -126,7 +126,7 @@ def declared_types(ddl: str) -> dict[str, pa.DataType]:
 
 
 def read_current(spark: SparkSession, table: str, *, version: int | None = None) -> DataFrame:
-    """The current rows of a materialized table, with their own columns only."""
+    """The current rows of a materialized table, without internal columns."""
     from pyspark.sql.functions import col
 
     from dragoman.pipelines.jobs.delta import KEY, delta_frame

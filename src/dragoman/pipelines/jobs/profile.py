@@ -1,4 +1,4 @@
-"""The profile of a topic: counts, sizes, skew of keys, times, and fields that appear or vanish.
+"""Profiles a topic: counts, sizes, key skew, times, and fields that appear or vanish.
 
 Executors read the topic once. The only output is the report: `profile.json`, `profile.html` with
 plots, and `profile.txt` for a terminal.

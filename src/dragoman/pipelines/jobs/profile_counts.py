@@ -1,4 +1,4 @@
-"""Statistics of the records of a topic, counted slice by slice and merged in bounded space.
+"""Statistics of a topic's records, counted by slice and merged in bounded space.
 
 slices   each partition is cut into slices of offsets; an executor counts one slice
 keys     distinct keys by HyperLogLog; the most frequent keys by counts of those that were frequent

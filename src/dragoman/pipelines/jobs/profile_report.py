@@ -345,7 +345,9 @@ def _horizontal(values: Sequence[tuple[str, int]], line: int = 18) -> str:
 
 
 def heat_map(rows: Sequence[tuple[str, Sequence[float], Sequence[bool]]], line: int = 18) -> str:
-    """A row for each label: shares from 0 to 1 (negative: unknown) as shades, some framed."""
+    """A chart with a row for each label: shares from 0 to 1 (negative: unknown) as shades, some
+    framed.
+    """
     count = max((len(shares) for _, shares, _ in rows), default=1)
     step = (_WIDTH - 240) / count
     parts = []

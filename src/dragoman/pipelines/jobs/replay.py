@@ -1,9 +1,9 @@
-"""Records are sent again: a range of a topic, or the rows of a table, become records of a topic.
+"""Replays records: sends a range of a topic, or the rows of a table, to a topic.
 
-The job decides at its first start what to send, cuts it into batches, and keeps this plan in the
-checkpoint; batch n is the same whenever it is looked up. Executors stage a batch and the driver
-publishes it under its number (`spark/writer.py`), so a job that was killed resumes with the batch
-in progress and sends nothing twice. Batches follow each other, and within one a partition's records
+At its first start the job determines the records to send, splits them into batches, and stores this
+plan in the checkpoint, so batch n is always the same. Executors stage a batch and the driver
+publishes it under its number (`spark/writer.py`), so a killed job resumes with the batch in
+progress and sends nothing twice. Batches are sequential, and within a batch a partition's records
 are published in order.
 """
 
@@ -49,7 +49,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     #: `earliest`, `latest`, a time such as `2026-11-16T08:00:00Z`, or offsets: `{"0": 23, "1": 7}`.
     starting: str = "earliest"
     ending: str = "latest"
-    #: keep: records stay in their partitions; key: the hash of the key decides.
+    #: keep: records keep their partitions; key: the hash of the key determines the partition.
     partitions: Literal["keep", "key"] = "keep"
     #: Whether records keep their times.
     keep_times: bool = True

@@ -1,4 +1,4 @@
-"""Where a replay's records come from: a log, its Parquet twin, or a table.
+"""Sources of a replay: a log, its Parquet twin, or a table.
 
 The driver determines the offsets or files; executors read them and stage the records.
 """
@@ -193,7 +193,7 @@ def _committed(folder: Path) -> list[Path]:
 
 
 class ReplayTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What one executor stages."""
+    """The part of a batch that one executor stages."""
 
     sink: SinkOptions
     writer_id: str

@@ -1,4 +1,4 @@
-"""The changes of a batch are merged with the table's rows of the same keys.
+"""Merges the changes of a batch with the table's rows of the same keys.
 
 `current_rows.py` decides which rows result; this module looks up the table's rows, assembles the
 result and commits it.
@@ -80,7 +80,7 @@ class CurrentMerge:
 
     def _read(self, keys: pa.Array) -> pa.Table:
         if self._changes.truncations or self._changes.left_out:
-            # A truncation also ends values that columns of other keys were taken from.
+            # A truncation also invalidates rows that provided column values for other keys.
             return self._table.rows_of(
                 keys, self._schema.names, with_pending=bool(self._changes.truncations)
             )

@@ -1,4 +1,4 @@
-"""Applies changes to the table, micro-batch by micro-batch, without Spark.
+"""Applies micro-batches of changes to the table, without Spark.
 
 Changes are decoded (`changes.py`), their columns typed (`columns.py`) and merged with the table's
 rows of the same keys (`row_merge.py`, `current_rows.py`), in one commit (`delta.py`).
@@ -32,7 +32,7 @@ from dragoman.pipelines.state import Progress, Report
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """What a table was created for, kept as the table's description."""
+    """The purpose of a table, stored as the table's description."""
 
     job: Literal["materialize"]
     topic: str

@@ -1,7 +1,7 @@
-"""A Parquet twin of a topic: the stable part of its log, copied range by range, never twice.
+"""Copies the stable part of a topic's log to a Parquet twin, range by range and never twice.
 
-Executors write files, and the driver names them in the manifest once a wave of them is on disk. A
-job that is killed leaves files that no reader sees; the next run removes them and resumes where the
+Executors write files, and the driver adds them to the manifest once a wave of them is on disk. A
+killed job leaves files that no reader sees; the next run deletes them and resumes where the
 manifest ends. `tiered` reads the twin up to that point and the log from there on.
 """
 
@@ -214,7 +214,8 @@ def _meeting(
     log, _ = open_logs(source_options(twin.topic, bootstrap, path, options))
     with closing(log):
         topics = planner.chosen_topics(log, Topics(names=(twin.topic,)))
-        # First the log, then the twin: what is deleted in between was copied before.
+        # The log is queried before the twin, because records that are deleted in between were
+        # copied before.
         earliest = log.earliest(planner.partitions_of(topics))
         manifest = twin.manifest(topics[twin.topic].topic_id)
     starts = {}

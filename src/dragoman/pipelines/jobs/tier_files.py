@@ -1,4 +1,5 @@
-"""Ranges of a log to Parquet files and back, on executors, in Arrow, without rows in the JVM.
+"""Copies ranges of a log to Parquet files and back, on executors, in Arrow, without rows in the
+JVM.
 
 Files have the columns of the source `dragoman` except topic and partition, which are in their
 paths. Records are in the order of their offsets.
@@ -41,7 +42,7 @@ _DAY_US = 86_400_000_000
 class ContentHash:
     """A hash of records in the order of their offsets, the same for a log and for its files.
 
-    Every column has a hash of its own, of lengths (-1: null) and of bytes, so the division of the
+    Every column has separate hashes of lengths (-1: null) and of bytes, so the division of the
     records into batches does not matter.
     """
 
@@ -87,7 +88,7 @@ class ContentHash:
 
 
 class TierTask(msgspec.Struct, frozen=True):
-    """What one executor copies."""
+    """The range that one executor copies."""
 
     planned: RangePartition
     options: SourceOptions

@@ -5,7 +5,7 @@
 
 The ranges of a partition are contiguous: every offset from the start of the first to the end of the
 last belongs to exactly one range. A record is in exactly one file of its range, which are cut by
-day. Files that the manifest does not name were left by a job that was killed, and are ignored.
+day. Files that the manifest does not name are left over from a killed job, and are ignored.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Twin:
             yield
 
     def sweep(self, manifest: Manifest) -> int:
-        """Delete files that the manifest does not name; their number."""
+        """Delete files that the manifest does not name. Returns their number."""
         named = {each.path for each in manifest.files}
         found = 0
         for path in self.directory.glob("date=*/partition=*/*.parquet"):

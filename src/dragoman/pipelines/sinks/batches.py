@@ -1,7 +1,7 @@
-"""Micro-batches as sinks get them: whose batch it is, how a sink skips one, how one fails.
+"""Micro-batches of sinks: the query of a batch, skipping a batch, and errors of a batch.
 
-Batches are numbered by the checkpoint of their query, and a new checkpoint starts at 0 again. A
-number therefore means something only together with the query's id, which the checkpoint keeps.
+The checkpoint of a query numbers its batches, and a new checkpoint starts at 0 again. So a number
+identifies a batch only together with the query's id, which is stored in the checkpoint.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BatchError(DragomanError):
 
 
 def failing_plainly(write: Write) -> Write:
-    """Wrap a function of `foreachBatch` so that Spark's errors leave it in one line.
+    """Wrap a function of `foreachBatch` so that Spark's errors are reduced to one line.
 
     Spark matches the text of such an error against a pattern that overflows the stack when the text
     is long, as with a stack trace of Java.

@@ -1,8 +1,8 @@
 """Delta tables, through `deltalake`, without a JVM or a jar.
 
-A batch is one commit, which records the batch's number as an application transaction. A batch that
-is repeated, because the driver died between this commit and Spark's own, finds its number there.
-The batch passes through the driver's memory: `batch_records` of the sources bounds it.
+A batch is one commit, which records the batch's number as an application transaction. If the driver
+dies between this commit and Spark's own, the batch is repeated and recognised by its number. The
+batch passes through the driver's memory, so `batch_records` of the sources bounds it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class DeltaWriter:
 
 
 def latest(batch: DataFrame, key: tuple[str, ...], order: str) -> DataFrame:
-    """One row for each key, that with the greatest value of the column `order`, which is dropped.
+    """The row of each key with the greatest value of the column `order`, which is dropped.
 
     Without `order` the batch is unchanged.
     """
@@ -129,5 +129,5 @@ def check_keys(rows: pa.Table, key: tuple[str, ...], where: str) -> None:
 
 
 def _number(query: str) -> int:
-    """A query's id as a number, which is what a Delta transaction can hold."""
+    """A query's id as a number, as required by a Delta transaction."""
     return int.from_bytes(hashlib.sha256(query.encode()).digest()[:7])

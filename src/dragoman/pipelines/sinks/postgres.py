@@ -98,7 +98,7 @@ class PostgresWriter:
             raise self._writer.other_checkpoint(f"table {self._sink.table}")
         if row is not None and row[1] >= batch_id:
             return False
-        # Another driver may have inserted the row meanwhile, when there was none to lock.
+        # If there was no row to lock, another driver may have inserted it in the meantime.
         taken = connection.execute(
             sql.SQL(
                 "insert into {} as known values (%s, %s, %s, %s, %s)"
@@ -186,7 +186,7 @@ class PostgresWriter:
 
 
 def _sent(field: StructField) -> Column:
-    """A column in the form that is copied to PostgreSQL."""
+    """A column in the format that is copied to PostgreSQL."""
     column = f.col(field.name)
     match field.dataType:
         case StructType() | MapType() | VariantType():
@@ -199,7 +199,9 @@ def _sent(field: StructField) -> Column:
 
 
 def _with_zone(moment: Column) -> Column:
-    """A time as text. In Python it would be local time, which PostgreSQL takes for session time."""
+    """A time as text. As a Python object it would be local time, which PostgreSQL interprets as
+    session time.
+    """
     return f.date_format(moment, "yyyy-MM-dd HH:mm:ss.SSSSSSXXX")
 
 

@@ -1,4 +1,4 @@
-"""Frames to values and back: commands, batches, replies.
+"""Decodes and encodes frames: commands, batches, replies.
 
 A request is a batch, a command, or a command in an envelope whose topic is ignored:
 
@@ -7,10 +7,10 @@ A request is a batch, a command, or a command in an envelope whose topic is igno
     u16 size, topic, command text        command in an envelope
 
 A batch has one of two header layouts. The layout of all published clients is tried first, and
-accepted when it consumes the frame exactly; otherwise that of the first protocol page, in which the
-partition is a text and the length of `acks` has two bytes. For one digit and an `acks` of one
-character, both consume the frame; then the partition decides, which is 77,824 or more in the wrong
-layout.
+accepted if it consumes the frame exactly. Otherwise the layout of the first protocol page applies,
+in which the partition is text and the length of `acks` has two bytes. With one digit and an `acks`
+of one character, both layouts consume the frame; then the partition decides, because it is 77,824
+or more in the wrong layout.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _EPOCH_AND_SIZE: Final = Struct(">qI")
 _EVENT: Final = Struct(">IQH")
 #: A larger partition is the text of the other layout, read as a number.
 _PARTITION_MAX: Final = 0xFFFF
-#: Size of a message whose fields are empty. A count of messages that would need more bytes than the
-#: frame has is refused before memory is allocated.
+#: Size of a message with empty fields. A message count that exceeds the frame at this size is
+#: refused before memory is allocated.
 _MESSAGE_BYTES_MIN: Final = 48
 
 _WORDS: Final = frozenset(COMMANDS) | INTERNAL_COMMANDS
@@ -57,8 +57,8 @@ _MESSAGE_KEY: Final = b"message="
 _TRIMMED: Final = b"\0 \t\r\n\v\f"
 #: Bytes that are stripped at both ends of a command without an envelope.
 _BLANK: Final = _TRIMMED[1:]
-#: A PUBLISH with more bytes before its payload is not cached, nor is one with arguments that the
-#: next PUBLISH will not share.
+#: A PUBLISH with more bytes before its payload is not cached, and neither is one with arguments
+#: that the next PUBLISH will not share.
 _HEAD_BYTES_MAX: Final = 1024
 _OWN_ARGUMENTS: Final = frozenset(("key", "seqNum"))
 _ESCAPES: Final = str.maketrans(
@@ -66,7 +66,7 @@ _ESCAPES: Final = str.maketrans(
     | {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 )
 
-#: Reads partition and acks, and returns both with the position after them.
+#: Reads partition and acks. Returns both, and the position after them.
 _ReadHeader: TypeAlias = Callable[[bytes, int], tuple[int, str, int]]
 
 _encode_ack: Final = msgspec.json.Encoder().encode
@@ -97,7 +97,7 @@ class RequestReader:
 
     def __init__(self) -> None:
         self._command = Command(word="")
-        #: The last PUBLISH up to its payload, and the bytes to strip after the payload.
+        #: The last PUBLISH up to its payload, and the bytes to strip at the payload's end.
         self._head = b""
         self._trimmed = _BLANK
 
@@ -198,7 +198,7 @@ def encode_command(command: Command) -> bytes:
 
 
 def _checked(name: str, value: str) -> str:
-    """A value that `parse_command` reads back unchanged. Raises `EncodeError` for any other."""
+    """The value, if `parse_command` reads it back unchanged. Raises `EncodeError` otherwise."""
     if not value.isprintable() or " " in value or "message=" in f"{name}={value}":
         raise EncodeError(f"{name}: {value!r} cannot be part of a command")
     return value
@@ -394,7 +394,7 @@ def _json_text(text: str) -> str:
 
 
 def ack_frame(last_offset: int, end: str) -> bytes:
-    """The frame of an `Ack` with status OK, faster than by encoding the value."""
+    """The frame of an `Ack` with status OK; faster than encoding the value."""
     text = f'{{"status":"OK","last_offset":{last_offset}{end}'.encode()
     return _U32.pack(len(text)) + text
 

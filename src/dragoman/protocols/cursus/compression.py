@@ -1,8 +1,8 @@
-"""Compressed frames: a registry of compressions, which are recognized by their first bytes.
+"""Compressed frames: a registry of compressors, recognised by their magic bytes.
 
 No field on the wire says whether a frame is compressed. The published clients compress batches and
-send commands plain, so every frame is examined. Replies are never compressed. Raw snappy has no
-magic bytes: it is tried on frames that are not requests otherwise (`raw_snappy`).
+not commands, so every frame is examined. Replies are never compressed. Raw snappy has no magic
+bytes, so it is tried on frames that are not valid requests (`raw_snappy`).
 """
 
 from __future__ import annotations

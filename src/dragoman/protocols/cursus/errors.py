@@ -1,4 +1,4 @@
-"""Cursus's error texts: codes, their classes, and the form that clients parse.
+"""Cursus's error texts: codes, their classes, and the format that clients parse.
 
 An error is `ERROR: <code> [key=value …]`. A connection that has enabled `structured_errors_v1` gets
 ` class=<class> retryable=<bool>` right after the code.
@@ -13,7 +13,7 @@ from dragoman.protocols.cursus.constants import ERROR_PREFIX
 
 #: Dragoman's code for a request whose outcome is unknown.
 UNKNOWN_OUTCOME: Final = "request_cancelled"
-#: The class of each code whose form does not determine it.
+#: The class of each code whose spelling does not determine it.
 _CODES: Final[dict[str, str]] = {
     code: name
     for name, codes in {

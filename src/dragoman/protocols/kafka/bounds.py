@@ -1,15 +1,15 @@
-"""What one request may hold, beside the schema: elements of its arrays, and bytes of its frame.
+"""Size bounds of a request, in addition to the schema: array elements and frame bytes.
 
-The schema says how a request looks, this table how large it may be. Decoders count the elements of
-all arrays of a request together, tagged fields among them, and refuse the first array that goes
-over the bound before they make room for it. The size of a frame is compared when its key is known,
-before its body is looked at. Over either bound the request is answered with INVALID_REQUEST where
-the response has a place for an error of the whole request; else its connection is closed. Either is
-logged with the bound, because clients retry without a word.
+The schema defines the layout of a request, and this table its maximum size. A decoder counts the
+elements of all arrays of a request together, tagged fields included, and refuses the first array
+that exceeds the bound before it allocates memory for it. The frame size is checked when the API key
+is known, before the body is decoded. A request over either bound is answered with INVALID_REQUEST
+if the response has a field for an error of the whole request; otherwise its connection is closed.
+Both cases are logged with the bound, because clients retry silently.
 
-An element costs a decoder about 0.3 µs and 100 bytes, and a handler 1 to 10 µs. What takes longer
-than a few milliseconds is worked on in slices (`handlers/slices.py`), so the bounds are far above
-what clients and tools send: they list every topic, partition or group of a large cluster.
+An element costs a decoder about 0.3 µs and 100 bytes, and a handler 1 to 10 µs. Work that takes
+longer than a few milliseconds is sliced (`handlers/slices.py`), so the bounds can be generous:
+clients and tools list every topic, partition or group of a large cluster.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ _MIB: Final = 1 << 20
 class Bound(NamedTuple):
     #: Elements of all arrays together.
     items_max: int
-    #: Of the frame without its size; None: as large as `socket.request.max.bytes` allows.
+    #: Bytes of the frame without its size field; None: as large as `socket.request.max.bytes`
+    #: allows.
     bytes_max: int | None = KAFKA_REQUEST_BYTES_MAX
 
 
-#: Requests without an entry: they name a handful of things.
+#: The bound of requests without an entry, which name only a few resources.
 _USUAL: Final = Bound(KAFKA_REQUEST_ITEMS_MAX)
 
-#: By message. One element for each topic, one for each of its partitions, and so on inwards.
+#: Bounds by message. A topic is one element, each of its partitions another, and so on inwards.
 _BOUNDS: Final = {
     # A producer's `max.request.size` of 1 MiB holds some 15,000 batches of one record.
     "ProduceRequest": Bound(20_000, None),
-    # 20,000 partitions, each of another topic: a mirror reads all that a node leads. It is not
-    # sliced, and takes a quarter of a second.
+    # 20,000 partitions, each of another topic, because a mirror reads every partition that a node
+    # leads. Fetch is not sliced, and such a request takes a quarter of a second.
     "FetchRequest": Bound(40_000, 8 * _MIB),
     "ListOffsetsRequest": Bound(50_000, 4 * _MIB),
     # A consumer of a pattern, or a tool, names every topic it knows.
     "MetadataRequest": Bound(50_000, 8 * _MIB),
     "DescribeTopicPartitionsRequest": Bound(20_000, 8 * _MIB),
-    # The same reader commits all of them. What is committed at once is one batch of the offsets'
-    # topic.
+    # A mirror commits all these partitions at once. A commit is one batch of the offsets topic.
     "OffsetCommitRequest": Bound(40_000, 8 * _MIB),
     "TxnOffsetCommitRequest": Bound(40_000, 8 * _MIB),
     "OffsetFetchRequest": Bound(50_000, 4 * _MIB),
@@ -62,10 +62,10 @@ _BOUNDS: Final = {
     "ConsumerGroupDescribeRequest": Bound(20_000, 4 * _MIB),
     "DeleteGroupsRequest": Bound(20_000, 4 * _MIB),
     "JoinGroupRequest": Bound(1_000, MEMBER_BYTES_MAX + _MIB),
-    # The leader hands in an assignment for each member.
+    # The group leader sends an assignment for each member.
     "SyncGroupRequest": Bound(GROUP_MEMBERS_MAX, GROUP_ASSIGNMENT_BYTES_MAX + _MIB),
     "LeaveGroupRequest": Bound(20_000, 4 * _MIB),
-    # Topics that a member subscribes to, and partitions that it owns: numbers, which cost little.
+    # Topics that a member subscribes to, and partitions that it owns: integers, which are cheap.
     "ConsumerGroupHeartbeatRequest": Bound(100_000, 8 * _MIB),
     # With an explicit assignment each partition is a list of nodes.
     "CreateTopicsRequest": Bound(50_000, 8 * _MIB),
@@ -86,23 +86,25 @@ _BOUNDS: Final = {
     "DescribeConfigsRequest": Bound(20_000, 4 * _MIB),
     "AlterConfigsRequest": Bound(20_000, 4 * _MIB),
     "IncrementalAlterConfigsRequest": Bound(20_000, 4 * _MIB),
-    # One whose metrics are too large has an error code of its own, which its handler answers with.
+    # The handler answers a request with too large metrics with an error code of its own.
     "PushTelemetryRequest": Bound(KAFKA_REQUEST_ITEMS_MAX, 4 * _MIB),
     # A piece belongs to a partition of a topic.
     "PublishStagedRequest": Bound(2 * PUBLICATION_PIECES_MAX, 16 * _MIB),
-    # Structures inside group requests, of which members have megabytes.
+    # Structures inside group requests, which may have megabytes per member.
     "ConsumerProtocolSubscription": Bound(100_000),
     "ConsumerProtocolAssignment": Bound(100_000),
 }
 
 
 def bound_of(name: str) -> Bound:
-    """What a message may hold; replies, which our own client reads, only have a bound of items."""
+    """The bound of a message. Replies, which Dragoman's own client reads, are bounded in items
+    only.
+    """
     if name.endswith("Response"):
         return Bound(KAFKA_ITEMS_MAX, None)
     return _BOUNDS.get(name, _USUAL)
 
 
 def bounded_names() -> frozenset[str]:
-    """The messages that have an entry of their own, for a test that all of them exist."""
+    """The messages with an entry, for a test that all of them exist."""
     return frozenset(_BOUNDS)

@@ -1,13 +1,13 @@
-"""Messages to frames and back, for both sides of a connection.
+"""Encodes messages to frames and decodes them, for both sides of a connection.
 
-Pure functions over bytes. The first use of a version compiles its encoder or decoder from the
-schema (well under a millisecond for most); after that a call costs one table lookup more than the
-emitted code itself.
+All functions are pure. The first use of a version compiles its encoder or decoder from the schema
+(well under a millisecond for most); after that, a call costs a table lookup in addition to the
+emitted code.
 
-Decoders take the frame without its size, and where the body starts. They raise only `DecodeError`,
-take time linear in the frame, and ignore bytes left over after a request, as Kafka does; after a
-response they are an error. Encoders raise only `EncodeError`. They return a list of buffers to be
-sent one after the other: one buffer, unless there are records, which stay where they are.
+Decoders take the frame without its size, and the position of the body. They raise only
+`DecodeError` and take time linear in the frame. Extra bytes after a request are ignored, as in
+Kafka; after a response they are an error. Encoders raise only `EncodeError`. They return a list of
+buffers to send in order: a single buffer, unless there are records, which are not copied.
 
 A frame is a size (i32, without itself), a header and a body:
 
@@ -62,14 +62,16 @@ def decode_response(api_key: int, version: int, data: Buffer, position: int = 0)
 
 
 def decode(kind: type[AnyMessage], version: int, data: Buffer, position: int = 0) -> AnyMessage:
-    """The same for a class known beforehand, which the type checker then knows too."""
+    """Decode a message of a class that the caller knows, so that the result has its type."""
     message = _DECODERS[kind.__name__, version](_whole(data), position)
     assert isinstance(message, kind)
     return message
 
 
 def _whole(data: Buffer) -> bytes | bytearray:
-    """What decoders index and slice. A view of a whole object is that object; others are copied."""
+    """The object that decoders index and slice. A view of a whole object yields that object; other
+    views are copied.
+    """
     if isinstance(data, memoryview):
         owner = data.obj
         if (
@@ -83,7 +85,7 @@ def _whole(data: Buffer) -> bytes | bytearray:
 
 
 class _Decoders(dict[tuple[str, int], Decoder]):
-    """Message name and version to decoder, compiled at first use."""
+    """Decoders by message name and version, compiled on first use."""
 
     def __missing__(self, key: tuple[str, int]) -> Decoder:
         name, version = key
@@ -94,7 +96,7 @@ class _Decoders(dict[tuple[str, int], Decoder]):
 
 
 class _KeyedDecoders(dict[int, Decoder]):
-    """API key and version, packed into one integer, to decoder."""
+    """Decoders by API key and version, which are packed into one integer."""
 
     def __init__(self, direction: notation.Direction) -> None:
         super().__init__()
@@ -141,13 +143,13 @@ def encode_body(message: Message, version: int) -> bytes:
 
 
 def join(buffers: list[Buffer]) -> bytes:
-    """A frame in one piece, for transports and tests that want one. Copies records."""
+    """A frame as one buffer, for transports and tests that need one. Copies records."""
     only = buffers[0]
     return only if len(buffers) == 1 and type(only) is bytes else b"".join(buffers)
 
 
 class _Encoders(dict[tuple[type[Message], int], Encoder]):
-    """Class and version to encoder, compiled at first use."""
+    """Encoders by class and version, compiled on first use."""
 
     def __missing__(self, key: tuple[type[Message], int]) -> Encoder:
         kind, version = key
@@ -187,8 +189,7 @@ class _RequestFramers(dict[tuple[type[Message], int], _RequestFramer]):
 
 def _response_framer(spec: notation.MessageSpec, version: int) -> _ResponseFramer:
     encoder = _ENCODERS[getattr(messages, spec.name), version]
-    # A client that asks for ApiVersions cannot know yet which header the broker would use
-    # (KIP-511).
+    # When a client sends ApiVersions, it cannot know yet which header the broker uses (KIP-511).
     flexible = version >= spec.flexible and spec.api_key != API_VERSIONS_KEY
     head = _RESPONSE_HEAD_FLEXIBLE if flexible else _RESPONSE_HEAD
     pack, after_size = head.pack, head.size - 4
@@ -246,15 +247,15 @@ _ENCODERS: Final = _Encoders()
 _RESPONSE_FRAMERS: Final = _ResponseFramers()
 _REQUEST_FRAMERS: Final = _RequestFramers()
 
-# ---- a reply whose array is encoded piece by piece
+# ---- responses whose array is encoded incrementally
 
 
 class ArrayEncoder:
-    """Encodes a response as its elements become known, for arrays of many thousands.
+    """Encodes a response incrementally, for arrays of many thousands of elements.
 
-    The response is cut into what stands before the array, the elements, and what stands after. Each
-    part is encoded as if it were a message, since structures are encoded alike wherever they are;
-    only the empty tagged section that would end the first part is taken off again.
+    The response is split into the fields before the array, the elements, and the fields after it.
+    Each part is encoded as if it were a message, since the encoding of a structure does not depend
+    on its context. Only the empty tagged section that would end the first part is removed.
     """
 
     __slots__ = ("_after", "_before", "_element", "_is_flexible", "_pack", "_what")
@@ -284,7 +285,7 @@ class ArrayEncoder:
         return self._part(self._element, message)
 
     def frame(self, rest: Message, elements: Sequence[bytes], correlation_id: int) -> list[Buffer]:
-        """A whole response frame: `rest` is the response, its own array is not looked at."""
+        """A whole response frame. `rest` is the response; its own array is ignored."""
         before, after = self._part(self._before, rest), self._part(self._after, rest)
         if self._is_flexible:
             before = before[:-1] + uvarint(len(elements) + 1)
@@ -305,7 +306,9 @@ class ArrayEncoder:
 
 @cache
 def array_encoder(kind: type[Message], field_name: str, version: int) -> ArrayEncoder:
-    """For the array `field_name` of a response without records, other than ApiVersions."""
+    """An encoder for the array `field_name` of a response without records, other than
+    ApiVersions.
+    """
     return ArrayEncoder(_encodable(kind, version), field_name, version)
 
 
@@ -313,14 +316,17 @@ def array_encoder(kind: type[Message], field_name: str, version: int) -> ArrayEn
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
-    """A consumer subscription or assignment inside a group request: it begins with its version."""
+    """Encode a consumer subscription or assignment for a group request, prefixed with its
+    version.
+    """
     return _VERSION_PREFIX.pack(version) + encode_body(message, version)
 
 
 def decode_versioned(kind: type[AnyMessage], data: Buffer) -> AnyMessage:
-    """The opposite.
+    """Decode what `encode_versioned` encodes.
 
-    Versions newer than ours are read as our newest, as Kafka does: fields are only ever added.
+    A version newer than the newest known one is decoded as the newest known one, as in Kafka:
+    fields are only ever added.
     """
     if len(data) < _VERSION_PREFIX.size:
         raise DecodeError(f"{kind.__name__} has no version")

@@ -1,17 +1,17 @@
-"""Kafka connections without input and output: `ServerConnection` and `ClientConnection`.
+"""Sans-I/O Kafka connections: `ServerConnection` and `ClientConnection`.
 
 Bytes are received through `get_buffer` and `buffer_updated`, as in `asyncio.BufferedProtocol`, or
-through `receive_data`. Both return the messages that are complete, in order. A connection knows no
-sockets, time or handlers, and does not decide when to close: after a `DecodeError` the stream
-cannot be read any further.
+through `receive_data`. Both return the complete messages, in order. A connection has no access to
+sockets, time or handlers, and does not decide when to close. After a `DecodeError` the rest of the
+stream cannot be decoded.
 
-Server. A request is its header and the frame that holds its body. The caller checks whether key and
-version are served (`constants.is_accepted`) before it decodes the body, and sends replies in the
-order of the requests.
+Server. A request is its header and the frame that contains its body. The caller checks whether key
+and version are served (`constants.is_accepted`) before it decodes the body, and sends replies in
+request order.
 
-Client. Replies carry no key and no version, so the connection keeps both for each request in
-flight. Kafka answers strictly in order: a reply with another correlation id than the oldest request
-means that the stream is out of step.
+Client. Replies carry neither key nor version, so the connection stores both for each request in
+flight. Kafka answers strictly in order: a correlation id other than that of the oldest request
+means that the stream is out of sync.
 
 A broker that does not know the version of an ApiVersions request answers with error 35 in the
 layout of version 0 (KIP-511). `encode_api_versions_fallback` writes that reply, and the client
@@ -49,7 +49,7 @@ _ERROR_CODE: Final = Struct(">h")
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """One request as it was received. `frame` is not shared, and may be kept and changed."""
+    """A request as received. `frame` is not shared, so the owner may keep and modify it."""
 
     api_key: int
     version: int
@@ -57,7 +57,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     client_id: str | None
     #: The whole frame without its size.
     frame: bytearray
-    #: Where in the frame the body starts.
+    #: Position of the body in the frame.
     body_start: int
 
     @property
@@ -65,15 +65,17 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         return memoryview(self.frame)[self.body_start :]
 
     def decode(self) -> Message:
-        """The body. `UnsupportedVersionError` where the schema lacks the key or version,
-        `OversizedMessageError` where `bounds.py` allows less.
+        """Decode the body. Raises `UnsupportedVersionError` if the schema lacks the key or version,
+        and `OversizedMessageError` beyond the bounds of `bounds.py`.
         """
         check_size(self.api_key, len(self.frame))
         return codec.decode_request(self.api_key, self.version, self.frame, self.body_start)
 
 
 class _FrameBounds(dict[int, int | None]):
-    """API key to the largest frame of such a request; None where only the listener has a bound."""
+    """By API key, the maximum frame size of a request; None where only the listener's bound
+    applies.
+    """
 
     def __missing__(self, api_key: int) -> int | None:
         name = notation.name_of(api_key, "Request")
@@ -87,7 +89,7 @@ _FRAME_BOUNDS: Final = _FrameBounds()
 
 
 def check_size(api_key: int, size: int) -> None:
-    """Raises `OversizedMessageError` for a frame that is larger than its request may be."""
+    """Raises `OversizedMessageError` for a frame larger than its API key allows."""
     bytes_max = _FRAME_BOUNDS[api_key]
     if bytes_max is not None and size > bytes_max:
         raise OversizedMessageError(f"request of {size} bytes; at most {bytes_max}")
@@ -99,18 +101,18 @@ class ServerConnection:
     __slots__ = ("_client_id", "_client_id_bytes", "reader")
 
     def __init__(self, frame_bytes_max: int, scratch: Scratch) -> None:
-        #: Cuts the frames that `request` opens.
+        #: Splits the stream into frames for `request`.
         self.reader = FrameReader(frame_bytes_max, scratch)
-        # A client sends the same id with every request: comparing is cheaper than decoding.
+        # A client sends the same id with every request, and comparing is cheaper than decoding.
         self._client_id: str | None = None
         self._client_id_bytes = b"\xff\xff"
 
     def receive_data(self, data: Buffer) -> list[Request]:
-        """The requests that bytes from elsewhere complete, in order."""
+        """Receive bytes from another source; returns the requests that they complete, in order."""
         return [self.request(frame) for frame in self.reader.receive(data)]
 
     def request(self, frame: bytearray) -> Request:
-        """Open a frame. Raises `DecodeError`."""
+        """Decode the header of a frame. Raises `DecodeError`."""
         if len(frame) < _REQUEST_HEAD.size:
             raise DecodeError(f"request of {len(frame)} bytes is shorter than a header")
         api_key, version, correlation_id, client_id_size = _REQUEST_HEAD.unpack_from(frame)
@@ -122,8 +124,7 @@ class ServerConnection:
         return Request(api_key, version, correlation_id, self._client_id, frame, body_start)
 
     def _read_client_id(self, frame: bytearray, size: int) -> None:
-        # Not compact in flexible headers either: a broker has to find it before it knows the
-        # version.
+        # Not compact even in flexible headers: a broker must locate it before it knows the version.
         end = _REQUEST_HEAD.size + max(size, 0)
         if size < -1 or end > len(frame):
             raise DecodeError(f"client id of {size} bytes in a request of {len(frame)}")
@@ -149,13 +150,13 @@ def _after_tags(frame: bytearray, position: int) -> int:
 
 
 class _FlexibleHeaders(dict[int, bool]):
-    """API key and version to whether the request header has a tagged section.
+    """By API key and version, whether the request header has a tagged section.
 
-    Keys and versions outside the schema count as having none: their bodies are never decoded, so
-    the position of the body does not matter.
+    False for keys and versions outside the schema: their bodies are never decoded, so the position
+    of the body does not matter.
     """
 
-    #: Bounds the entries that a peer can cause with versions that do not exist.
+    #: Bounds the entries that a peer can create with unknown versions.
     _KEPT_MAX: Final = 1000
 
     def __missing__(self, packed: int) -> bool:
@@ -182,7 +183,7 @@ def encode_api_versions_fallback(
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
-    """One response, with what it answers."""
+    """A response, and the request that it answers."""
 
     correlation_id: int
     api_key: int
@@ -221,7 +222,7 @@ class ClientConnection:
         return len(self._in_flight)
 
     def send(self, message: Message, version: int) -> tuple[int, list[Buffer]]:
-        """The correlation id and the frame to send. Produce with acks=0 gets no reply.
+        """Returns the correlation id and the frame to send. Produce with acks=0 gets no reply.
 
         Raises `EncodeError`, and `LocalProtocolError` when too many requests are unanswered.
         """
@@ -236,7 +237,7 @@ class ClientConnection:
         return correlation_id, frame
 
     def buffer_updated(self, count: int) -> list[Reply]:
-        """The replies that are complete now, in order."""
+        """Returns the complete replies, in order."""
         return [self._reply(frame) for frame in self._reader.buffer_updated(count)]
 
     def receive_data(self, data: Buffer) -> list[Reply]:

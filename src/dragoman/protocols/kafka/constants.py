@@ -1,7 +1,7 @@
-"""Kafka's API keys and the versions this broker tells clients about.
+"""Kafka's API keys, and the versions that this broker serves and advertises.
 
-Versions that the codec can read and write are in the schema table and may be more: what is
-advertised is what the handlers promise.
+The schema table may have further versions, which the codec can encode and decode: only versions
+that the handlers implement are advertised.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ApiKey(IntEnum):
     PUSH_TELEMETRY = 72
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
-    # Our own; other brokers do not list them, and other clients do not look for them.
+    # Requests of Dragoman; other brokers do not list them, and other clients do not use them.
     OPEN_STAGING = 32000
     PUBLISH_STAGED = 32001
 
@@ -80,30 +80,29 @@ def _valid(api_key: ApiKey) -> Versions:
     return versions_of(name)
 
 
-#: Requests of these versions are decoded and answered. Kafka 4.3's own ranges, except:
-#: InitProducerId 6 (two-phase commit) is unstable there, AddPartitionsToTxn 4 and 5 are for
-#: brokers among themselves, and Fetch 18 adds nothing for consumers.
+#: Versions that are decoded and answered. The ranges are those of Kafka 4.3 except for
+#: InitProducerId 6 (two-phase commit, unstable in Kafka), AddPartitionsToTxn 4 and 5 (between
+#: brokers), and Fetch 18 (nothing new for consumers).
 ACCEPTED_VERSIONS: Final[dict[ApiKey, Versions]] = {key: _valid(key) for key in ApiKey} | {
     ApiKey.INIT_PRODUCER_ID: Versions(0, 5),
     ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 3),
     ApiKey.FETCH: Versions(4, 17),
 }
 
-#: What an ApiVersions reply says of a key that is served. Produce is advertised from 0, as Kafka 4
-#: does: librdkafka before 2.11.1 decides on compression by the presence of version 0, and sends 3
-#: or newer.
+#: Versions in an ApiVersions reply. Produce is advertised from 0, as in Kafka 4: librdkafka before
+#: 2.11.1 requires version 0 for compression, although it sends 3 or newer.
 ADVERTISED_VERSIONS: Final[dict[ApiKey, Versions]] = ACCEPTED_VERSIONS | {
     ApiKey.PRODUCE: Versions(0, 13),
 }
 
 
-#: Served but not listed, as by a Kafka broker that has no receiver of telemetry: clients that find
-#: these requests listed would push metrics that are not collected.
+#: Served but not listed, as by a Kafka broker without a telemetry receiver: if these requests were
+#: listed, clients would push metrics that are not collected.
 UNLISTED_KEYS: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
 
 def is_accepted(api_key: int, version: int) -> bool:
-    """Whether a request of this key and version is decoded at all."""
+    """Whether requests of this key and version are served."""
     versions = _ACCEPTED.get(api_key)
     return versions is not None and versions[0] <= version <= versions[1]
 

@@ -1,20 +1,20 @@
-"""Emits the decoder of one message version as straight-line Python.
+"""Generates the decoder of a message version as straight-line Python.
 
-The emitted function walks the frame with a position `p`. Fields of fixed width that follow each
-other are unpacked by one call; the length of the string or array that comes next is part of the
-same call, since it is a fixed number of bytes too (in compact encodings its first byte, and rarely
-more):
+The emitted function walks the frame with a position `p`. One call unpacks consecutive fields of
+fixed width, and the length of the string or array that follows, since that has a fixed width, too
+(in compact encodings its first byte, which is rarely followed by more):
 
     i4, n5 = unpack_iB(d, p)
     p += 5
     if n5 > 127:
         n5, p = rest_of_uvarint(d, p, n5)
 
-Safety: unpacking and indexing beyond the frame raise by themselves and become `DecodeError` at the
-end of the function. Slicing does not, so every length is compared with what is left before it is
-used. An array's count is capped by the bytes left over the fewest an element takes, and all counts
-of a message together, tagged fields among them, by what `bounds.py` says of it: `left` is how many
-more there may be. Records are views of the frame; strings and byte fields are copies.
+Safety: unpacking and indexing beyond the frame raise an exception, which becomes `DecodeError` at
+the end of the function. Slicing does not, so every length is compared with the remaining bytes
+before it is used. An array's count is bounded by the remaining bytes divided by an element's
+minimum size. `bounds.py` bounds the sum of all counts of a message, tagged fields included: `left`
+is the number of elements that are still allowed. Records are views of the frame; strings and byte
+fields are copies.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from dragoman.protocols.kafka.notation import FieldSpec, MessageSpec, StructSpec
 #: `decode(data, position) -> message`: reads from `position` to the end of `data`.
 Decoder: TypeAlias = Callable[[bytes | bytearray, int], Message]
 
-#: What indexing, unpacking and decoding raise on bytes that are not as announced.
+#: Exceptions of indexing, unpacking and decoding on malformed bytes.
 FAULTS: Final = (IndexError, StructError, UnicodeDecodeError)
 
-#: How a value is taken out of the frame, by kind; strings are decoded.
+#: By kind, the expression that extracts a value from the frame; strings are decoded.
 _TAKEN: Final = {"records": "view[p:{}]", "bytes": "bytes(d[p:{}])"}
 _EMPTY: Final = {"records": "view[p:p]", "bytes": "b''"}
 
@@ -75,10 +75,10 @@ class _DecoderEmitter(Emitter):
         out.line(f"left = {bound_of(self._spec.name).items_max}")
         with out.block("try:"):
             result = self._struct(self._spec.struct, self._what)
-            # What follows a request is ignored, as Kafka ignores it: librdkafka 2.16 writes four
-            # bytes for the null array of a Metadata request for all topics, where one would do.
-            # Structures without a key are embedded in a field and may be newer than we are: their
-            # readers are expected to ignore what they do not know, too.
+            # Bytes after a request are ignored, as in Kafka: librdkafka 2.16 writes four bytes
+            # instead of one for the null array of a Metadata request for all topics. Structures
+            # without a key are embedded in a field and may have a newer version, of which readers
+            # ignore unknown fields.
             if self._spec.direction == "Response":
                 with out.block("if p != size:"):
                     out.line(f"left_over({self._what!r}, p, size)")
@@ -90,7 +90,7 @@ class _DecoderEmitter(Emitter):
     # ---- structures
 
     def _struct(self, struct: StructSpec, path: str) -> str:
-        """Emit the reading of all fields; the result is the constructor call."""
+        """Emit code that reads all fields; returns the constructor call."""
         values: dict[str, str] = {}
         for field in struct.fields:
             if self._version in field.versions and field.tag is None:
@@ -101,7 +101,9 @@ class _DecoderEmitter(Emitter):
         return self._construct(struct, values)
 
     def _construct(self, struct: StructSpec, values: dict[str, str]) -> str:
-        """A positional call, which is the fastest; defaults at the end are left to the class."""
+        """A positional constructor call, which is the fastest; trailing defaults are left to the
+        class.
+        """
         arguments: list[str] = []
         for field in reversed(struct.fields):
             if field.name in values:
@@ -153,7 +155,7 @@ class _DecoderEmitter(Emitter):
     # ---- values
 
     def _field(self, field: FieldSpec, path: str) -> str:
-        """Emit the reading of one value; the result is the name that holds it."""
+        """Emit code that reads a value; returns the variable that holds it."""
         nullable = field.is_nullable(self._version)
         if field.type.kind in FIXED:
             return self._fixed(FIXED[field.type.kind])
@@ -175,9 +177,9 @@ class _DecoderEmitter(Emitter):
         return value
 
     def _sized(self, kind: TypeSpec, path: str, nullable: bool) -> str:
-        """A value that says its length first: string, bytes, records or array.
+        """Emit code that reads a value with a length prefix: string, bytes, records or array.
 
-        The empty value is the second question and costs nothing more: many fields are empty.
+        The emptiness check comes second and is nearly free; many fields are empty.
         """
         out = self._out
         count = self._length(kind)
@@ -225,7 +227,7 @@ class _DecoderEmitter(Emitter):
             out.line(f"{value}.append({item})")
 
     def _count(self, count: str, path: str) -> None:
-        """Emit the refusal of more elements than the message may have."""
+        """Emit a check of the number of elements that the message may still have."""
         self._out.line(f"left -= {count}")
         with self._out.block("if left < 0:"):
             self._out.line(f"too_many_items({path!r}, p)")
@@ -243,7 +245,7 @@ class _DecoderEmitter(Emitter):
         return name
 
     def _length(self, kind: TypeSpec) -> str:
-        """Emit the reading of a length or count; null is -1 in every encoding."""
+        """Emit code that reads a length or count; null is -1 in every encoding."""
         if self._flexible and kind.kind != "str16":
             name = self._fixed("B")
             self._flush()
@@ -256,7 +258,7 @@ class _DecoderEmitter(Emitter):
         return name
 
     def _flush(self) -> None:
-        """Emit one unpacking for all values gathered so far."""
+        """Emit one unpack call for all pending values."""
         run, self._run = self._run, []
         if not run:
             return
@@ -270,16 +272,16 @@ class _DecoderEmitter(Emitter):
         self._out.line(f"p += {width(codes)}")
 
 
-# ---- what emitted code calls
+# ---- called by emitted code
 
 
 UNPACKERS: Final = {code: Layouts("unpack_from", code) for code in ("b", "i", "q")}
 
 
 def rest_of_uvarint(data: bytes | bytearray, position: int, first: int) -> tuple[int, int]:
-    """The value of a varint whose first byte, already read, says that more follow.
+    """The value of a varint whose first byte was read and announces more bytes.
 
-    Two and three bytes are written out: they are the lengths of records up to 2 MiB.
+    The cases of two and three bytes are unrolled: they cover records up to 2 MiB.
     """
     second = data[position]
     if second < 128:
@@ -307,8 +309,8 @@ def tag_header(
 def skip_tags(
     data: bytes | bytearray, position: int, first: int, path: str, left: int
 ) -> tuple[int, int]:
-    """The position after a tagged section of which nothing is known, and how many more elements
-    there may be of the `left` before it.
+    """Skip a tagged section with unknown tags. Returns the position after it, and how many of the
+    `left` elements are still allowed.
     """
     count = first
     if first > 127:

@@ -1,4 +1,4 @@
-"""What the emitters of decoders and encoders share: source text, names and fixed-width layouts."""
+"""Shared by the emitters of decoders and encoders: source text, names and fixed-width layouts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from dragoman.protocols.kafka.notation import (
     default_value,
 )
 
-#: Struct codes of the types whose width does not depend on the value. Kafka takes any non-zero byte
-#: for true, which is what `?` does.
+#: Struct codes of fixed-width types. Like `?`, Kafka treats any non-zero byte as true.
 FIXED: Final = {
     "i8": "b",
     "i16": "h",
@@ -31,7 +30,7 @@ FIXED: Final = {
 
 
 class SourceText:
-    """Lines of a function under construction, and the objects its free names stand for."""
+    """Lines of a function under construction, and the objects that its free names refer to."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -44,19 +43,21 @@ class SourceText:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Everything written inside is one level deeper than `head`."""
+        """A context in which lines are indented one level deeper than `head`."""
         self.line(head)
         self._indent += 1
         yield
         self._indent -= 1
 
     def fresh(self, prefix: str) -> str:
-        """A local name that nothing else uses."""
+        """An unused local name."""
         self._counter += 1
         return f"{prefix}{self._counter}"
 
     def layout(self, kind: str, codes: str) -> str:
-        """A name for the `pack` or `unpack_from` of a big-endian layout; one object per layout."""
+        """A name for the `pack` or `unpack_from` of a big-endian layout. Each layout is one
+        object.
+        """
         name = f"{kind}_{codes}".replace("?", "o")
         if name not in self.namespace:
             layout = Struct(">" + codes)
@@ -64,7 +65,7 @@ class SourceText:
         return name
 
     def constant(self, name: str, value: object) -> str:
-        """Let `name` stand for `value`."""
+        """Bind `name` to `value`."""
         assert self.namespace.setdefault(name, value) is value, name
         return name
 
@@ -73,7 +74,7 @@ class SourceText:
 
 
 class Emitter:
-    """What the emitters of decoders and encoders begin with, for one version of a message."""
+    """Base class of the decoder and encoder emitters of a message version."""
 
     def __init__(self, spec: MessageSpec, version: int) -> None:
         self._spec = spec
@@ -83,7 +84,9 @@ class Emitter:
         self._out = SourceText()
 
     def _compiled(self, function: str, text: str, support: Mapping[str, object]) -> object:
-        """The function of this name that the text defines; `support` is what it may call."""
+        """Compile the text and return the function of this name; `support` has the globals that it
+        uses.
+        """
         namespace = self._out.namespace
         namespace.update(support)
         exec(compile(text, f"<{function} of {self._what}>", "exec"), namespace)
@@ -91,9 +94,11 @@ class Emitter:
 
 
 class Layouts(dict[int, Callable[..., object]]):
-    """Count to the `pack` or `unpack_from` of that many values of one type, made at first use."""
+    """By count, the `pack` or `unpack_from` of that many values of one type, created on first
+    use.
+    """
 
-    #: Longer arrays are rare enough to make their layout each time.
+    #: Layouts of longer arrays are rare, so they are created each time.
     _KEPT_MAX: Final = 64
 
     def __init__(self, method: str, code: str) -> None:
@@ -120,7 +125,7 @@ def class_of(struct: StructSpec) -> type[messages.Message]:
 def default_of(source: SourceText, struct: StructSpec, field: FieldSpec) -> str:
     """The default of a field of `struct` as an expression of the emitted code."""
     if field.is_structure_by_default:
-        # The very object that the class uses, so that comparing is mostly an identity test.
+        # The same object that the class uses, so that most comparisons are identity tests.
         name = f"DEFAULT_{struct.class_name}_{field.name}"
         return source.constant(name, getattr(class_of(struct)(), field.name))
     return repr(default_value(field))
@@ -135,7 +140,9 @@ def tagged_fields(struct: StructSpec, version: int) -> list[FieldSpec]:
 
 
 def size_min(kind: TypeSpec, spec: MessageSpec, version: int) -> int:
-    """The fewest bytes a value of this type takes; what caps an array's count before it is read."""
+    """The minimum encoded size of this type, which bounds an array's count before the array is
+    read.
+    """
     flexible = version >= spec.flexible
     if kind.struct is not None:
         fields = [f for f in kind.struct.fields if version in f.versions and f.tag is None]

@@ -1,15 +1,15 @@
-"""Emits the encoder of one message version as straight-line Python.
+"""Generates the encoder of a message version as straight-line Python.
 
-The emitted function appends byte strings to a list that the caller joins once. Fixed-width values
-that follow each other are packed by one call, and the length of the next string or array goes into
-the same call; the empty tagged section that ends almost every structure is a pad byte of it:
+The emitted function appends byte strings to a list that the caller joins once. One call packs
+consecutive fixed-width values and the length of the string or array that follows; the empty tagged
+section that ends almost every structure is a pad byte in the same call:
 
     b4 = m3.name.encode()
     n5 = len(b4) + 1
     out += (pack_hB(m3.error_code, n5) if n5 < 128 else pack_h(m3.error_code) + uvarint(n5), b4)
 
-Messages with records have a second list: whenever large records are met, what was gathered is
-joined and put there, followed by the records themselves, which are never copied.
+Messages with records have a second list: before large records, the pending parts are joined and
+appended to it, followed by the records, which are never copied.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from dragoman.protocols.kafka.messages import Message
 from dragoman.protocols.kafka.notation import FieldSpec, MessageSpec, StructSpec, TypeSpec
 from dragoman.types import Buffer
 
-#: `encode(message, out, buffers)`: the last parts are in `out`; `buffers` holds what comes before
-#: them.
+#: `encode(message, out, buffers)`: `buffers` receives the first parts, and `out` the last ones.
 Encoder: TypeAlias = Callable[[Message, list[Buffer], list[Buffer]], None]
 
-#: What packing raises on values of a wrong type or out of range.
+#: Exceptions of packing for values of a wrong type or out of range.
 FAULTS: Final = (StructError, TypeError, AttributeError, UnicodeEncodeError, OverflowError)
 
 
@@ -75,13 +74,13 @@ class _EncoderEmitter(Emitter):
             self._tagged_section(struct, holder, path)
 
     def _check_absent(self, struct: StructSpec, field: FieldSpec, holder: str, path: str) -> None:
-        """A value that this version cannot carry must not get lost silently."""
+        """Emit a check: a value that this version cannot carry must not be dropped silently."""
         if not field.ignorable:
             with self._out.block(f"if {self._differs(struct, field, holder)}:"):
                 self._out.line(f"not_in_version({path + '.' + field.name!r})")
 
     def _differs(self, struct: StructSpec, field: FieldSpec, holder: str) -> str:
-        """A condition: the value is not the default."""
+        """The condition that the value is not the default."""
         expression = f"{holder}.{field.name}"
         default = default_of(self._out, struct, field)
         if default == "None":
@@ -160,7 +159,7 @@ class _EncoderEmitter(Emitter):
             self._flush()
 
     def _sized(self, kind: TypeSpec, expression: str, nullable: bool, path: str) -> None:
-        """A value that says its length first: string, bytes or array."""
+        """Emit code for a value with a length prefix: string, bytes or array."""
         out = self._out
         value, count = out.fresh("v"), out.fresh("n")
         compact = self._flexible and kind.kind != "str16"
@@ -227,7 +226,7 @@ class _EncoderEmitter(Emitter):
     # ---- parts
 
     def _length(self, count: str, compact: bool, code: str) -> None:
-        """Put a length at the end of the current run."""
+        """Append a length to the current run."""
         if not compact:
             self._run.append((code, count))
             return
@@ -256,7 +255,7 @@ class _EncoderEmitter(Emitter):
             self._parts.append(self._packed(run))
 
     def _flush(self) -> None:
-        """Emit the appending of everything gathered so far."""
+        """Emit an append of all pending values."""
         self._close_run()
         parts, self._parts = self._parts, []
         if len(parts) == 1:
@@ -265,7 +264,7 @@ class _EncoderEmitter(Emitter):
             self._out.line(f"{self._target} += ({', '.join(parts)})")
 
 
-# ---- what emitted code calls
+# ---- called by emitted code
 
 
 PACKERS: Final = {code: Layouts("pack", code) for code in ("b", "i", "q")}
@@ -283,7 +282,7 @@ def tagged_section(fields: Iterable[tuple[int, list[Buffer]]]) -> bytes:
 
 
 def place(buffers: list[Buffer], records: Buffer | tuple[Buffer, ...]) -> None:
-    """Put records among the buffers as they are."""
+    """Append records to the buffers without copying them."""
     if isinstance(records, tuple):
         buffers.extend(records)
     else:

@@ -1,4 +1,4 @@
-"""Kafka's error codes: numbers, texts, and which of them clients retry.
+"""Kafka's error codes: numbers, texts, and whether clients retry them.
 
 The numbers are those of Apache Kafka 4.3.
 """
@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from dragoman.errors import DecodeError
 
-#: Marks the codes after which a client tries the same request again, by Kafka's classification.
+#: Marks the codes that are retriable according to Kafka.
 RETRIED: Final = True
 
 
@@ -24,7 +24,7 @@ class OversizedMessageError(DecodeError):
 
 class ErrorCode(IntEnum):
     _value_: int
-    #: What the code means, for the error message fields of replies and for people.
+    #: The meaning of the code, for error messages in replies.
     text: str
     is_retriable: bool
 
@@ -228,6 +228,6 @@ RETRIABLE: Final = frozenset(code for code in ErrorCode if code.is_retriable)
 
 
 def error_text(code: int) -> str:
-    """The text of any code, also of one that only a newer Kafka has."""
+    """The text of any code, including unknown ones of a newer Kafka."""
     known = KNOWN_CODES.get(code)
     return f"Unknown error code {code}." if known is None else known.text

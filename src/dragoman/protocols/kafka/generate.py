@@ -1,9 +1,8 @@
-"""Makes `messages.pyi` from the schema table.
+"""Generates `messages.pyi` from the schema table.
 
     python -m dragoman.protocols.kafka.generate > src/dragoman/protocols/kafka/messages.pyi
 
-The stub is checked in, so that handlers type-check and editors complete; a test compares it with
-what this makes.
+The stub is checked in for type checkers and editors; a test compares it with the generated text.
 """
 
 from __future__ import annotations
@@ -58,13 +57,13 @@ def render() -> str:
         spec = notation.message(name)
         for struct, versions in _structs(spec.struct, spec.versions):
             text = _class(spec, struct, versions)
-            # A structure may stand in two places of a message; it has to be the same in both.
+            # A structure may occur twice in a message; both must be the same.
             assert seen.setdefault(struct.class_name, text) == text, struct.class_name
     return _HEAD + "".join(seen.values())
 
 
 def _structs(struct: StructSpec, versions: Versions) -> Iterator[tuple[StructSpec, Versions]]:
-    """Structures of a message with the versions that have them, inner before outer."""
+    """Structures of a message and the versions that have them, inner before outer."""
     for field in struct.fields:
         if field.inner is not None:
             yield from _structs(field.inner, field.versions)

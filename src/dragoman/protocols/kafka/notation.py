@@ -1,8 +1,8 @@
-"""Reads the notation of `schema.py` into message specifications.
+"""Parses the notation of `schema.py` into message specifications.
 
-A specification is parsed when it is first used, so that starting the broker costs one pass over the
-table's lines. Version ranges of nested fields are intersected with those of everything around them:
-after parsing, a field's range is the set of message versions that have it on the wire.
+A specification is parsed on first use, so that starting the broker costs only one pass over the
+table's lines. Version ranges of nested fields are intersected with those of the enclosing
+structures: after parsing, a field's range is the set of message versions that have it on the wire.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Direction: TypeAlias = Literal["Request", "Response", ""]
 PRIMITIVES: Final = frozenset(
     ("i8", "i16", "i32", "i64", "u16", "f64", "bool", "uuid", "str", "str16", "bytes", "records")
 )
-#: What the wire has in place of a topic id, directory id or client instance id when there is none.
+#: The value on the wire for a missing topic id, directory id or client instance id.
 NO_ID: Final = bytes(16)
 _DEFAULTS: Final[dict[str, object]] = {
     "bool": False,
@@ -46,7 +46,7 @@ class Versions(msgspec.Struct, frozen=True):
         return self.low <= version <= self.high
 
     def intersect(self, text: str) -> Versions:
-        """The part of this range that `5`, `5+` or `5-7` names."""
+        """The intersection with the range `5`, `5+` or `5-7`."""
         low, _, high = text.removesuffix("+").partition("-")
         top = self.high if text.endswith("+") else int(high or low)
         return Versions(max(self.low, int(low)), min(self.high, top))
@@ -61,13 +61,13 @@ class TypeSpec(msgspec.Struct, frozen=True):
 
 
 class FieldSpec(msgspec.Struct, frozen=True, kw_only=True):
-    #: Snake case, the attribute's name.
+    #: The attribute's name, in snake case.
     name: str
     type: TypeSpec
     versions: Versions
     nullable: Versions | None = None
     tag: int | None = None
-    #: As written in the table; None where the type's own default applies.
+    #: As written in the table; None if the type's default applies.
     default: str | None = None
     #: Whether a value may be dropped when the version lacks the field.
     ignorable: bool = False
@@ -77,7 +77,7 @@ class FieldSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def inner(self) -> StructSpec | None:
-        """The structure that this field holds, alone or in an array."""
+        """The structure of this field, or of its array's elements."""
         return (self.type.element or self.type).struct
 
     @property
@@ -95,7 +95,7 @@ class MessageSpec(msgspec.Struct, frozen=True, kw_only=True):
     api_key: int
     direction: Direction
     versions: Versions
-    #: First flexible version; above the valid range when there is none.
+    #: First flexible version; above the valid range if there is none.
     flexible: int
     struct: StructSpec
 
@@ -105,7 +105,7 @@ class MessageSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """One message of the table before its fields are parsed."""
+    """A message of the table whose fields are not parsed yet."""
 
     api_key: int
     direction: Direction
@@ -115,7 +115,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def _index() -> dict[str, _Entry]:
-    """Message name to table entry, in the table's order."""
+    """Table entries by message name, in the table's order."""
     entries: dict[str, _Entry] = {}
     directions: dict[str, Direction] = {"Q": "Request", "R": "Response", "D": ""}
     key, name, versions, flexible = -1, "", Versions(0, -1), 0
@@ -143,12 +143,14 @@ def message_names() -> list[str]:
 
 
 def name_of(api_key: int, direction: Direction) -> str | None:
-    """Class name of an API's request or response; None when the table does not have it."""
+    """Class name of an API's request or response; None if the table lacks it."""
     return _NAME_OF.get((api_key, direction))
 
 
 def name_of_message_with(class_name: str) -> str | None:
-    """The message that has a structure of this name, which starts with the message's own."""
+    """The message that has a structure of this name. The structure's name starts with the
+    message's.
+    """
     ends = range(len(class_name), 0, -1)
     return next((class_name[:end] for end in ends if class_name[:end] in _ENTRIES), None)
 
@@ -182,7 +184,7 @@ def snake_case(name: str) -> str:
 
 
 def default_value(field: FieldSpec) -> object:
-    """A field's default, unless it is a structure of its own: then it is that structure's."""
+    """A field's default. A structure has a default of its own."""
     if field.default == "null":
         return None
     if field.default is not None:
@@ -191,13 +193,16 @@ def default_value(field: FieldSpec) -> object:
 
 
 _TOKEN: Final = re.compile(r"[\[\]{}:;]|[^\s\[\]{}:;]+")
-#: Versions stand after a type and yet bound those inside it, so what is read is built afterwards.
+#: Versions follow a type in the notation but limit the fields inside it, so a type is built only
+#: after they are parsed.
 _BuildType: TypeAlias = Callable[[Versions], TypeSpec]
 _BuildField: TypeAlias = Callable[[Versions], FieldSpec]
 
 
 class _Parser:
-    """Recursive descent over one line. The table is ours, so a mistake in it is an assertion."""
+    """A recursive-descent parser for one line. The table is part of the program, so an error in it
+    is an assertion failure.
+    """
 
     def __init__(self, text: str, message_name: str) -> None:
         self._tokens = deque(_TOKEN.findall(text))

@@ -1,13 +1,13 @@
-"""Every Kafka message this package speaks, as data: names, types and versions of Apache Kafka 4.3,
-and two requests of our own, far above Kafka's keys (32000 and 32001; `handlers/staged_writes.py`).
+"""Kafka's messages as data: names, types and versions as in Apache Kafka 4.3, and two requests of
+Dragoman with API keys far above Kafka's (32000 and 32001; `handlers/staged_writes.py`).
 
 One API is three lines: key, name, valid versions and first flexible version; then the request (`Q`),
 then the response (`R`). Structures without an API key have `-` for a key and one line (`D`).
 
-Left out, because nothing here serves them: share groups, streams groups, delegation tokens, and what
-only brokers and controllers say to each other.
+Left out, because Dragoman does not serve them: share groups, streams groups, delegation tokens, and
+messages between brokers and controllers.
 
-Notation. Fields stand in wire order, separated by `; `, each as `Name:type` and attributes:
+Notation. Fields are in wire order, separated by `; `, each as `Name:type` and attributes:
 
     i8 i16 i32 i64 u16 f64 bool uuid    fixed width
     str bytes records                   length first; compact in flexible versions

@@ -1,10 +1,10 @@
-"""Messages to frames and back.
+"""Encodes messages to frames and decodes them.
 
     | size u32 | op u8 | body |        size counts the op and the body; all integers big-endian
 
-A string is a length of two bytes and that many bytes; a key or payload has a length of four bytes.
-A list of partitions is a count and as many numbers of four bytes each. Decoders take a frame
-without its size. As in the original, bytes after the last field are ignored.
+A string is a two-byte length followed by the bytes; keys and payloads have a four-byte length. A
+list of partitions is a count followed by four-byte numbers. Decoders take a frame without its size.
+As in the original, bytes after the last field are ignored.
 
 The text of a `DecodeError` for a request is the reason that is sent to the peer (spec, section 8).
 """
@@ -29,7 +29,7 @@ _PUBLISHED: Final = Struct(">IBIQ")
 #: Partition, offset and length of the key.
 _PLACE: Final = Struct(">IQI")
 AnyMessage = TypeVar("AnyMessage", bound=m.Message)
-# Looking up a member of an enumeration costs as much as a call, too much for every record.
+# Looking up an enumeration member costs as much as a call, which is too much for every record.
 _PUB: Final = int(Op.PUB)
 _OK: Final = int(Op.OK)
 _unpack_u16: Final = _U16.unpack_from
@@ -72,7 +72,7 @@ _write_u32: Final = _number(_U32)
 
 
 class _Fields:
-    """Reads one field after the other, each with the error text for a frame that is too short."""
+    """Reads consecutive fields, each with the error text for a frame that is too short."""
 
     __slots__ = ("_at", "_frame")
 
@@ -246,7 +246,7 @@ def decode_request(frame: Buffer) -> m.Request:
 
 
 def _decode_publish(frame: Buffer) -> m.Publish:
-    """Written out because it runs for every record."""
+    """Unrolled because it runs for every record."""
     end = len(frame)
     topic_end = 3 + _unpack_u16(frame, 1)[0] if end >= 3 else end + 1
     if topic_end > end:

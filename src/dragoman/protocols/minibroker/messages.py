@@ -110,7 +110,7 @@ class Delivered(_Message, frozen=True, kw_only=True):
 
 
 class Rebalanced(_Message, frozen=True, kw_only=True):
-    """REBALANCE: all partitions that the member has from now on."""
+    """REBALANCE: all partitions of the member from now on."""
 
     topic: str
     group: str

@@ -1,12 +1,12 @@
-"""Messages to payloads and back, in JSON as Go writes it and in protobuf.
+"""Encodes and decodes messages, in JSON as Go writes it and in protobuf.
 
 JSON has all fields in order, without spaces; bytes are in base64; `<`, `>`, `&` and two line
-separators are escaped. When it reads, Go accepts keys in any case, skips unknown keys and accepts
-`null` for any value. msgspec decodes what real clients send; what it refuses is decoded again by
+separators are escaped. Go's decoder accepts keys in any case, skips unknown keys and accepts `null`
+for any value. msgspec decodes what real clients send; input that it refuses is decoded again by
 Go's rules.
 
-A batch of ReplicateStream travels in `ReplicateResp.raw_chunk`. As in the original, its base offset
-is not compared with its records, and malformed bytes after valid records are ignored:
+A batch of ReplicateStream is the content of `ReplicateResp.raw_chunk`. As in the original, its base
+offset is not compared with its records, and malformed bytes after valid records are ignored:
 
     0   base offset i64     8   bytes of records i32     12  leader epoch i32 (always 0)
     16  CRC-32 u32 (IEEE, of the records)                20  attributes u8 (0)
@@ -46,7 +46,7 @@ from dragoman.types import Buffer
 
 AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
 
-# Looking up a member of an enumeration costs as much as a call, too much for every record.
+# Looking up an enumeration member costs as much as a call, which is too much for every record.
 _JSON: Final = Encoding.JSON
 _PRODUCE_RESP: Final = int(MessageType.PRODUCE_RESP)
 _pack_header: Final = struct.Struct(HEADER_FORMAT).pack
@@ -73,7 +73,7 @@ def encode_frame(message: Message, encoding: Encoding) -> bytes:
 
 
 def encode_produced(offset: int, encoding: Encoding) -> bytes:
-    """The frame of a ProduceResp, written out because it answers every record."""
+    """The frame of a ProduceResp, unrolled because it answers every record."""
     if encoding is _JSON:
         payload = b'{"Offset":%d}' % offset
         return _pack_header(_PRODUCE_RESP, len(payload)) + payload
@@ -147,7 +147,7 @@ def _struct(kind: type[AnyStruct], value: object) -> AnyStruct:
 
 
 def _element(field: Field, value: object) -> object:
-    """In a list, `null` means the zero value, which is nil for bytes."""
+    """A list element. `null` means the zero value, which is nil for bytes."""
     if value is not None:
         return _scalar(field, value)
     match field.kind:

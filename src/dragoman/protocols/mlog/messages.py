@@ -1,10 +1,10 @@
 """mlog's messages as values. One declaration of each drives both encodings.
 
-The order of fields is the order in JSON and gives the field numbers in protobuf, from 1. Names are
-those of the original's Go structs, spelled as Python does; `_GO_NAMES` has the ones whose capitals
+The order of fields is their order in JSON, and gives the field numbers in protobuf, from 1. Names
+are those of the original's Go structs in Python's spelling; `_GO_NAMES` has the ones whose capitals
 do not follow from that. Bytes and lists may be None, which is Go's nil: `null` in JSON, absent in
-protobuf. Missing fields have Go's zero values. `fields_of` gives the fields of a message as the
-table from which both encodings work.
+protobuf. Missing fields have Go's zero values. `fields_of` returns the fields of a message as a
+table that both encodings use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from dragoman.protocols.mlog.constants import MessageType
 
-# msgspec checks bounds of up to 63 bits; larger values of UInt64 go the slow way (codec.py).
+# msgspec checks bounds of up to 63 bits; larger values of UInt64 take the slow path (codec.py).
 UInt64: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1, title="uint64")]
 UInt32: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 32) - 1, title="uint32")]
 Int64: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1, title="int64")]
@@ -40,7 +40,7 @@ def _go_name(name: str) -> str:
     return _GO_NAMES.get(name) or "".join(map(str.capitalize, name.split("_")))
 
 
-# Unknown keys are an error, so that such JSON is decoded again by Go's rules.
+# Unknown keys are an error, so such JSON is decoded again by Go's rules.
 class Message(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=_go_name
 ):
@@ -103,9 +103,7 @@ class FetchBatchResp(Message, frozen=True, kw_only=True):
 
 
 class FetchStream(FetchBatch, frozen=True, kw_only=True):
-    """The original reserves a number for it, without a struct: here it is a FetchBatch that
-    waits.
-    """
+    """A FetchBatch that waits for records. The original reserves only the number."""
 
 
 class FetchStreamResp(FetchBatchResp, frozen=True, kw_only=True): ...

@@ -1,4 +1,4 @@
-"""Messages in protobuf 3: the payloads of the original's later revision (section 12).
+"""Encodes and decodes messages in protobuf 3, as the original's later revision does (section 12).
 
 Field numbers follow the order of declaration, integers are varints, and zero values are omitted.
 Unknown fields, and known fields with another wire type, are skipped, as protobuf requires.
@@ -42,7 +42,7 @@ def encode(message: msgspec.Struct) -> bytes:
 
 @cache
 def _tagged(kind: type[msgspec.Struct]) -> tuple[tuple[Field, bytes], ...]:
-    """The fields, each with its tag: number and wire type."""
+    """The fields with their tags: number and wire type."""
     return tuple(
         (each, _varint(each.number << 3 | (_VARINT if each.kind in _VARINTS else _LENGTH)))
         for each in fields_of(kind)
@@ -132,7 +132,7 @@ def _by_tag(kind: type[msgspec.Struct]) -> dict[int, Field]:
 
 
 def _value(field: Field, data: bytes, start: int, end: int) -> object:
-    """The content of a field that lies between `start` and `end`."""
+    """The content of a field between `start` and `end`."""
     kind = field.kind
     if kind is Kind.BYTES:
         return data[start:end]
@@ -156,7 +156,7 @@ def _value(field: Field, data: bytes, start: int, end: int) -> object:
 
 
 def _content(data: bytes, position: int, wire_type: int) -> tuple[int, int]:
-    """Where a field's content begins and ends."""
+    """The positions at which a field's content begins and ends."""
     if wire_type == _LENGTH:
         size, position = _read_varint(data, position)
     elif wire_type == _VARINT:

@@ -11,8 +11,8 @@ While a slot is streamed, messages travel in frames of COPY BOTH:
 
 Integers are big-endian, names end with a zero byte.
 
-A slice that reaches beyond the end of the bytes is shorter and takes no memory, so it is enough to
-check that every message ends exactly where its bytes do.
+A slice beyond the end of the bytes is truncated and takes no memory, so it suffices to check that
+every message ends exactly where its bytes do.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ _unpack_u32: Final = _U32.unpack_from
 _TEXT, _NULL, _UNCHANGED = b"tnu"
 _NEW, _KEY, _OLD = b"NKO"
 
-#: Decodes the fields at a position, of a message of the transaction `xid`; returns where they end.
+#: Decodes the fields of a message of transaction `xid` at a position. Returns the message and the
+#: end position.
 _Read: TypeAlias = Callable[[bytes, int, int], tuple[m.Message, int]]
 
 
 class Decoder:
-    """Decodes one stream of messages; it keeps whether the stream is inside a streamed block."""
+    """Decodes a stream of messages. Its state is whether the stream is inside a streamed block."""
 
     def __init__(self, version: int) -> None:
         self._reads = {
@@ -66,7 +67,9 @@ class Decoder:
         self._is_streaming = False
 
     def decode(self, data: bytes, position: int = 0) -> m.Message:
-        """The message that is the rest of `data`. Raises `DecodeError`."""
+        """Decode the message that starts at a position and ends with `data`. Raises
+        `DecodeError`.
+        """
         try:
             kind = data[position]
             read, xid, start = self._reads[kind], 0, position + 1

@@ -1,7 +1,8 @@
-"""The messages of `pgoutput`, protocol 1 to 4. Times are microseconds since 1970, as LSNs integers.
+"""The messages of `pgoutput`, protocol 1 to 4. Times are microseconds since 1970; LSNs are
+integers.
 
-`xid` is 0 outside a streamed block: there the transaction is the one that `Begin` has named.
-A row is a list with the text of each column, `None` for NULL, or `UNCHANGED`.
+`xid` is 0 outside a streamed block, where `Begin` names the transaction. A row is a list with the
+text of each column, `None` for NULL, or `UNCHANGED`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Row: TypeAlias = list[bytes | Unchanged | None]
 
 
 class Identity(enum.StrEnum):
-    """Which columns of the old row the WAL has for an update or delete (REPLICA IDENTITY)."""
+    """Which columns of the old row the WAL contains for an update or delete (REPLICA IDENTITY)."""
 
     DEFAULT = "d"
     NOTHING = "n"
@@ -94,7 +95,7 @@ class Update(_Message, frozen=True, gc=False):
     xid: int
     relation_id: int
     new: Row
-    #: The whole old row with identity FULL; otherwise its key, and only when that has changed.
+    #: With identity FULL, the whole old row; otherwise its key, and only if the key has changed.
     old: Row | None
     is_old_whole: bool
 
@@ -102,7 +103,7 @@ class Update(_Message, frozen=True, gc=False):
 class Delete(_Message, frozen=True, gc=False):
     xid: int
     relation_id: int
-    #: With another identity than FULL, columns outside the key are NULL.
+    #: Without identity FULL, columns outside the key are NULL.
     old: Row
     is_old_whole: bool
 
@@ -143,7 +144,7 @@ class StreamCommit(_Message, frozen=True):
 
 class StreamAbort(_Message, frozen=True):
     xid: int
-    #: The subtransaction that is undone; `xid` when it is the whole transaction.
+    #: The subtransaction that is rolled back; `xid` for the whole transaction.
     sub_xid: int
     #: 0 unless the session uses parallel streaming.
     lsn: int = 0

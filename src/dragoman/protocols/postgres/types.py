@@ -1,6 +1,6 @@
-"""Types of columns: OIDs of the built-in ones, and what the catalogue says of a database's own.
+"""Column types: OIDs of the built-in ones, and catalogue rows of the database's own.
 
-A domain counts as its base type. A type that is not known here is text.
+A domain is treated as its base type, and an unknown type as text.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Types:
         self._learnt: set[int] = set()
 
     def learn(self, rows: Iterable[tuple[int, int, int]]) -> None:
-        """Rows of `TYPES_QUERY`."""
+        """Learn types from rows of `TYPES_QUERY`."""
         for oid, base, element in rows:
             self._learnt.add(oid)
             if base:
@@ -117,7 +117,7 @@ class Types:
             self._bases[message.oid] = base
 
     def unknown(self, relation: Relation) -> tuple[int, ...]:
-        """Types of the table's columns that have to be looked up in the catalogue."""
+        """Types of the table's columns that must be looked up in the catalogue."""
         oids = {column.type_oid for column in relation.columns}
         return tuple(sorted(oid for oid in oids - self._learnt if oid >= FIRST_OWN_OID))
 

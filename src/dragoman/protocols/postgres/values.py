@@ -1,7 +1,8 @@
-"""PostgreSQL's text of a value to JSON, without loss: numbers that readers may round are strings.
+"""Converts PostgreSQL's text of a value to JSON without loss: numbers that readers may round become
+strings.
 
-A form is chosen once for each column. It is a function from PostgreSQL's text to JSON and, where
-it is faster, also a Python expression, from which the encoder of a whole row is compiled.
+A format is chosen once per column. It is a function from PostgreSQL's text to JSON and, where that
+is faster, also a Python expression that is compiled into the row's encoder.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def quoted(text: bytes) -> bytes:
 
 
 def unchanged(text: bytes) -> bytes:
-    """The JSON of values whose text is JSON already."""
+    """The JSON of values whose text is already JSON."""
     return text
 
 
@@ -139,7 +140,7 @@ _SEMICOLON: Final = _tokens(";")
 
 
 def array(to_json: ToJson, name: str = "") -> ToJson:
-    """Nested arrays for more dimensions. Lower bounds other than 1 are lost."""
+    """An array; further dimensions are nested arrays. Lower bounds other than 1 are lost."""
     tokens = _SEMICOLON if name == "box" else _COMMA
     is_simple = _SIMPLE.fullmatch if tokens is _COMMA else _never
 

@@ -1,8 +1,8 @@
-"""JSON bodies of requests and responses (spec, sections 5 to 7), for both ends of the wire.
+"""JSON bodies of requests and responses (spec, sections 5 to 7), for both sides of a connection.
 
-Decoding is lenient where clients differ: enumerations may be names or numbers, numbers may be text,
-and sets may be null or absent. A table by queue has strings as keys (`keyed`, `by_queue`);
-`json.write` converts them to the form that the other end reads.
+Decoding is lenient where clients differ: enumerations may be names or numbers, numbers may be
+strings, and sets may be null or absent. A table by queue has strings as keys (`keyed`, `by_queue`);
+`json.write` converts them to the format that the peer reads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Cell = TypeVar("Cell")
 
 
 class Body(msgspec.Struct, rename="camel", kw_only=True):
-    """A body with member names in camel case."""
+    """A body with member names in camelCase."""
 
 
 def decode(data: Buffer, kind: type[Kind]) -> Kind:
@@ -32,7 +32,7 @@ def decode(data: Buffer, kind: type[Kind]) -> Kind:
 
 
 def encode(body: msgspec.Struct, *, object_keys: bool = False) -> bytes:
-    """Without blanks; `object_keys` as in `json.write`."""
+    """Compact JSON; `object_keys` as in `json.write`."""
     return json.write(body, object_keys=object_keys)
 
 
@@ -52,7 +52,7 @@ class MessageModel(StrEnum):
 
 class ConsumeFrom(StrEnum):
     LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
-    #: This and the next two are deprecated in Java, and mean `LAST_OFFSET`.
+    #: This value and the next two are deprecated in Java, and mean `LAST_OFFSET`.
     LAST_AND_MIN_AT_FIRST_BOOT = "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
     MIN_OFFSET = "CONSUME_FROM_MIN_OFFSET"
     MAX_OFFSET = "CONSUME_FROM_MAX_OFFSET"
@@ -61,7 +61,7 @@ class ConsumeFrom(StrEnum):
 
 
 class DirectResult(StrEnum):
-    """The result of the consumption of a message for an operator."""
+    """The result of consuming a message on an operator's request."""
 
     SUCCESS = "CR_SUCCESS"
     LATER = "CR_LATER"
@@ -71,7 +71,7 @@ class DirectResult(StrEnum):
     RETURN_NULL = "CR_RETURN_NULL"
 
 
-#: The names of enumerations that some clients send as numbers.
+#: The names of enumeration values that some clients send as numbers.
 _BY_NUMBER: Final[dict[str, tuple[str, ...]]] = {
     "consumeType": tuple(ConsumeType),
     "messageModel": tuple(MessageModel),
@@ -95,7 +95,7 @@ def _named(name: str, value: json.Json) -> json.Json:
 
 
 class MessageQueue(msgspec.Struct, rename="camel", kw_only=True, frozen=True, order=True):
-    """A queue. Its order is the one in which all members of a group must sort queues."""
+    """A queue. It compares in the order in which all members of a group must sort queues."""
 
     topic: str
     broker_name: str
@@ -108,7 +108,7 @@ def queue_key(queue: MessageQueue) -> str:
 
 
 def by_queue(table: Mapping[str, Cell]) -> dict[MessageQueue, Cell]:
-    """Raises `DecodeError` for a key that is no queue's."""
+    """A table by queue. Raises `DecodeError` for a key that is not a queue."""
     return {decode(key.encode(), MessageQueue): cell for key, cell in table.items()}
 
 
@@ -162,7 +162,7 @@ class TopicList(Body):
 
 
 class KvTable(Body):
-    """A table of strings, such as the runtime figures of a broker."""
+    """A table of strings, such as the runtime statistics of a broker."""
 
     table: dict[str, str] = {}
 
@@ -174,7 +174,7 @@ class SubscriptionData(Body):
     topic: str
     sub_string: str = "*"
     tags_set: list[str] = []
-    #: Hashes of tags. They cannot be trusted: some clients send zeros.
+    #: Hashes of tags. They are unreliable, because some clients send zeros.
     code_set: list[int] = []
     sub_version: int = 0
     expression_type: str = "TAG"
@@ -182,7 +182,7 @@ class SubscriptionData(Body):
 
 
 class CheckClient(Body):
-    """A subscription that a client asks the broker to check."""
+    """A subscription for the broker to check."""
 
     subscription_data: SubscriptionData | None = None
 
@@ -352,7 +352,7 @@ class ConsumeStats(Body):
 
 
 class BrokerConsumeStats(Body):
-    #: Each entry has the figures of one group, by its name.
+    #: Each entry has the statistics of one group, by its name.
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = []
     broker_addr: str = ""
     total_diff: int = 0
@@ -372,7 +372,7 @@ class ConsumeTimeSpan(Body):
 
 
 class ResetOffset(Body):
-    """The answer to an operator, and the request to the members."""
+    """Both the response to an operator, and the request to the members."""
 
     offset_table: dict[str, int] = {}
 
@@ -382,7 +382,7 @@ class QueueOffset(MessageQueue, frozen=True):
 
 
 class ResetOffsetList(Body):
-    """The request to members that are written in C++."""
+    """The request to C++ members."""
 
     offset_table: list[QueueOffset] = []
 
@@ -490,7 +490,7 @@ class ConsumerRunningInfo(Body):
 
 
 class DirectConsumption(Body):
-    """The result of the consumption of a message by one member, for an operator."""
+    """The result of consuming a message on one member, for an operator."""
 
     order: bool = False
     auto_commit: bool = True
@@ -499,7 +499,7 @@ class DirectConsumption(Body):
     spent_time_mills: int = 0
 
 
-# ---- assignments, for consumers that leave them to the broker
+# ---- assignments by the broker
 
 
 class QueryAssignment(Body):
@@ -527,7 +527,7 @@ class RequestMode(Body):
     pop_share_queue_num: int = 0
 
 
-# ---- users and rights
+# ---- users and permissions
 
 
 class UserInfo(Body):
@@ -562,7 +562,7 @@ def read_lines(data: Buffer) -> dict[str, str]:
     try:
         text = bytes(data).decode()
     except UnicodeDecodeError as error:
-        raise DecodeError(f"configuration is no text: {error}") from None
+        raise DecodeError(f"configuration is not text: {error}") from None
     pairs = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 

@@ -1,14 +1,15 @@
-"""Commands to frames and back, with headers in JSON and in RocketMQ's own binary form.
+"""Encodes commands to frames and decodes them, with headers in JSON or RocketMQ's binary format.
 
     frame    size i32 (of what follows), meta u32 (type u8, header length u24), header, body
     binary   code i16, language u8, version i16, opaque i32, flag i32,
              remark (length i32, text), fields (length i32; each: name length i16, value length i32)
 
-JSON is written without blanks and with strings as the values of `extFields`: the official Go client
-accepts nothing else. Input may also have numbers and booleans there, and a number as the language.
+JSON is written compactly and with strings as the values of `extFields`, because the official Go
+client accepts nothing else. Input may also have numbers and booleans there, and a number as the
+language.
 
-Both ends of a `Connection` send requests, and responses come in any order: the caller matches them
-by `opaque`. After a `DecodeError` the stream cannot be read any further.
+Both sides of a `Connection` send requests, and responses come in any order: the caller matches them
+by `opaque`. After a `DecodeError` the rest of the stream cannot be decoded.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class _ReadHeader(msgspec.Struct, rename=_NAMES):
 
 
 class _AnyHeader(msgspec.Struct, rename=_NAMES):
-    """A header whose fields may have values other than strings."""
+    """A header whose field values need not be strings."""
 
     code: int
     opaque: int = 0
@@ -98,11 +99,11 @@ class _AnyHeader(msgspec.Struct, rename=_NAMES):
 
 
 class _WrittenHeader(msgspec.Struct, omit_defaults=True, rename=_NAMES):
-    """A header with the order of members that Java writes."""
+    """A header with its members in Java's order."""
 
     code: int
     fields: dict[str, str] | None = None
-    #: This and the other defaults never occur, so that these members are always written.
+    #: The defaults never occur as values, so that these members are always written.
     flag: int = -1
     language: str = ""
     opaque: int | None = None
@@ -191,7 +192,7 @@ def _decode_binary(header: bytes, body: memoryview) -> Command:
             name, position = _read_text(header, position, _I16)
             value, position = _read_text(header, position, _I32)
             if value:
-                # What has no bytes reads back as null, in the original too.
+                # A value without bytes is read as null, as in RocketMQ.
                 fields[name] = value
     except (struct.error, UnicodeDecodeError) as error:
         raise DecodeError(f"binary header is cut off or malformed: {error}") from None
@@ -221,7 +222,7 @@ def _read_text(data: bytes, position: int, width: Struct) -> tuple[str, int]:
 
 
 def encode(command: Command) -> bytes:
-    """The frame. Raises `EncodeError` for what the wire cannot express."""
+    """The frame. Raises `EncodeError` for a value that the wire cannot express."""
     return b"".join(encode_parts(command))
 
 
@@ -239,7 +240,7 @@ def encode_parts(command: Command) -> tuple[bytes, Buffer]:
 
 
 def frame_of(header: bytes) -> bytes:
-    """The frame of a header in JSON, without a body."""
+    """The frame of a JSON header without a body."""
     return _FRAME.pack(_META_BYTES + len(header), len(header)) + header
 
 
@@ -288,5 +289,5 @@ class Connection:
         )
 
     def receive_data(self, data: Buffer) -> list[Command]:
-        """The commands that are complete with these bytes. Raises `DecodeError`."""
+        """Receive bytes; returns the commands that they complete. Raises `DecodeError`."""
         return [decode(frame) for frame in self.reader.receive(data)]

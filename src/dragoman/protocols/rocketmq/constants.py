@@ -1,13 +1,13 @@
-"""Numbers and words of RocketMQ's wire (spec, sections 2, 3 and 8)."""
+"""Numbers and names of RocketMQ's wire protocol (spec, sections 2, 3 and 8)."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import Final
 
-#: The whole frame, its size included.
+#: Maximum size of a frame, including its size field.
 FRAME_BYTES_MAX: Final = 16 << 20
-#: The version of RocketMQ that clients are given: 4.9.3. It is in the header of every response.
+#: The RocketMQ version in the header of every response: 4.9.3.
 VERSION: Final = 399
 
 IS_RESPONSE: Final = 1
@@ -15,7 +15,7 @@ IS_ONE_WAY: Final = 2
 
 
 class Serialization(IntEnum):
-    """The form of the header: the first byte of `meta`."""
+    """The serialization of the header, the first byte of `meta`."""
 
     JSON = 0
     BINARY = 1
@@ -259,7 +259,7 @@ class Property:
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
-#: The topic whose route producers use to create a topic with its first message.
+#: The topic whose route producers use for topics that do not exist yet.
 TEMPLATE_TOPIC: Final = "TBW102"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
@@ -287,11 +287,12 @@ SYSTEM_GROUPS: Final = frozenset(
 DELAY_LEVELS_S: Final[tuple[int, ...]] = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)
 TIMER_DELAY_MS_MAX: Final = 3 * 24 * 3600 * 1000
 TOPIC_NAME_CHARACTERS_MAX: Final = 127
-#: The limit for `%RETRY%` and `%DLQ%` topics, and for groups.
+#: The limit for names of `%RETRY%` and `%DLQ%` topics, and of groups.
 LONG_NAME_CHARACTERS_MAX: Final = 255
 BODY_BYTES_MAX: Final = 4 << 20
 PROPERTIES_BYTES_MAX: Final = 32767
-#: The configuration of topics that RocketMQ's clients create: a message of the largest size fits.
+#: The configuration of topics that RocketMQ's clients create; it allows messages of the maximum
+#: size.
 TOPIC_CONFIG: Final = {"max.message.bytes": str(BODY_BYTES_MAX + 4 * PROPERTIES_BYTES_MAX)}
 RECONSUME_TIMES_MAX: Final = 16
 DEFAULT_CLUSTER: Final = "DefaultCluster"

@@ -1,7 +1,7 @@
-"""Which messages a consumer wants: tags, or a condition in RocketMQ's part of SQL92 (spec, 8.4).
+"""Filters: tags, or a condition in RocketMQ's subset of SQL92 (spec, 8.4).
 
-Tags are compared themselves, not their hashes: consumers compare again, and a message whose tag
-only has the same hash need not be sent.
+Tags are compared as text instead of by hash, so that a message whose tag only has the same hash is
+not sent.
 
     condition    all { OR all }
     all          each { AND each }
@@ -11,10 +11,10 @@ only has the same hash need not be sent.
                  | IS [NOT] NULL ]
     operand      (+ | -) operand | name | number | 'text' | TRUE | FALSE | NULL | ( condition )
 
-Names are properties of the message. Their values are text, which is converted when it is compared
-with a number or a boolean. A comparison with a missing or unsuitable value is unknown, as in SQL,
-and a message matches only when the condition is true. Comparisons cannot be chained without
-parentheses, so the bound on the depth of parsing also bounds the depth of evaluation.
+Names refer to properties of the message. Property values are text, which is converted for a
+comparison with a number or a boolean. A comparison with a missing or unsuitable value is unknown,
+as in SQL, and a message matches only if the condition is true. Comparisons cannot be chained
+without parentheses, so the bound on the parsing depth also bounds the evaluation depth.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EVERYTHING: Final = ("", "*")
 
 
 class Filter:
-    """A compiled filter. `tags` are the wanted tags, or None when the filter is a condition."""
+    """A compiled filter. `tags` are the accepted tags, or None if the filter is a condition."""
 
     __slots__ = ("matches", "tags", "takes_all")
 
@@ -47,10 +47,10 @@ class Filter:
         *,
         takes_all: bool = False,
     ) -> None:
-        #: Takes the properties of a message.
+        #: A predicate on the properties of a message.
         self.matches = matches
         self.tags = tags
-        #: Whether every message matches, without a look at its properties.
+        #: Whether every message matches, whatever its properties.
         self.takes_all = takes_all
 
 
@@ -118,7 +118,7 @@ _KEYWORDS: Final = frozenset(
 
 
 class FilterError(DecodeError):
-    """An invalid expression; `position` is that of the first wrong character."""
+    """An invalid expression; `position` is that of the first invalid character."""
 
     def __init__(self, problem: str, position: int) -> None:
         super().__init__(f"{problem} at position {position}")
@@ -126,7 +126,7 @@ class FilterError(DecodeError):
 
 
 class _Kind(Enum):
-    """What is known of an operand at compile time."""
+    """What is known about an operand at compile time."""
 
     PROPERTY = auto()
     NUMBER = auto()
@@ -136,7 +136,7 @@ class _Kind(Enum):
 
 
 class _Token(NamedTuple):
-    #: The keyword or sign itself, or the name of the group in `_TOKEN`.
+    #: The keyword or operator itself, or the name of the group in `_TOKEN`.
     sort: str
     text: str
     position: int
@@ -321,7 +321,7 @@ def _unquoted(text: str) -> str:
 
 
 def _integer(token: _Token) -> int:
-    # Digits are counted first: Python refuses to convert thousands of them.
+    # Digits are counted first, because Python refuses to convert thousands of them.
     digits = token.text.lstrip("0") or "0"
     if len(digits) > len(str(_INTEGER_MAX)) or int(digits) > _INTEGER_MAX:
         raise FilterError("an integer of more than 64 bits", token.position)
@@ -332,7 +332,7 @@ def _integer(token: _Token) -> int:
 
 
 def as_number(value: Value) -> float | None:
-    """The value as a number; None when it is none."""
+    """The value as a number; None if it is not one."""
     if isinstance(value, str):
         found = _NUMBER.fullmatch(value)
         if found is None:
@@ -342,7 +342,7 @@ def as_number(value: Value) -> float | None:
 
 
 def as_boolean(value: Value) -> bool | None:
-    """The value as a boolean. As in Java, any text but `true` is false. A number is none."""
+    """The value as a boolean; None for a number. As in Java, any text but `true` is false."""
     if isinstance(value, str):
         return value.lower() == "true"
     return value if isinstance(value, bool) else None

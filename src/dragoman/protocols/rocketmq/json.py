@@ -1,12 +1,12 @@
-"""JSON with the deviations of Java's encoder (spec, section 9).
+"""JSON with the deviations of RocketMQ's Java encoder (spec, section 9).
 
     {0:"10.0.0.1:10911"}                                  number keys without quotes
     {{"brokerName":"b","queueId":0,"topic":"T"}:{...}}    objects, always queues, as keys
     NaN, Infinity                                         read as null
 
 Input is converted to strict JSON, in which the key of a queue is a string with the queue's JSON; a
-member that is null counts as absent. Tables by queue are written in either form: Java and the
-official Go client read objects as keys, Go's administration client reads strings.
+null member counts as absent. Tables by queue are written in either format: Java and the official Go
+client read objects as keys, the Go administration client reads strings.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOKEN: Final = re.compile(
     rb'[ \t\r\n]++|("[^"\\]*+(?:\\.[^"\\]*+)*+")|([{}\[\]:,])|([^ \t\r\n"{}\[\]:,]++)', re.DOTALL
 )
 _NO_NUMBERS: Final = frozenset((b"NaN", b"Infinity", b"-Infinity"))
-#: In JSON without blanks: a key that holds the JSON of an object.
+#: In compact JSON: a key that contains the JSON of an object.
 _OBJECT_KEY: Final = re.compile(rb'(?<=[{,])"\{\\"(?:[^"\\]|\\.)*+"(?=:)')
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.decode
@@ -39,7 +39,7 @@ def read(
 ) -> Value:
     """A value of this type. Raises `DecodeError`.
 
-    Numbers and booleans may be text. When the input does not fit the type, `adapt` may replace the
+    Numbers and booleans may be strings. If the input does not fit the type, `adapt` may replace the
     value of each member, given its name.
     """
     try:
@@ -69,7 +69,7 @@ def _cleaned(value: Json, adapt: Callable[[str, Json], Json] | None) -> Json:
 def strict(data: Buffer) -> bytes:
     """Convert to strict JSON. Raises `DecodeError` for input that is too deep or malformed.
 
-    The result may still be malformed: only tokens and brackets are checked.
+    The result may still be malformed, because only tokens and brackets are checked.
     """
     try:
         return _Strict().written(bytes(data))
@@ -78,14 +78,14 @@ def strict(data: Buffer) -> bytes:
 
 
 class _Strict:
-    """One pass over the tokens. Deviations occur only where a stack says that a name is due."""
+    """One pass over the tokens. Deviations occur only where the stack expects a name."""
 
     def __init__(self) -> None:
         self._out: list[bytes] = []
         #: For each open bracket, whether it opens an object.
         self._open: list[bool] = []
         self._is_name_due = False
-        #: The position in the output of a key that is an object, and the depth at which it ends.
+        #: The output position of a key that is an object, and the depth at which it ends.
         self._key_start = -1
         self._key_depth = -1
 
@@ -140,7 +140,7 @@ class _Strict:
 
 
 def write(body: msgspec.Struct, *, object_keys: bool = False) -> bytes:
-    """JSON without blanks. With `object_keys`, queues as keys are objects, as Java has them."""
+    """Compact JSON. With `object_keys`, queues as keys are objects, as in Java."""
     written = _encode(body)
     return _OBJECT_KEY.sub(_as_object, written) if object_keys else written
 

@@ -1,4 +1,4 @@
-"""Messages as brokers deliver them, batches of messages, properties, and message ids.
+"""Delivered messages, batches of messages, properties, and message ids.
 
 message  size i32, magic u32, body crc u32, queue i32, flag i32, queue offset i64,
          physical offset i64, sysFlag i32, born time i64, born host, store time i64, store host,
@@ -26,7 +26,7 @@ from dragoman.types import Buffer
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 _CRC_MASK: Final = 0x7FFFFFFF
-#: Everything before the body, with IPv4 hosts.
+#: The fields before the body, with IPv4 hosts.
 _HEAD: Final = Struct(">iIIiiqqiq8sq8siqi")
 _BEFORE_BORN_HOST: Final = Struct(">iIIiiqqiq")
 _I16: Final = Struct(">h")
@@ -53,7 +53,7 @@ class Message(msgspec.Struct, kw_only=True):
     physical_offset: int = 0
     sys_flag: int = 0
     born_ms: int = 0
-    #: Address, and port in four bytes.
+    #: The address, followed by the port in four bytes.
     born_host: bytes = NO_HOST
     store_ms: int = 0
     store_host: bytes = NO_HOST
@@ -272,7 +272,7 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def host_bytes(host: str, port: int) -> bytes:
-    """The wire form of an address, which is 0.0.0.0 when it is no IPv4 address."""
+    """The address in wire format; 0.0.0.0 if it is not an IPv4 address."""
     parts = host.split(".")
     if len(parts) == 4 and all(each.isascii() and each.isdigit() for each in parts):
         numbers = [int(each) for each in parts]

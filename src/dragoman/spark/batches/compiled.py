@@ -1,4 +1,4 @@
-"""The library compiled from `records.c`, where there is one.
+"""The library compiled from `records.c`, if it exists.
 
 It is loaded once per process. `DRAGOMAN_SPARK_RECORDS=numpy` disables it, for comparison.
 """
@@ -65,7 +65,9 @@ class _Source(ctypes.Structure):
 
 
 def load(path: Path = LIBRARY) -> ctypes.CDLL | None:
-    """None without a library, or with one that was compiled from another version of the source."""
+    """Load the library. None if it is missing or was compiled from another version of the
+    source.
+    """
     return None if os.environ.get("DRAGOMAN_SPARK_RECORDS") == "numpy" else _load(path)
 
 
@@ -87,7 +89,7 @@ UNIT_BYTES = 4 << 20
 
 
 class CompiledRecords:
-    """Scan and pack by a library that `load` returned."""
+    """Scan and pack with a library that `load` returned."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._decode = library.dragoman_decode

@@ -1,4 +1,4 @@
-"""Record batches to Arrow batches, in exactly the types that Spark expects.
+"""Decodes record batches to Arrow batches, in exactly the types that Spark expects.
 
 `walk.py` finds the batches. Their uncompressed records are collected until there are enough to scan
 them together: stretches of batches become pieces, pieces fill a unit, and a unit is one flat buffer
@@ -38,8 +38,8 @@ from dragoman.types import Buffer
 class BatchDecoder:
     """Decodes to the named columns, in that order; `headers` requires `include_headers`.
 
-    The compiled library is used where there is one, unless `use_compiled` is False. Raises
-    `ValueError` for an unknown column, and when `use_compiled` is True without a library.
+    The compiled library is used if available, unless `use_compiled` is False. Raises `ValueError`
+    for an unknown column, and if `use_compiled` is True without a library.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class BatchDecoder:
         aborted: Sequence[tuple[int, int]] = (),
         committed_only: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """The records with start ≤ offset < end in chunks of whole batches, in order.
+        """Decode the records with start ≤ offset < end from chunks of whole batches, in order.
 
         `aborted` holds (producer id, first offset) of aborted transactions, as Kafka's brokers
         report them; with `committed_only` their records are left out. Control records always are.
@@ -113,7 +113,7 @@ class BatchDecoder:
         try:
             return self._scan(unit.flat, table, start, end, self._wanted)
         except pa.ArrowInvalid as error:
-            # The name of a header is not UTF-8: find its batch.
+            # A header's name is not UTF-8: find its batch.
             for index in range(len(table)):
                 try:
                     self._scan(unit.flat, table[index : index + 1], start, end, self._wanted)

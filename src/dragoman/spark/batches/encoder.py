@@ -1,4 +1,4 @@
-"""Rows of Arrow to record batches: cut, packed, compressed, checksummed."""
+"""Encodes Arrow rows as record batches: splits, packs, compresses and checksums them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def encode_batches(
     base_sequence: int = -1,
     use_compiled: bool | None = None,
 ) -> list[tuple[int, bytearray]]:
-    """Batches of all rows in order, each with its record count, as `build_batch` would make them.
+    """Batches of all rows in order, each with its record count, identical to those of
+    `build_batch`.
 
     Columns are `value` and optionally `key`, `headers` and `timestamp`; a row without a time gets
     `now_ms`. No batch is larger than `batch_bytes_max`, unless one record alone is. Sequence
@@ -70,7 +71,7 @@ def _packer(use_compiled: bool | None) -> Pack:
 
 
 def _assemble(body: Buffer, header: BatchHeader, bytes_max: int) -> bytearray:
-    """The batch; uncompressed when compression makes incompressible bytes exceed the limit."""
+    """The batch; uncompressed if compression makes incompressible bytes exceed the limit."""
     batch = assemble_batch(body, header)
     if len(batch) > bytes_max and header.attributes:
         batch = assemble_batch(body, header._replace(attributes=Codec.NONE))
@@ -80,8 +81,8 @@ def _assemble(body: Buffer, header: BatchHeader, bytes_max: int) -> bytearray:
 def _cut(rows: Rows, room: int) -> Int64s:
     """Rows at which batches begin, and the number of rows.
 
-    The size of a record's deltas depends on where its batch begins, so they count with the largest
-    size that they can have anywhere in these rows.
+    The size of a record's deltas depends on where its batch begins, so the maximum over these rows
+    is used.
     """
     spread = int(rows.times_ms.max()) - int(rows.times_ms.min())
     deltas = varint_sizes(np.array([min(spread, 2**63 - 1), len(rows.times_ms)]))
@@ -132,7 +133,7 @@ def _times_ms(column: pa.Array | None, count: int, now_ms: int) -> Int64s:
 
 
 def _wire_headers(headers: pa.Array) -> pa.BinaryArray:
-    """The headers of each row in wire form, preceded by their count."""
+    """The headers of each row in wire format, preceded by their count."""
     if not pa.types.is_list(headers.type) or not pa.types.is_struct(headers.type.value_type):
         raise EncodeError(f"headers is {headers.type}, not an array of key and value")
     entries = headers.flatten()

@@ -1,4 +1,6 @@
-"""What the compiled and the numpy scan share: the table of batches, Arrow's types, their error."""
+"""Shared by the compiled and the numpy scan: the table of batches, Arrow types, and the error
+class.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ Scan: TypeAlias = Callable[[Bytes, NDArray[Any], int, int, frozenset[str]], Scan
 
 
 class Rows(NamedTuple):
-    """The content of records; `headers` are in wire form, preceded by their count."""
+    """The content of records; `headers` are in wire format, preceded by their count."""
 
     key: pa.BinaryArray | None
     value: pa.BinaryArray
@@ -64,14 +66,14 @@ class Rows(NamedTuple):
     times_ms: Int64s
 
 
-#: (rows, first rows of batches and the number of rows) → the records of each batch in wire form.
+#: (rows, first rows of batches and the number of rows) → the records of each batch in wire format.
 Pack: TypeAlias = Callable[[Rows, Int64s], Iterable[Buffer]]
 
 
 class MalformedBatchError(Exception):
     """The records of the batch at `index` of a table do not match its header.
 
-    `BatchDecoder` turns it into a `DecodeError`.
+    `BatchDecoder` converts it to a `DecodeError`.
     """
 
     def __init__(self, index: int) -> None:
@@ -121,7 +123,7 @@ def field_sizes(column: pa.Array | None, count: int) -> Int64s:
 def gather(flat: Bytes, starts: Int64s, sizes: Int64s, kind: pa.DataType) -> pa.Array:
     """The column of the fields at these positions; null where the size is negative.
 
-    Positions are rising, so fields and the gaps between them are one array over the input, of which
+    Positions increase, so fields and the gaps between them form one array over the input, of which
     every second entry is taken.
     """
     count = len(starts)

@@ -1,12 +1,11 @@
-"""Records of many batches to Arrow columns and back, with numpy and Arrow's own kernels.
+"""Converts records of many batches to Arrow columns and back, with numpy and Arrow's kernels.
 
-Scan: where a record begins is known only from the length of the record before it. All batches
-therefore proceed in lockstep: step k finds the k-th record of every batch at once, and its cost is
-shared by as many records as there are batches. Once all records are found, each field of all of
-them is one pass over the positions at which the field before it ended.
+Scan: the start of a record depends on the length of the record before it. So all batches proceed in
+lockstep: step k finds the k-th record of every batch, and the batches share its cost. Once all
+records are found, each field takes one pass over the positions at which the previous field ended.
 
 Pack: consecutive varints of a record become one short string, and Arrow joins these with keys and
-values, row by row: the bytes of the joined column are the records.
+values by row. The bytes of the joined column are the records.
 """
 
 from __future__ import annotations
@@ -137,8 +136,8 @@ class _Records:
     def __init__(self, flat: Bytes, batches: NDArray[Any]) -> None:
         self._batches = batches
         cursor = _Cursor(flat, *_find_records(flat, batches))
-        cursor.varints()  # its length, known by now
-        cursor.at += 1  # attributes, of which none is defined
+        cursor.varints()  # the length, which is already known
+        cursor.at += 1  # attributes, none of which is defined
         time_deltas = cursor.varints()
         offset_deltas = cursor.varints()
         self.keys = cursor.fields()
@@ -176,7 +175,7 @@ _JUMPS = np.where((PAIR_SIZES > 0) & (PAIR_VALUES >= 0), PAIR_SIZES + PAIR_VALUE
 
 
 def _find_records(flat: Bytes, batches: NDArray[Any]) -> tuple[Int64s, Int64s]:
-    """Where each record begins, including its length, and where it ends.
+    """The start of each record, including its length, and its end.
 
     Batches with the most records come first, so that the batches with a k-th record are a prefix.
     """
@@ -211,7 +210,7 @@ def _next_records(flat: Bytes, positions: Int64s, rows: Int64s) -> Int64s:
     """The positions after records of any length; slower than the table."""
     cursor = _Cursor(flat, positions, positions, rows)
     sizes = cursor.varints()
-    # A record that ends past all data is harmless: the next one ends there too.
+    # A record that ends past all data is harmless, because the next one ends there, too.
     cursor.require((sizes >= 0) & (sizes <= len(flat)))
     return cursor.at + sizes
 
@@ -229,7 +228,7 @@ def _row_order(order: Int64s, counts: Int64s, step_starts: Int64s) -> Int64s:
 
 
 def _read_headers(flat: Bytes, cursor: _Cursor) -> _Headers:
-    """Headers in lockstep: the first of all records that have one, then the second."""
+    """Read headers in lockstep: the first header of all records that have one, then the second."""
     counts = cursor.varints()
     cursor.require((counts >= 0) & (2 * counts <= cursor.ends - cursor.at))
     total = int(counts.sum())
@@ -295,7 +294,7 @@ def content_sizes(rows: Rows) -> Int64s:
 
 
 def join_headers(counts: Int64s, names: pa.BinaryArray, values: pa.BinaryArray) -> pa.BinaryArray:
-    """Headers in wire form, by row; `counts` is the number of headers of each row."""
+    """Headers in wire format, by row; `counts` is the number of headers of each row."""
     entries = _join(
         *(write_varints([field_sizes(names, len(names))]), names),
         *(write_varints([field_sizes(values, len(names))]), values),

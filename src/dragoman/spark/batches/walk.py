@@ -1,7 +1,7 @@
-"""From fetched bytes to the batches whose records are read: checked, committed, in range.
+"""Selects from fetched bytes the batches to read: checked, committed, in range.
 
-One pass in Python finds the batches and verifies their checksums; everything else is done for many
-batches at once, on a table of their headers. With small batches, which are common, this dominates.
+One pass in Python finds the batches and verifies their checksums; this pass dominates for small
+batches, which are common. All other work is vectorised over a table of batch headers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _UnsoundBatchError(Exception):
 
 
 class Stretch(NamedTuple):
-    """Adjacent batches of a chunk, with verified checksums and rising offsets."""
+    """Adjacent batches of a chunk, with verified checksums and increasing offsets."""
 
     source: str
     chunk_number: int
@@ -118,7 +118,7 @@ def _stretch(source: str, number: int, view: memoryview, positions: Int64s) -> S
 
 
 def _require_growth(stretch: Stretch, last_offset: int) -> None:
-    """Check that offsets rise: they are not covered by the checksum."""
+    """Check that offsets increase, because the checksum does not cover them."""
     headers = stretch.headers
     before = np.concatenate(([last_offset], stretch.last_offsets[:-1]))
     fine = headers["base_offset"] > before

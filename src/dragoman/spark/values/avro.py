@@ -1,10 +1,10 @@
-"""Avro values to Arrow without a loop over records.
+"""Decodes Avro values to Arrow without a loop over records.
 
 Values of one schema have the same fields in the same order, so all values of a batch are decoded in
-lockstep: each field of all values is one pass over the positions at which the field before it
-ended. A branch of a union is a pass over the values that take it. Numbers in arrays are found all
-at once. Items of other types are decoded in lockstep too, the k-th item of every array in step k,
-as long as many arrays have one; the ends of the last few are found one by one.
+lockstep: each field takes one pass over the positions at which the previous field ended. A union
+branch takes a pass over the values that have it. Numbers in arrays are located all at once. Items
+of other types are decoded in lockstep, too, the k-th item of every array in step k, while many
+arrays have one; the ends of the remaining items are found one by one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PIECES_MAX = 4096
 #: With fewer rows, a step costs more than walking over the items.
 _FEW_ROWS = 64
 
-#: None where the column was not requested, so that only positions advance.
+#: None if the column was not requested, so that only positions advance.
 Kind: TypeAlias = pa.DataType | None
 Column: TypeAlias = Any  # a pyarrow.Array, or None
 #: Columns of one step, and the rows that they belong to.
@@ -78,7 +78,7 @@ def _skip_framing(cursor: Cursor, rows: Int64s, framing: str, fingerprint: bytes
 def _name_other_schemas(problems: dict[int, str], values: pa.Array, fingerprint: bytes) -> None:
     """Add to a problem that the value looks like single-object encoding of another schema.
 
-    Any bytes may begin a plain value, so the marker alone is no error.
+    A plain value may begin with any bytes, so the marker alone is not an error.
     """
     for row, problem in problems.items():
         mark, other = values[row].as_py()[:2], values[row].as_py()[2:10]

@@ -1,13 +1,13 @@
-"""A position in each of many Avro values, and the parts of values that are read there.
+"""Positions in many Avro values, and readers for the parts of values at these positions.
 
-All values are in one array of bytes. Rows are numbered in rising order, so their positions rise as
-well. A malformed value is marked with the reason and its position moves to its end; what is read of
-it from then on is meaningless, and no read leaves the array.
+All values are in one array of bytes. Row numbers increase, and so do their positions. A malformed
+value is marked with the reason and its position moves to its end; later reads of it return
+meaningless data, but no read leaves the array.
 
-Where a few values have many items, the ends of items are found one by one (`item_ends`): a step of
-the lockstep costs the same for one value as for many, about as much as walking over fifty items.
+If few values have many items, the ends of items are found one by one (`item_ends`), because a
+lockstep step costs the same for one value as for many, about as much as walking over fifty items.
 Only the ends are found that way; the items are then read like all others, which detects an item
-that does not end where it seemed to.
+whose end was wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dragoman.spark.batches.layout import Bytes, Int64s, gather, offsets_of
 from dragoman.spark.batches.varints import scan_varints
 from dragoman.spark.values.avro_schema import AvroType
 
-#: Twice the size of a decimal: the further bytes of a longer one could only repeat its sign.
+#: Twice the size of a decimal, because further bytes could only repeat its sign.
 _DECIMAL_BYTES_MAX = 32
 _CUT_OFF = "it is cut off"
 
@@ -57,7 +57,7 @@ class Cursor:
         return self._of(self._ends, rows) - self._of(self._at, rows)
 
     def _of(self, numbers: Int64s, rows: Int64s) -> Int64s:
-        # As many rows as there are positions can only be all rows.
+        # If there are as many rows as positions, these are all rows.
         return numbers if len(rows) == len(numbers) else numbers[rows]
 
     def _move(self, rows: Int64s, to: Int64s) -> None:
@@ -69,7 +69,9 @@ class Cursor:
     # ---- parts of values
 
     def skip(self, rows: Int64s, start: bytes, size: int) -> NDArray[np.bool_]:
-        """Skip `size` bytes of the values that begin with `start`; which values these are."""
+        """Skip `size` bytes of the values that begin with `start`. Returns a mask of these
+        values.
+        """
         is_so: NDArray[np.bool_] = self.left(rows) >= size
         for index, byte in enumerate(start):
             if not is_so.any():
@@ -107,7 +109,9 @@ class Cursor:
         return np.where(self.is_bad[rows], 0, counts)
 
     def spans(self, rows: Int64s, sizes: Int64s) -> tuple[Int64s, Int64s]:
-        """Advance by `sizes` bytes: where these begin, and their sizes, 0 where they do not fit."""
+        """Advance by `sizes` bytes. Returns their starts and sizes, with size 0 where they do not
+        fit.
+        """
         is_wrong = (sizes < 0) | (sizes > self.left(rows))
         self.refuse(rows, is_wrong, "a length goes past the end")
         sizes = np.where(is_wrong, 0, sizes)
@@ -123,7 +127,7 @@ class Cursor:
         self.refuse(rows, is_cut_off, _CUT_OFF)
         return self._flat.take(starts[:, None] + np.arange(width), mode="clip")
 
-    # ---- what spans hold
+    # ---- the content of spans
 
     def gathered(self, rows: Int64s, starts: Int64s, sizes: Int64s, kind: pa.DataType) -> pa.Array:
         found = gather(self._flat, starts, sizes, pa.binary())
@@ -168,7 +172,7 @@ class Cursor:
 
     @cached_property
     def _last_bytes(self) -> Int64s:
-        """Where numbers of variable length may end."""
+        """The positions at which numbers of variable length may end."""
         return np.flatnonzero(self._flat < 0x80)
 
     def numbers_within(self, rows: Int64s, counts: Int64s, width: int) -> tuple[Cursor, Int64s]:

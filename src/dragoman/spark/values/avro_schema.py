@@ -1,7 +1,8 @@
 """Avro schemas: their JSON, their fingerprint, and the Spark type of their values.
 
-Types are those of spark-avro. Refused is what no table can hold: a record within itself, a record
-without fields, an array of items that take no bytes (a few bytes could announce 2^60 of them).
+Types are those of spark-avro. Schemas that no table can represent are refused: a recursive record,
+a record without fields, and an array of items that take no bytes (a few bytes could announce 2^60
+of them).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _DECIMAL_DIGITS_MAX = 38
 class AvroType(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One type of a schema, with references to named types resolved."""
 
-    #: Avro's name for it: a primitive type, record, enum, fixed, array, map or union.
+    #: Avro's name of the type: a primitive type, record, enum, fixed, array, map or union.
     kind: str
     #: The full name of a record, enum or fixed.
     name: str = ""
@@ -239,7 +240,7 @@ def _with_logical(found: AvroType, given: dict[str, Any], where: str) -> AvroTyp
     precision, scale = given.get("precision"), given.get("scale", 0)
     if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision):
         return found
-    # The largest number of a fixed must have room for that many digits.
+    # The largest value of a fixed must have that many digits.
     if precision == 0 or (
         found.kind == "fixed" and 10**precision > 2 ** max(8 * found.size - 1, 0)
     ):

@@ -1,4 +1,4 @@
-"""What decoders of values return, and whether it fits the schema that the user gave."""
+"""The result of value decoders, and checks against the user's schema."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dragoman.spark.batches.layout import Int64s
 
 
 class Decoded(NamedTuple):
-    #: The values that decode, in their order.
+    #: The values that decode, in order.
     values: pa.Array
-    #: Why the other values do not decode, by their index among the given values.
+    #: By index among the given values, why a value does not decode.
     problems: dict[int, str]
 
 
@@ -30,9 +30,9 @@ Decode: TypeAlias = Callable[[pa.BinaryArray], Decoded]
 def converted(
     items: Sequence[Any], parse: Callable[[Any], Any], build: Callable[[list[Any]], pa.Array]
 ) -> Decoded:
-    """The column of all items except those that do not parse or that no column can hold.
+    """The column of all items except those that do not parse or do not fit the column.
 
-    These are found by bisection, so that a few of them cost little.
+    Such items are found by bisection, so a few of them cost little.
     """
     try:
         with _collector_paused():
@@ -49,7 +49,7 @@ def converted(
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Pause the garbage collector: a batch makes many objects and no cycles."""
+    """Pause the garbage collector, because a batch creates many objects but no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -76,7 +76,7 @@ def scattered(array: pa.Array, places: Int64s, count: int) -> pa.Array:
 def check_fits(found: DataType, wanted: DataType, where: str = "value") -> None:
     """Raises `ConfigError` for a user's schema that differs from the type of the values.
 
-    It may leave out fields and differ in nullability.
+    The user's schema may leave out fields and differ in nullability.
     """
     if isinstance(found, StructType) and isinstance(wanted, StructType):
         known = {field.name: field.dataType for field in found.fields}

@@ -1,7 +1,8 @@
-"""Protobuf messages to Arrow: Google's library parses them, and each field becomes a column.
+"""Decodes Protobuf messages to Arrow: Google's library parses them, and each field becomes a
+column.
 
-Types and nulls are those of spark-protobuf. Null is a field with presence that is not set and,
-unless `emit_defaults`, a field without presence (proto3) that has its default.
+Types and nulls are those of spark-protobuf. A field is null if it has presence and is not set or,
+unless `emit_defaults`, if it has no presence (proto3) and has its default.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class ProtobufFormat(msgspec.Struct, frozen=True):
     descriptors: bytes
     #: The full name.
     message: str
-    #: Whether a field without presence that has its default is that value, not null.
+    #: Whether a field without presence that has its default yields that value instead of null.
     emit_defaults: bool = False
     #: Whether uint32 and uint64 become wider types instead of negative numbers.
     upcast_unsigned: bool = False
@@ -201,7 +202,7 @@ class _Symbols(dict[int, str]):
         self._enum = enum.name
 
     def __missing__(self, number: int) -> str:
-        # Java's name for a number that only newer writers know.
+        # Java's name for a number that only newer schemas define.
         return f"UNKNOWN_ENUM_VALUE_{self._enum}_{number}"
 
 

@@ -1,6 +1,6 @@
 """`CursusClient`: topics, records, event streams and transactions of a Cursus broker.
 
-`BlockingCursusClient` offers the same to code without an event loop.
+`BlockingCursusClient` is for code without an event loop.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class CursusClient(Commands):
     async def publish(
         self, topic: str, payload: bytes, *, key: str = "", producer_id: str = "dragoman"
     ) -> int:
-        """Publish one message by a text command and return its offset. It is not retried once it
-        may have been received: use a `Producer` for messages that must be stored exactly once. Text
-        commands cannot carry payloads that begin or end with blanks or zeros (`EncodeError`).
+        """Publish one message by a text command and return its offset. It is not retried if the
+        broker may have received it: use a `Producer` for messages that must be stored exactly once.
+        Text commands cannot carry payloads that begin or end with blanks or zeros (`EncodeError`).
         """
         given = {"topic": topic, "producerId": producer_id, "key": key}
         text = await self.command("PUBLISH", given, message=payload, repeat=False)
@@ -92,7 +92,7 @@ class CursusClient(Commands):
     ) -> Sequence[Message]:
         """Records from `offset` on, or from the group's committed offset if there is one.
 
-        The call has a connection of its own, because brokers keep a position per connection.
+        The call opens its own connection, because brokers keep a position per connection.
         """
         given: Arguments = {
             "topic": topic,
@@ -194,7 +194,7 @@ def _stream_head(frame: bytearray) -> _StreamHead:
 
 
 class BlockingProducer(BlockingPart[Producer]):
-    """See `Producer`."""
+    """A blocking `Producer`."""
 
     send = waiting(Producer.send)
 
@@ -209,7 +209,7 @@ class BlockingProducer(BlockingPart[Producer]):
 
 
 class BlockingConsumer(BlockingPart[Consumer]):
-    """See `Consumer`. Iteration waits for records without limit, `take` up to a time-out."""
+    """A blocking `Consumer`. Iteration waits for records without limit, `take` up to a timeout."""
 
     @property
     def assigned(self) -> tuple[int, ...]:
@@ -229,7 +229,7 @@ class BlockingConsumer(BlockingPart[Consumer]):
     commit = waiting(Consumer.commit)
 
     def __enter__(self) -> Self:
-        """Joins the group."""
+        """Join the group."""
         self._thread.run(self._part.__aenter__)
         return self
 

@@ -1,4 +1,4 @@
-"""Connections to Cursus brokers, and the commands that travel over them.
+"""Connections to Cursus brokers, and commands over them.
 
 A command goes to one broker of a list, and to the next one when that broker cannot be reached.
 Commands that may be repeated are retried; a command that may not (a publish without a producer's
@@ -90,7 +90,7 @@ async def _open_channel(
 
 
 def _ignore(_pushed: bytearray | ClientError) -> None:
-    """The error reaches the callers that wait for replies."""
+    """Do nothing: callers that wait for replies get the error."""
 
 
 class Broker(KeptConnection[OrderedChannel]):
@@ -99,7 +99,7 @@ class Broker(KeptConnection[OrderedChannel]):
         self._settings = settings
 
     async def ask(self, payload: Buffer, wait_s: float = 0.0) -> bytes:
-        """The payload of the reply. Raises the errors of connections."""
+        """Send a request and return the payload of its reply. Raises connection errors."""
         channel = await self.connected()
         timeout_s = self._settings.request_timeout_s + wait_s
         return bytes(await channel.request(codec.frame(payload), timeout_s))
@@ -118,7 +118,7 @@ class Stream:
         self._frames = frames
 
     async def next(self, timeout_s: float) -> bytearray:
-        """The next frame. Raises `ConnectionLostError`, also after the time-out."""
+        """The next frame. Raises `ConnectionLostError`, also on a timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 frame = await self._frames.get()
@@ -133,7 +133,7 @@ class Stream:
 async def open_stream(
     address: Address, settings: CursusSettings, payload: Buffer
 ) -> AsyncIterator[Stream]:
-    """The frames that answer a command, on a connection of its own."""
+    """Open a stream: the frames that answer a command, on their own connection."""
     frames: asyncio.Queue[bytearray | ClientError] = asyncio.Queue()
     channel = await _open_channel(address, settings, frames.put_nowait)
     try:
@@ -158,7 +158,7 @@ def encoded(
 
 
 def _shown(value: str | int) -> str:
-    """An argument as text: booleans in lower case, as the wire has them."""
+    """An argument as text, with booleans in lower case as on the wire."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -227,8 +227,8 @@ class Commands:
     ) -> str:
         """Send any text command; returns the reply without its `OK`. Raises `CursusError`.
 
-        Without `repeat`, for commands that must not be performed twice, it is retried only after
-        failures that certainly had no effect.
+        Without `repeat`, which suits commands that must not be executed twice, the command is
+        retried only after failures that certainly had no effect.
         """
         payload = encoded(word, arguments or {}, message=message, last=last)
 
@@ -260,7 +260,7 @@ class Commands:
     async def topic(self, topic: str) -> TopicInfo:
         found = await self.fields("METADATA", {"topic": topic})
         if not found.keys() >= {"partitions", "leaders"}:
-            raise ConnectionLostError(f"{self.address} does not speak Cursus")
+            raise ConnectionLostError(f"{self.address} is not a Cursus broker")
         return TopicInfo(
             topic=topic,
             partitions=int(found["partitions"]),
@@ -284,7 +284,7 @@ class Commands:
         return checked(codec.decode_ack(reply))
 
     async def committed(self, group: str, topic: str, partition: int) -> int:
-        """The committed offset of a partition; 0 when nothing was committed."""
+        """The committed offset of a partition; 0 if none was committed."""
         where: Arguments = {"topic": topic, "partition": partition, "group": group}
         return int((await self.fields("FETCH_OFFSET", where))["offset"])
 

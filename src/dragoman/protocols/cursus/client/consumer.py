@@ -1,10 +1,10 @@
 """A member of a consumer group: streams of its partitions, heartbeats and commits.
 
-    joined ── heartbeat or commit refused ──► joins again, under its id if the group still knows it
-           ── stream ends, connection lost ──► the stream is opened again, with growing pauses
+    joined ── heartbeat or commit refused ──► rejoins, with the same id if the group still has it
+           ── stream ends, connection lost ──► the stream is reopened, with increasing pauses
 
-A new stream begins at the committed offset; records that were received before are dropped. While
-too many records are queued, streams are not read.
+A new stream begins at the committed offset; records that were received before are dropped. Streams
+are not read while too many records are queued.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ log = logging.getLogger("dragoman.client.cursus")
 class ConsumerOptions(TypedDict, total=False):
     """Options of a consumer. Times are in seconds."""
 
-    #: Name of the member, to which the broker adds digits.
+    #: Name of the member. The broker appends digits.
     member: str
-    #: Start without a committed offset, or when its record is deleted; default: earliest.
+    #: Where to start without a committed offset, or if its record was deleted; default: earliest.
     reset: Literal["earliest", "latest"]
-    #: Interval of commits of the records that the caller has processed; default: 5. None leaves
-    #: commits to `commit`.
+    #: Interval between commits of the records that the caller has processed; default: 5. None
+    #: disables automatic commits.
     auto_commit_s: float | None
     #: Interval of heartbeats; default: 3.
     heartbeat_s: float
-    #: A stream without records or keep-alives for this long is opened again; default: 15.
+    #: A stream without records or keep-alives for this long is reopened; default: 15.
     stream_silence_s: float
 
 
@@ -62,8 +62,8 @@ class _Partition:
     """One assigned partition: its positions, and the task that keeps its stream open."""
 
     def __init__(self, start: int) -> None:
-        #: Offsets of the next record to queue and of the next to deliver to the caller, and the
-        #: committed offset.
+        #: Offsets of the next record to queue and the next record to deliver, and the committed
+        #: offset.
         self.position = self.delivered = self.committed = start
         self.reader: asyncio.Task[None] | None = None
 
@@ -84,8 +84,9 @@ class Consumer:
         self.assigned: tuple[int, ...] = ()
         self._partitions: dict[int, _Partition] = {}
         self._queue: deque[Record] = deque()
-        #: The record delivered last, which the caller may be processing until it takes the next.
-        self._in_hand: Record | None = None
+        #: The last delivered record, which the caller may be processing until it takes the next
+        #: one.
+        self._processing: Record | None = None
         self._changed = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -98,7 +99,7 @@ class Consumer:
     def member_id(self) -> str:
         return self._member
 
-    # ---- for the caller
+    # ---- public methods
 
     async def start(self) -> None:
         """Join the group. Raises `ClientError`."""
@@ -114,7 +115,7 @@ class Consumer:
 
     async def __aexit__(self, *raised: object) -> None:
         if not any(raised):
-            self._in_hand = None
+            self._processing = None
         await self._close()
 
     def __aiter__(self) -> AsyncIterator[Record]:
@@ -127,8 +128,8 @@ class Consumer:
         return record
 
     async def take(self, timeout_s: float | None) -> Record | None:
-        """The next record; None after the time-out. The previous one counts as processed."""
-        self._in_hand = None
+        """The next record; None on a timeout. The previous one counts as processed."""
+        self._processing = None
         try:
             async with asyncio.timeout(timeout_s):
                 while (record := self._next()) is None:
@@ -136,7 +137,7 @@ class Consumer:
                     await self._changed.wait()
         except TimeoutError:
             return None
-        self._in_hand = record
+        self._processing = record
         return record
 
     def _next(self) -> Record | None:
@@ -153,16 +154,16 @@ class Consumer:
         return None
 
     async def commit(self) -> None:
-        """Commit all records delivered so far. Raises `MemberFencedError` if another member owns a
-        partition of theirs.
+        """Commit all delivered records. Raises `MemberFencedError` if another member owns one of
+        their partitions.
         """
-        self._in_hand = None
+        self._processing = None
         await self._commit_done()
 
     async def _commit_done(self) -> None:
         offsets = self.handed_out()
-        if self._in_hand is not None and self._in_hand.partition in offsets:
-            offsets[self._in_hand.partition] = self._in_hand.offset
+        if self._processing is not None and self._processing.partition in offsets:
+            offsets[self._processing.partition] = self._processing.offset
         offsets = {
             index: offset
             for index, offset in offsets.items()
@@ -184,11 +185,11 @@ class Consumer:
         }
 
     async def close(self) -> None:
-        """Commit if commits are automatic, leave the group and end the streams.
+        """Commit if commits are automatic, leave the group, and end the streams.
 
-        A block that is left by an exception does the same, but does not commit the last record.
+        When an exception leaves the `async with` block, the last record is not committed.
         """
-        self._in_hand = None
+        self._processing = None
         await self._close()
 
     async def _close(self) -> None:
@@ -227,7 +228,7 @@ class Consumer:
             try:
                 found = await self._client.fields("JOIN_GROUP", who)
             except MemberFencedError:
-                # The group has forgotten the member: join as a new one, without the digits.
+                # The group has removed the member: join as a new one, without the digits.
                 self._member = re.sub(r"-\d{4,}$", "", self._member)
                 self._is_joined = False
                 who = {"topic": self._topic, "group": self._group, "member": self._member}
@@ -294,13 +295,14 @@ class Consumer:
             try:
                 await self._read(index, partition)
             except (NotLeaderError, MemberFencedError) as error:
-                # The next attempt looks up the leader; the next heartbeat shows a lost membership.
+                # The next attempt looks up the leader; the next heartbeat detects a lost
+                # membership.
                 log.info("stream of %s-%d: %s", self._topic, index, error)
             except DragomanError as error:
                 if isinstance(error, ClientError) and not error.retriable:
                     self._fail(error)
                     return
-                # Undecodable bytes are included: the next connection may be sound.
+                # This includes undecodable bytes: the next connection may be intact.
                 log.info("stream of %s-%d: %s", self._topic, index, error)
             failures = 0 if partition.position > before else failures + 1
             await asyncio.sleep(self._client.retry.pause_s(max(1, failures)))
@@ -357,7 +359,7 @@ class Consumer:
             if partition.delivered > partition.committed:
                 await self._commit_done()
         elif "reason=replaced" in text:
-            # Another member reads the partition now, and a new stream would end that one's. The
-            # next heartbeat shows whether this member has lost the partition.
+            # Another member now reads the partition, and a new stream would end that member's. The
+            # next heartbeat detects whether this member has lost the partition.
             await asyncio.sleep(self._heartbeat_s)
         return True

@@ -1,14 +1,14 @@
 """Producers: `Producer` delivers each message once and in order; `Transaction` spans partitions.
 
-Every producer has an id of its own and numbers its messages for each partition, so that the broker
-recognises repeats. There is no timer: while a batch of a partition is in flight, the next one
-fills. `send` waits while too many bytes are unsent.
+Every producer has a unique id and numbers its messages per partition, so that the broker recognises
+duplicates. There is no linger time: while a batch of a partition is in flight, the next one fills.
+`send` waits while too many bytes are unsent.
 
     async with client.transaction("billing") as transaction:
         await transaction.publish("orders", b"...")
 
-Leaving the block commits, an exception in it aborts. Each transaction requests a new epoch, which
-ends any transaction that an earlier instance left open under the same id.
+Leaving the block commits the transaction; an exception in it aborts. Each transaction requests a
+new epoch, which aborts any transaction that an earlier instance has left open under the same id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dragoman.protocols.cursus.client.consumer import Consumer, offsets_text
 from dragoman.protocols.cursus.constants import PARTIAL
 from dragoman.protocols.cursus.messages import Batch, Message
 
-#: Maximum number of messages of a batch. The layout allows ten times as many.
+#: Maximum number of messages in a batch. The protocol allows ten times as many.
 _BATCH_MESSAGES_MAX = 10_000
 
 
@@ -52,7 +52,7 @@ class MessageFields(TypedDict, total=False):
     """Optional fields of a message."""
 
     key: bytes
-    #: Without one, the key chooses the partition, or keyless messages go to all in turn.
+    #: By default the key determines the partition, and messages without a key go round-robin.
     partition: int | None
     event_type: str
     metadata: str
@@ -137,7 +137,7 @@ class Producer:
     async def _deliver(
         self, topic: str, partition: int, lane: _Lane, taken: list[_Waiting]
     ) -> None:
-        """Send until all are acknowledged. The broker drops repeats."""
+        """Send messages until all are acknowledged. The broker drops duplicates."""
         while taken:
             first, last = taken[0].message, taken[-1].message
             batch = Batch(
@@ -163,7 +163,9 @@ class Producer:
 
             done, last_offset = await self._client.retry.call(attempt)
             if done < first.seq_num:
-                raise ConnectionLostError(f"{topic}-{partition}: the broker took none of a batch")
+                raise ConnectionLostError(
+                    f"{topic}-{partition}: the broker accepted no message of a batch"
+                )
             for each in taken:
                 number = each.message.seq_num
                 if number <= done:
@@ -173,7 +175,9 @@ class Producer:
             taken = [each for each in taken if each.message.seq_num > done]
 
     def _fail(self, error: DragomanError, taken: list[_Waiting]) -> None:
-        """A message that cannot be sent ends the producer, because later ones would leave a gap."""
+        """Fail the producer after a message that cannot be sent, because later ones would leave a
+        gap.
+        """
         self._failed = error
         self._has_room.set()
         left = [*taken, *(each for lane in self._lanes.values() for each in lane.waiting)]
@@ -182,8 +186,8 @@ class Producer:
         for each in left:
             if not each.sent.done():
                 each.sent.set_exception(error)
-                # Mark it as retrieved: a caller that does not await it gets the error from its next
-                # call.
+                # Mark the exception as retrieved: a caller that does not await the future gets the
+                # error from its next call.
                 each.sent.exception()
 
     async def flush(self) -> None:
@@ -236,14 +240,16 @@ class Transaction:
         where: dict[str, str | int] = {"topic": topic, "key": key, "seqNum": self._sequence}
         if partition is not None:
             where["partition"] = partition
-        # Retried only where the broker recognizes the repeat: a keyless one may go to another
+        # Retried only if the broker recognises the duplicate: a keyless message may go to another
         # partition.
         repeat = partition is not None or bool(key)
         sent = self._who | where
         await self._client.command("TXN_PUBLISH", sent, message=payload, repeat=repeat)
 
     async def send_offsets(self, consumer: Consumer) -> None:
-        """Commit the offsets of the records that the consumer has delivered, with the messages."""
+        """Commit the offsets of the records that the consumer has delivered, in this
+        transaction.
+        """
         offsets = consumer.handed_out()
         if offsets:
             sent = self._who | consumer.identity()
@@ -266,5 +272,6 @@ class Transaction:
         try:
             await self.abort()
         except ClientError:
-            # The broker aborts it after a time-out. The exception of the block matters more.
+            # The broker aborts the transaction after a timeout. The block's own exception matters
+            # more.
             return

@@ -74,7 +74,7 @@ def handle_cluster_status(call: Call) -> None:
 
 
 def handle_elect_leader(call: Call) -> None:
-    """Checked, then refused: the cluster elects its leaders itself."""
+    """Check the command, then refuse it: the cluster elects its leaders itself."""
     _require_cluster(call, "distribution_required command=ELECT_LEADER")
     topic = call.require("topic")
     partition = call.number("partition", refusal="invalid_partition command=ELECT_LEADER")
@@ -100,7 +100,7 @@ def _status(call: Call, node: int) -> str:
 
 
 def _last_seen(call: Call, node: int) -> str:
-    """The current time for an active node, whose session is alive; unknown for any other node."""
+    """The current time for a node with a live session; unknown for any other node."""
     is_active = _status(call, node) == _ACTIVE
     return go_time(call.service.broker.clock.wall_ms()) if is_active else NEVER
 
@@ -111,7 +111,7 @@ def _peer_address(call: Call, node: int) -> str:
 
 
 def _client_address(call: Call, node: int) -> dict[str, str]:
-    """The field with a node's address for clients, omitted as in the original when unknown."""
+    """The field with a node's address for clients, omitted as in the original if unknown."""
     address = call.address_of(node)
     return {"client_addr": address} if address else {}
 

@@ -1,15 +1,14 @@
-"""CONSUME, which answers with one batch, and STREAM, which pushes records as they are appended.
+"""CONSUME, which returns one batch, and STREAM, which pushes records as they are appended.
 
-CONSUME starts reading where the last CONSUME of the partition on this connection stopped; else at
-the group's committed offset; else at `offset`. It waits up to `wait_ms` for records. The topic may
-be a pattern with `*` and `?`: then the named partition of all topics that match is read, in order
-of their names, into one batch.
+CONSUME starts where the connection's last CONSUME of the partition stopped; else at the group's
+committed offset; else at `offset`. It waits up to `wait_ms` for records. The topic may be a pattern
+with `*` and `?`: then one batch contains the named partition of all matching topics, in name order.
 
-STREAM turns a connection into one that only pushes the records of one partition. Nothing is
-acknowledged; delivery commits nothing. An empty frame every five seconds shows that the stream is
-alive, whatever else is sent. There is one stream per topic, partition and group: a new one ends the
-old one. The last frame gives the reason and the offset at which the stream would continue. While
-the reader does not accept what was pushed, nothing more is pushed.
+After STREAM a connection only pushes the records of one partition. Nothing is acknowledged, and
+delivery does not commit. An empty frame every five seconds is a keep-alive, sent even between
+records. There is one stream per topic, partition and group: a new one ends the old one. The last
+frame gives the reason, and the offset at which the stream would continue. No more records are
+pushed while the reader does not read (back-pressure).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _BATCH_MESSAGES = 8192
 class ReadRequest(NamedTuple):
     """The arguments of CONSUME and STREAM."""
 
-    #: The topics that the name or pattern matches and that have the partition.
+    #: The topics that match the name or pattern and have the partition.
     topics: list[TopicMetadata]
     partition: int
     offset: int
@@ -104,8 +103,8 @@ def _failed(reason: str) -> Refusal:
 async def committed_offsets(
     service: CursusService, group: str, topics: list[str], partition: int
 ) -> dict[str, int]:
-    """The offsets of this partition that a group has committed, by topic, from whichever node
-    coordinates the group. Topics without a committed offset are absent.
+    """By topic, the offset of this partition that a group has committed, requested from the group's
+    coordinator. Topics without a committed offset are absent.
     """
     look_up = service.broker.coordination.groups.committed
     # All lookups run concurrently.
@@ -116,9 +115,7 @@ async def committed_offsets(
 def _committed_here(
     service: CursusService, group: str, topics: list[str], partition: int
 ) -> dict[str, int] | None:
-    """`committed_offsets` without waiting, for a group that this node coordinates; None for any
-    other group.
-    """
+    """`committed_offsets` without waiting, for a group that this node coordinates; else None."""
     coordination = service.broker.coordination
     node_id = coordination.coordinator_of(CoordinatorKind.GROUP, group)
     if node_id != service.broker.node_id:
@@ -159,13 +156,13 @@ def handle_consume(call: Call) -> Coroutine[object, None, None] | None:
 
 
 class _Consume:
-    """One CONSUME."""
+    """A CONSUME in progress."""
 
     def __init__(self, call: Call, request: ReadRequest) -> None:
         self._call = call
         self._request = request
         self._tails: list[tuple[tuple[str, int], LocalReader]] = []
-        #: Positions of the next CONSUME, which take effect when the records are sent.
+        #: Positions for the next CONSUME, which take effect when the records are sent.
         self._moved: dict[tuple[str, int], int] = {}
         self._timer: Handle | None = None
 
@@ -218,7 +215,8 @@ class _Consume:
             return remembered
         start = self._request.offset if committed is None else committed
         if start >= tail.log_start_offset:
-            # Past the end there are no records yet: the original waits, as its clients expect.
+            # Past the end there are no records yet; like the original, the command waits, as
+            # clients expect.
             return start
         match call.get("autoOffsetReset").lower():
             case "earliest":
@@ -229,13 +227,13 @@ class _Consume:
         raise Refusal(f"OFFSET_OUT_OF_RANGE {out_of_range(tail)}")
 
     def _look(self) -> None:
-        """Answer with the available records, or wait for some."""
+        """Reply with the available records, or wait for some."""
         found = self._read()
         if found or self._timer is None:
             self._answer(found)
             return
         for _, tail in self._tails:
-            # A wait may have found records at once, and answered.
+            # The wait may have found records at once, and replied.
             if not self._call.place.is_done:
                 tail.wait()
 
@@ -249,7 +247,7 @@ class _Consume:
     def _read(self) -> list[Record]:
         """The records that are available now."""
         found: list[Record] = []
-        # However many readers are stuck, one more may read at least its first record.
+        # Whatever the number of stuck readers, one more may read at least its first record.
         room = max(1, min(CURSUS_CONSUME_BYTES_MAX, self._call.service.budget.room // 2))
         for place, tail in self._tails:
             left = self._request.count_max - len(found)
@@ -344,7 +342,9 @@ class Stream:
         self.pump()
 
     def pump(self) -> None:
-        """Push available records while the peer accepts them, then wait for either."""
+        """Push available records while the peer accepts them, then wait for records or for the
+        peer.
+        """
         self._next_turn = None
         pushed = 0
         try:

@@ -1,10 +1,10 @@
 """Event sourcing: APPEND_STREAM, STREAM_VERSION, READ_STREAM, SAVE_SNAPSHOT, READ_SNAPSHOT.
 
 An event stream consists of the records of one key, in a topic created with `event_sourcing=true`.
-Its events have versions that rise by one. An index in memory, of eight bytes per event, holds the
-offset of each version; it is built from the log when a partition's streams are first used. Appends
-to one stream run one after the other, so that of two with the same version one is refused.
-Snapshots are stored by `state.py`.
+Versions of events increase by one. An in-memory index, of eight bytes per event, maps versions to
+offsets; it is built from the log when a partition's streams are first used. Appends to a stream are
+serialized, so that one of two appends with the same version is refused. `state.py` stores
+snapshots.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from dragoman.protocols.cursus.messages import Message
 from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation
 
-#: Bound on keys and payloads, which leaves room in the frame for the other fields.
+#: Maximum size of keys and payloads, which leaves space in the frame for the other fields.
 _STREAM_BYTES_MAX: Final = SENT_FRAME_BYTES_MAX - (1 << 20)
 
 
 class _Events:
-    """One stream: its first known version, and the offsets of that version and all later ones."""
+    """A stream: its first known version, and the offsets of that version and all later ones."""
 
     __slots__ = ("first_version", "offsets")
 
@@ -87,7 +87,7 @@ class StreamIndex:
             await self._scanned()
 
     async def _scanned(self) -> None:
-        """Wait for a scan, which commands share. They resume in the order in which they arrived."""
+        """Wait for a scan, which concurrent commands share. They resume in order of arrival."""
         scanned: Outcome[None] = Outcome()
         self._waiting.append(scanned)
         if len(self._waiting) == 1:
@@ -116,7 +116,7 @@ class StreamIndex:
             each.acknowledge(error)
 
     def add(self, key: bytes, version: int, offset: int) -> None:
-        """Add a durable event. One that is known, or is not the next version, changes nothing."""
+        """Add a durable event. Does nothing unless it is the next version."""
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = _Events(version)
@@ -260,7 +260,7 @@ class _EventReader:
 
     def __init__(self, stream: _Stream, offsets: list[int]) -> None:
         self._stream = stream
-        #: Offsets of the events that are still to be read, the last one first.
+        #: Offsets of the events still to read, the last one first.
         self._offsets = offsets[::-1]
         self.events: list[Record] = []
         self._size = 0

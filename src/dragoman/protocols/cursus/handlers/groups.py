@@ -1,13 +1,13 @@
 """Groups and their offsets: joining, heartbeats, queries about groups and coordinators, commits.
 
-A group reads one topic, or one pattern, while Cursus members own it. A join raises the generation;
-other members learn of it with their next heartbeat or commit. A member that joins again under the
-id it was given is the same member and not another one: published clients join again after every
-change, and would otherwise evict each other in turn.
+A group reads one topic, or one pattern, while Cursus members own it. A join increments the
+generation, and other members notice with their next heartbeat or commit. A member that rejoins with
+its assigned id stays the same member: published clients rejoin after every change, and would
+otherwise evict each other forever.
 
-A committed offset is the next one to read, and never moves back. Only the member to which a
-partition is assigned may commit it, in the current generation. COMMIT, of the first protocol page,
-names neither member nor generation.
+A committed offset is the next one to read, and never moves back. Only the owner of a partition may
+commit it, in the current generation. COMMIT, of the first protocol page, names neither member nor
+generation.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _LISTED_NAME: Final = re.compile(r"[^\s,]+")
 
 
 def share(members: Sequence[MemberId], count: int) -> Mapping[MemberId, tuple[int, ...]]:
-    """Assign ranges of partitions in the order of the member ids. When they do not divide evenly,
-    the first members get one partition more.
+    """Assign ranges of partitions in member id order. If they do not divide evenly, the first
+    members get one more partition each.
     """
     least, extra = divmod(count, len(members)) if members else (0, 0)
     shares = {}
@@ -89,7 +89,7 @@ def open_group(call: Arguments, *, to_join: bool = False) -> DirectGroup:
     )
     group = broker.coordination.groups.direct(group_id, OWNER, rules)
     bound = group.bound_to
-    # A group without members whose topic was deleted may be bound to another one.
+    # A group without members whose topic was deleted may be bound to another topic.
     is_free = to_join and not group.has_members and bound and not topics_named(topics, bound)
     if bound is None or (is_free and bound != topic):
         group.bind(topic)
@@ -201,7 +201,7 @@ def handle_heartbeat(call: Call) -> None:
 
 
 def handle_leave_group(call: Call) -> None:
-    """Published clients name no generation; if one is named, it is checked."""
+    """Remove a member. Published clients name no generation; if one is named, it is checked."""
     group = open_group(call)
     member = _by_client_name(call, group) or find_member(call, group)
     if "generation" in call.command.arguments:
@@ -211,7 +211,7 @@ def handle_leave_group(call: Call) -> None:
 
 
 def _by_client_name(call: Call, group: DirectGroup) -> DirectMember | None:
-    """The member, by the name with which it joined: the first protocol page allows that."""
+    """The member by the name with which it joined, which the first protocol page allows."""
     if not call.command.is_positional:
         return None
     name = call.get("member")
@@ -286,7 +286,7 @@ def handle_list_groups(call: Call) -> None:
 
 
 def _ignore(*_: object) -> None:
-    """Cursus pushes nothing to members: the replies to their commands show changes."""
+    """Do nothing: Cursus members learn about changes from the replies to their commands."""
 
 
 def handle_fetch_offset(call: Call) -> None:
@@ -301,7 +301,7 @@ def handle_fetch_offset(call: Call) -> None:
 def handle_commit_offset(call: Call) -> None:
     call.require("partition")
     offsets = {call.number("partition"): call.number("offset")}
-    # Any client may send COMMIT, which names no member.
+    # COMMIT names no member, so any client may send it.
     is_members = call.command.word != "COMMIT"
     group = open_group(call, to_join=not is_members)
     request = commit_request(call, group, offsets, is_members=is_members)

@@ -1,8 +1,8 @@
-"""Participants of a Cursus transaction: they stage what takes effect when it commits.
+"""Participants of a Cursus transaction: they stage changes that take effect when it commits.
 
-The leaders of the partitions stage messages, which stay hidden until the transaction ends, and the
-coordinators of the groups stage offsets. Both confirm with the transaction's coordinator that the
-transaction is still open before they write.
+Partition leaders stage messages, which stay hidden until the transaction ends, and group
+coordinators stage offsets. Before they write, both confirm with the transaction coordinator that
+the transaction is still open.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _append(broker: Core, replica: Replica, message: Message, identity: Producer
 
 
 class _RelayedArguments(Arguments):
-    """A command of a client of another node, which has authorized that client."""
+    """A command from another node, which has authorized its client."""
 
     def is_allowed(self, _operation: Operation, _resource: Resource, _name: str) -> bool:
         return True

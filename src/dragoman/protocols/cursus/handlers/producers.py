@@ -1,9 +1,10 @@
-"""Idempotent producers: each message is stored once, in order, despite repeats.
+"""Idempotent producers: each message is stored once, in order, despite retries.
 
-Cursus identifies producers by text and has epochs and sequence numbers of 64 bits, for which a
-record batch has no room. So each producer and epoch gets a producer id of the log, which is stored
-before its first record. From then on the partition's own producer state recognizes repeats and
-gaps, also after a restart. Sequence number 1 is 0 in the log, which counts modulo 2^31.
+Cursus identifies producers by text, and has epochs and sequence numbers of 64 bits, which do not
+fit into a record batch. So each producer and epoch is assigned a producer id of the log, which is
+stored before its first record. From then on the partition's own producer state recognises
+duplicates and gaps, even after a restart. Sequence number 1 is 0 in the log, which counts modulo
+2^31.
 
     sequence number    effect
     next               appended
@@ -41,7 +42,7 @@ log = logging.getLogger("dragoman.cursus")
 #: Receives the last message that the reply concerns, its offset, the status and the error text.
 _Answer: TypeAlias = Callable[[Message, int, str, str], None]
 _Refuse: TypeAlias = Callable[[DragomanError], None]
-#: A sequence number further behind than this is taken to be ahead.
+#: A sequence number that is further behind than this counts as ahead.
 _HALF = 1 << 30
 _EPOCH = 0
 
@@ -82,7 +83,7 @@ class Producers:
     # ---- identity
 
     def _known(self, name: str, epoch: int) -> int | Refusal | None:
-        """The producer id in the log of a producer and epoch; None when it is not stored yet."""
+        """The log's producer id for a producer and epoch; None if none is stored yet."""
         stored = self._state.producers.pop(name, None) if self._state.is_loaded else None
         if stored is None:
             return None
@@ -94,8 +95,8 @@ class Producers:
         return stored.internal_id if stored.epoch == epoch else None
 
     async def _identify(self, name: str, epoch: int) -> int:
-        """The producer id in the log of a producer and epoch, which is stored if there is none.
-        Raises `Refusal`.
+        """The log's producer id for a producer and epoch. Stores a new one if there is none. Raises
+        `Refusal`.
         """
         await self._state.loaded()
         while True:
@@ -104,12 +105,12 @@ class Producers:
                 raise known
             if known is not None:
                 return known
-            # Looked up again afterwards: a newer epoch may have been stored in between.
+            # Looked up again, because a newer epoch may have been stored in between.
             await self._registered(name, epoch)
 
     async def _registered(self, name: str, epoch: int) -> None:
         """Return when the producer and epoch have a producer id. Batches of one producer resume in
-        the order in which they arrived.
+        order of arrival.
         """
         registered: Outcome[None] = Outcome()
         waiting = self._registering.setdefault((name, epoch), [])
@@ -168,7 +169,8 @@ class Producers:
             else:
                 answer(last, log_end - 1, status, str(failure or ""))
 
-        # A repeat is acknowledged when the stored messages are as durable as its `acks` requires.
+        # A duplicate is acknowledged when the stored messages are as durable as its `acks`
+        # requires.
         if batch.acks in ACKS_OF_ALL:
             replica.when_committed(log_end, acknowledged)
         else:

@@ -1,9 +1,9 @@
 """PUBLISH and binary batches: messages are appended, and acknowledged when they are durable.
 
-`acks` 0 and 1 are answered when the messages are on the leader's stable storage, `-1` and `all`
-when all in-sync replicas have them. Batches with `acks` 0 are answered as well, in the form that
-all published clients understand. Sequence numbers are checked when the batch, the topic or the
-node's settings require it; see `producers.py`.
+`acks` 0 and 1 are acknowledged when the messages are on the leader's stable storage, `-1` and `all`
+when all in-sync replicas have them. Batches with `acks` 0 get a reply, too, in the format that all
+published clients understand. Sequence numbers are checked if the batch, the topic or the node's
+settings require it; see `producers.py`.
 
 As in the original, messages for a partition that another node leads are forwarded to that node.
 """
@@ -55,7 +55,7 @@ class PublishHeader:
     )
 
     def __init__(self, call: Call) -> None:
-        # Messages with keys do not share it, so this is on the hot path.
+        # Messages with keys do not share the header, so this is on the hot path.
         arguments = self.arguments = call.command.arguments
         self._topic = arguments.get("topic") or call.require("topic")
         producer_id = arguments.get("producerId")
@@ -191,7 +191,7 @@ def publish_batch(session: CursusSession, batch: Batch, place: Place) -> None:
 def _publish(
     session: CursusSession, partition: PartitionMetadata, request: RelayedBatch, reply: TakeReply
 ) -> None:
-    """Append here, or forward to the leader of the partition. Raises `DragomanError`."""
+    """Append on this node, or forward to the partition's leader. Raises `DragomanError`."""
     service = session.service
     in_leader_queue = session.in_leader_queue(request.batch.acks not in ACKS_OF_ALL)
     if not service.broker.leader_queues.is_busy(partition, in_leader_queue=in_leader_queue):

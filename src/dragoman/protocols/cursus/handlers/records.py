@@ -1,4 +1,4 @@
-"""Cursus's messages as records of the log, and back.
+"""Converts Cursus's messages to records of the log, and back.
 
 Key and payload are the record's key and value. The other fields of a message are stored in headers
 with a reserved prefix, except fields with their default values:
@@ -34,7 +34,7 @@ _METADATA: Final = "cursus.metadata"
 _U32: Final = (0, (1 << 32) - 1)
 _U64: Final = (0, (1 << 64) - 1)
 _I64: Final = (-(1 << 63), (1 << 63) - 1)
-#: Estimate of a record's size beside key, value and headers, when batches are cut.
+#: Estimated overhead of a record besides key, value and headers, for splitting batches.
 _OVERHEAD_BYTES: Final = 64
 
 
@@ -105,7 +105,7 @@ def aggregate_version(record: Record) -> int:
 
 
 def sent_batch(topic: str, partition: int, records: Iterable[Record]) -> Batch:
-    """Records as a batch for a client, with sequence numbers as the original sends them."""
+    """Records as a batch for a client, with sequence numbers as in the original."""
     messages = [message_of(each) for each in records]
     return Batch(
         topic=topic,

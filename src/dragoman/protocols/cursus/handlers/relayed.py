@@ -1,13 +1,13 @@
-"""Requests that nodes send each other for their Cursus clients.
+"""Requests that nodes send each other on behalf of Cursus clients.
 
 The original forwards PUBLISH and batches to the leader of their partition (spec, section 9). So
-does Dragoman: the request travels unchanged, and the leader handles it as if the client were
-connected there. The state of idempotent producers therefore stays in one place, the leader's log.
-Commands of a transaction go to its coordinator, which has the leaders of the partitions stage
-messages, and the coordinators of the groups stage offsets (`participants.py`).
+does Dragoman: the request is forwarded unchanged, and the leader handles it as if the client were
+connected there. So the state of idempotent producers exists only in the leader's log. Commands of a
+transaction go to its coordinator, which sends messages to the partition leaders and offsets to the
+group coordinators for staging (`participants.py`).
 
-A request is the body of a `Relay`. The node that sends it has authorized the client. A refusal of
-this protocol travels as its text, any other error as it is.
+A request is the body of a `Relay`. The sending node has authorized the client. A refusal of this
+protocol is returned as its text, any other error unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RELAY: Final = Relay(protocol=PROTOCOL)
 
 
 class RelayedBatch(msgspec.Struct, frozen=True, tag="RelayedBatch"):
-    """Answered with the acknowledgement. With `is_counted`, its sequence numbers are checked."""
+    """The answer is the acknowledgement. With `is_counted`, sequence numbers are checked."""
 
     batch: Batch
     is_counted: bool
@@ -57,19 +57,17 @@ class StagedOffsets(msgspec.Struct, frozen=True, tag="StagedOffsets"):
     command: Command
 
 
-#: Performed by the leader of a partition.
+#: Requests that the leader of a partition handles.
 ForLeader: TypeAlias = RelayedBatch | StagedMessage
 Relayed: TypeAlias = ForLeader | StagedOffsets
 _decoder: Final[msgspec.msgpack.Decoder[Relayed]] = msgspec.msgpack.Decoder(Relayed)
 
 
-# ---- on the node of the client
+# ---- on the client's node
 
 
 async def ask(service: CursusService, node_id: int, request: Relayed) -> bytes:
-    """Have a node, which may be this one, perform a request. Raises its `Refusal` or other
-    error.
-    """
+    """Call a node, which may be this one. Raises its `Refusal` or other error."""
     body = msgspec.msgpack.encode(request)
     reply = await service.broker.rpc.exchange(_RELAY, Node(node_id), (body,))
     result = _result_of(reply.body)
@@ -86,8 +84,8 @@ def ask_leader(
     *,
     in_leader_queue: bool = False,
 ) -> None:
-    """Have the leader of a partition, which may be this node, perform a request after those before
-    it in the queue.
+    """Call the leader of a partition, which may be this node, after the earlier requests in the
+    queue.
     """
     operation = _Operation(service, request, reply)
     service.broker.leader_queues.run(partition, operation, in_leader_queue=in_leader_queue)
@@ -120,7 +118,7 @@ def _result_of(body: memoryview) -> bytes | Refusal:
 
 
 def perform(service: CursusService, body: memoryview, reply: TakeReply) -> None:
-    """Perform the request of another node. Raises `DecodeError`."""
+    """Handle a request of another node. Raises `DecodeError`."""
     request = decode(body)
     send = partial(_send, reply)
     try:

@@ -58,14 +58,14 @@ REQUESTS: Final[dict[str, str]] = {
     for module, words in _MODULES.items()
     for word in words.split()
 }
-#: Retries until this node has become the coordinator. The original never refuses here, so its
-#: clients do not expect that.
+#: Retries until this node has become the coordinator. The original never refuses at this point, so
+#: clients do not expect a refusal.
 _COORDINATED_SOON: Final = Retry(
     transient=(CoordinatorLoading, CoordinatorNotAvailable),
     interval_s=CURSUS_COORDINATOR_RETRY_S,
     patience_s=CURSUS_COORDINATOR_WAIT_S,
 )
-#: Performs requests of other nodes for their clients.
+#: Handles requests of other nodes on behalf of their clients.
 _RELAYED: Final[dict[str, Callable[[CursusService, memoryview, TakeReply], None]]] = (
     handlers_by_name(__package__, {PROTOCOL: "relayed.perform"})
 )
@@ -74,7 +74,7 @@ _RELAYED: Final[dict[str, Callable[[CursusService, memoryview, TakeReply], None]
 class Core(service.Core, Protocol):
     """The part of the node that this protocol uses."""
 
-    #: Called when the node begins to stop.
+    #: Callbacks for when the node begins to stop.
     on_stopping: list[Callable[[], None]]
 
     @property
@@ -152,8 +152,8 @@ class CursusService(Service[Core]):
         self.streams = Streams()
         self._parts: dict[type[object], object] = {}
         self.state = State(broker.tables)
-        #: Offsets of commits that are not durable yet, by group, topic and partition: a later
-        #: commit must not be lower than these either.
+        #: Offsets of commits that are not durable yet, by group, topic and partition. A later
+        #: commit must not be lower than these, either.
         self.commits_under_way: dict[tuple[str, str, int], list[int]] = {}
         self._sessions = 0
         self._turns: dict[str, int] = {}
@@ -177,7 +177,7 @@ class CursusService(Service[Core]):
         return topic
 
     def partition(self, topic: TopicMetadata, partition: int) -> PartitionMetadata:
-        """A partition, on whichever node. Raises `Refusal`."""
+        """A partition, led by any node. Raises `Refusal`."""
         if not 0 <= partition < len(topic.partitions):
             raise Refusal(f"partition_not_found partition={partition}")
         return topic.partitions[partition]
@@ -200,8 +200,8 @@ class CursusService(Service[Core]):
     async def coordinated(self, kind: CoordinatorKind, name: str) -> None:
         """Return when this node coordinates the group or transaction.
 
-        Both are stored in internal topics, which are created when first needed and loaded after a
-        change of leader. A first command waits for that, up to a time-out. Raises at once when
+        Both are stored in internal topics, which are created on first use and loaded after a change
+        of leader. The first command waits for that, up to a timeout. Raises an error at once if
         another node coordinates the group or transaction.
         """
 
@@ -225,7 +225,7 @@ class CursusService(Service[Core]):
         return Producers(self.state, producer_ids, broker.accumulator, broker.clock)
 
     def part(self, kind: type[Part], make: Callable[[], Part]) -> Part:
-        """The instance of a type, made at first use."""
+        """The instance of a type, created on first use."""
         found = self._parts.get(kind)
         if found is None:
             found = self._parts[kind] = make()

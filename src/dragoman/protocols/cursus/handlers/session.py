@@ -1,10 +1,10 @@
-"""One Cursus connection: requests in, replies out, in the order of the requests.
+"""A Cursus connection, whose replies are sent in the order of the requests.
 
-The original takes one request after the other. Here, publishing is pipelined, because it waits for
-the disk; any other request begins when all requests before it have been answered, so that a client
-may send CREATE and PUBLISH in one piece. After STREAM the connection only pushes.
+The original handles one request at a time. Dragoman pipelines publish requests, because they wait
+for the disk; any other request begins when all earlier requests have been answered, so that a
+client may send CREATE and PUBLISH in one write. After STREAM the connection only pushes.
 
-What a handler raises becomes one of Cursus's error texts here, and nowhere else.
+Only this module converts a handler's exceptions to Cursus's error texts.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ from dragoman.protocols.session import OrderedSession, Place
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.world import Handle
 
-#: Gives host and port of another node; None when they are unknown.
+#: Returns host and port of another node; None if unknown.
 AddressOf: TypeAlias = Callable[[int], tuple[str, int] | None]
 
-#: Error codes by type of error; the first match counts.
+#: Error codes by exception type; the first match applies.
 _CODES: Final[tuple[tuple[type[DragomanError], str], ...]] = (
     (CoordinatorLoading, "coordinator_not_available"),
     (CoordinatorNotAvailable, "coordinator_not_available"),
     (ShuttingDown, "coordinator_not_available"),
     (TransactionCoordinatorLoading, "transaction_manager_not_available"),
     (Overloaded, "router_not_available"),
-    # These pass when other nodes are back, or lead: clients retry.
+    # Clients retry these, which are resolved when other nodes return or become leaders.
     (NotEnoughReplicas, "cluster_not_available"),
     (ReplicaDamaged, "cluster_not_available"),
     (DiskFullError, "cluster_not_available"),
-    # Nothing was done, so that clients may retry, unlike after an unknown outcome.
+    # The request had no effect, so clients may retry, unlike after an unknown outcome.
     (NotControllerError, "no_raft_leader"),
     (NotSentError, "cluster_not_available"),
     (RequestTimedOut, UNKNOWN_OUTCOME),
@@ -162,12 +162,12 @@ class Arguments:
 
 
 class Call(Arguments):
-    """A client's command, with its place in the line of replies."""
+    """A client's command, with its place in the queue of replies."""
 
     __slots__ = ("place", "session")
 
     def __init__(self, session: CursusSession, command: Command, place: Place) -> None:
-        # Not by the base class, which would cost every PUBLISH a call.
+        # Assigned here because a call of the base class would slow every PUBLISH.
         self.service = session.service
         self.command = command
         self.session = session
@@ -178,7 +178,9 @@ class Call(Arguments):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is closed or closing. Then CONSUME and STREAM do not begin."""
+        """Whether the connection is closed or closing, so that CONSUME and STREAM must not
+        begin.
+        """
         return self.place.is_done or self.session.channel.is_closing
 
     def address_of(self, node: int) -> str:
@@ -199,7 +201,7 @@ class Call(Arguments):
 
     def refuse(self, error: DragomanError) -> None:
         if self.command.word == "READ_STREAM":
-            # Its clients only understand JSON.
+            # Clients of this command only understand JSON.
             text = refusal_text(error, self.service.registered)
             self.json(msgspec.json.encode({"error": text, "status": "ERROR"}))
         else:
@@ -216,12 +218,12 @@ class Call(Arguments):
             self.refuse(error)
 
     def finished(self, result: DragomanError | None) -> None:
-        """The coroutine of a handler has replied, or raised the error to reply with."""
+        """Called when a handler's coroutine has replied, or raised the error to reply with."""
         if result is not None:
             self.refuse(result)
 
 
-#: Handles a command. Raises `DragomanError` to refuse it; a handler that has to wait returns a
+#: Handles a command. Raises `DragomanError` to refuse it; a handler that must wait returns a
 #: coroutine.
 Handler: TypeAlias = Callable[[Call], Coroutine[object, None, None] | None]
 HANDLERS: Final[dict[str, Handler]] = handlers_by_name(__package__, REQUESTS)
@@ -260,7 +262,7 @@ class CursusSession(OrderedSession[CursusService]):
         self.stream: Stream | None = None
         #: The last PUBLISH without its payload, which the next one often shares.
         self.publish_header: PublishHeader | None = None
-        #: Answers a CONSUME that waits for records, when the client has closed its half.
+        #: Answers a CONSUME that waits for records, once the client has closed its half.
         self.answer_now: Callable[[], None] | None = None
         #: Releases a CONSUME that waits, or a STREAM, when the connection is closed.
         self.release: Callable[[], None] | None = None
@@ -268,8 +270,8 @@ class CursusSession(OrderedSession[CursusService]):
         #: The next request to begin, decoded when it was first examined.
         self._next: Request | None = None
         self._is_publish = False
-        self._in_leader_line = False
-        #: The current request, if no other may begin beside it.
+        self._is_leader_queue = False
+        #: The current request, if no other may begin before its reply.
         self._alone: Place | None = None
         self._idle_timer: Handle = service.scheduler.call_later(service.idle_s, self._check_idle)
         if not service.opened():
@@ -313,7 +315,7 @@ class CursusSession(OrderedSession[CursusService]):
         service = self.service
         service.requests += 1
         if isinstance(request, Command):
-            # Errors of handlers become replies here, and nowhere else.
+            # Errors of handlers become replies only here.
             call = Call(self, request, place)
             try:
                 waiting = _handler(request.word)(call)
@@ -333,12 +335,12 @@ class CursusSession(OrderedSession[CursusService]):
                 self.close()
 
     def in_leader_queue(self, is_leader_only: bool) -> bool:
-        """Which of the relay's lines a message goes to: that of the messages before it as long as
-        one of these is unanswered, for messages of one connection keep their order.
+        """The relay queue for a message: that of the earlier messages while one of them is
+        unanswered, because messages of one connection keep their order.
         """
         if self.unanswered == 1:
-            self._in_leader_line = is_leader_only
-        return self._in_leader_line
+            self._is_leader_queue = is_leader_only
+        return self._is_leader_queue
 
     # ---- permissions
 

@@ -1,8 +1,8 @@
 """State of Cursus in an internal topic: producers, and snapshots of event streams.
 
 Keys of the topic are JSON arrays that begin with a kind, values are JSON objects. Producers are
-held in memory; of snapshots only the offset, because they may be large. When two nodes assign an id
-to one producer at the same time, the first one applies to both.
+kept in memory; for snapshots only the offset, because they may be large. If two nodes concurrently
+assign an id to the same producer, the first one applies to both.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _decode_snapshot: Final = msgspec.json.Decoder(StoredSnapshot).decode
 class State:
     def __init__(self, tables: GlobalTables) -> None:
         self._table = tables.open(STATE_TOPIC, self._apply, self._forget)
-        #: The least recently used first.
+        #: Producers by name, least recently used first.
         self.producers: dict[str, StoredProducer] = {}
-        #: Offset of the newest snapshot by topic id and key of the stream; its value, where this
-        #: node has no replica of the topic.
+        #: By topic id and stream key, the offset of the newest snapshot, or its value if this node
+        #: has no replica of the topic.
         self.snapshots: dict[tuple[str, str], int | bytes] = {}
 
     @property

@@ -42,17 +42,17 @@ async def handle_create(call: Call) -> None:
     new = NewTopic(
         name=name,
         partition_count=count,
-        # As in the original, fewer nodes than the requested factor are no error.
+        # As in the original, having fewer nodes than the requested factor is not an error.
         replication_factor=min(factor, len(broker.image.nodes)) if factor else DEFAULT,
         config=_config(call, {}),
     )
     try:
-        # Another client may create it at the same time with other settings.
+        # Another client may concurrently create it with other settings.
         with suppress(TopicExists):
             await broker.topics.ensure(new)
         await _change(call, name, count)
     except (Refusal, ClusterError):
-        # After a `ClusterError` clients may retry, as its code says.
+        # Clients may retry after a `ClusterError`, as its code says.
         raise
     except DragomanError as error:
         raise _not_created(name, str(error)) from None
@@ -68,7 +68,7 @@ def _config(call: Call, present: dict[str, str]) -> dict[str, str]:
 
 
 async def _change(call: Call, name: str, count: int) -> None:
-    """Change partitions and settings of an existing topic to those that the command names."""
+    """Change partitions and settings of an existing topic as requested."""
     topic = call.service.topic(name)
     present = len(topic.partitions)
     if topic.is_internal:
@@ -106,7 +106,9 @@ async def handle_delete(call: Call) -> None:
 
 
 def handle_list(call: Call) -> None:
-    """List the topics; for a topic, which the Java producer names, its number of partitions."""
+    """List the topics. If a topic is named, as by the Java producer, return its number of
+    partitions.
+    """
     if call.get("topic"):
         topic = _described(call)
         call.ok(f"count=1 topics={topic.name} partitions={len(topic.partitions)}")

@@ -1,14 +1,14 @@
 """Transactions: INIT_PRODUCER_ID, BEGIN_TXN, TXN_PUBLISH, SEND_OFFSETS_TO_TXN, END_TXN, TXN_STATUS.
 
-They are the broker's own transactions, which Kafka clients use as well. Records are appended at
-once and hidden until the transaction ends; offsets are staged with their group. A commit is one
-decision, which is durable before it is acknowledged and completed after a restart if necessary. A
-transaction that has only begun is in memory. Each epoch serves one transaction; the next needs
-INIT_PRODUCER_ID again.
+These are the broker's own transactions, which Kafka clients use as well. Records are appended at
+once and hidden until the transaction ends; offsets are staged with their group. A commit is a
+single decision, which is durable before it is acknowledged, and completed after a restart if
+necessary. A transaction without staged changes exists only in memory. Each epoch serves one
+transaction; the next one needs INIT_PRODUCER_ID again.
 
-The transaction's coordinator handles every command; any other node replies with its address. The
-coordinator has the leaders of the partitions stage messages, and the coordinators of the groups
-stage offsets (`participants.py`), because no single node is all of these.
+The transaction coordinator handles every command; any other node replies with the coordinator's
+address. Partition leaders stage the messages and group coordinators the offsets, at the
+coordinator's request (`participants.py`), because they may be different nodes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 
 _OPEN: Final = (TransactionState.EMPTY, TransactionState.ONGOING)
-#: Names of states, by the result of the transaction; without one it is open.
+#: Names of states by the transaction's result; a transaction without a result is open.
 _SHOWN: Final = {"": "open", "commit": "committed", "abort": "aborted"}
 _RESULTS: Final = {
     TransactionState.COMPLETE_COMMIT: "commit",
@@ -63,7 +63,7 @@ _OFFSETS_FAILED: Final = "transaction_offsets_failed"
 _NOT_FOUND: Final = "transaction_not_found"
 #: Characters of an invalid argument that a refusal quotes.
 _QUOTED_MAX: Final = 256
-#: Attempts to get a new identity, each after the end of the current operation.
+#: Attempts to get a new identity, each after the current operation has ended.
 _INIT_TRIES: Final = 5
 
 
@@ -77,7 +77,7 @@ class _Producer(NamedTuple):
 
 
 class _Begun:
-    """A transaction since it began, or since the node started, as far as it is only in memory."""
+    """The in-memory part of a transaction, since it began or since the node started."""
 
     __slots__ = (
         "_last_sequence",
@@ -100,7 +100,8 @@ class _Begun:
         self._last_sequence: dict[tuple[str, int], int] = {}
         #: Commands that wait for a message to be staged, by topic, partition and sequence number.
         self._staging: dict[tuple[str, int, int], list[Outcome[None]]] = {}
-        #: Whether the outcome of staging a message is unknown: then it can only be aborted.
+        #: Whether the outcome of staging a message is unknown, so that the transaction can only be
+        #: aborted.
         self.is_in_doubt = False
 
     async def stage(
@@ -109,8 +110,8 @@ class _Begun:
         seq_num: int,
         write: Callable[[], Coroutine[object, None, None]],
     ) -> None:
-        """Stage a message with `write`, unless an earlier command does or did so. Commands that
-        wait for one message resume in the order in which they arrived.
+        """Stage a message with `write`, unless an earlier command has staged it or is staging it.
+        Commands that wait for the same message resume in order of arrival.
         """
         waiting = self._staging.get((*place, seq_num))
         if waiting is None:
@@ -152,7 +153,7 @@ class Transactions:
         if begun is None or begun.identity != found.identity:
             if not result and found.state is not TransactionState.ONGOING:
                 return found, None
-            # It was begun before a restart.
+            # The transaction began before a restart.
             begun = self._begun[transactional_id] = _Begun(found.identity)
         begun.result = result or begun.result
         return found, begun
@@ -187,8 +188,8 @@ class Transactions:
             self._begun[who.transactional_id] = _Begun(who.identity)
 
     def to_be_ended(self, who: _Producer, result: str) -> tuple[TransactionState, _Begun | None]:
-        """State of a transaction that may end with this result, or already has, in case the reply
-        was lost; and the transaction, unless none was begun. Raises `Refusal`.
+        """The state of a transaction that may end with this result, or already has (the reply may
+        have been lost), and the transaction, if one was begun. Raises `Refusal`.
         """
         known = self.known(who.transactional_id)
         if known is None:
@@ -235,7 +236,7 @@ def _is_outcome_unknown(error: DragomanError) -> bool:
 
 @contextmanager
 def _calling_nodes() -> Iterator[None]:
-    """Translate redirects: the client has found the right node, and must not be sent to the nodes
+    """Translate redirects: the client is at the right node, and must not be redirected to the nodes
     that this one calls.
     """
     try:
@@ -463,7 +464,7 @@ async def handle_end_txn(call: Call) -> None:
         with transactions.translated_errors(who, _NOT_FOUND):
             await called_back(end)
         # Wait for the markers, because clients expect to read what they committed. The decision
-        # stands even if writing the markers fails.
+        # holds even if writing the markers fails.
         await attempt(acknowledged(become_idle))
     shown = _SHOWN[result]
     if begun is not None:

@@ -1,8 +1,8 @@
 """Topics, partitions, configurations and the deletion of records.
 
-Every call names one thing, so that its error is about that thing. A request whose reply was lost is
-sent again, and may find its own work done: "exists already" after a lost creation is success, as is
-"does not exist" after a lost deletion.
+Every call names one resource, so its error concerns that resource. After a lost reply the request
+is retried, and the first attempt may have succeeded: "exists already" from a retried creation is
+success, and so is "does not exist" from a retried deletion.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dragoman.protocols.kafka.errors import ErrorCode
 _FIRST_DELETE_VERSION_WITH_IDS = 6
 _FIRST_CREATE_VERSION_WITH_DEFAULTS = 4
 _SET, _REMOVE = 0, 1
-#: Sources of a value that was not set: the broker's static or built-in default.
+#: Sources of a value without an override: the broker's static or built-in default.
 _DEFAULT_SOURCES = frozenset((4, 5))
 
 
@@ -56,7 +56,7 @@ class TopicCalls(Calls):
     """Calls about topics, configurations and records."""
 
     async def create_topic(self, topic: NewTopic) -> TopicInfo:
-        """Returns when its partitions have leaders. Raises `TopicExistsError`."""
+        """Create a topic. Returns when its partitions have leaders. Raises `TopicExistsError`."""
         lost = _Lost()
         timeout_ms = int(self._cluster.settings.request_timeout_s * 1000)
 
@@ -83,7 +83,9 @@ class TopicCalls(Calls):
         return await self._wait_for_leaders(topic.name, 1)
 
     async def _wait_for_leaders(self, name: str, partition_count: int) -> TopicInfo:
-        """Other brokers of a cluster apply a change a moment after the reply to it."""
+        """Wait until every partition has a leader: other brokers apply a change only after the
+        reply to it.
+        """
 
         async def attempt() -> TopicInfo:
             found = (await self._cluster.metadata([name])).topics.get(name)
@@ -122,7 +124,7 @@ class TopicCalls(Calls):
         self._cluster.forget(kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name))
 
     async def create_partitions(self, topic: str, count: int) -> TopicInfo:
-        """Raise the number of a topic's partitions to `count`."""
+        """Increase the number of a topic's partitions to `count`."""
         timeout_ms = int(self._cluster.settings.request_timeout_s * 1000)
         request = m.CreatePartitionsRequest(
             topics=[m.CreatePartitionsRequestTopic(name=topic, count=count, assignments=None)],
@@ -140,7 +142,9 @@ class TopicCalls(Calls):
         return await self._wait_for_leaders(topic, count)
 
     async def _owner(self, kind: ResourceType, name: str) -> Broker:
-        """The broker to send to. Only a broker itself knows its configuration; all know topics'."""
+        """The broker to send to. Only a broker itself knows its configuration; any broker knows
+        that of a topic.
+        """
         if kind is ResourceType.BROKER and name:
             if not name.isdigit():
                 raise kafka_error(
@@ -200,7 +204,7 @@ class TopicCalls(Calls):
     ) -> list[LogDirectory]:
         """The data directories of all brokers, with the bytes of these partitions in them.
 
-        None: of all partitions, which is a lot of work where there are many.
+        None requests all partitions, which is expensive in a large cluster.
         """
         topics: dict[str, m.DescribeLogDirsRequestTopic] = {}
         for name, partition in partitions or ():
@@ -225,7 +229,9 @@ class TopicCalls(Calls):
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Delete records before these offsets (-1: all); where each partition begins now."""
+        """Delete records before these offsets (-1: all). Returns the new log start of each
+        partition.
+        """
         timeout_ms = int(self._cluster.settings.request_timeout_s * 1000)
 
         async def ask(

@@ -1,8 +1,8 @@
-"""One broker as the client sees it: an address, and connections that are made when needed.
+"""A broker as the client sees it: an address, and connections that are opened on demand.
 
-There are two connections. A fetch may wait at the broker for half a second, and replies come in
-order: on a shared connection every other request would wait behind it. So fetches have a lane of
-their own. Each lane negotiates the versions of requests when it connects.
+There are two connections. Replies come in order, and the broker may park a fetch for half a second:
+on a shared connection, every other request would wait behind it. So fetches have a connection of
+their own. Each connection negotiates request versions when it is opened.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.notation import message as message_spec
 from dragoman.world import Random
 
-#: Newest versions to send, where older than the newest known. From version 10 on, replies about
-#: offsets name topics by id only: the names of deleted topics could not be found.
+#: Newest versions to send, for requests that do not use the newest known version. From version 10
+#: on, replies about offsets name topics only by id, so the names of deleted topics could not be
+#: resolved.
 _CAPS: Final = {ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
 
-#: First versions that name topics by id, which old brokers do not assign.
+#: First versions that name topics by id. Old brokers do not assign ids.
 FIRST_VERSION_WITH_TOPIC_IDS: Final = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13}
 
 
@@ -58,7 +59,7 @@ class ServedVersions:
     def pick(
         self, api_key: ApiKey, *, with_topic_ids: bool = True, newest: int | None = None
     ) -> int:
-        """The newest version that both know. Raises `UnsupportedRequestError`."""
+        """The newest version that both sides know. Raises `UnsupportedRequestError`."""
         ours = ACCEPTED_VERSIONS[api_key]
         if newest is None:
             newest = _CAPS.get(api_key, ours.high)
@@ -71,7 +72,7 @@ class ServedVersions:
         if version < max(ours.low, served[0]):
             raise UnsupportedRequestError(
                 f"{self.address} serves {_title(api_key)} in versions {served[0]} to {served[1]}, "
-                f"this client speaks {ours.low} to {newest}"
+                f"this client supports {ours.low} to {newest}"
             )
         return version
 
@@ -124,7 +125,7 @@ class KafkaChannel(Channel[m.Message]):
         self.served = ServedVersions(self.address, m.ApiVersionsResponse())
 
     async def request(self, message: m.Message, version: int, timeout_s: float) -> m.Message | None:
-        """The reply; None for a produce with acks=0.
+        """Send a request and return the reply; None for a produce with acks=0.
 
         Raises `EncodeError`, `ConnectionLostError`, `RequestTimeoutError`.
         """
@@ -152,7 +153,7 @@ class KafkaChannel(Channel[m.Message]):
             raise kafka_error(reply.error_code)
         self.served = ServedVersions(self.address, reply)
 
-    # ---- what the transport calls
+    # ---- callbacks of the transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._connection.get_buffer(sizehint)
@@ -163,7 +164,7 @@ class KafkaChannel(Channel[m.Message]):
 
 
 class _Lane(KeptConnection[KafkaChannel]):
-    """One connection, which is opened again when it is lost."""
+    """A connection that is reopened when it is lost."""
 
     def __init__(
         self, address: Address, settings: ClientSettings, scratch: Scratch, random: Random
@@ -172,8 +173,8 @@ class _Lane(KeptConnection[KafkaChannel]):
         self._settings = settings
         self._scratch = scratch
 
-    def heed_throttle(self, throttle_ms: int) -> None:
-        """KIP-219: the broker has answered at once, and expects no request for this long."""
+    def apply_throttle(self, throttle_ms: int) -> None:
+        """Pause requests for this long, as KIP-219 requires after a reply with a throttle time."""
         if throttle_ms > 0:
             self.rest(min(throttle_ms / 1000, KAFKA_CLIENT_THROTTLE_MAX_S))
 
@@ -224,13 +225,13 @@ class Broker:
         return any(lane.is_open for lane in self._lanes.values())
 
     async def served(self) -> ServedVersions:
-        """What the broker serves; connects when there is no connection."""
+        """The versions that the broker serves. Connects if there is no connection."""
         return (await self._lanes["control"].connected()).served
 
     async def ask(
         self, kind: type[AnyReply], request: Request, **options: Unpack[RequestOptions]
     ) -> AnyReply:
-        """Send a request in the newest version that both sides know; returns the reply."""
+        """Send a request in the newest version that both sides know, and return the reply."""
         reply = await self.send(kind, request, **options)
         assert reply is not None
         return reply
@@ -252,10 +253,10 @@ class Broker:
         if reply is None:
             return None
         assert isinstance(reply, kind)
-        lane.heed_throttle(getattr(reply, "throttle_time_ms", 0))
+        lane.apply_throttle(getattr(reply, "throttle_time_ms", 0))
         return reply
 
     def close(self, error: ClientError) -> None:
-        """Close for good. Callers that wait for a reply, and all later ones, get this error."""
+        """Close for good. Pending and later calls raise this error."""
         for lane in self._lanes.values():
             lane.close(error)

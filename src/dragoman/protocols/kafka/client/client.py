@@ -1,5 +1,5 @@
-"""`KafkaClient`: all calls of the raw client behind one object. Those about topics, offsets, groups
-and staged writes are in `admin.py`, `fetch.py`, `groups.py` and `staged_writes.py`.
+"""`KafkaClient`: all calls of the low-level client. Calls about topics, offsets, groups and staged
+writes are in `admin.py`, `fetch.py`, `groups.py` and `staged_writes.py`.
 
     async with KafkaClient("127.0.0.1:9092") as client:
         await client.create_topic(NewTopic(name="orders", partitions=3))
@@ -48,10 +48,10 @@ from dragoman.world import Clock, Random, SystemClock, system_random
 
 
 class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
-    """A client of a cluster that speaks Kafka's protocol, Apache Kafka's own included.
+    """A client of a Kafka cluster, of Dragoman or of Apache Kafka.
 
-    `bootstrap` is `HOST:PORT`, or several with commas. Retriable errors are retried until
-    `settings.operation_timeout_s` is up; see `errors` for what is raised.
+    `bootstrap` is `HOST:PORT`, or several separated by commas. Retriable errors are retried for
+    `settings.operation_timeout_s`; `errors` lists the exceptions.
     """
 
     def __init__(
@@ -69,17 +69,17 @@ class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
         cluster = Cluster(addresses, self.settings, self._random)
         super().__init__(cluster)
 
-    # ---- life
+    # ---- lifecycle
 
     async def open(self) -> Self:
-        """Reach a broker, trying each address once. Raises `UnreachableError`."""
+        """Connect to a broker, trying each address once. Raises `UnreachableError`."""
         await self._cluster.bootstrap()
         return self
 
     async def close(self) -> None:
         """Close all connections. Calls that wait for a reply raise `ClientClosedError`."""
         self._cluster.close()
-        # Sockets are closed in the loop's next turn; afterwards the loop may end.
+        # Sockets are closed in the next loop turn, which must run before the loop may end.
         await asyncio.sleep(0)
 
     async def __aenter__(self) -> Self:
@@ -121,11 +121,11 @@ class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
         max_bytes: int = KAFKA_CLIENT_FETCH_BYTES,
         isolation: Isolation = Isolation.READ_COMMITTED,
     ) -> dict[TopicPartition, Fetched]:
-        """Whole batches of each partition from its offset on; none at the end of a partition.
+        """Fetch whole batches of each partition from its offset on; none at the end of a partition.
 
         Each leader gets one request, concurrently, and may wait `max_wait_ms` for `min_bytes`;
-        `max_bytes` is per leader. Raises the first error of a partition that no retry can cure,
-        such as `OffsetRangeError`.
+        `max_bytes` is per leader. Raises the first error that is not retriable, such as
+        `OffsetRangeError`.
         """
         options = FetchOptions(
             max_wait_ms=max_wait_ms,
@@ -146,11 +146,11 @@ class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
         transactional_id: str | None = None,
         auto_create: bool = True,
     ) -> Produced:
-        """Append one batch of magic 2 as it is.
+        """Append one batch of magic 2 unchanged.
 
-        With a producer id in its header it is retried whatever happens, and written once. Without
-        one, an error with `is_ambiguous` means that it may or may not have been written.
-        Raises `DecodeError` when the bytes are not one batch.
+        A batch with a producer id in its header is always retried, and written once. For a batch
+        without one, an error with `is_ambiguous` means that it may or may not have been written.
+        Raises `DecodeError` unless the bytes are exactly one batch.
         """
         options = ProduceOptions(
             acks=acks,
@@ -168,7 +168,7 @@ class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
     # ---- records
 
     def producer(self, options: ProducerOptions | None = None) -> Producer:
-        """A producer of single records. Close it, or use it with `async with`."""
+        """A producer of single records. Close it after use, or use it with `async with`."""
         options = options or ProducerOptions()
         return Producer(self._cluster, options, self._clock, self._random)
 
@@ -179,7 +179,7 @@ class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
     async def produce_records(
         self, topic: str, records: Iterable[NewRecord], options: ProducerOptions | None = None
     ) -> list[RecordPosition]:
-        """Write records and wait for all of them; returns their positions, in the same order."""
+        """Write records and wait for all of them. Returns their positions in the same order."""
         async with self.producer(options) as producer:
             sent = await producer.send_many(topic, records)
             await producer.flush()
@@ -196,10 +196,10 @@ class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
         max_bytes: int = KAFKA_CLIENT_FETCH_BYTES,
         partition_bytes: int = KAFKA_CLIENT_FETCH_PARTITION_BYTES,
     ) -> Reader:
-        """Decoded records from these offsets on, up to and without those of `until`.
+        """A reader of decoded records from these offsets up to those of `until`, exclusive.
 
-        Partitions that `until` does not name are followed for ever. Close it, or use it with
-        `async with`.
+        The reader follows partitions that `until` does not name forever. Close it after use, or use
+        it with `async with`.
         """
         options = FetchOptions(
             max_wait_ms=max_wait_ms,

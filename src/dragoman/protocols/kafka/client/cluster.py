@@ -61,7 +61,7 @@ GROUP_KEY, TRANSACTION_KEY = 0, 1
 
 
 class Located(msgspec.Struct, frozen=True):
-    """A partition's leader, and the fields of a request to it."""
+    """A partition's leader, and the fields that a request to it needs."""
 
     broker: Broker
     topic_id: bytes
@@ -80,7 +80,7 @@ class Cluster:
         self, bootstrap: Sequence[Address], settings: ClientSettings, random: Random
     ) -> None:
         self.settings = settings
-        #: Every error of a call drops the metadata that it shows to be outdated.
+        #: Calls `forget` for every error, which drops outdated metadata.
         self.retry = Retry(settings.retry_policy, random=random, on_failure=self.forget)
         self._random = random
         self._scratch = Scratch()
@@ -94,7 +94,9 @@ class Cluster:
         self._is_closed = False
 
     async def bootstrap(self) -> None:
-        """Reach one broker and fetch metadata. Raises `UnreachableError` after one round."""
+        """Connect to a broker and fetch metadata. Raises `UnreachableError` after trying each
+        address.
+        """
         await self.metadata([])
 
     def close(self) -> None:
@@ -109,8 +111,8 @@ class Cluster:
     ) -> ClusterInfo:
         """Fetch metadata from the first broker that answers. None: all topics.
 
-        Topics that do not exist are missing from the result. The error of a topic is raised,
-        unless all topics were requested: then the topic is left out.
+        Topics that do not exist are missing from the result. A topic's error is raised; if all
+        topics were requested, the topic is left out instead.
         """
         wanted = None if topics is None else list(dict.fromkeys(topics))
 
@@ -121,7 +123,7 @@ class Cluster:
             if version == 0 and not wanted:
                 raise UnsupportedRequestError("the broker is older than Kafka 0.10")
             named = [m.MetadataRequestTopic(name=name) for name in wanted]
-            # Before version 4 there is no such flag, and the creation cannot be prevented.
+            # Versions before 4 lack the flag and always allow the creation.
             flag = auto_create or version < 4
             return m.MetadataRequest(topics=named, allow_auto_topic_creation=flag)
 
@@ -169,14 +171,14 @@ class Cluster:
         raise _no_topic(name)
 
     def forget(self, error: ClientError) -> None:
-        """Drop the metadata that an error shows to be outdated; the next call fetches it again."""
+        """Drop the metadata that an error shows to be outdated. The next call fetches it again."""
         if isinstance(error, KafkaError):
             if error.topic is not None:
                 self._topics.pop(error.topic, None)
             if error.group is not None:
                 self._coordinators.pop((GROUP_KEY, error.group), None)
             elif isinstance(error, CoordinatorError):
-                # Of a transaction. A client has few coordinators, and they are found again quickly.
+                # A transaction's coordinator. A client has few, and looking them up again is cheap.
                 self._coordinators.clear()
         if error.is_ambiguous or not isinstance(error, KafkaError):
             # The broker may be down, and its partitions may have other leaders.
@@ -254,7 +256,7 @@ class Cluster:
     # ---- connections
 
     def _in_order(self) -> list[Broker]:
-        """Every known broker: connected ones first, the bootstrap addresses last."""
+        """All known brokers: connected ones first, the bootstrap addresses last."""
         if self._is_closed:
             raise ClientClosedError("the client is closed")
         known = [self._node(node_id) for node_id in self._addresses]
@@ -298,7 +300,7 @@ class Cluster:
         kept = {Address(each.host, each.port) for each in self._addresses.values()}
         for address in self._brokers.keys() - kept:
             gone = self._brokers.pop(address)
-            # A retriable error for its callers: their retries find the new leader.
+            # Callers get a retriable error, and their retries find the new leader.
             gone.close(ConnectionLostError(f"{gone.address} has left the cluster"))
 
     def _learn_topic(
@@ -325,7 +327,7 @@ class Cluster:
 
 
 class Calls:
-    """Base of the families of calls: calls to the brokers of a cluster."""
+    """Base class of groups of calls to the brokers of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -1,10 +1,10 @@
-"""Errors of the client: one class for each that a caller may want to handle.
+"""Errors of the client: a class for each error that a caller may want to handle.
 
     ClientError
       UnreachableError          no connection could be made            retriable
       ConnectionLostError       the connection broke before the reply  retriable
-      RequestTimeoutError       no reply within the time-out           retriable
-      UnsupportedRequestError   the broker serves no version of this request that we know
+      RequestTimeoutError       no reply within the timeout            retriable
+      UnsupportedRequestError   the broker serves no known version of this request
       ClientClosedError         the client was closed
       KafkaError                the broker answered with an error code
         UnknownTopicError       LeadershipError      CoordinatorError     OffsetRangeError
@@ -12,8 +12,8 @@
         RecordRefusedError      BatchTooLargeError   ProducerFencedError  SequenceError
 
 `retriable` says whether the same call may succeed later. The client retries such errors until the
-operation's time is up, and raises the last one then. After a lost connection or a time-out the
-outcome of the request is unknown (`is_ambiguous`).
+operation times out, and then raises the last one. After a lost connection or a timeout the outcome
+of the request is unknown (`is_ambiguous`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dragoman.protocols.kafka.errors import KNOWN_CODES, RETRIABLE, ErrorCode, e
 class UnsupportedRequestError(ClientError): ...
 
 
-#: Error codes of replies that do not exclude that the records were written.
+#: Error codes after which the records may have been written nevertheless.
 _AMBIGUOUS: Final = frozenset(
     (
         ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -40,7 +40,7 @@ _AMBIGUOUS: Final = frozenset(
 
 
 class KafkaError(ClientError):
-    """An error code in a reply: its number on the wire, and Kafka's name for it."""
+    """An error code in a reply, with its number and Kafka's name for it."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class UnknownTopicError(KafkaError): ...
 
 
 class LeadershipError(KafkaError):
-    """The partition has no leader, or another one: metadata is fetched before a retry."""
+    """The partition has no leader, or another one. A retry fetches the metadata first."""
 
 
 class CoordinatorError(KafkaError):
-    """The group has no coordinator, or another one: it is looked up before a retry."""
+    """The group has no coordinator, or another one. A retry looks the coordinator up first."""
 
 
 class OffsetRangeError(KafkaError):
@@ -86,7 +86,7 @@ class UnknownGroupError(KafkaError): ...
 
 
 class LiveGroupError(KafkaError):
-    """The group has members: only they may commit, and the group cannot be deleted."""
+    """The group has members, so only they may commit, and the group cannot be deleted."""
 
 
 class AccessDeniedError(KafkaError): ...
@@ -102,7 +102,7 @@ class ProducerFencedError(KafkaError): ...
 
 
 class SequenceError(KafkaError):
-    """The broker expected another sequence number: its state of this producer is lost."""
+    """The broker expected another sequence number, because it has lost this producer's state."""
 
 
 _CLASSES: Final[dict[type[KafkaError], tuple[ErrorCode, ...]]] = {

@@ -23,10 +23,10 @@ from dragoman.protocols.kafka.client.values import (
 )
 from dragoman.protocols.kafka.errors import ErrorCode
 
-#: The advice for records that the broker cannot read.
+#: Advice when the broker cannot read records.
 _DAMAGED = (
-    "the broker's disk is damaged where the next record lies; `dragoman cluster status` names the "
-    "offsets: read on behind them, or stop the node and run `dragoman log repair`"
+    "the broker's disk is damaged at the next record; `dragoman cluster status` lists the damaged "
+    "offsets: continue reading after them, or stop the node and run `dragoman log repair`"
 )
 
 
@@ -100,7 +100,7 @@ def _read(
             if where in parts:
                 results[where] = _result(where, each)
     for where in parts.keys() - results.keys():
-        # A broker that has no room left in its reply may leave partitions out.
+        # A broker may leave out partitions for which its reply has no room.
         code = ErrorCode.LEADER_NOT_AVAILABLE
         results[where] = kafka_error(code, topic=where.topic, partition=where.partition)
     return results
@@ -114,7 +114,7 @@ def _result(where: TopicPartition, each: m.FetchResponsePartition) -> Fetched | 
         )
     if each.error_code:
         return kafka_error(each.error_code, topic=where.topic, partition=where.partition)
-    # Tuples of buffers occur in replies to be encoded only.
+    # Tuples of buffers occur only in replies to encode.
     assert not isinstance(each.records, tuple)
     records = memoryview(each.records if each.records is not None else b"")
     aborted = each.aborted_transactions or []
@@ -128,12 +128,12 @@ def _result(where: TopicPartition, each: m.FetchResponsePartition) -> Fetched | 
 
 
 def whole_batches_size(records: memoryview) -> int:
-    """Bytes of the complete batches; a broker may cut off the last one."""
+    """Size of the complete batches; a broker may truncate the last one."""
     position, available = 0, len(records)
     while available - position >= BATCH_HEADER_BYTES:
         _, length, _ = WALK.unpack_from(records, position)
         end = position + LENGTH_PREFIX_BYTES + length
-        # A length that is impossible is kept: the decoder of the batch reports it.
+        # An impossible length is kept, so that the batch decoder reports it.
         if length < 0 or end > available:
             return position if length >= 0 else available
         position = end
@@ -157,8 +157,8 @@ class OffsetCalls(Calls):
     ) -> dict[TopicPartition, OffsetAt]:
         """The first offset at or after a time in ms; or `EARLIEST`, `LATEST`, `MAX_TIMESTAMP`.
 
-        `LATEST` is the last stable offset for a reader of committed records, else the high
-        watermark: the offset of the next record in either case.
+        `LATEST` is the offset of the next record: the last stable offset for a read-committed
+        reader, else the high watermark.
         """
         timeout_s = self._cluster.settings.request_timeout_s
 

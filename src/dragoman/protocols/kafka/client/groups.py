@@ -1,6 +1,6 @@
 """Administration of groups: committed offsets, listing, description, deletion.
 
-Commits carry no member id, so a broker accepts them only while the group has no members.
+Commits have no member id, so a broker accepts them only while the group has no members.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class GroupCalls(Calls):
     async def committed_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Committed offsets, without partitions that have none. None: all partitions."""
+        """Committed offsets of these partitions, or of all if None. Partitions without one are left
+        out.
+        """
         wanted = None if partitions is None else _by_topic(partitions)
 
         async def ask(broker: Broker) -> dict[TopicPartition, CommittedOffset]:
@@ -62,7 +64,7 @@ class GroupCalls(Calls):
     async def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
     ) -> None:
-        """Commit next offsets to read. Raises `LiveGroupError` when the group has members."""
+        """Commit the next offsets to read. Raises `LiveGroupError` when the group has members."""
         topics: dict[str, m.OffsetCommitRequestTopic] = {}
         for (name, partition), given in offsets.items():
             committed = CommittedOffset(given) if isinstance(given, int) else given
@@ -133,12 +135,12 @@ class GroupCalls(Calls):
         return await self._cluster.retry.call(attempt)
 
     async def describe_group(self, group: str) -> GroupDetails:
-        """Groups of both kinds. Raises `UnknownGroupError`."""
+        """Describe a classic or consumer group. Raises `UnknownGroupError`."""
 
         async def ask(broker: Broker) -> GroupDetails:
             details = await _describe_classic(broker, group)
             if details is None and (await broker.served()).has(ApiKey.CONSUMER_GROUP_DESCRIBE):
-                # A consumer group (KIP-848) is dead in the response to the older request.
+                # The older request reports a consumer group (KIP-848) as dead.
                 details = await _describe_consumer(broker, group)
             if details is None:
                 raise UnknownGroupError(ErrorCode.GROUP_ID_NOT_FOUND, group=group)
@@ -181,10 +183,10 @@ def _fetch(
             m.OffsetFetchRequestGroupTopic(name=name, partition_indexes=indexes)
             for name, indexes in wanted.items()
         ]
-        asked = m.OffsetFetchRequestGroup(
+        requested = m.OffsetFetchRequestGroup(
             group_id=group, topics=None if wanted is None else named or []
         )
-        return m.OffsetFetchRequest(groups=[asked], require_stable=stable)
+        return m.OffsetFetchRequest(groups=[requested], require_stable=stable)
     topics = None
     if wanted is not None:
         topics = [
@@ -237,7 +239,7 @@ def _commit_error(group: str, topic: str, partition: int, code: int) -> KafkaErr
     return kafka_error(code, group=group)
 
 
-# ---- groups themselves
+# ---- groups
 
 
 async def _describe_classic(broker: Broker, group: str) -> GroupDetails | None:
@@ -273,7 +275,7 @@ def _classic_member(member: m.DescribeGroupsResponseMember) -> GroupMember:
 
 
 def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """Partitions of a member; none when its group has another protocol than consumers'."""
+    """Partitions of a member; none when the group's protocol type is not `consumer`."""
     try:
         assignment = codec.decode_versioned(m.ConsumerProtocolAssignment, data)
     except DecodeError:

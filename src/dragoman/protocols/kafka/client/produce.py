@@ -1,12 +1,12 @@
 """Produce: whole batches to the leader of a partition, and identities for idempotent producers.
 
-A batch with a producer id and a sequence may be sent again whatever happened: the broker recognises
-it and answers with its first offset. A batch without them is sent again only when the broker is
-known not to have written it. Otherwise the error goes to the caller, which alone can decide between
-losing the batch and duplicating it.
+A batch with a producer id and a sequence number can always be retried: the broker recognises it and
+answers with its base offset. A batch without them is retried only when the broker has certainly not
+written it. Otherwise the caller gets the error, because only the caller can choose between losing
+the batch and duplicating it.
 
-Clients that put the records of a key into one partition have to agree on the partition. The hash is
-murmur2, as in the Java client, librdkafka's `murmur2_random` and kafka-python.
+All clients must map a key to the same partition. The hash is murmur2, as in the Java client,
+librdkafka's `murmur2_random` and kafka-python.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def unanswered(where: TopicPartition) -> KafkaError:
 
 def read_outcome(where: TopicPartition, each: m.ProduceResponsePartition) -> Produced | KafkaError:
     if each.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-        # Written before; the broker does not remember the offset any more.
+        # A duplicate whose offset the broker no longer remembers.
         return _NOTHING_KNOWN
     if each.error_code:
         return kafka_error(
@@ -119,7 +119,7 @@ def read_outcome(where: TopicPartition, each: m.ProduceResponsePartition) -> Pro
 
 
 def _reason(each: m.ProduceResponsePartition) -> str | None:
-    """The broker's error text, with the texts for single records."""
+    """The broker's error text, including the texts for single records."""
     parts = [each.error_message or error_text(each.error_code)]
     parts += (
         f"record {record.batch_index}: {record.batch_index_error_message or 'refused'}"
@@ -135,7 +135,7 @@ async def new_producer_identity(cluster: Cluster) -> ProducerIdentity:
         broker = await cluster.controller()
         reply = await broker.ask(
             m.InitProducerIdResponse,
-            # The time-out has no effect without a transactional id, but brokers check its range.
+            # The timeout has no effect without a transactional id, but brokers check its range.
             m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
         )
         if reply.error_code:

@@ -1,11 +1,11 @@
-"""Records to batches to brokers, in order, and exactly once where the producer is idempotent.
+"""Sends records in batches to brokers, in order, and exactly once if the producer is idempotent.
 
-Theory of operation. Every partition has a queue: batches that are full, and one that is still open.
-One batch per partition is in flight at a time, and the next one fills meanwhile, so there is no
-linger time: with nothing in flight, a record leaves in the same loop turn. Retries cannot change
-the order, and idempotence is simple: the sequence number advances when a batch is known to be
-written. After a batch that failed for good it is unknown whether the broker has counted it, so the
-next batch gets a new identity.
+Theory of operation. Every partition has a queue of full batches and one open batch. One batch per
+partition is in flight at a time while the next one fills, so there is no linger time: with nothing
+in flight, a record is sent in the same loop turn. Retries cannot reorder records, and idempotence
+is simple: the sequence number advances when a batch is known to be written. After a batch has
+failed for good, the broker may or may not have counted it, so the next batch gets a new producer
+id.
 
     send ──► open batch ──full──► sealed batches ──► in flight (retried) ──► written | failed
 
@@ -51,7 +51,7 @@ from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.world import Clock, Random
 
 _SEQUENCE_MASK = 0x7FFFFFFF
-#: What a record costs in a batch beside its parts, at most, and an estimate of its cost in memory.
+#: Upper bound of a record's overhead in a batch, and an estimate of its overhead in memory.
 _RECORD_OVERHEAD_BYTES = 64
 _NO_IDENTITY = ProducerIdentity(NO_PRODUCER, -1)
 
@@ -59,7 +59,8 @@ _NO_IDENTITY = ProducerIdentity(NO_PRODUCER, -1)
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     codec: Codec = Codec.NONE
     acks: Acks = -1
-    #: Needs acks=-1. Without it ambiguous failures are not retried: a retry may duplicate records.
+    #: Requires acks=-1. If false, ambiguous failures are not retried, because a retry may duplicate
+    #: records.
     idempotent: bool = True
     batch_bytes: int = KAFKA_CLIENT_BATCH_BYTES
     buffer_bytes_max: int = KAFKA_CLIENT_BUFFER_BYTES_MAX
@@ -86,14 +87,14 @@ class _Batch:
     def __init__(self, done: asyncio.Future[None]) -> None:
         self.records: list[Record] = []
         self.size = 0
-        #: First index of a run of records, with its base offset or its error. More than one run
-        #: when the broker found the batch too large and it was sent in parts.
+        #: First index of a run of records, with its base offset or its error. There are several
+        #: runs if the broker refused the batch as too large and it was split.
         self.outcomes: list[tuple[int, int | DragomanError]] = []
         self.done = done
 
 
 class Delivery:
-    """A record that was sent. Await it for the record's position; raises the error instead."""
+    """A sent record. Awaiting it returns the record's position or raises its error."""
 
     __slots__ = ("_batch", "_index", "_where")
 
@@ -149,7 +150,7 @@ class Producer:
         self._clock = clock
         self._random = random
         self._queues: dict[TopicPartition, _Queue] = {}
-        #: Partition of a topic's records without a key; changes with every full batch.
+        #: By topic, the partition of records without a key; changes with every full batch.
         self._sticky: dict[str, int] = {}
         self._identity: ProducerIdentity | None = None
         self._identifying = asyncio.Lock()
@@ -161,12 +162,12 @@ class Producer:
         #: Records that brokers have acknowledged; with acks=0, records that were sent.
         self.written_records = 0
 
-    # ---- what callers use
+    # ---- calls
 
     async def send(self, topic: str, record: NewRecord) -> Delivery:
         """Add a record to its batch; waits only while the producer's buffer is full.
 
-        Raises `UnknownTopicError`, also for a partition that does not exist.
+        Raises `UnknownTopicError` if the topic or the partition does not exist.
         """
         while not self._room.is_set():
             await self._room.wait()
@@ -350,6 +351,6 @@ class Producer:
 def _size(record: NewRecord) -> int:
     size = len(record.key or b"") + len(record.value or b"") + _RECORD_OVERHEAD_BYTES
     for name, content in record.headers:
-        # A character of a header's name may take four bytes, and each part has a length before it.
+        # A character of a header's name may take four bytes, and each part has a length prefix.
         size += 4 * len(name) + len(content or b"") + 10
     return size

@@ -1,9 +1,9 @@
-"""Records of partitions in order of their offsets, decoded: reading without a group.
+"""Reads decoded records of partitions in offset order, without a group.
 
-One fetch per leader is in flight, so that a quiet broker does not delay a busy one. The next fetch
-is sent as soon as the reply arrives, before its records are used. Memory is therefore bounded by
-the fetch options, once per leader. Partitions that had data move to the end of the request, because
-a broker fills its reply in the order of the request.
+One fetch per leader is in flight, so an idle broker does not delay a busy one. The next fetch is
+sent as soon as the reply arrives, before its records are consumed, so the fetch options bound the
+memory per leader. Partitions that had data move to the end of the request, because a broker fills
+its reply in the order of the request.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from dragoman.protocols.kafka.client.values import (
 
 
 class _Pending(NamedTuple):
-    """A fetch in flight: its partitions, and the leader if it was known."""
+    """A fetch in flight: its partitions, and the leader if known."""
 
     broker: Broker | None
-    asked: frozenset[TopicPartition]
+    requested: frozenset[TopicPartition]
 
 
 class Reader:
@@ -53,11 +53,11 @@ class Reader:
         self._partition_bytes = partition_bytes
         self._pending: dict[asyncio.Task[dict[TopicPartition, Fetched]], _Pending] = {}
         #: Partitions of the fetches in flight.
-        self._asked: set[TopicPartition] = set()
+        self._requested: set[TopicPartition] = set()
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset of each partition, after all records that were returned."""
+        """The next offset of each partition, after all returned records."""
         return dict(self._positions)
 
     async def next_records(self) -> list[ConsumedRecord]:
@@ -73,7 +73,7 @@ class Reader:
             done, _ = await asyncio.wait(self._pending, return_when=asyncio.FIRST_COMPLETED)
             found: list[ConsumedRecord] = []
             for task in done:
-                self._asked -= self._pending.pop(task).asked
+                self._requested -= self._pending.pop(task).requested
                 found += self._take(task)
             if found:
                 await self._ask()
@@ -86,7 +86,7 @@ class Reader:
 
     async def close(self) -> None:
         pending, self._pending = list(self._pending), {}
-        self._asked.clear()
+        self._requested.clear()
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
@@ -107,14 +107,14 @@ class Reader:
         """Start a fetch at every leader that has none in flight."""
         groups: dict[Broker | None, dict[TopicPartition, FetchFrom]] = {}
         for where, position in list(self._positions.items()):
-            if where not in self._asked and not self._is_at_end(where):
+            if where not in self._requested and not self._is_at_end(where):
                 wanted = FetchFrom(position, self._partition_bytes)
                 groups.setdefault(await self._leader(where), {})[where] = wanted
         busy = {each.broker for each in self._pending.values()}
         for broker, wanted_parts in groups.items():
             if broker in busy:
                 continue
-            self._asked |= wanted_parts.keys()
+            self._requested |= wanted_parts.keys()
             task = asyncio.create_task(fetch(self._cluster, wanted_parts, self._options))
             self._pending[task] = _Pending(broker, frozenset(wanted_parts))
 
@@ -136,7 +136,7 @@ class Reader:
         return found
 
     def _decode(self, where: TopicPartition, fetched: Fetched) -> list[ConsumedRecord]:
-        # Moved to the end of the next request.
+        # Removed and added again: this moves the partition to the end of the next request.
         start = self._positions.pop(where)
         self._positions[where] = start
         try:

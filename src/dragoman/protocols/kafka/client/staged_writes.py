@@ -1,8 +1,8 @@
-"""Staging and publishing: records that become readable all at once, and only once.
+"""Staging and publishing: records become readable atomically, and exactly once.
 
-Each task attempt of a writer opens a place of its own, produces whole batches there under the
-identity of the place, and records their offsets. `publish_staged` then names the pieces that make
-up a batch of the writer, without those of failed attempts. Both requests are Dragoman's own; with
+Each task attempt of a writer opens its own staging place, produces whole batches there with the
+place's producer id, and records their offsets. `publish_staged` then names the pieces that make up
+the writer's batch, without those of failed attempts. Only Dragoman serves these requests; with
 another broker the calls raise `UnsupportedRequestError`.
 """
 
@@ -19,14 +19,16 @@ from dragoman.protocols.kafka.client.values import ProducerIdentity, TopicPartit
 
 
 class StagingPlace(msgspec.Struct, frozen=True):
-    """A place for one attempt's batches, which carry `identity` and sequences from 0."""
+    """A staging place for the batches of one attempt. They carry `identity` and sequence numbers
+    from 0.
+    """
 
     partition: TopicPartition
     identity: ProducerIdentity
 
 
 class StagedPiece(msgspec.Struct, frozen=True):
-    """Batches that follow each other in a staging partition: `first_offset` to `next_offset`.
+    """Consecutive batches in a staging partition, from `first_offset` up to `next_offset`.
 
     `checksum` is the CRC-32C over the CRC fields (bytes 17 to 21) of the batches, in order.
     """
@@ -39,10 +41,11 @@ class StagedPiece(msgspec.Struct, frozen=True):
 
 
 class StagedBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch of a writer: what goes to which partition, in this order.
+    """One batch of a writer: the pieces for each partition, in order.
 
-    `writer_id` says whose batches these are, and `query_id` who counts them: batch ids rise, and
-    one that is not above the last is taken for a repeat. `is_single`: there will be no other.
+    `writer_id` identifies the writer, and `query_id` the query that numbers its batches. Batch ids
+    increase; an id that is not above the last one is treated as a retry. `is_single`: the writer
+    has no other batch.
     """
 
     writer_id: str
@@ -54,7 +57,7 @@ class StagedBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 class StagingCalls(Calls):
     async def open_staging(self, writer_id: str) -> StagingPlace:
-        """Open a place for one attempt of a writer."""
+        """Open a staging place for one attempt of a writer."""
 
         async def attempt() -> StagingPlace:
             broker = await self._cluster.controller()
@@ -71,10 +74,10 @@ class StagingCalls(Calls):
         return await self._cluster.retry.call(attempt)
 
     async def publish_staged(self, batch: StagedBatch) -> bool:
-        """Make a batch readable. Returns true, and does nothing, when it was readable before.
+        """Publish a batch. Does nothing and returns true if it was published before.
 
-        Repeated until the operation's time is up, which does no harm. Raises `OffsetRangeError`
-        when the staged records are gone: the batch has to be staged again.
+        Retried until the operation times out, which is safe. Raises `OffsetRangeError` when the
+        staged records are gone: the batch must be staged again.
         """
         request = _request(batch)
 

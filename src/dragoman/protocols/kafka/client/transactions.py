@@ -1,21 +1,21 @@
-"""Transactions: records for many partitions that readers of committed records see all or none of.
+"""Transactions: records in many partitions of which read-committed readers see all or none.
 
     initialise ──► write… ──► commit | abort ──► write… ──► …
         ▲             │            │
         └── an error ─┴────────────┘
 
-There is no call that begins a transaction: the first write does. After an error of `write` or
-`commit` the state of the transaction is unknown. `initialise` settles it: when it returns, the
-transaction is committed or aborted, readers see which, and the next one may begin. It names the
-identity that the producer had (KIP-360), so that a producer whose transactional id was taken over
-gets `ProducerFencedError` from it, and never takes the id back.
+The first write begins a transaction. After an error of `write` or `commit` the state of the
+transaction is unknown. `initialise` resolves it: when it returns, the transaction is committed or
+aborted, readers see the outcome, and the next one may begin. It sends the producer's previous id
+and epoch (KIP-360), so that a producer whose transactional id was taken over gets
+`ProducerFencedError`, and never takes the id back.
 
-The protocol has two generations. From level 2 of `transaction.version` on (KIP-890), writing enrols
-a partition and each transaction has an epoch of its own. Below it partitions are announced first,
-and requests stay below the versions of the second generation.
+The protocol has two generations. From level 2 of `transaction.version` on (KIP-890), a write adds
+its partition to the transaction, and each transaction has its own epoch. At lower levels partitions
+are added first, and requests use versions of the first generation.
 
-One write is in flight at a time: one request to each leader, with one batch for each partition.
-The producer holds only the batches of that write.
+One write is in flight at a time: a request to each leader, with a batch for each partition. The
+producer buffers only the batches of that write.
 """
 
 from __future__ import annotations
@@ -48,20 +48,21 @@ from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.types import Buffer
 
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
-#: Level of the feature from which writing enrols a partition.
+#: Level of the feature from which a write adds its partition to the transaction.
 _IMPLICIT_LEVEL: Final = 2
 #: Newest versions of the first generation.
 _EXPLICIT_PRODUCE: Final = 11
 _EXPLICIT_END: Final = 4
 _FIRST_INIT_WITH_IDENTITY: Final = 3
 
-#: Builds the batch of a partition for this producer: its id, its epoch, the first sequence.
+#: Builds a partition's batch from the producer id, the producer epoch and the first sequence
+#: number.
 BuildBatch: TypeAlias = Callable[[int, int, int], Buffer]
 
 
 class TransactionOptions(msgspec.Struct, frozen=True, kw_only=True):
     transactional_id: str
-    #: The broker aborts a transaction that is open for longer.
+    #: The broker aborts a transaction that has been open for longer.
     transaction_timeout_ms: int = 60_000
     #: How long a leader may wait for other replicas.
     produce_timeout_ms: int = 30_000
@@ -86,7 +87,7 @@ class TransactionalProducer:
         )
         self._identity: ProducerIdentity | None = None
         self._is_implicit = False
-        #: Whether `initialise` has to be called next.
+        #: Whether `initialise` must be called next.
         self._is_broken = True
         self._sequences: dict[TopicPartition, int] = {}
         self._enrolled: set[TopicPartition] = set()
@@ -98,9 +99,9 @@ class TransactionalProducer:
         return self._is_open
 
     async def initialise(self) -> None:
-        """Settle the open transaction, and fence every other producer with this transactional id.
+        """End the open transaction, and fence every other producer with this transactional id.
 
-        Raises `ProducerFencedError` when another one has fenced this one.
+        Raises `ProducerFencedError` when another producer has fenced this one.
         """
         current = self._identity
 
@@ -122,8 +123,8 @@ class TransactionalProducer:
     async def write(self, batches: Mapping[TopicPartition, Batch]) -> None:
         """Write one batch to each partition; returns when all are acknowledged.
 
-        A batch must not be larger than the topic allows. Raises `KafkaError` and the errors of
-        connections, retriable ones after their retries; then only `initialise` is left.
+        A batch must not be larger than the topic allows. Raises `KafkaError` and connection errors,
+        after retrying retriable ones. After an error, only `initialise` may be called.
         """
         identity = self._usable()
         self._is_broken = True
@@ -147,7 +148,7 @@ class TransactionalProducer:
         await self.write({where: self.batch(each) for where, each in records.items()})
 
     def batch(self, records: Sequence[Record], codec: Codec | None = None) -> Batch:
-        """`codec` in place of the producer's."""
+        """Build a batch. `codec` replaces the producer's."""
 
         def build(producer_id: int, producer_epoch: int, base_sequence: int) -> Buffer:
             return build_batch(
@@ -164,7 +165,8 @@ class TransactionalProducer:
     async def commit(self) -> None:
         """Returns when the commit is durable; readers see the records a moment later.
 
-        Raises like `write`. The transaction may be committed then: `initialise` settles it.
+        Raises the same errors as `write`. The outcome is then unknown until `initialise` resolves
+        it.
         """
         await self._end(is_commit=True)
 
@@ -223,7 +225,8 @@ class TransactionalProducer:
             broker = await self._coordinator()
             reply = await broker.ask(m.AddPartitionsToTxnResponse, request)
             raise_first(
-                # Partitions that were not tried because of another one have no error of their own.
+                # Partitions that were not attempted because of another one have no error of their
+                # own.
                 kafka_error(part.partition_error_code, topic=topic.name)
                 for topic in reply.results_by_topic_v3_and_below
                 for part in topic.results_by_partition

@@ -1,4 +1,4 @@
-"""The settings of a client, and the values that its callers give and get."""
+"""The settings of a client, and the values that its calls take and return."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ DEFAULT_PORT = 9092
 
 
 class ClientSettings(RetrySettings, frozen=True, kw_only=True):
-    """Times are in seconds. A fetch gets its own waiting time on top of `request_timeout_s`.
+    """Times are in seconds. `request_timeout_s` excludes the time that the broker may park a fetch.
 
     Pauses before retries have a random jitter of a fifth.
     """
 
     client_id: str = "dragoman"
-    #: From the start of a connection to the broker's list of versions.
+    #: From opening a connection to the broker's list of versions.
     connect_timeout_s: float = 10.0
     in_flight_max: int = 5
     #: Metadata older than this is fetched again before it is used.
@@ -42,7 +42,7 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 
-#: An offset that does not exist or is unknown.
+#: A missing or unknown offset.
 NO_OFFSET: Final = -1
 
 Acks: TypeAlias = Literal[-1, 0, 1]
@@ -104,10 +104,10 @@ class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchFrom(msgspec.Struct, frozen=True):
-    """Where to read a partition, and how much of it at most.
+    """Where to start reading a partition, and the maximum size to read.
 
-    The batch that holds `offset` is returned whole: it may begin before `offset` and, as the
-    first one of a reply, be larger than `max_bytes`.
+    The batch that contains `offset` is returned whole: it may begin before `offset`, and the first
+    one of a reply may exceed `max_bytes`.
     """
 
     offset: int
@@ -122,26 +122,26 @@ class AbortedTransaction(NamedTuple):
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     """Batches of one partition from an offset on."""
 
-    #: Whole batches, one after the other. A view of the reply: copy batches that are kept for long.
+    #: Consecutive whole batches. A view of the reply: copy batches that are kept for long.
     records: memoryview
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    #: Aborted transactions, whose records readers of committed records skip; else empty.
+    #: For read-committed fetches, aborted transactions, whose records must be skipped; else empty.
     aborted: tuple[AbortedTransaction, ...]
 
 
 class Produced(msgspec.Struct, frozen=True):
-    """Where a batch was written. Offsets are -1 when the broker does not say (acks=0)."""
+    """Where a batch was written. Offsets are -1 when the broker does not report them (acks=0)."""
 
     base_offset: int
-    #: -1 unless the topic stamps records with the time of the append.
+    #: -1 unless the topic's timestamp type is LogAppendTime.
     log_append_time_ms: int
     log_start_offset: int
 
 
 class OffsetAt(msgspec.Struct, frozen=True):
-    """A result of `list_offsets`; the offset is -1 when no record is as new as the time."""
+    """A result of `list_offsets`; the offset is -1 if no record is at or after the time."""
 
     offset: int
     timestamp: int
@@ -164,7 +164,7 @@ class ConsumedRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class NewRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A record to be written. Without a partition the key decides, as it does for Java clients."""
+    """A record to write. Without a partition the key determines it, as in Java clients."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -175,7 +175,7 @@ class NewRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class RecordPosition(NamedTuple):
-    """Where a record was written; the offset is -1 when the broker does not say."""
+    """Where a record was written; the offset is -1 when the broker does not report it."""
 
     topic: str
     partition: int
@@ -186,7 +186,7 @@ class RecordPosition(NamedTuple):
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of -1 stand for the broker's default."""
+    """A topic to create. A count of -1 means the broker's default."""
 
     name: str
     partitions: int = -1
@@ -195,7 +195,7 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResourceType(IntEnum):
-    """What a configuration belongs to."""
+    """The type of resource that a configuration belongs to."""
 
     TOPIC = 2
     BROKER = 4
@@ -225,9 +225,9 @@ class CommittedOffset(msgspec.Struct, frozen=True):
 class GroupListing(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     protocol_type: str
-    #: Empty from brokers that do not say.
+    #: Empty if the broker does not report it.
     state: str
-    #: `classic`, `consumer`, or empty from brokers that do not say.
+    #: `classic`, `consumer`, or empty if the broker does not report it.
     kind: str
 
 

@@ -2,8 +2,8 @@
 
 The old request replaces all overrides of a resource. The new one changes single keys, and appends
 to or subtracts from lists. Topics, brokers and groups can be altered. Without an override, a key of
-a topic or a group has the value of the node's setting, and a setting of a node the value with which
-it was started. As in Kafka, a broker accepts keys that it does not know (`config/dynamic.py`).
+a topic or group has the value of the node's setting, and a node's setting has its value from the
+node's start. As in Kafka, a broker accepts unknown keys (`config/dynamic.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.authorizer import Operation, Resource
 
-#: Maps the present overrides to the new ones.
+#: Maps the current overrides to the new ones.
 Alter: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]
 #: The text of a key's value without its override.
 Fallback: TypeAlias = Callable[[str], str]
@@ -37,7 +37,7 @@ Fallback: TypeAlias = Callable[[str], str]
 class _Resource(NamedTuple):
     kind: int
     name: str
-    #: Makes the change from the known keys, and their values without an override.
+    #: Builds the change from the known keys, and their values without an override.
     altered: Callable[[Mapping[str, Key], Fallback], Alter]
 
 
@@ -84,7 +84,7 @@ async def handle_incremental(call: Call) -> m.IncrementalAlterConfigsResponse:
     )
 
 
-# ---- what a resource's overrides become
+# ---- the new overrides of a resource
 
 
 def _replacement(
@@ -100,7 +100,7 @@ def _replacement(
 
 
 class _Increments:
-    """Changes of single keys, applied to the present overrides."""
+    """Changes of single keys, applied to the current overrides."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ def _require_distinct(names: list[str]) -> None:
         raise DecodeError(f"{repeated[0]!r} is in the request more than once")
 
 
-# ---- where it goes
+# ---- applying the changes
 
 
 class _Alteration:
@@ -226,7 +226,7 @@ class _Alteration:
         node_id = node_of(call, resource.name)
 
         def fallback(key: str) -> str:
-            # Below a node's own changes lie those for every node.
+            # A node's own overrides take precedence over the cluster-wide ones.
             return format_value(broker.node_configs.cluster_wide().value(key))
 
         alter = resource.altered(NODE_KEYS, fallback)

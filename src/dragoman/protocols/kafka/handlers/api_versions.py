@@ -1,13 +1,12 @@
-"""What this broker serves: ApiVersions (18), versions 0 to 4, and UpdateFeatures (57), versions 0
-to 2.
+"""ApiVersions (18), versions 0 to 4, and UpdateFeatures (57), versions 0 to 2: what this broker
+serves.
 
 Any version of ApiVersions is answered: an unknown one with error 35 in the layout of version 0,
-after which the client retries with a known version. Only requests with a handler are listed, and
-not all of them: clients enable features by the requests that are listed.
+after which the client retries with a known version. Some requests with a handler are not listed,
+because clients derive features from the listed requests.
 
-UpdateFeatures sets the levels at which clients use optional parts of Kafka. Lowering a level keeps
-new connections from using the newer part; open connections keep using it. An update is applied as
-a whole or not at all.
+UpdateFeatures sets the levels at which clients use optional parts of Kafka. A lower level affects
+new connections; open connections keep theirs. An update is atomic.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from dragoman.security.authorizer import Operation
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-#: Highest levels of features that clients enable by level instead of version: transactions with an
-#: epoch each (KIP-890), and consumer groups (KIP-848). A range from 0 on would have to be hidden
-#: from version 3.
+#: Highest levels of features that clients enable by level instead of version: an epoch per
+#: transaction (KIP-890), and consumer groups (KIP-848). A range that starts at 0 would have to be
+#: hidden from version 3.
 _LEVELS = {"group.version": 1, "transaction.version": 2}
 _SUPPORTED = [
     m.ApiVersionsResponseSupportedFeature(name=name, min_version=1, max_version=level)
@@ -42,12 +41,12 @@ _SUPPORTED = [
 
 
 def feature_range(feature: str) -> tuple[int, int] | None:
-    """Lowest and highest level of a feature, or None when there is no such feature."""
+    """Lowest and highest level of a feature; None if it does not exist."""
     return (1, _LEVELS[feature]) if feature in _LEVELS else None
 
 
 def feature_level(broker: Core, feature: str) -> int:
-    """The level that clients use: the highest, unless an operator lowered it."""
+    """The level that clients use: the highest, unless an operator has lowered it."""
     return min(broker.features.level(feature, _LEVELS[feature]), _LEVELS[feature])
 
 
@@ -155,7 +154,7 @@ def _updated(
     errors: list[DragomanError | None],
     error: DragomanError | None,
 ) -> m.UpdateFeaturesResponse:
-    """The response; from version 2 on it has one error, before one for each feature."""
+    """The response. It has one error from version 2 on, and one for each feature before."""
     first = error or next((each for each in errors if each is not None), None)
     if error is not None or (first is not None and call.version >= _ONE_RESULT_SINCE):
         assert first is not None

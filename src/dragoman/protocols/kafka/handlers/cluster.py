@@ -82,7 +82,7 @@ def handle_describe(call: Call) -> None:
         _refuse(call, request, wire_code(error), str(error))
         return
     if request.endpoint_type != _BROKERS:
-        # In Kafka controllers have a listener of their own, which does not exist here.
+        # Kafka's controllers have listeners of their own; Dragoman has none.
         is_known = request.endpoint_type == _CONTROLLERS
         code = (
             ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE

@@ -1,9 +1,9 @@
 """DescribeConfigs (32), versions 1 to 4, and ListConfigResources (74), versions 0 and 1.
 
-A topic has all of its keys. A broker has all settings of the node when the request names its id,
-and the settings that were changed for every node when the name is empty. A group has the keys that
-groups may override, whether it exists or not. Client metrics are not collected, so that a request
-about them succeeds with no keys.
+A topic returns all of its keys. A broker returns all settings of the node when the request names
+its id, and the cluster-wide overrides when the name is empty. A group returns the keys that groups
+may override, whether it exists or not. Client metrics are not collected, so a request about them
+succeeds with no keys.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ TYPES: Final[dict[Kind, int]] = {
 #: The type of a key that has no effect here and is not one of Kafka's.
 UNKNOWN_TYPE: Final = 0
 _NODE_DIGITS_MAX = 10
-#: The cost of a resource, which has dozens of keys, in items of the queue of long work.
+#: Cost of a resource, which has dozens of keys, in items of the work queue.
 _DESCRIBE_ITEMS = 50
 
 
@@ -90,7 +90,7 @@ def _describe(
         return msgspec.structs.replace(
             described, error_code=wire_code(error), error_message=str(error)
         )
-    # No list of keys means all of them; some clients send an empty one for that.
+    # A null list of keys means all keys; some clients send an empty list instead.
     wanted = set(resource.configuration_keys or ())
     shown = [_config(entry, request) for entry in entries if not wanted or entry.key.name in wanted]
     return msgspec.structs.replace(described, configs=shown)
@@ -135,7 +135,7 @@ def _node_entries(call: Call, node_id: int) -> Iterable[ConfigEntry]:
 
 
 def _effective(call: Call, entry: ConfigEntry) -> ConfigEntry:
-    """The entry with the effective replication factor: Kafka's clients know no factor of 0."""
+    """The entry with the effective replication factor, because Kafka's clients do not accept 0."""
     if entry.key.name != "default.replication.factor":
         return entry
     broker = call.service.broker
@@ -148,7 +148,7 @@ def _effective(call: Call, entry: ConfigEntry) -> ConfigEntry:
 
 
 def _derived_entries(call: Call) -> list[ConfigEntry]:
-    """Entries for keys that Kafka's tools read and that are not settings here."""
+    """Entries for keys that Kafka's tools read and that are not settings of Dragoman."""
     settings = call.service.broker.settings
     bound = ",".join(f"{each.name}://{each.bind}" for each in settings.listeners)
     host, port = call.service.advertised(call.session.channel)
@@ -198,7 +198,7 @@ def _config(
     )
 
 
-# ---- which resources there are
+# ---- listing resources
 
 _EVERY_TYPE = tuple(ResourceType)
 #: Version 0 lists only client metrics.
@@ -240,11 +240,11 @@ def _names(call: Call, resource_type: int) -> list[str]:
             return []
 
 
-# ---- which resource a name stands for
+# ---- resolving names
 
 
 def node_of(call: Call, name: str) -> int:
-    """The node that a broker resource names; an empty name stands for every node."""
+    """The node that a broker resource names; an empty name means all nodes."""
     if not name:
         return EVERY_NODE
     own = call.service.broker.node_id

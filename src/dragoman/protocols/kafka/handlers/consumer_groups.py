@@ -154,7 +154,7 @@ def _member(call: Call, member: ConsumerMemberDescription) -> m.ConsumerGroupDes
 
 
 def _named(call: Call, partitions: Partitions) -> m.ConsumerGroupDescribeResponseAssignment:
-    """The assignment with topics' names. Deleted topics are left out, as in Kafka."""
+    """The assignment with topic names. Deleted topics are left out, as in Kafka."""
     known = call.service.broker.image.topics_by_id
     return m.ConsumerGroupDescribeResponseAssignment(
         topic_partitions=[
@@ -171,7 +171,7 @@ def _named(call: Call, partitions: Partitions) -> m.ConsumerGroupDescribeRespons
 
 
 def check_commit_version(call: Call, group_id: str, member_id: str) -> None:
-    """Raises `EpochlessRequest` when the member needs an epoch, and the version has none."""
+    """Raises `EpochlessRequest` when the member needs an epoch and the version has none."""
     if call.version >= _COMMIT_WITH_EPOCH_SINCE:
         return
     group = call.service.broker.coordination.groups.table.consumer_group(GroupId(group_id))
@@ -182,7 +182,7 @@ def check_commit_version(call: Call, group_id: str, member_id: str) -> None:
 
 
 def check_fetching_member(call: Call, requested: m.OffsetFetchRequestGroup) -> None:
-    """Raises when the request names a member, and the member's epoch is another."""
+    """Raises if the request names a member with another epoch."""
     if not requested.member_id and requested.member_epoch < 0:
         return
     groups = call.service.broker.coordination.groups.table

@@ -1,14 +1,14 @@
-"""The fast path of Produce: requests of a shape that was seen before, all of one read together.
+"""The fast path of Produce: handles requests of a known shape, all requests of one read together.
 
-A producer's requests to one partition differ in their correlation id and their records only. So the
-first one takes the ordinary path (`produce.py`) and leaves a *route*: the bytes between the two,
-the partition that they name, and the reply with gaps for its numbers. A later request that begins
-with the bytes of a route is not decoded, its partition is not looked up, and its reply is not
-encoded. All requests of one read that follow routes wait, and are answered, together.
+A producer's requests to one partition differ only in correlation id and records. So the first one
+takes the ordinary path (`produce.py`), which creates a *route*: the bytes between the two, the
+partition that they name, and a template of the reply. A later request with the same bytes needs no
+decoding, no partition lookup and no encoding of its reply. All requests of one read that match
+routes wait together, and are answered together.
 
 Routes are valid for one version of the metadata: any change of topics, leaders, configurations or
-access rules drops them. A request that is refused here, or does not match a route exactly, takes
-the ordinary path, which also reports the errors; so nothing is decided here.
+access rules drops them. A request that fails here, or does not match a route exactly, takes the
+ordinary path, which also reports errors. So the fast path makes no decisions of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dragoman.protocols.session import Waiting
 from dragoman.replication.replica import Replica
 from dragoman.types import Buffer
 
-#: API key and version together, and the correlation id. The bytes after them belong to a route.
+#: API key and version as one integer, and the correlation id. The route's bytes follow.
 _HEAD: Final = Struct(">Ii")
 _unpack_size: Final = Struct(">i").unpack_from
 _FLEXIBLE_SINCE: Final = 9
@@ -46,25 +46,25 @@ _FLEXIBLE_SINCE: Final = 9
 _FIRST_VERSION: Final = 5
 #: The end of a flexible request: the empty tagged sections of partition, topic and request.
 _NO_TAGS: Final = bytes(3)
-#: Placeholders for the numbers in a reply, from which its layout is found.
+#: Placeholders for the numbers in a reply. Their positions reveal its layout.
 _BASE_OFFSET: Final = 0x5B3C_A791_0D6E_F284
 _LOG_START: Final = 0x4D1F_82E6_C03B_5A97
-#: The most lengths of prefixes. With more, all routes are dropped and learned again.
+#: Maximum number of prefix lengths. Beyond it, all routes are dropped and learned again.
 _ENDS_MAX: Final = 16
 
 
 class Line(Protocol):
-    """The session whose requests these are, and its line of replies."""
+    """The session of the requests, with its queue of replies."""
 
     @property
     def service(self) -> KafkaService: ...
 
     def enter(self, waiting: Waiting) -> None:
-        """Take a place in the line."""
+        """Reserve a place in the queue of replies."""
         ...
 
     def flush(self) -> None:
-        """Send the replies that are ready and at the head of the line."""
+        """Send the completed replies at the head of the queue."""
         ...
 
 
@@ -111,22 +111,23 @@ class Route:
 
 
 class Run:
-    """Requests of one read, with one place in the line of replies."""
+    """Requests of one read, with one place in the queue of replies."""
 
     __slots__ = ("_failed", "_session", "_taken", "_waiting", "is_done", "size")
 
     def __init__(self, session: Line, taken: list[tuple[Route, int, int]], size: int):
         self._session = session
-        #: Route, correlation id and offset of each.
+        #: Route, correlation id and base offset of each request.
         self._taken = taken
-        #: Partitions that failed, with the high watermark at that time: later it may rise again.
+        #: Partitions that failed, with the high watermark at that time, because it may rise again
+        #: later.
         self._failed: dict[Replica, tuple[DragomanError, int]] = {}
         self._waiting = 0
         self.is_done = False
         self.size = size
 
     def wait(self, ends: dict[Replica, int]) -> None:
-        """Become done when every partition is committed up to its end."""
+        """Complete when every partition is committed up to its end."""
         self._waiting = len(ends)
         for replica, end in ends.items():
             replica.when_committed(end, partial(self._acknowledged, replica))
@@ -165,7 +166,7 @@ class Run:
         return codec.join(_response(route.replica, part, version, correlation_id))
 
     def drop(self) -> None:
-        """The connection is closed; the appended records stay."""
+        """Called when the connection has closed. The appended records stay."""
         self.is_done = True
 
 
@@ -183,7 +184,7 @@ class Express:
         self._metadata_version = -1
 
     def learn(self, request: Request, records: Buffer, replica: Replica) -> None:
-        """Make a route of a request for one partition that took the ordinary path."""
+        """Create a route from a request for one partition that took the ordinary path."""
         version, frame = request.version, request.frame
         if version < _FIRST_VERSION:
             return
@@ -225,7 +226,7 @@ class Express:
         return None
 
     def take(self, backlog: deque[bytearray]) -> bool:
-        """Take requests that follow routes from the head of the backlog and append them. Returns
+        """Take requests that match routes from the head of the backlog and append them. Returns
         whether there were any.
         """
         self._forget_if_outdated()
@@ -239,7 +240,7 @@ class Express:
         size = 0
         for frame in backlog:
             if not frame.startswith(route.prefix, 8):
-                # Most often another partition of the same topic.
+                # The request is most often for another partition of the same topic.
                 found = routes.get(bytes(frame[8 : route.records_at])) or self._find(frame)
                 if found is None:
                     break

@@ -1,7 +1,8 @@
-"""Fetch (1), versions 4 to 17: read record batches, waiting for them when there are none.
+"""Fetch (1), versions 4 to 17: reads record batches, and waits for some if there are none.
 
-Batches are sent as they are in the log: the first may begin before the requested offset. Nothing is
-recompressed, so versions before 10, whose clients may not know zstd, get an error for zstd batches.
+Batches are sent as stored in the log, so the first may begin before the requested offset. They are
+not recompressed: versions before 10, whose clients may not know zstd, get an error for zstd
+batches.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def handle(call: Call) -> None:
         bytes_max=min(request.max_bytes, broker.settings.fetch_max_bytes),
         wait_s=request.max_wait_ms / 1000,
         committed_only=request.isolation_level == _READ_COMMITTED,
-        # Half of what is left, so that however many readers are stuck there is room for one more.
+        # Half of the remaining budget, so that any number of stuck readers leaves room for one
+        # more.
         room=lambda: budget.room // 2,
     )
 
@@ -88,7 +90,7 @@ def _wanted(call: Call, key: Key, partition: FetchRequestPartition) -> Wanted:
         replica = _find(call, key)
         replica.check_epoch(partition.current_leader_epoch)
     except DragomanError as error:
-        # A fetch may be parked with it; the frames it came through need not be.
+        # A parked fetch would otherwise keep the stack frames of the error alive.
         return Wanted(None, 0, 0, error.with_traceback(None))
     return Wanted(replica, partition.fetch_offset, partition.partition_max_bytes)
 
@@ -118,7 +120,7 @@ def _response(session_id: int, results: list[tuple[Key, Fetched]]) -> FetchRespo
 
 
 def _without_zstd(found: Fetched) -> Fetched:
-    """An error in place of batches that the client may not be able to read."""
+    """Replace batches that the client may not be able to read by an error."""
     for buffer in found.buffers:
         position = 0
         while position < len(buffer):

@@ -1,4 +1,5 @@
-"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, and then changes.
+"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, and then only
+changes.
 
     session id, epoch     meaning
     0, -1                 a full request without a session
@@ -7,11 +8,11 @@
                           followed by 1
     id, -1                close the session; the request is a full one
 
-A reply within a session names only partitions with data, an error, or marks that moved since they
-were last sent. The cache is bounded, in sessions and in partitions. When it is full, the least
-recently used session is evicted if it was idle for a while; otherwise the request gets no session.
-A session that outgrows its own bound, or the cache's, ends: its client starts over with a full
-request.
+A reply within a session names only partitions with data, an error, or marks that changed since they
+were last sent. The cache is bounded in sessions and in partitions. When it is full, the least
+recently used session is evicted if it has been idle for a while; otherwise the request gets no
+session. A session that exceeds its own bound, or the cache's, ends, and its client starts over with
+a full request.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _EPOCH_MAX = (1 << 31) - 1
 Key: TypeAlias = tuple[str, bytes, int]
 #: High watermark, last stable offset and log start, as the client last received them.
 Marks: TypeAlias = tuple[int, int, int]
-#: Keys, and the partitions that they name.
+#: Keys, and the partitions found for them.
 Found: TypeAlias = tuple[list[Key], list[Wanted]]
 
 
@@ -69,11 +70,11 @@ class FetchSession:
         self.uses_ids = uses_ids
         self.epoch = 1
         self.last_used = now
-        #: In the order of reading; partitions that had data move to the end.
+        #: In read order; partitions that had data move to the end.
         self.partitions: OrderedDict[Key, FetchRequestPartition] = OrderedDict()
         self._marks: dict[Key, Marks] = {}
-        #: Partitions as they were found for a principal under the metadata of a version: most
-        #: requests of a session change nothing, and finding thousands costs more than reading them.
+        #: Partitions as resolved for a principal at a metadata version: most requests of a session
+        #: change nothing, and resolving thousands of partitions costs more than reading them.
         self._resolved: dict[Key, Wanted] = {}
         self._resolved_for: tuple[int, Principal] | None = None
 
@@ -83,8 +84,8 @@ class FetchSession:
         principal: Principal,
         find: Callable[[Key, FetchRequestPartition], Wanted],
     ) -> Found:
-        """All partitions in order. `find` looks partitions up and authorizes the principal; what it
-        returns is kept until the metadata changes or another principal uses the session.
+        """All partitions in order. `find` looks partitions up and authorizes the principal; its
+        results are cached until the metadata changes or another principal uses the session.
         """
         resolved = self._resolved
         if (version, principal) != self._resolved_for:
@@ -115,7 +116,7 @@ class FetchSession:
         """Whether the reply must name the partition. Records the marks that it will contain."""
         marks = (found.high_watermark, found.last_stable_offset, found.log_start_offset)
         is_news = bool(found.size) or found.error is not None or self._marks.get(key) != marks
-        # An error is repeated while it lasts, also when the marks do not change.
+        # An error is repeated while it lasts, even if the marks do not change.
         self._marks[key] = marks if found.error is None else (-1, -1, -1)
         if found.size and key in self.partitions:
             self.partitions.move_to_end(key)

@@ -1,8 +1,8 @@
 """DescribeGroups (15), ListGroups (16), DeleteGroups (42) and OffsetDelete (47).
 
-A node lists the groups that it coordinates, of every protocol; clients list the groups of every
-node. A group that does not exist is described as dead, before version 6 without an error: tools
-find out in this way whether a group exists.
+A node lists the groups of all protocols that it coordinates, and clients query every node. A group
+that does not exist is described as dead, before version 6 without an error: tools rely on this to
+check whether a group exists.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dragoman.protocols.kafka.handlers.slices import Elements, answer_array, gat
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, Partition, TopicName
 
-#: Types of groups that Kafka's clients know. Consumer groups have a describe request of their own;
-#: groups of other protocols are shown as classic.
+#: Group types that Kafka's clients know. Consumer groups have their own describe request; groups of
+#: other protocols are shown as classic.
 _CONSUMER = "consumer"
 _CLASSIC = "classic"
 #: First version in which a group that does not exist is an error.
@@ -38,7 +38,7 @@ def handle_describe(call: Call) -> None:
     with_operations = request.include_authorized_operations
 
     def elements() -> Elements:
-        # A group that is named twice is described once: it may have megabytes of metadata.
+        # A group that is named twice is described once, because it may have megabytes of metadata.
         for group_id in dict.fromkeys(request.groups):
             found = _describe(call, group_id, with_operations)
             yield found, 2 + len(found.members)
@@ -104,8 +104,8 @@ def handle_list(call: Call) -> None:
     except DragomanError as error:
         call.reply(m.ListGroupsResponse(error_code=wire_code(error)))
         return
-    # Kafka's tools write states as in "PreparingRebalance" and types in lower case; users write
-    # both in any case.
+    # Kafka's tools send states such as "PreparingRebalance" and types in lower case; users send
+    # either in any case.
     states = {each.lower() for each in request.states_filter}
     types = {each.lower() for each in request.types_filter}
 

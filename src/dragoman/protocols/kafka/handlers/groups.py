@@ -1,7 +1,7 @@
 """JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14): members of classic groups.
 
-Joins and syncs are parked until the group is ready for them. When their connection is lost they are
-abandoned.
+Joins and syncs are parked until the group can answer them, and abandoned when their connection is
+lost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NULL_PROTOCOL_SINCE = 7
 
 def open_groups(call: Call, group_id: str, operation: Operation = Operation.READ) -> Groups:
     """The groups that this node coordinates. Raises `BrokerError` when the client may not use the
-    group, and when another node coordinates it.
+    group, or another node coordinates it.
     """
     broker = call.service.broker
     check_group_id(group_id)
@@ -49,7 +49,7 @@ def open_groups(call: Call, group_id: str, operation: Operation = Operation.READ
 def _end_wait(
     parked: Parked[Joined] | Parked[Synced], reply: Callable[[DragomanError], None]
 ) -> None:
-    """Answer a parked request at once, because its client sends no more."""
+    """Answer a parked request at once, because its client has closed its half of the connection."""
     parked.abandon()
     reply(RebalanceInProgress("the group was still rebalancing when its client stopped sending"))
 

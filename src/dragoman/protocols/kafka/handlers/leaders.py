@@ -70,7 +70,7 @@ def _elected(
     by_topic: dict[str, list[m.ElectLeadersResponsePartition]] = {}
     for (topic, index), error in zip(wanted, results, strict=True):
         code = wire_code(error)
-        # A request for all partitions is answered with those that changed.
+        # A request for all partitions is answered with those that changed their leader.
         if request.topic_partitions is None and code == ErrorCode.ELECTION_NOT_NEEDED:
             continue
         by_topic.setdefault(topic, []).append(

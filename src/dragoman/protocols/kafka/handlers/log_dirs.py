@@ -1,7 +1,7 @@
 """DescribeLogDirs (35), versions 1 to 5, and AlterReplicaLogDirs (34), versions 1 and 2.
 
-A node has one data directory. Partitions that were not used since the start are opened for their
-size, a few per loop turn.
+A node has one data directory. Partitions not used since the start are opened to get their size, a
+few per loop turn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def handle_describe(call: Call) -> None:
 
 
 def _wanted(call: Call, request: m.DescribeLogDirsRequest) -> Iterator[PartitionMetadata]:
-    """Every partition, or those that the request names and that exist, without repeats."""
+    """All partitions, or the existing ones that the request names, without duplicates."""
     image = call.service.broker.image
     if request.topics is None:
         for topic in list(image.topics.values()):
@@ -61,7 +61,7 @@ class _Sizes:
             if metadata is None:
                 self._reply()
                 return
-            # A topic may have been deleted since the turn before.
+            # The topic may have been deleted since the previous turn.
             if metadata.partition_id in broker.image.partitions:
                 self._take(metadata)
         broker.scheduler.call_soon(self.take_some)
@@ -70,7 +70,7 @@ class _Sizes:
         try:
             size = self._call.service.broker.partitions.replica(metadata).log.size
         except DragomanError:
-            # Led by another node: its log is not in this directory.
+            # Another node leads the partition, so its log is not in this directory.
             return
         self._found.setdefault(metadata.topic.name, []).append(
             m.DescribeLogDirsResponsePartition(partition_index=metadata.index, partition_size=size)
@@ -119,7 +119,7 @@ def handle_alter(call: Call) -> None:
 
 
 def _move(call: Call, path: str, topic: str, index: int) -> int:
-    """A request to move a partition to the only directory succeeds; any other fails."""
+    """Move a partition. A move to the only directory succeeds; any other fails."""
     broker = call.service.broker
     try:
         call.authorize_cluster(Operation.ALTER)

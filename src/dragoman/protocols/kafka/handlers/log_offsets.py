@@ -5,9 +5,8 @@ ListOffsets finds offsets by time, or by a special time below zero. An offset th
 -1, without an error. There is no tiered storage: earliest local (-4) is the earliest offset; latest
 tiered (-5) and earliest pending upload (-6) are not found.
 
-DeleteRecords raises the log start; offset -1 stands for the high watermark. With
-OffsetForLeaderEpoch consumers learn, after a change of leader, whether the log still has what they
-have read.
+DeleteRecords raises the log start; offset -1 means the high watermark. After a change of leader,
+consumers use OffsetForLeaderEpoch to find out whether the log still has what they have read.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import answer
 from dragoman.security.authorizer import Operation, Resource
 
-#: The cost of a look-up by time, in items of the queue of long work.
+#: Cost of a lookup by time, in items of the work queue.
 _TIME_LOOK_UP_ITEMS = 100
 _NOT_AVAILABLE_SINCE_VERSION = 5
 _EPOCH_SINCE_VERSION = 4
@@ -54,7 +53,7 @@ def _list(call: Call, request: m.ListOffsetsRequest) -> Steps[m.Message]:
         found: list[m.ListOffsetsResponsePartition] = []
         for each in topic.partitions:
             found.append(_listed(call, topic.name, each, request.isolation_level == 1))
-            # A look-up by time reads the log.
+            # A lookup by time reads the log.
             yield _TIME_LOOK_UP_ITEMS if each.timestamp >= 0 else 2
         topics.append(m.ListOffsetsResponseTopic(name=topic.name, partitions=found))
     return m.ListOffsetsResponse(topics=topics)

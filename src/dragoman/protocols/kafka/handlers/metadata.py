@@ -1,18 +1,18 @@
 """Metadata (3), versions 0 to 13, and DescribeTopicPartitions (75), version 0: brokers, topics,
 partitions and their leaders.
 
-A topic that does not exist is created when the request and the broker's settings allow it. The
-reply then waits until the topic has a leader, so that the client needs no retry. Many topics are
-described, and their parts of the reply encoded, over several loop turns.
+A topic that does not exist is created if the request and the broker's settings allow it. The reply
+then waits until the topic has a leader, so that the client need not retry. If there are many
+topics, they are described and encoded over several loop turns.
 
-A node that was fenced is listed for a while, as a killed broker is in Kafka until its session
-expires. librdkafka (2.16, its issue 5511) gives up a broker that is not listed any more. If that
-broker coordinated a group, `send_offsets_to_transaction` waits for it for ever, and never looks up
-the new coordinator.
+A fenced node stays listed for a while, like a killed broker in Kafka until its session expires.
+librdkafka (2.16, its issue 5511) drops a broker that is no longer listed. If that broker
+coordinated a group, `send_offsets_to_transaction` waits for it forever, and never looks up the new
+coordinator.
 
-DescribeTopicPartitions returns pages, with topics in the order of their names. When a page is full,
-its cursor names the partition that the next one begins with. There are no eligible leaders outside
-the in-sync set: those lists are empty, not null, or Java's admin client fails.
+DescribeTopicPartitions returns pages, with topics in name order. The cursor of a full page names
+the first partition of the next one. There are no eligible leaders outside the in-sync set; their
+lists are empty instead of null, because Java's admin client fails on null.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ async def _named(call: Call, request: m.MetadataRequest) -> list[Buffer]:
         known = image.topics.get(topic.name or "") or image.topics_by_id.get(topic.topic_id)
         return 1 if known is None else 1 + len(known.partitions)
 
-    # In the order of the request, with the topics that it has created.
+    # In request order, including the topics that it has created.
     results = await gather(call, requested, encoded, weigh=weigh)
     elements = [each for each in results if isinstance(each, bytes)]
     return encoder.frame(_response(call, request), elements, call.request.correlation_id)
 
 
 def _has_id(topic: m.MetadataRequestTopic) -> bool:
-    """Whether the topic is named by its id. The name is missing then or, from Java, empty."""
+    """Whether the request names the topic by its id. The name is then null or, from Java, empty."""
     return topic.topic_id != m.NO_ID
 
 
@@ -101,7 +101,7 @@ async def _by_name(call: Call, request: m.MetadataRequest, name: str) -> m.Metad
     if topic is not None and is_visible(name):
         return describe(call, request, topic)
     check_kafka_name(name)
-    # Before version 4 there is no flag: every request may create topics.
+    # Versions before 4 lack the flag, so every request may create topics.
     is_wanted = request.allow_auto_topic_creation or call.version < 4
     if not (is_wanted and broker.settings.auto_create_topics_enable):
         raise UnknownTopic(f"there is no topic {name!r}")
@@ -207,7 +207,7 @@ class _Page:
         self.cursor: m.DescribeTopicPartitionsResponseCursor | None = None
 
     def add(self, name: str, first: int) -> None:
-        """Add a topic from partition `first` on, as far as the page has room."""
+        """Add the partitions of a topic from `first` on that fit into the page."""
         if not self._room:
             self._end_at(name, first)
             return

@@ -1,9 +1,9 @@
 """OffsetCommit (8), versions 2 to 10, and OffsetFetch (9), versions 1 to 10: committed offsets.
 
-A partition without a committed offset has offset -1 and no error, also in a group that does not
-exist. From version 10 on topics are named by their ids: an offset of a deleted topic does not count
-for a new one of the same name. As in Kafka, any offset may be committed and is returned: KafkaJS
-commits -2 to start over. Consumers, and all other protocols, treat a negative offset as none.
+A partition without a committed offset has offset -1 and no error, even in a group that does not
+exist. From version 10 on topics are named by id, so an offset of a deleted topic does not apply to
+a new one of the same name. As in Kafka, any offset may be committed and is returned: KafkaJS
+commits -2 to start over. Consumers and all other protocols treat a negative offset as missing.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class _Found(NamedTuple):
     error_code: int = 0
 
     def to_message(self, kind: Callable[..., AnyPartition]) -> AnyPartition:
-        """The message for old or new versions, which have two classes with the same fields."""
+        """The message as the class of old or new versions, which have the same fields."""
         return kind(
             partition_index=self.partition,
             committed_offset=self.offset,
@@ -156,7 +156,7 @@ def handle_fetch(call: Call) -> None:
 
 
 def _fetch(call: Call, request: m.OffsetFetchRequest) -> Steps[m.Message]:
-    """Versions before 8, which fetch the offsets of one group."""
+    """Serve versions before 8, which fetch the offsets of one group."""
     topics = request.topics
     wanted = None if topics is None else [(each.name, each.partition_indexes) for each in topics]
     try:
@@ -186,7 +186,7 @@ def _fetch_groups(call: Call, request: m.OffsetFetchRequest) -> Steps[m.Message]
     complete: set[str] = set()
     for requested in request.groups:
         if requested.topics is None and requested.group_id in complete:
-            # All of the group's offsets are in the reply already.
+            # The reply already has all offsets of the group.
             continue
         if requested.topics is None:
             complete.add(requested.group_id)

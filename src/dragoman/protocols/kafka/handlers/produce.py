@@ -1,8 +1,8 @@
 """Produce (0), versions 3 to 13: append record batches.
 
-One batch per partition. A produce with acks=0 has no reply; if it fails, the connection is closed,
-which is the only signal to the client. acks=1 is answered when the records are stable, acks=all
-when they are committed; on a single node both are the same.
+One batch per partition. A request with acks=0 has no reply; if it fails, the connection is closed
+as the only signal to the client. acks=1 is answered when the records are stable, acks=all when they
+are committed; on a single node both are the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import Partition, TopicName
 
-#: From this version on, the first write to a partition makes it part of the transaction (KIP-890).
+#: From this version on, the first write to a partition adds it to the transaction (KIP-890).
 _IMPLICIT_ENROLMENT_SINCE = 12
 
 
@@ -48,7 +48,7 @@ def handle(call: Call) -> None:
 
 
 class _Write(NamedTuple):
-    """One partition's batch, and the place of its reply."""
+    """One partition's batch, and the position of its reply."""
 
     replica: Replica
     batch: memoryview
@@ -62,7 +62,7 @@ def _pair(producer: ProducerIdentity) -> tuple[int, int]:
 
 
 class _Produce:
-    """One request: its partitions are appended at once and acknowledged as they become stable."""
+    """One request. Its batches are appended at once and acknowledged as they become stable."""
 
     __slots__ = ("_call", "_is_usual", "_now_ms", "_replies", "_request", "_waiting")
 
@@ -70,10 +70,11 @@ class _Produce:
         self._call = call
         self._request = request
         self._now_ms = call.service.broker.clock.wall_ms()
-        #: Per topic, the partitions' replies in the order of the request.
+        #: By topic, the partitions' replies in request order.
         self._replies: list[list[ProduceResponsePartition]] = []
         self._waiting = 1
-        #: Whether it names one partition and has a reply: the express may take later ones like it.
+        #: Whether the request names one partition and has a reply, so that the express can learn
+        #: it.
         self._is_usual = (
             request.acks != 0
             and len(request.topic_data) == 1
@@ -121,7 +122,7 @@ class _Produce:
             replies.append(refused_partition(partition.index, error, self._call.version))
 
     def _enrol(self, write: _Write) -> None:
-        """Append a transactional batch once its partition belongs to the transaction."""
+        """Append a transactional batch once its partition has been added to the transaction."""
         transactional_id = self._request.transactional_id
         if transactional_id is None:
             self._refuse(write, InvalidRecord("transactional records need a transactional id"))
@@ -143,7 +144,8 @@ class _Produce:
             if error is None:
                 self._place(write)
             elif isinstance(error, CoordinatorLoading):
-                # As in Kafka: producers retry this error, and know no errors of coordinators here.
+                # As in Kafka: producers retry this error, but do not expect coordinator errors in
+                # this response.
                 self._refuse(write, NotEnoughReplicas(str(error)))
             else:
                 self._refuse(write, error)

@@ -1,4 +1,6 @@
-"""DescribeClientQuotas (48) and AlterClientQuotas (49), versions 0 and 1: stored and shown."""
+"""DescribeClientQuotas (48) and AlterClientQuotas (49), versions 0 and 1: quotas are stored and
+shown.
+"""
 
 from __future__ import annotations
 

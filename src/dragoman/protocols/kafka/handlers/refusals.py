@@ -1,4 +1,4 @@
-"""Kafka's error code for each exception, the only such table."""
+"""The table of Kafka's error codes for exceptions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     DragomanError: ErrorCode.UNKNOWN_SERVER_ERROR,
     UnsupportedVersionError: ErrorCode.UNSUPPORTED_VERSION,
     DecodeError: ErrorCode.INVALID_REQUEST,
-    # Clients retry a storage error silently and for ever; they report this one to their callers.
+    # Clients retry a storage error silently forever, but report this one to their callers.
     CorruptionError: ErrorCode.CORRUPT_MESSAGE,
     broker.ReplicaDamaged: ErrorCode.KAFKA_STORAGE_ERROR,
     DiskFullError: ErrorCode.KAFKA_STORAGE_ERROR,
@@ -39,7 +39,7 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     broker.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     broker.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
-    # The code of Kafka for too many partitions.
+    # Kafka's code for too many partitions.
     broker.TooManyPartitions: ErrorCode.POLICY_VIOLATION,
     broker.InvalidReplicationFactor: ErrorCode.INVALID_REPLICATION_FACTOR,
     broker.InvalidReplicaAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -77,7 +77,7 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.InvalidGroupId: ErrorCode.INVALID_GROUP_ID,
     broker.GroupNotFound: ErrorCode.GROUP_ID_NOT_FOUND,
     broker.NonEmptyGroup: ErrorCode.NON_EMPTY_GROUP,
-    # To a Kafka client, a group of another protocol is a group with other assignors.
+    # To a Kafka client, a group of another protocol looks like a group with other assignors.
     broker.ForeignGroup: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     broker.TooManyGroups: ErrorCode.GROUP_MAX_SIZE_REACHED,
     broker.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,
@@ -97,14 +97,14 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.InvalidRegularExpression: ErrorCode.INVALID_REGULAR_EXPRESSION,
     broker.EpochlessRequest: ErrorCode.UNSUPPORTED_VERSION,
     broker.NotCoordinator: ErrorCode.NOT_COORDINATOR,
-    # Raised between nodes only; clients retry the code.
+    # Raised only between nodes; clients retry the code.
     broker.Overtaken: ErrorCode.REQUEST_TIMED_OUT,
     broker.CoordinatorNotAvailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     broker.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     broker.InvalidCommitOffset: ErrorCode.INVALID_REQUEST,
     broker.TooManyOffsets: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     broker.GroupSubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
-    # Kafka's clients cannot cause errors of delayed records, nor those of captures.
+    # Kafka's clients cannot cause errors of delayed records or captures.
     broker.UnknownDeferredRecord: ErrorCode.INVALID_REQUEST,
     broker.LabelsDiffer: ErrorCode.INVALID_REQUEST,
     broker.UnknownCapture: ErrorCode.INVALID_REQUEST,
@@ -153,7 +153,7 @@ def wire_text(error: DragomanError | None) -> str | None:
 def code_for_version(
     error: DragomanError | None, *, knows_fenced: bool, knows_abortable: bool
 ) -> int:
-    """The code of an error, or an older one where the client does not know it."""
+    """The code of an error, or an older code if the client does not know it."""
     if isinstance(error, broker.ProducerFenced) and not knows_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if isinstance(error, broker.TransactionAbortable) and not knows_abortable:
@@ -162,7 +162,7 @@ def code_for_version(
 
 
 def refused_partition(index: int, error: DragomanError, version: int) -> m.ProduceResponsePartition:
-    """The partition of a Produce response of that version when its records were refused."""
+    """The entry of a Produce response for a partition whose records were refused."""
     details: list[m.ProduceResponseRecordError] = []
     if isinstance(error, broker.InvalidRecord):
         details = [
@@ -180,8 +180,8 @@ def refused_partition(index: int, error: DragomanError, version: int) -> m.Produ
 
 
 def refusal_of(api_key: int, version: int, error: DragomanError) -> m.Message | None:
-    """A response that refuses the whole request; None if the version has no field for an error of
-    the request.
+    """A response that refuses the whole request; None if the version has no field for such an
+    error.
     """
     name = name_of(api_key, "Response")
     assert name is not None, api_key

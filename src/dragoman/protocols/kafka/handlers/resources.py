@@ -13,7 +13,7 @@ from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.security.authorizer import Operation, Resource
 
-#: Names that Kafka allows. Topics with other names are visible to other protocols only.
+#: Names that Kafka allows. Only other protocols see topics with other names.
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -49,10 +49,10 @@ def partition_of(call: Call, topic: str, index: int) -> PartitionMetadata:
     return call.service.broker.image.topics[topic].partitions[index]
 
 
-#: A set of operations in a response whose request does not ask for it.
+#: The value of authorized operations in a response if the request did not include them.
 NOT_REQUESTED: Final = -(1 << 31)
 
-#: The bit of each operation in sets of authorized operations.
+#: Each operation's bit in a set of authorized operations.
 _BITS: Final[dict[Operation, int]] = {
     Operation.READ: 3,
     Operation.WRITE: 4,
@@ -85,7 +85,7 @@ _OPERATIONS: Final = {
 
 
 def allowed_operations(call: Call, resource: Resource, name: str) -> int:
-    """The operations that the principal may do with a resource, one bit each (KIP-430)."""
+    """The operations on a resource that the principal is authorized for, one bit each (KIP-430)."""
     return sum(
         1 << _BITS[operation]
         for operation in _OPERATIONS[resource]

@@ -1,10 +1,10 @@
-"""Users and access rules, of which there are none: SaslHandshake (17), DescribeAcls (29),
-CreateAcls (30), DeleteAcls (31), SaslAuthenticate (36), DescribeUserScramCredentials (50) and
+"""Requests about users and access rules, which are not supported: SaslHandshake (17), DescribeAcls
+(29), CreateAcls (30), DeleteAcls (31), SaslAuthenticate (36), DescribeUserScramCredentials (50) and
 AlterUserScramCredentials (51).
 
-A listener without SASL answers 17 and 36 with ILLEGAL_SASL_STATE, as Kafka's does: a client that is
+A listener without SASL answers 17 and 36 with ILLEGAL_SASL_STATE, as in Kafka: a client that is
 configured for SASL then reports an error instead of waiting. A node without an authorizer answers
-the requests about ACLs with SECURITY_DISABLED, again as Kafka does.
+ACL requests with SECURITY_DISABLED, as in Kafka.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def handle_describe_credentials(call: Call) -> None:
 
 def handle_alter_credentials(call: Call) -> None:
     request = call.decode(m.AlterUserScramCredentialsRequest)
-    # There are no credentials to delete, and none can be stored.
+    # No credentials exist to delete, and none can be stored.
     codes = {each.name: ErrorCode.RESOURCE_NOT_FOUND for each in request.deletions}
     codes |= {each.name: ErrorCode.SECURITY_DISABLED for each in request.upsertions}
     call.reply(

@@ -1,4 +1,4 @@
-"""What the Kafka connections of a listener share, and the table of their requests."""
+"""State shared by a listener's Kafka connections, and the table of request handlers."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ REQUESTS: Final[dict[int, str]] = {
 class Core(service.Core, Protocol):
     """The parts of a node that Kafka's handlers use."""
 
-    #: Called with each node that the controller has fenced.
+    #: Callbacks that receive each node that the controller fences.
     on_fenced: list[Callable[[int], None]]
 
     @property
@@ -137,7 +137,7 @@ class KafkaService(Service[Core]):
             broker.clock,
             broker.random,
         )
-        #: When each node was fenced last, on the monotonic clock.
+        #: By node, the monotonic time at which it was last fenced.
         self._fenced_at: dict[int, float] = {}
         broker.on_fenced.append(self._note_fenced)
 
@@ -147,7 +147,7 @@ class KafkaService(Service[Core]):
     def nodes(
         self, channel: Channel, *, with_lately_fenced: bool = False
     ) -> list[tuple[int, str, int, str | None]]:
-        """Id, host, port and rack of nodes that are not fenced, for a client on this channel."""
+        """Id, host, port and rack of unfenced nodes, for a client on this channel."""
         image = self.broker.image
         away = image.fenced - self._lately_fenced() if with_lately_fenced else image.fenced
         found: list[tuple[int, str, int, str | None]] = []

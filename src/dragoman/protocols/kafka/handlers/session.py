@@ -1,16 +1,16 @@
-"""One Kafka connection: requests in, replies out, strictly in the order of the requests.
+"""A Kafka connection, whose replies are sent strictly in the order of the requests.
 
-Requests begin as they arrive: a slow one (a parked fetch, a durable produce) does not keep the next
-from beginning, but its reply holds back all later ones. The backlog and the line of replies are
-those of `OrderedSession`. Three things are Kafka's own, because its requests are many and small, or
-few and long:
+Requests begin as they arrive: a slow one (a parked fetch, a durable produce) does not delay the
+start of the next, but its reply holds back all later replies. The backlog and the reply queue are
+those of `OrderedSession`. Three things are specific to Kafka, because its requests are many and
+small, or few and long:
 
 - Produce requests that repeat the shape of an earlier one have no `Call`: the express takes them
-  from the backlog first (`express.py`).
-- A loop turn begins a bounded number of requests, and no request begins while a reply is computed
-  in slices (`slices.py`).
-- A reply at the head of the line goes to the channel at once. The channel sends all replies of a
-  loop turn in one write, so a callback at the end of the turn would cost more than it saves.
+  directly from the backlog (`express.py`).
+- A loop turn begins a bounded number of requests, and no request begins while a reply is being
+  computed in slices (`slices.py`).
+- A reply at the head of the queue is passed to the channel at once. The channel sends all replies
+  of a loop turn in one write, so a callback at the end of the turn would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 class Call:
-    """One request and its place in the line of replies."""
+    """A request and its place in the queue of replies."""
 
     __slots__ = (
         "_on_drop",
@@ -61,10 +61,10 @@ class Call:
     def __init__(self, session: KafkaSession, request: Request) -> None:
         self.session = session
         self.request = request
-        #: The one that the connection had authenticated as when the request began. A connection may
-        #: authenticate again (KIP-368), and that does not change what its earlier requests may do.
+        #: The connection's principal when the request began. A connection may reauthenticate
+        #: (KIP-368), which does not change the permissions of its earlier requests.
         self.principal = session.principal
-        #: Bytes of the node's memory budget that the request holds.
+        #: Bytes of the node's memory budget that the request occupies.
         self.size = len(request.frame)
         self.is_done = False
         self._reply: list[Buffer] | None = None
@@ -91,7 +91,7 @@ class Call:
         self.authorize(operation, Resource.CLUSTER, CLUSTER_NAME)
 
     def decode(self, kind: type[AnyMessage]) -> AnyMessage:
-        """The request, as the message that its handler serves."""
+        """Decode the request as the message that its handler serves."""
         message = self.request.decode()
         assert isinstance(message, kind)
         return message
@@ -108,13 +108,13 @@ class Call:
         self.session.worked_on(self)
         self.session.flush()
         if self._reply is not None:
-            # The reply waits behind an earlier request's, and is charged to the budget meanwhile.
+            # The reply waits behind an earlier one, and is charged to the budget meanwhile.
             held = sum(map(len, buffers))
             self.size += held
             self.service.budget.take(held)
 
     def finish_silently(self) -> None:
-        """This request has no reply (Produce with acks=0)."""
+        """Finish a request without a reply (Produce with acks=0)."""
         assert not self.is_done
         self.is_done = True
         self.session.flush()
@@ -128,12 +128,12 @@ class Call:
         return not self.is_done
 
     def on_drop(self, forget: Callable[[], None]) -> None:
-        """Call `forget` if the connection closes before the reply is ready."""
+        """Register a callback for the case that the connection closes before the reply is ready."""
         self._on_drop = forget
 
     def on_end(self, answer: Callable[[], None]) -> None:
-        """Call `answer` when the client has closed its half of the connection: a parked request is
-        then answered at once.
+        """Register a callback for the case that the client closes its half of the connection: a
+        parked request is then answered at once.
         """
         if self.session.channel.is_ended:
             answer()
@@ -159,7 +159,7 @@ Handler: TypeAlias = Callable[[Call], None]
 
 
 def awaited(handler: Callable[[Call], Coroutine[object, None, Message | list[Buffer]]]) -> Handler:
-    """The handler that sends what a coroutine returns: a message, or encoded buffers.
+    """A handler that sends what a coroutine returns: a message, or encoded buffers.
 
     An error that the coroutine raises closes the connection. If the connection closes first, the
     coroutine runs to its end and its reply is dropped.
@@ -200,7 +200,7 @@ class KafkaSession(OrderedSession[KafkaService]):
         self._connection = ServerConnection(maximum, service.scratch)
         super().__init__(channel, self._connection.reader, service)
         self._express: Express | None = None
-        #: The request whose reply is computed in slices.
+        #: The request whose reply is being computed in slices.
         self._worked_on: Call | None = None
         #: Whether the backlog waits for the next loop turn.
         self._waits_for_turn = False
@@ -210,7 +210,7 @@ class KafkaSession(OrderedSession[KafkaService]):
             return
         backlog, channel = self._backlog, self.channel
         begun = 0
-        # Replies so far may fill the send buffer, and one may be computed over several turns.
+        # Earlier replies may have filled the send buffer, and a request may begin a sliced reply.
         while backlog and channel.is_writable and self._worked_on is None:
             if channel.is_closing:
                 self._drop_backlog()
@@ -231,14 +231,14 @@ class KafkaSession(OrderedSession[KafkaService]):
         self._resume()
 
     def on_ended(self) -> None:
-        for waiting in list(self._line):
+        for waiting in list(self._queue):
             if isinstance(waiting, Call):
                 waiting.end()
 
     # ---- requests
 
     def _begin_request(self, backlog: deque[bytearray]) -> None:
-        # A frame that cannot be opened stays in the backlog, and is dropped with it.
+        # A frame that cannot be decoded stays in the backlog, and is dropped with it.
         request = self._connection.request(backlog[0])
         handler = HANDLERS.get(request.api_key)
         if handler is None or not is_accepted(request.api_key, request.version):
@@ -253,7 +253,7 @@ class KafkaSession(OrderedSession[KafkaService]):
 
     def fail(self, call: Call, error: DragomanError) -> None:
         """Close the connection of a request that cannot be answered. A request that is too large to
-        be decoded is refused instead, if its response has a field for an error of the request.
+        decode is refused instead, if its response has a field for an error of the request.
         """
         self.worked_on(call)
         refusal = None
@@ -263,12 +263,12 @@ class KafkaSession(OrderedSession[KafkaService]):
             self.channel.complain(_said(call.request, error), doing="refusing a request of")
             call.reply(refusal)
         else:
-            # A reply that this version cannot encode is a fault of this node.
+            # A reply that its version cannot encode is a fault of this node.
             is_theirs = isinstance(error, RemoteProtocolError)
             self._close(logging.INFO if is_theirs else logging.ERROR, call.request, error)
 
     def working_on(self, call: Call) -> None:
-        """No later request begins until `worked_on`."""
+        """Begin no later request until `worked_on`."""
         self._worked_on = call
 
     def worked_on(self, call: Call) -> None:
@@ -278,12 +278,12 @@ class KafkaSession(OrderedSession[KafkaService]):
                 self._begin_next_turn()
 
     def enter(self, waiting: Waiting) -> None:
-        """Take a place in the line of replies. The frames are already charged to the budget."""
+        """Reserve a place in the queue of replies. The frames are already charged to the budget."""
         self.service.requests += waiting.count
-        self._line.append(waiting)
+        self._queue.append(waiting)
 
     def learn(self, request: Request, records: Buffer, replica: Replica) -> None:
-        """Let the express take later requests of this shape, which write to one partition."""
+        """Let the express take later requests of this shape, which write to a single partition."""
         if self._express is None:
             self._express = Express(self)
         self._express.learn(request, records, replica)
@@ -294,7 +294,9 @@ class KafkaSession(OrderedSession[KafkaService]):
 
 
 def _unserved(request: Request) -> Handler:
-    """ApiVersions answers versions that are not served. Raises `RemoteProtocolError` for others."""
+    """The reply to a request that is not served. ApiVersions answers unknown versions; other
+    requests raise `RemoteProtocolError`.
+    """
     if request.api_key == ApiKey.API_VERSIONS:
         from dragoman.protocols.kafka.handlers.api_versions import handle_unsupported
 

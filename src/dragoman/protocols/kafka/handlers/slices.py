@@ -1,8 +1,8 @@
-"""Replies that take long to compute, in slices of a loop turn; see `broker/work_queue.py`.
+"""Computes long replies in slices of a loop turn; see `broker/work_queue.py`.
 
-While one is computed, later requests of its connection do not begin: their replies would have to
-wait for it, and hold memory meanwhile. `gather` is for requests that name many things, each with a
-result of its own: it begins every item and waits for all results.
+While a reply is being computed, later requests of its connection do not begin: their replies would
+wait for it and hold memory meanwhile. `gather` serves requests that name many items with a result
+each: it begins every item and waits for all results.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from dragoman.world import Handle
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-#: The elements of a reply's array, each with what it cost, in items.
+#: The elements of a reply's array, each with its cost in items.
 Elements: TypeAlias = Iterator[tuple[Message, int]]
 
 
 def answer(call: Call, steps: Steps[Message] | Steps[list[Buffer]]) -> None:
-    """Reply with what the steps return; an error that they raise closes the connection."""
+    """Reply with the result of the steps; an error that they raise closes the connection."""
     call.session.working_on(call)
     call.service.broker.work.run(steps, partial(finish, call), call.is_wanted)
 
 
 def answer_array(call: Call, rest: Message, field: str, elements: Elements) -> None:
-    """Reply with `rest` and these elements in its array `field`, encoded one by one as they come:
-    encoding a reply takes as long as building it.
+    """Reply with `rest` and these elements in its array `field`. Each element is encoded as it is
+    produced, because encoding a reply takes as long as building it.
     """
     answer(call, _encoded(call, rest, field, elements))
 
@@ -59,10 +59,10 @@ async def gather(
 ) -> list[Result | DragomanError]:
     """The result of each item, or the error that it raised, in the order of the items.
 
-    Many items are begun over several loop turns; `weigh` is the cost of one, in items of the queue
-    of long work. An item without a result `timeout_ms` after all have begun counts as
-    `RequestTimedOut`; its work continues. With a time-out of zero or less the client does not wait,
-    as in Kafka: only what this loop turn makes durable is in time.
+    Many items are begun over several loop turns; `weigh` is the cost of an item, in items of the
+    work queue. An item without a result `timeout_ms` after all have begun counts as
+    `RequestTimedOut`; its work continues. As in Kafka, the client does not wait with a timeout of
+    zero or less: only what becomes durable in this loop turn is in time.
     """
     if not items:
         return []
@@ -105,7 +105,8 @@ class _Gathering(Generic[Result]):
             # The connection is gone, or the time is over.
             return
         if isinstance(result, DragomanError):
-            # Thousands of errors with the frames they came through are a long garbage collection.
+            # Thousands of errors that keep their stack frames alive would make garbage collection
+            # slow.
             result.__traceback__ = None
         self._found[place] = result
         if len(self._found) == self._count:
@@ -132,7 +133,7 @@ class _Gathering(Generic[Result]):
             self._timer.cancel()
 
     def _drop(self) -> None:
-        """The connection is gone. Items that were begun end by themselves."""
+        """Called when the connection is gone. Items that have begun run to their end."""
         self._forget_time()
         if not self.results.is_settled:
             self.results.fail(RequestTimedOut("the connection is gone"))

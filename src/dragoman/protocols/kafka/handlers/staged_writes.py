@@ -1,8 +1,8 @@
-"""OpenStaging (32000) and PublishStaged (32001), version 0: requests of our own.
+"""OpenStaging (32000) and PublishStaged (32001), version 0: Dragoman's own requests.
 
-A writer that must not write twice, such as a Spark job, has each task attempt open a place in the
-staging topic and produce its batches there. One PublishStaged then names the pieces to publish. It
-may be repeated whatever became of the first: a batch id is published once.
+A writer that must not duplicate records, such as a Spark job, has each task attempt open a place in
+the staging topic and produce its batches there. One PublishStaged then names the pieces to publish.
+It can be retried after any failure: a batch id is published once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def handle_publish(call: Call) -> m.PublishStagedResponse:
 
 
 def _authorize_writer(call: Call, writer_id: str) -> None:
-    """A writer id is to staging what a transactional id is to transactions."""
+    """Authorize a writer id like a transactional id."""
     call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, writer_id)
     call.authorize(Operation.WRITE, Resource.TOPIC, STAGING_TOPIC)
 

@@ -1,5 +1,5 @@
-"""Topics are created, grow and are deleted: CreateTopics (19), versions 2 to 7, DeleteTopics (20),
-versions 1 to 6, and CreatePartitions (37), versions 0 to 3.
+"""CreateTopics (19), versions 2 to 7, DeleteTopics (20), versions 1 to 6, and CreatePartitions
+(37), versions 0 to 3.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ async def handle_create(call: Call) -> m.CreateTopicsResponse:
 
 
 def _count(call: Call, topic: m.CreateTopicsRequestTopic) -> int:
-    """The topic's share of the partitions that the request creates. A topic with too many of its
-    own counts as none, because it is refused by itself.
+    """The number of partitions that the topic adds to the request's total. A topic that exceeds its
+    own bound counts as zero, because it is refused individually.
     """
     default = call.service.broker.settings.num_partitions
     count = len(topic.assignments) or topic.num_partitions
@@ -118,7 +118,7 @@ async def handle_delete(call: Call) -> m.DeleteTopicsResponse:
     requested = request.topics or [
         m.DeleteTopicsRequestTopic(name=each) for each in request.topic_names
     ]
-    # Looked up before the deletion: the response names topics that were requested by id.
+    # Looked up before the deletion, because the response names topics that were requested by id.
     named = [(each, _topic_of(call, each)) for each in requested]
 
     async def delete(pair: tuple[m.DeleteTopicsRequestTopic, TopicMetadata | None]) -> None:
@@ -191,7 +191,7 @@ async def handle_create_partitions(call: Call) -> m.CreatePartitionsResponse:
 def _added_count(call: Call, requested: m.CreatePartitionsRequestTopic) -> int:
     topic = call.service.broker.image.topics.get(requested.name)
     if topic is None or requested.count > TOPIC_PARTITIONS_MAX:
-        # Refused by itself.
+        # The topic is refused individually.
         return 0
     return max(requested.count - len(topic.partitions), 0)
 
@@ -202,7 +202,7 @@ def _checked_assignment(
     call.authorize(Operation.ALTER, Resource.TOPIC, requested.name)
     topic = topic_of(call, requested.name)
     if topic.is_internal:
-        # A group's or transactional id's partition depends on the number of partitions.
+        # The partition of a group or transactional id depends on the number of partitions.
         raise InvalidTopicName(f"the partitions of {topic.name} cannot be changed")
     assignment = tuple(tuple(each.broker_ids) for each in requested.assignments or ())
     call.service.broker.topics.check_added(topic, requested.count, assignment)

@@ -1,7 +1,7 @@
 """DescribeProducers (61), DescribeTransactions (65), ListTransactions (66), WriteTxnMarkers (27).
 
-With these requests operators find hanging transactions, and end those that their coordinator does
-not end.
+Operators use these requests to find hanging transactions, and to end those that their coordinator
+does not end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EPOCH_PER_TRANSACTION = 2
 
 def handle_describe_producers(call: Call) -> None:
     request = call.decode(m.DescribeProducersRequest)
-    # A partition that is named twice is described once: it may have thousands of producers.
+    # A partition that is named twice is described once, because it may have thousands of producers.
     by_topic: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         by_topic.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
@@ -116,7 +116,7 @@ def _describe(call: Call, transactional_id: str) -> m.DescribeTransactionsRespon
 
 
 def _enrolled(call: Call, found: TransactionDescription) -> dict[str, list[int]]:
-    """Partitions by topic; a group counts as its partition of `__consumer_offsets`."""
+    """Enrolled partitions by topic; a group appears as its partition of `__consumer_offsets`."""
     group_partition = call.service.broker.coordination.groups.home_of
     partitions = {*found.partitions, *map(group_partition, found.groups)}
     by_topic: dict[str, list[int]] = {}
@@ -131,7 +131,7 @@ def handle_list(call: Call) -> None:
     states = {_STATES[each] for each in request.state_filters if each in _STATES}
     unknown = [each for each in request.state_filters if each not in _STATES]
     if request.state_filters and not states:
-        # No transaction is in a state that does not exist.
+        # No transaction matches an unknown state.
         call.reply(m.ListTransactionsResponse(unknown_state_filters=unknown))
         return
     try:
@@ -172,7 +172,7 @@ def _id_filter(call: Call, pattern: str | None) -> Callable[[str], bool]:
     return accepts
 
 
-# ---- markers by hand
+# ---- markers written by operators
 
 
 @awaited
@@ -199,7 +199,7 @@ async def handle_write_markers(call: Call) -> m.WriteTxnMarkersResponse:
 
 
 def _authorize_markers(call: Call) -> None:
-    """Nodes may write markers, and so may operators (KIP-664)."""
+    """Authorize the request: nodes and operators may write markers (KIP-664)."""
     try:
         call.authorize_cluster(Operation.CLUSTER_ACTION)
     except NotAuthorized:

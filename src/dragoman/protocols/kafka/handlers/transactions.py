@@ -1,10 +1,11 @@
 """Transactions of producers: InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25),
 EndTxn (26) and TxnOffsetCommit (28).
 
-The protocol has two generations. Before KIP-890 a producer announces each partition and group
-before it writes; from EndTxn 5, TxnOffsetCommit 5 and Produce 12 on, the first write announces it
-and every transaction has an epoch of its own. Clients choose by the feature `transaction.version`.
-An idempotent producer gets its identity from InitProducerId, versions 0 to 5, as well.
+The protocol has two generations. Before KIP-890 a producer adds each partition and group to the
+transaction before it writes; from EndTxn 5, TxnOffsetCommit 5 and Produce 12 on, the first write
+adds it, and every transaction has its own epoch. Clients choose by the feature
+`transaction.version`. Idempotent producers also get their producer id from InitProducerId, versions
+0 to 5.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ OFFSETS_WITHOUT_ENROLMENT_SINCE = 5
 
 
 def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinator:
-    """The coordinator of the id. Raises `BrokerError` when the client may not use the id, and when
+    """The coordinator of the id. Raises `BrokerError` when the client may not use the id, or
     another node coordinates it.
     """
     call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
@@ -45,7 +46,7 @@ def open_transactions(call: Call, transactional_id: str) -> TransactionCoordinat
     return coordination.transactions.coordinator
 
 
-# ---- the coordinator's part
+# ---- requests to the transaction coordinator
 
 
 @awaited
@@ -82,7 +83,7 @@ async def handle_add_partitions(call: Call) -> m.AddPartitionsToTxnResponse:
     ]
     missing = {(name, index) for name, index in requested if not exists(call, name, index)}
     if missing:
-        # All or nothing: the partitions that exist are not added either.
+        # The request is all or nothing, so the existing partitions are not added either.
         return _added(request, missing, ErrorCode.OPERATION_NOT_ATTEMPTED)
     name = request.v3_and_below_transactional_id
     producer = ProducerIdentity(
@@ -158,7 +159,7 @@ def _code(call: Call, error: DragomanError, *, knows_abortable: bool) -> int:
     return code_for_version(error, knows_fenced=fenced, knows_abortable=knows_abortable)
 
 
-# ---- the group's part
+# ---- requests to the group coordinator
 
 
 def handle_commit_offsets(call: Call) -> None:
@@ -167,7 +168,7 @@ def handle_commit_offsets(call: Call) -> None:
 
 
 class _CommitOffsets:
-    """Offsets that become visible with the transaction they are part of."""
+    """Commits offsets that become visible with their transaction."""
 
     def __init__(self, call: Call, request: m.TxnOffsetCommitRequest) -> None:
         self._call = call

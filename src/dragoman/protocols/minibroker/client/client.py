@@ -1,13 +1,13 @@
-"""A minibroker client: one connection, kept open, that carries all requests and subscriptions.
+"""A minibroker client with one long-lived connection for all requests and subscriptions.
 
     open ── lost ──► dialling: every address, a pause, again ── made ──► subscribed anew ──► open
 
-Requests wait for the connection and are sent again over the next one when it breaks (`retry_for_s`,
+Requests wait for the connection and are retried over the next one when it breaks (`retry_for_s`,
 `repeats_publish`). After "not leader" the next address is tried (spec, sections 9 and 10).
 
-Back-pressure. A subscription whose user does not take its records stops the reading of the
-connection, unless a reply is due: a handler that commits must get its reply. Then records keep
-accumulating, up to `MINIBROKER_CLIENT_RECORDS_MAX` of them.
+Back-pressure. If the user of a subscription does not take its records, the connection is not read,
+unless a reply is due: a handler that commits must get its reply. In that case records keep
+accumulating, up to `MINIBROKER_CLIENT_RECORDS_MAX`.
 
 `MinibrokerClient` is for asyncio, `BlockingMinibrokerClient` for code without an event loop.
 
@@ -62,8 +62,8 @@ class ClientSettings(ConnectionSettings, frozen=True, kw_only=True):
 
     #: How long a request is retried over new connections before its error is raised.
     retry_for_s: float = 60.0
-    #: Whether a PUB is sent again when the connection broke before the reply. The record may then
-    #: be stored twice; without repeats, it may be stored although `ConnectionLostError` was raised.
+    #: Whether a PUB is retried if the connection breaks before the reply. If so, the record may be
+    #: stored twice; if not, it may be stored although `ConnectionLostError` was raised.
     repeats_publish: bool = True
     #: Pause between rounds over all addresses.
     reconnect_pause_s: float = 0.5
@@ -73,7 +73,7 @@ class ClientSettings(ConnectionSettings, frozen=True, kw_only=True):
     #: Interval between heartbeats of group members. The server evicts after 15 s.
     heartbeat_interval_s: float = 5.0
     in_flight_max: int = 256
-    #: Bound on the records queued for one subscription; past it the connection is not read.
+    #: Maximum number of records queued for one subscription; beyond it the connection is not read.
     queue_records_max: int = 1000
 
     @property
@@ -100,7 +100,7 @@ class MinibrokerClient:
         self._replies_due = 0
         self._is_paused = False
 
-    # ---- life
+    # ---- lifecycle
 
     async def open(self) -> Self:
         """Connect. Raises `UnreachableError` when no address answers."""
@@ -127,7 +127,7 @@ class MinibrokerClient:
         channel, self._channel = self._channel, None
         if channel is not None:
             self._regulate(channel)
-            # After a lost connection or a time-out there is nothing left to wait for.
+            # After a lost connection or a timeout there is nothing left to wait for.
             with suppress(ClientError):
                 await channel.request(codec.encode(m.Quit()), CONNECTION_CLOSE_GRACE_S)
             channel.close(ClientClosedError("the client is closed"))
@@ -139,11 +139,11 @@ class MinibrokerClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # ---- what it does
+    # ---- calls
 
     async def publish(self, topic: str, payload: bytes, key: bytes = b"") -> m.Published:
-        """Publish a record; its partition and offset, once it is durable. Concurrent calls are
-        pipelined.
+        """Publish a record. Returns its partition and offset, once it is durable. Concurrent calls
+        are pipelined.
 
         Raises `RefusedError`, `UnreachableError`, and `EncodeError` for values that the wire cannot
         express.
@@ -157,7 +157,7 @@ class MinibrokerClient:
     ) -> Subscription:
         """The records of one partition from `offset` on or, without one, from the next record on.
 
-        Raises `AlreadySubscribedError`, and what `publish` raises.
+        Raises `AlreadySubscribedError`, and the errors of `publish`.
         """
         return await self._subscribe(PartitionSubscription(self, topic, partition, offset))
 
@@ -167,17 +167,17 @@ class MinibrokerClient:
         """The records of the partitions that the group assigns to this member, from the committed
         offsets on.
 
-        `on_rebalance` is called on the client's event loop, also for the first assignment.
+        `on_rebalance` is called on the client's event loop, for the first assignment as well.
         """
         subscription = GroupSubscription(self, topic, group, on_rebalance)
         await self._subscribe(subscription)
         return subscription
 
     async def commit(self, topic: str, group: str, partition: int, offset: int) -> None:
-        """Commit the next offset that the group is to read. Durable when this returns."""
+        """Commit the next offset for the group to read. Returns when the commit is durable."""
         await self._call(m.Commit(topic=topic, group=group, partition=partition, offset=offset))
 
-    # ---- for subscriptions
+    # ---- called by subscriptions
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         if self._subscriptions.get(subscription.topic) is not subscription:
@@ -195,7 +195,7 @@ class MinibrokerClient:
                 return
 
     def queue_changed(self, subscription: Subscription) -> None:
-        """A subscription has queued a record, or its user has taken one."""
+        """Called when a subscription has queued a record, or its user has taken one."""
         bound = self.settings.queue_records_max
         is_full = subscription.waiting_records >= bound
         if self._channel is not None and (is_full != self._is_paused or self._replies_due):
@@ -204,7 +204,7 @@ class MinibrokerClient:
     # ---- requests
 
     async def _call(self, request: m.Request) -> m.Reply:
-        """The reply to a request, which is retried over new connections."""
+        """Send a request, retry it over new connections, and return its reply."""
         deadline = asyncio.get_running_loop().time() + self.settings.retry_for_s
         is_repeatable = self.settings.repeats_publish or not isinstance(request, m.Publish)
         redirects = 0
@@ -253,7 +253,7 @@ class MinibrokerClient:
         try:
             reply = codec.decode_reply(answer, request)
         except DecodeError as error:
-            lost = ConnectionLostError(f"{channel.address} does not speak minibroker: {error}")
+            lost = ConnectionLostError(f"{channel.address} is not a minibroker server: {error}")
             channel.close(lost)
             raise lost from None
         if isinstance(reply, m.Failed):
@@ -261,7 +261,7 @@ class MinibrokerClient:
         return reply
 
     def _regulate(self, channel: OrderedChannel) -> None:
-        """Pause or resume reading, according to the queued records and the replies that are due."""
+        """Pause or resume reading, depending on the queued records and the replies that are due."""
         bound = self.settings.queue_records_max
         if self._replies_due:
             bound = max(bound, MINIBROKER_CLIENT_RECORDS_MAX)
@@ -279,7 +279,7 @@ class MinibrokerClient:
         topic = subscription.topic
         if topic in self._subscriptions:
             raise AlreadySubscribedError(f"already subscribed to {topic}")
-        # Listed before the request is sent: records may arrive before the reply.
+        # Registered before the request is sent, because records may arrive before the reply.
         self._subscriptions[topic] = subscription
         try:
             _assign(subscription, await self._call(subscription.request()))
@@ -290,7 +290,7 @@ class MinibrokerClient:
         return subscription
 
     async def _subscribe_again(self, channel: OrderedChannel) -> None:
-        """Repeat the subscriptions on a new connection. One that is refused ends with the error."""
+        """Repeat the subscriptions on a new connection. A refused one ends with the error."""
         for topic, subscription in list(self._subscriptions.items()):
             if not subscription.is_established:
                 # Its first request is still being retried by `_subscribe`.
@@ -400,9 +400,7 @@ class MinibrokerClient:
                 self._use(channel)
 
     async def _keep_alive(self) -> None:
-        """Send a heartbeat for every group. When one is refused, close the connection and
-        rejoin.
-        """
+        """Send a heartbeat for every group. If one is refused, close the connection and rejoin."""
         while True:
             await asyncio.sleep(self.settings.heartbeat_interval_s)
             for subscription in list(self._subscriptions.values()):
@@ -428,14 +426,14 @@ AnySubscription = TypeVar("AnySubscription", bound=Subscription)
 
 
 class BlockingSubscription(BlockingPart[AnySubscription]):
-    """See `Subscription`."""
+    """A blocking `Subscription`."""
 
     @property
     def partitions(self) -> tuple[int, ...]:
         return self._part.partitions
 
     def next(self, timeout_s: float | None = None) -> Delivered | None:
-        """The next record; None after the time-out, or when the subscription is closed."""
+        """The next record; None on a timeout, or when the subscription is closed."""
         return self._thread.run(lambda: self._next(timeout_s))
 
     async def _next(self, timeout_s: float | None) -> Delivered | None:
@@ -451,7 +449,7 @@ class BlockingSubscription(BlockingPart[AnySubscription]):
 
 
 class BlockingGroupSubscription(BlockingSubscription[GroupSubscription]):
-    """See `GroupSubscription`."""
+    """A blocking `GroupSubscription`."""
 
     commit = waiting(GroupSubscription.commit)
 
@@ -474,7 +472,7 @@ class BlockingMinibrokerClient(BlockingClient[MinibrokerClient]):
     join = opening(MinibrokerClient.join, BlockingGroupSubscription)
 
     def publish_many(self, topic: str, payloads: list[bytes], key: bytes = b"") -> list[Published]:
-        """Publish concurrently, in order: making all durable costs little more than one."""
+        """Publish concurrently, in order. Making all records durable costs little more than one."""
         return self._thread.run(lambda: self._publish_many(topic, payloads, key))
 
     async def _publish_many(self, topic: str, payloads: list[bytes], key: bytes) -> list[Published]:

@@ -1,7 +1,7 @@
 """Subscriptions: endless iterators of records.
 
-A subscription outlives connections. On a new one it continues after the last record that it
-received or, for a group, joins again: records that were not committed are delivered again.
+A subscription survives reconnections. On a new connection it continues after the last record that
+it received. A group subscription rejoins, and uncommitted records are delivered again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol, Self, TypeAlias
 from dragoman.client_core.errors import ClientError
 from dragoman.protocols.minibroker import messages as m
 
-#: Receives the partitions that the member has from now on.
+#: A callback that receives the member's new partitions.
 OnRebalance: TypeAlias = Callable[[tuple[int, ...]], None]
 
 
@@ -35,7 +35,7 @@ class Subscription:
         self._client = client
         self.topic = topic
         self.partitions: tuple[int, ...] = ()
-        #: Whether the server has accepted it once: then it is repeated on every new connection.
+        #: Whether the server has accepted it once, so that it is repeated on every new connection.
         self.is_established = False
         self._queue: deque[m.Delivered] = deque()
         self._changed = asyncio.Event()
@@ -72,7 +72,7 @@ class Subscription:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # ---- for the client
+    # ---- called by the client
 
     def request(self) -> m.Subscribe:
         """The request to send on a new connection."""
@@ -129,7 +129,7 @@ class GroupSubscription(Subscription):
         self._on_rebalance = on_rebalance
 
     def request(self) -> m.Subscribe:
-        # Records that are not committed will be delivered again.
+        # Uncommitted records will be delivered again.
         self._queue.clear()
         self._client.queue_changed(self)
         return m.SubscribeGroup(topic=self.topic, group=self.group)

@@ -1,15 +1,15 @@
-"""Delivery of records to one connection: in small portions, fair to all partitions, replies first.
+"""Delivers records to a connection: in small portions, fair to all partitions, replies first.
 
-Replies and pushes share the connection's buffers, so a reply must never wait behind many pushes:
-one portion is pushed per loop turn, and none while the peer has not received the previous ones
-(`PUSHED_UNSENT_BYTES_MAX`). After each portion a partition goes to the end of the line. For a peer
-that does not read, only the records of one portion are held in memory.
+Replies and pushes share the connection's buffers, and a reply must never wait behind many pushes.
+So one portion is pushed per loop turn, and none until the peer has received the previous ones
+(`PUSHED_UNSENT_BYTES_MAX`). After each portion a partition moves to the end of the queue. For a
+peer that does not read, only one portion of records is kept in memory.
 
 A group subscription also has a window, which bounds how far its pushes may run ahead of the
 client's commits. The original client queues up to 256 records per subscription, and stops reading
-the connection when the queue is full. A handler that commits then waits for ever: its OK is behind
-records that are not read. The server cannot see which records the program has processed, except by
-its commits. So at most `PUSH_WINDOW_RECORDS` records are pushed that the client has not committed.
+the connection when the queue is full. A handler that then commits waits forever, because its OK is
+behind unread records. Only commits reveal to the server which records the program has processed. So
+at most `PUSH_WINDOW_RECORDS` uncommitted records are pushed.
 
 Not every client commits after each record, and some never commit. They must not be delayed for
 long:
@@ -82,7 +82,7 @@ class Window:
 
     @property
     def room(self) -> int:
-        """How many more records may be pushed now."""
+        """The number of further records that may be pushed now."""
         return self.size - self._in_flight if self.is_bounded else PUSH_WINDOW_RECORDS_MAX
 
     def sent(self, partition: int, offsets: list[int]) -> None:
@@ -108,7 +108,7 @@ class Window:
         if not taken or not self.is_bounded:
             return
         if not self.commits:
-            # The client commits after all: undo the growth for one that does not.
+            # The client does commit: undo the growth for clients that do not.
             self.commits = True
             self.size = PUSH_WINDOW_RECORDS
         if was_full and not self._in_flight:
@@ -117,7 +117,7 @@ class Window:
         self._resume()
 
     def forget(self, partition: int) -> None:
-        """The partition belongs to another member now: do not wait for its commits."""
+        """Drop a partition that now belongs to another member: do not wait for its commits."""
         self._in_flight -= len(self._sent.pop(partition, ()))
         self._resume()
 
@@ -158,7 +158,7 @@ class Stream:
         "_topic",
         "_window",
         "is_closed",
-        "is_in_line",
+        "is_queued",
     )
 
     def __init__(
@@ -177,7 +177,7 @@ class Stream:
         self._window = window
         self.is_closed = False
         #: Set by the pusher.
-        self.is_in_line = False
+        self.is_queued = False
 
     def begin(self) -> None:
         self._pusher.line_up(self)
@@ -187,7 +187,7 @@ class Stream:
             self._pusher.line_up(self)
 
     def next_frames(self, bytes_max: int, count_max: int) -> list[Buffer]:
-        """The next frames. Without any, the stream lines up again when there are more."""
+        """The next frames. If there are none, the stream is queued again once there are more."""
         window = self._window
         if window is not None:
             count_max = min(count_max, window.room)
@@ -204,7 +204,7 @@ class Stream:
         return [frame(each.offset, each.key or b"", each.value or b"") for each in records]
 
     def _read(self, bytes_max: int, count_max: int) -> list[Record]:
-        """Read on; below the log start, from the oldest record that is left."""
+        """Read the next records; below the log start, from the oldest remaining record."""
         try:
             return self._tail.read(bytes_max, count_max)
         except OffsetOutOfRangeError:
@@ -230,15 +230,15 @@ class Pusher:
         self._session = session
         self.scheduler = scheduler
         #: Streams that may have records to push.
-        self._line: deque[Stream] = deque()
+        self._queue: deque[Stream] = deque()
         #: By topic: the latest assignment to announce to the client.
         self._announced: dict[str, bytes] = {}
         self._is_due = False
 
     def line_up(self, stream: Stream) -> None:
-        if not stream.is_in_line:
-            stream.is_in_line = True
-            self._line.append(stream)
+        if not stream.is_queued:
+            stream.is_queued = True
+            self._queue.append(stream)
         self.resume()
 
     def announce(self, topic: str, frame: bytes) -> None:
@@ -253,7 +253,7 @@ class Pusher:
         self._announced.pop(topic, None)
 
     def resume(self) -> None:
-        if not self._is_due and (self._line or self._announced) and self._session.can_send:
+        if not self._is_due and (self._queue or self._announced) and self._session.can_send:
             self._is_due = True
             self.scheduler.call_soon(self._push_portion)
 
@@ -267,11 +267,11 @@ class Pusher:
         if not self._session.can_send:
             return
         self._push_announced()
-        line = self._line
+        queue = self._queue
         room, count = PUSH_PORTION_BYTES_MAX, PUSH_PORTION_RECORDS_MAX
-        while line and room > 0 and count > 0:
-            stream = line.popleft()
-            stream.is_in_line = False
+        while queue and room > 0 and count > 0:
+            stream = queue.popleft()
+            stream.is_queued = False
             if stream.is_closed:
                 continue
             try:
@@ -284,6 +284,6 @@ class Pusher:
                 self._session.push(*frames)
                 room -= sum(map(len, frames))
                 count -= len(frames)
-                stream.is_in_line = True
-                line.append(stream)
+                stream.is_queued = True
+                queue.append(stream)
         self.resume()

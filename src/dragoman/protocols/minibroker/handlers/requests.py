@@ -1,16 +1,16 @@
 """Handlers of the requests: PUB, COMMIT, SUB, UNSUB, HEARTBEAT and QUIT.
 
-PUB is answered when the record is durable. In the original one node takes all writes, and all other
-nodes answer `not leader`, after which a client waits 250 ms and tries its next address (spec,
-section 9). Here every node leads some partitions, so keys would send every client from node to
-node. A record is therefore forwarded to the leader of its partition. The answer is `not leader`
-only when that node cannot be reached from here, because another address may then help the client.
-Records without a key go to all partitions in turn, on whichever nodes they are led.
+PUB is answered when the record is durable. In the original one node accepts all writes, and all
+other nodes answer `not leader`, after which a client waits 250 ms and tries its next address (spec,
+section 9). In Dragoman every node leads some partitions, so a client would be redirected with every
+key. A record is therefore forwarded to the leader of its partition. The answer is `not leader` only
+if this node cannot reach the leader, because another address may work for the client. Records
+without a key go to all partitions round-robin, whichever nodes lead them.
 
-COMMIT sets the next offset that a group is to read of a partition, and is answered when it is
-durable. Any client may commit for a group, member or not, forwards or backwards (spec, section 5),
-unless the group's members use another protocol. Like records, commits are forwarded, to the group's
-coordinator: clients of this protocol do not know coordinators.
+COMMIT sets the next offset of a partition for a group to read, and is answered when it is durable.
+Any client may commit for a group, member or not, forwards or backwards (spec, section 5), unless
+the group's members use another protocol. Commits are forwarded to the group's coordinator, because
+this protocol has no notion of coordinators.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from dragoman.protocols.session import Place
 from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, Offset, Partition, TopicName
 
-# Looked up once: members of enumerations are slow to find.
+# Looked up once, because the lookup of enumeration members is slow.
 _TOPIC = Resource.TOPIC
 _WRITE = Operation.WRITE
 _match_name = re.compile(r"[a-zA-Z0-9._-]+").fullmatch
-#: Right after a start, clients come back before the groups are loaded, and do not retry a commit
-#: that was refused.
+#: Right after a start, clients reconnect before the groups are loaded, and do not retry a refused
+#: commit.
 _COMMITTED_SOON = Retry(
     transient=(CoordinatorLoading, CoordinatorNotAvailable),
     interval_s=GROUPS_LOADING_PAUSE_S,
@@ -83,9 +83,9 @@ async def _used_topic(
 def _usable_topic(
     session: MinibrokerSession, name: str, operation: Operation
 ) -> TopicMetadata | None:
-    """The topic, or None when it has to be created. Raises `DragomanError`.
+    """The topic, or None if it must be created. Raises `DragomanError`.
 
-    The names of the broker's own topics are invalid names here.
+    The names of internal topics are invalid in this protocol.
     """
     if len(name) > TOPIC_NAME_BYTES_MAX or not _is_name(name):
         raise Refused(errors.invalid_topic(name))
@@ -106,12 +106,12 @@ async def _created_topic(session: MinibrokerSession, place: Place, name: str) ->
         raise UnknownTopic(f"there is no topic {name!r}")
     session.authorize(Operation.CREATE, _TOPIC, name)
     settings = broker.settings
-    # The node's own limit, if it has one, applies to the topic, also when it is changed later.
+    # The node's own limit, if any, applies to the topic, even if it is changed later.
     config = {} if settings.log_retention_segments >= 0 else TOPIC_CONFIG
     new = NewTopic(name=name, partition_count=settings.minibroker_partitions, config=config)
     failure = await attempt(broker.topics.ensure(new))
     if place.is_done:
-        # Nothing more is done for the client, which does not see this reply.
+        # Stops the request; the client does not see this reply.
         raise Refused("the connection is closed")
     topic = broker.image.topics.get(name)
     if topic is None:
@@ -125,7 +125,8 @@ def _require_partition(topic: TopicMetadata, partition: int) -> None:
 
 
 def _require_group(session: MinibrokerSession, group: str) -> GroupId:
-    """The original accepts any bytes as a group's name; here all protocols must be able to use it.
+    """Check a group's name. The original accepts any bytes; Dragoman requires a name that all
+    protocols can use.
 
     Raises `Refused`, `NotAuthorized`.
     """
@@ -161,13 +162,13 @@ async def _publish_to_new_topic(session: MinibrokerSession, request: Publish, pl
 def _append(
     session: MinibrokerSession, topic: TopicMetadata, request: Publish, place: Place
 ) -> None:
-    """An empty key is no key: it is null in the log."""
+    """Append a record. An empty key means no key, which is null in the log."""
     service, key = session.service, request.key
     broker = service.broker
     turn = fnv1a_32(key) if key else service.next_turn(topic.name)
     partition = turn % len(topic.partitions)
     if not key and topic.partitions[partition].leader == NO_LEADER:
-        # A record without a key may go to any partition: prefer one that has a leader.
+        # A record without a key may go to any partition, preferably one with a leader.
         led = [each.index for each in topic.partitions if each.leader != NO_LEADER]
         partition = led[turn % len(led)] if led else partition
 
@@ -230,7 +231,7 @@ async def subscribe(session: MinibrokerSession, request: m.Subscribe, place: Pla
 def _join(session: MinibrokerSession, request: m.SubscribeGroup, place: Place) -> None:
     group = _require_group(session, request.group)
     subscription = GroupSubscription(session, request.topic, group)
-    # Listed before the group answers, so that closing the connection also ends the membership.
+    # Registered before the group answers, so that closing the connection also ends the membership.
     session.subscriptions[request.topic] = subscription
     subscription.join(partial(_joined, session, subscription, place))
 
@@ -241,7 +242,7 @@ def _joined(
     place: Place,
     partitions: tuple[int, ...] | DragomanError,
 ) -> None:
-    """The group has answered. Not called for a member that has left."""
+    """Called with the group's answer, unless the member has left."""
     if isinstance(partitions, DragomanError):
         del session.subscriptions[subscription.topic]
         place.reply(session.refusal(partitions))

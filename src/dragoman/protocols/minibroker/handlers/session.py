@@ -1,8 +1,8 @@
-"""One minibroker connection: the order in which its requests are handled, and its error replies.
+"""A minibroker connection: the order in which requests are handled, and error replies.
 
-The original handles one request at a time. Here PUB and COMMIT are pipelined among themselves,
-because each waits for the disk; every other request begins when all requests before it have been
-answered, and those behind it wait for its reply. Clients notice only the speed.
+The original handles one request at a time. Dragoman pipelines PUB and COMMIT, because each waits
+for the disk. Any other request begins when all earlier requests have been answered, and later
+requests wait for its reply. Clients notice only the speed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dragoman.protocols.minibroker.messages import Failed
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import OrderedSession, Place
 
-#: Gives host and port of another node; None when they are unknown.
+#: Returns host and port of another node; None if unknown.
 AddressOf: TypeAlias = Callable[[int], tuple[str, int] | None]
 
 
@@ -37,19 +37,19 @@ class Refused(BrokerError):  # noqa: N818
 
 
 def refusal(error: DragomanError, address_of: AddressOf) -> bytes:
-    """The ERR frame for an error. It names the leader or coordinator when that is another node."""
+    """The ERR frame for an error. It names the leader or coordinator if that is another node."""
     reason = str(error)
     if isinstance(error, NotLeader | NotCoordinator):
         leader = address_of(error.leader)
         reason = errors.not_leader("" if leader is None else f"{leader[0]}:{leader[1]}")
     elif isinstance(error, NotSentError | NotControllerError):
-        # Nothing was done. The leader may be reachable from another node.
+        # The request had no effect. Another node may be able to reach the leader.
         reason = errors.not_leader()
     return codec.encode(Failed(reason=errors.fitting(reason)))
 
 
-#: Takes the session, a request of the class that it is registered for, and its place in line.
-#: Raises `DragomanError` to refuse; a handler that has to wait returns a coroutine.
+#: A handler takes the session, a request of its class, and the request's place in the queue of
+#: replies. It raises `DragomanError` to refuse, and returns a coroutine if it must wait.
 Handler: TypeAlias = Callable[..., Coroutine[object, None, None] | None]
 HANDLERS: Final[dict[type[m.Request], Handler]] = handlers_by_name(__package__, REQUESTS)
 _PIPELINED = frozenset((int(Op.PUB), int(Op.COMMIT)))
@@ -81,7 +81,7 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
                 start(waiting).then(partial(self._finished, place))
 
     def _finished(self, place: Place, result: DragomanError | None) -> None:
-        """The coroutine of a handler has replied, or raised the error to reply with."""
+        """Called when a handler's coroutine has replied, or raised the error to reply with."""
         if result is not None:
             place.reply(self.refusal(result))
 
@@ -91,8 +91,9 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
     # ---- the end
 
     def end(self, reason: str) -> None:
-        """Push an ERR with the reason and close: on an open connection, clients would take the ERR
-        for their next reply. A peer that does not read it is cut after a short grace.
+        """Push an ERR with the reason and close, because clients would take an ERR on an open
+        connection for their next reply. A peer that does not read it is disconnected after a short
+        grace period.
         """
         if not self.channel.is_closing:
             self.push(codec.encode(m.Failed(reason=fitting(reason))))

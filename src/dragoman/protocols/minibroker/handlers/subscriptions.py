@@ -1,4 +1,4 @@
-"""Subscriptions of a connection: the partitions that they read, and membership in groups."""
+"""Subscriptions of a connection: the partitions that they read, and their group memberships."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Subscriber(Recipient, Protocol):
     def service(self) -> MinibrokerService: ...
 
     def evicted(self) -> None:
-        """The group has evicted this member."""
+        """Called when the group has evicted this member."""
         ...
 
 
 class Subscription:
-    """A subscription to one partition, for one connection alone."""
+    """A subscription to one partition, without a group."""
 
     group: GroupId | None = None
 
@@ -52,7 +52,7 @@ class Subscription:
         stream.begin()
 
     def committed(self, partition: int, offset: int) -> None:
-        """The client has committed `offset` as the next one to read."""
+        """Called when the client has committed `offset` as the next one to read."""
         if self._window is not None:
             self._window.committed(partition, offset)
 
@@ -91,7 +91,7 @@ class GroupSubscription(Subscription):
         self._member.heartbeat()
 
     def take(self, partitions: tuple[int, ...]) -> None:
-        """Read exactly these partitions. Those that were read before continue where they are."""
+        """Read exactly these partitions. Partitions that were already being read continue."""
         self._assigned = partitions
         for partition in self._streams.keys() - set(partitions):
             self._streams.pop(partition).close()
@@ -99,7 +99,7 @@ class GroupSubscription(Subscription):
         start(self._read_committed()).then(ignore)
 
     async def _read_committed(self) -> None:
-        """Read the partitions that are new from the offsets that the group has committed."""
+        """Read new partitions from the group's committed offsets."""
         coordination = self._broker.coordination
         while not self._is_closed and set(self._assigned) - self._streams.keys():
             found = await attempt(coordination.groups.committed(self.group, TopicName(self.topic)))

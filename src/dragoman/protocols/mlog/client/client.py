@@ -4,9 +4,9 @@
         await client.create_topic("orders")
         offset = await client.produce("orders", b"3 apples")
 
-`MlogClient` belongs to the event loop on which it was made. Calls may run concurrently; those to
-one server share a connection and are pipelined. `BlockingMlogClient` offers the same to code
-without an event loop.
+`MlogClient` belongs to the event loop on which it was created. Calls may run concurrently; calls to
+the same server share a connection and are pipelined. `BlockingMlogClient` is for code without an
+event loop.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class MlogClient:
         self._retry = Retry(self.settings.retry_policy)
 
     async def close(self) -> None:
-        """Calls that wait for a reply raise `ClientClosedError`."""
+        """Close the connections. Pending calls raise `ClientClosedError`."""
         self._leaders.close()
-        # The loop closes the sockets in its next turn, and may stop afterwards.
+        # Sockets are closed in the next loop turn, which must run before the loop may stop.
         await asyncio.sleep(0)
 
     async def __aenter__(self) -> Self:
@@ -78,7 +78,7 @@ class MlogClient:
         return range(reply.base_offset, reply.last_offset + 1)
 
     async def fetch(self, topic: str, offset: int = 0, *, id: str = "") -> m.Entry | None:  # noqa: A002
-        """The record at an offset; None when there is none yet. Offset 0 means the committed offset
+        """The record at an offset; None if there is none yet. Offset 0 means the committed offset
         of `id`, if there is one.
         """
         request = m.Fetch(topic=topic, id=id, offset=offset)
@@ -98,7 +98,7 @@ class MlogClient:
     ) -> list[m.Entry]:
         """Records from an offset on, as many as the server returns at once.
 
-        With `wait` the server holds the call until there are records, for some seconds at most. The
+        With `wait` the server holds the call for up to some seconds until there are records. The
         original server closes the connection instead.
         """
         kind: type[m.FetchBatch] = m.FetchStream if wait else m.FetchBatch
@@ -132,14 +132,14 @@ class MlogClient:
         await self._call(topic, request, m.CommitOffsetResp)
 
     async def committed(self, topic: str, *, id: str = "") -> int:  # noqa: A002
-        """The committed offset of `id`; 0 also when nothing was committed."""
+        """The committed offset of `id`; 0 if none was committed."""
         request = m.FetchOffset(topic=topic, id=id)
         return (await self._call(topic, request, m.FetchOffsetResp)).offset
 
     # ---- topics
 
     async def create_topic(self, topic: str, *, replicas: int = 0) -> list[str]:
-        """Create a topic with `replicas` besides the leader; returns the nodes that hold these."""
+        """Create a topic with `replicas` besides the leader. Returns their nodes."""
         request = m.CreateTopic(topic=topic, replica_count=replicas)
         return (await self._call(None, request, m.CreateTopicResp)).replica_node_ids or []
 
@@ -201,11 +201,11 @@ class Consumer:
 
     @property
     def position(self) -> int | None:
-        """The offset after the last record that was returned; None before the first."""
+        """The offset after the last returned record; None before the first."""
         return self._handed_out
 
     async def next_entries(self) -> list[m.Entry]:
-        """The records that are available now, in order; empty when there are none."""
+        """The records that are available now, in order; empty if there are none."""
         if not self._fetched:
             await self._fetch()
         found = list(self._fetched)
@@ -227,7 +227,7 @@ class Consumer:
         return entry
 
     async def commit(self) -> None:
-        """Commit all records that were returned so far."""
+        """Commit all records that were returned."""
         if self._handed_out is not None:
             await self._client.commit(self.topic, self._handed_out, id=self.id)
 
@@ -247,7 +247,7 @@ class Consumer:
 
 
 class BlockingConsumer(Face[Consumer]):
-    """See `Consumer`. Iteration waits for the next record without limit."""
+    """A blocking `Consumer`. Iteration waits for the next record without limit."""
 
     @property
     def position(self) -> int | None:
@@ -262,7 +262,7 @@ class BlockingConsumer(Face[Consumer]):
 
 
 class BlockingMlogClient(BlockingClient[MlogClient]):
-    """See `MlogClient`. Calls may be made from any thread."""
+    """A blocking `MlogClient`. Calls may be made from any thread."""
 
     def __init__(self, *addresses: str, settings: ClientSettings | None = None) -> None:
         super().__init__("dragoman-mlog-client", lambda: MlogClient(*addresses, settings=settings))

@@ -1,4 +1,4 @@
-"""Connections to mlog servers, and which server leads which topic.
+"""Connections to mlog servers, and the leaders of topics.
 
 The rule of mlog's clients (section 6): on codes 3, 4 and 11, and on every network failure, the
 client forgets the leader. It asks the addresses one after the other for the new leader, and repeats
@@ -46,12 +46,13 @@ class ClientSettings(RetrySettings, frozen=True, kw_only=True):
 
     #: Every server understands JSON.
     encoding: Encoding = Encoding.JSON
-    #: How long calls on an unknown topic are retried: nodes may learn late of a new topic.
+    #: How long calls on an unknown topic are retried, because nodes may learn about a new topic
+    #: late.
     missing_topic_timeout_s: float = 1.0
     #: Pause of a consumer that has read everything, as in the original.
     poll_interval_s: float = 0.5
-    #: Whether records are sent again when the connection broke before the reply. They may then be
-    #: stored twice; without repeats, they may be stored although an error was raised.
+    #: Whether records are retried if the connection breaks before the reply. If so, they may be
+    #: stored twice; if not, they may be stored although an error was raised.
     repeats_produce: bool = True
     in_flight_max: int = 128
 
@@ -63,7 +64,7 @@ Reply = TypeVar("Reply", bound=m.Message)
 
 
 class _Channel(OrderedChannel):
-    """A connection with the state of its two codecs."""
+    """A connection, with the state of its two codecs."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Server(KeptConnection[_Channel]):
         try:
             reply = channel.codec.receive(frame)
         except DragomanError as error:
-            wrong = ConnectionLostError(f"{self.address} does not speak mlog: {error}")
+            wrong = ConnectionLostError(f"{self.address} is not an mlog server: {error}")
             channel.close(wrong)
             raise wrong from None
         if isinstance(reply, m.RPCError):
@@ -117,7 +118,9 @@ class Server(KeptConnection[_Channel]):
 
 
 async def _reachable(address: Address) -> Address:
-    """Resolve names like `node1`, which only exist inside a cluster, to this machine elsewhere."""
+    """The address to connect to. Outside a cluster, its node names such as `node1` do not resolve
+    and are replaced by this machine.
+    """
     if address.host.startswith("node"):
         try:
             await asyncio.get_running_loop().getaddrinfo(*address)
@@ -132,14 +135,14 @@ class Leaders:
         self._addresses = addresses
         self._scratch = Scratch()
         self._servers: dict[Address, Server] = {}
-        #: The leaders of topics, and that of the cluster under None.
+        #: The leaders by topic; under None, the cluster's leader.
         self._known: dict[str | None, Address] = {}
         self._finding = asyncio.Lock()
         self._is_closed = False
 
     async def ask(self, topic: str | None, request: m.Message, kind: type[Reply]) -> Reply:
-        """Send a request to the leader of a topic or, with None, of the cluster. An error makes the
-        client forget the leader.
+        """Send a request to the leader of a topic or, with None, of the cluster. An error drops the
+        cached leader.
         """
         try:
             return await self._server(await self._leader(topic)).ask(request, kind)
@@ -151,7 +154,7 @@ class Leaders:
         self._known.pop(topic, None)
 
     async def _ask_any(self, request: m.Message, kind: type[Reply]) -> Reply:
-        """Send a request to one address after the other, until one answers."""
+        """Send a request to one address after another, until one answers."""
         refusal: MlogError | None = None
         failure: ClientError | None = None
         for address in self._addresses:
@@ -161,7 +164,7 @@ class Leaders:
                 refusal = error
             except ClientError as error:
                 failure = error
-        # A refusal says more than a server that does not answer.
+        # A refusal is more informative than a server that does not answer.
         worst = refusal or failure
         assert worst is not None
         raise worst

@@ -1,11 +1,11 @@
 """Fetch (6), FetchBatch (8), FetchStream (10), ReplicateStream (0): read committed records.
 CommitOffset (12), FetchOffset (14): which ones a client id has read.
 
-Offset 0 of a client, not of a replica, means its committed offset if there is one. Below the log
-start, reading continues with the oldest record that is left. When there is nothing to read, Fetch
+Offset 0 of a client, but not of a replica, means its committed offset, if there is one. Below the
+log start, reading continues with the oldest remaining record. If there is nothing to read, Fetch
 answers with an error and FetchBatch with no entries; replicas get an error from both. The original
-reserves a number for FetchStream and nothing else: here it is a FetchBatch that waits for records,
-and answers with no entries when none were appended in time.
+only reserves a number for FetchStream: in Dragoman it is a FetchBatch that waits for records, and
+answers with no entries if none were appended in time.
 
 The original's nodes send each other ReplicateStream and ApplyIsrUpdateEvent (27), but the original
 has no handler for either and never answers. Here a ReplicateStream is answered with one chunk, the
@@ -65,7 +65,7 @@ from dragoman.security.authorizer import Operation, Resource
 from dragoman.types import GroupId, Offset, Partition, TopicName
 from dragoman.world import Handle
 
-#: A handler that has not answered yet.
+#: The rest of a handler that has not answered yet.
 Waiting: TypeAlias = Coroutine[object, None, None] | None
 
 
@@ -124,7 +124,7 @@ def _from_first_offset(
     is_alone: bool = False,
 ) -> Waiting:
     """Call `fetch` with the offset that the request names, or else with the committed one. With
-    `is_alone`, the requests behind this one do not begin until that is known.
+    `is_alone`, later requests do not begin until that is known.
     """
     if request.offset or request.replica_node_id:
         fetch(request.offset)
@@ -156,11 +156,13 @@ def as_entries(records: list[Record]) -> list[Entry]:
 def read(
     session: MlogSession, replica: Replica, offset: int, count: int, bytes_max: int
 ) -> list[Record]:
-    """The records from an offset on. The connection's reader is kept: most clients read on."""
+    """The records from an offset on. The connection keeps its reader, because most clients
+    continue.
+    """
     tail = session.reading
     if tail is None or tail.replica is not replica:
         tail = session.reading = LocalReader(replica, offset, _nothing)
-    # However many readers are stuck, one more may read at least its first record.
+    # Whatever the number of stuck readers, one more may read at least its first record.
     bytes_max = max(1, min(bytes_max, session.service.budget.room // 2))
     return _read(tail, offset, count, bytes_max)
 
@@ -174,7 +176,7 @@ def _read(tail: LocalReader, offset: int, count: int, bytes_max: int) -> list[Re
 
 
 class _Stream:
-    """A FetchStream: answered when there are records or its time is up, or dropped with its
+    """A FetchStream. It is answered when there are records or it times out, and dropped with its
     connection.
     """
 
@@ -235,7 +237,7 @@ class _Stream:
         self._tail.close()
 
 
-# ---- what the original's nodes ask each other
+# ---- requests between the original's nodes
 
 
 def handle_replicate(session: MlogSession, request: ReplicateStream, place: Place) -> None:

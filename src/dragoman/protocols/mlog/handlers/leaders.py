@@ -1,10 +1,9 @@
 """FindTopicLeader (21) and FindRaftLeader (23): the leader, if it is alive.
 
-The metadata names a killed node as a leader until its absence is noticed, and a client that
-connects to it has wasted an attempt. So a node is queried before it is named. While it does not
-answer, or no leader is known, the request waits for the next leader. After a bounded time the
-client gets a code on which it looks for the leader again (spec, section 6): 4 for a topic, 11 for
-the cluster.
+The metadata names a killed node as leader until its failure is detected, and a client that connects
+to it wastes an attempt. So a node is queried before it is named. While it does not answer, or no
+leader is known, the request waits for the next leader. After a bounded time the client gets a code
+that makes it look up the leader again (spec, section 6): 4 for a topic, 11 for the cluster.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from dragoman.protocols.session import Place
 from dragoman.rpc import Node
 from dragoman.security.authorizer import Operation
 
-#: The node that leads by the metadata. Raises `Refused` when there is nothing to lead any more.
+#: Returns the leader according to the metadata. Raises `Refused` if the topic no longer exists.
 FindLeader: TypeAlias = Callable[[], int]
 
 
@@ -78,8 +77,8 @@ async def _leader_address(
 ) -> str:
     """Host and port of the leader, once it has confirmed that it leads all of the partitions.
 
-    Requests behind this one on the connection begin when it has been answered. Raises `Refused`,
-    and `refusal` when no leader is found in time or the leader has no listener of this protocol.
+    Later requests of the connection begin when this one has been answered. Raises `Refused`, and
+    `refusal` if no leader is found in time or the leader has no listener of this protocol.
     """
     leader = find_leader()
     broker = session.service.broker

@@ -1,12 +1,12 @@
-"""The cluster's metadata as mlog's own metadata events: the entries that its Raft log would hold.
+"""The cluster's metadata as mlog's metadata events, the entries of mlog's Raft log.
 
-No request of mlog's wire carries these events: the original's nodes exchange them on a port of
-their own, as JSON with names of its own. What programs may change has requests (CreateTopic,
-DeleteTopic, ApplyIsrUpdateEvent). So the events are shown to operators, by
-`dragoman cluster mlog-events` and the HTTP API, in the original's text.
+No request of mlog's protocol carries these events: the original's nodes exchange them on a separate
+port, as JSON with other names. Programs use requests for changes (CreateTopic, DeleteTopic,
+ApplyIsrUpdateEvent). So `dragoman cluster mlog-events` and the HTTP API show the events to
+operators, in the original's text.
 
-`shown` is the image as a node of mlog would have it in memory: first partitions, as in ListTopics.
-`difference` gives the events that turn any other such state into it, by the original's rules for
+`shown` is the image as an mlog node would have it in memory: first partitions, as in ListTopics.
+`difference` returns the events that turn another such state into it, by the original's rules for
 applying them (`apply`; spec, section 9). These rules cannot remove a replica from a topic: such a
 replica stays listed, out of sync.
 """
@@ -121,7 +121,7 @@ class Node(NamedTuple):
 
 
 class State:
-    """The state that the events build on a node of mlog, and the health that they report."""
+    """The state that the events build on an mlog node, and the health that they report."""
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
@@ -129,7 +129,7 @@ class State:
         self.unhealthy: set[str] = set()
 
     def apply(self, event: MetadataEvent) -> None:
-        """Apply an event; one that does not fit the state changes nothing."""
+        """Apply an event. An event that does not fit the state changes nothing."""
         match event:
             case TopicCreated():
                 self.topics.setdefault(event.topic, Topic(event))
@@ -206,15 +206,15 @@ def difference(state: State, wanted: State) -> list[MetadataEvent]:
 
 
 def events_of(image: MetadataImage) -> list[MetadataEvent]:
-    """The events that lead from an empty state to the image."""
+    """The events that turn an empty state into the image."""
     return difference(State(), shown(image))
 
 
 def _steps(state: State, wanted: State) -> Iterator[MetadataEvent]:
-    """The caller applies each event before it takes the next one."""
+    """Yield the events. The caller applies each one before it takes the next."""
     for name, topic in list(state.topics.items()):
         if name not in wanted.topics or topic.leader_epoch > wanted.topics[name].leader_epoch:
-            # Epochs only rise, so this is another topic of the same name.
+            # Epochs only increase, so this is another topic of the same name.
             yield TopicDeleted(topic=name)
     for node, where in wanted.nodes.items():
         if state.nodes.get(node) != where:

@@ -1,9 +1,9 @@
 """Produce (2) and ProduceBatch (4): append records.
 
-Every acknowledgement mode gets a reply, because clients wait for one. That includes 0, for which
-the original appends and then answers with an error. An unknown mode is refused before anything is
-appended. Modes 0 and 1 are answered when the records are on the leader's stable storage, mode 2
-when they are committed, or with an error when other replicas take too long.
+Every acknowledgement mode gets a reply, because clients wait for one. That includes mode 0, for
+which the original appends and then answers with an error. An unknown mode is refused before
+anything is appended. Modes 0 and 1 are answered when the records are on the leader's stable
+storage, mode 2 when they are committed, or with an error if other replicas take too long.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dragoman.protocols.session import Place
 from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation
 
-# Looked up once: members of enumerations are slow to find.
+# Looked up once, because the lookup of enumeration members is slow.
 _WRITE: Final = Operation.WRITE
 _ALL: Final = int(AckMode.ALL)
 _FEWER: Final = (int(AckMode.NONE), int(AckMode.LEADER))

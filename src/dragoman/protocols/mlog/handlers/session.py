@@ -1,10 +1,10 @@
-"""One mlog connection: requests in, replies out, in order.
+"""An mlog connection, whose replies are sent in the order of the requests.
 
-A FetchStream may wait for records. The requests behind it begin when it has been answered, so that
-their replies need not be kept in memory.
+A FetchStream may wait for records. Later requests begin when it has been answered, so that their
+replies need not be kept in memory.
 
-Errors that handlers raise become mlog's codes and texts here, and nowhere else. Where the original
-has a text of its own, a handler raises `Refused`; errors of the broker keep their texts.
+Only this module converts a handler's errors to mlog's codes and texts. Where the original has a
+specific text, a handler raises `Refused`; errors of the broker keep their texts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Refused(BrokerError):  # noqa: N818
         self.number = number
 
 
-#: The first match counts; any other error is 0 (Unknown).
+#: Error codes by exception type. The first match applies; any other error is 0 (Unknown).
 _CODES: Final[tuple[tuple[type[DragomanError], ErrorCode], ...]] = (
     (broker.UnknownTopic, ErrorCode.TOPIC_NOT_FOUND),
     (broker.NotLeader, ErrorCode.NOT_TOPIC_LEADER),
@@ -51,12 +51,12 @@ _CODES: Final[tuple[tuple[type[DragomanError], ErrorCode], ...]] = (
     (broker.InvalidReplicationFactor, ErrorCode.NOT_ENOUGH_NODES),
     (broker.NotEnoughReplicas, ErrorCode.NOT_ENOUGH_NODES),
     (broker.RequestTimedOut, ErrorCode.TIMEOUT_CATCH_UP),
-    # After 11, clients look for the leader and retry, as they should after these errors.
+    # On code 11, clients look up the leader and retry, as they should after these errors.
     (broker.ShuttingDown, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     (broker.CoordinatorLoading, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     (broker.CoordinatorNotAvailable, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     (broker.NotCoordinator, ErrorCode.RAFT_LEADER_UNAVAILABLE),
-    # There is no quorum, or its leader does not answer.
+    # The cluster has no quorum, or its leader does not answer.
     (ClusterError, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     (broker.ReplicaDamaged, ErrorCode.RAFT_LEADER_UNAVAILABLE),
     (broker.ForeignGroup, ErrorCode.COMMIT_OFFSET),
@@ -82,9 +82,9 @@ def refusal(error: DragomanError) -> RPCError:
     return RPCError(code=code, message=text)
 
 
-# Looked up once: members of enumerations are slow to find.
+# Looked up once, because the lookup of enumeration members is slow.
 _JSON = Encoding.JSON
-#: Raises `DragomanError` to refuse. A handler that has to wait returns a coroutine.
+#: Raises `DragomanError` to refuse. A handler that must wait returns a coroutine.
 Handler: TypeAlias = "Callable[[MlogSession, Any, Place], Coroutine[object, None, None] | None]"
 HANDLERS: Final[dict[type[Message], Handler]] = handlers_by_name(__package__, REQUESTS)
 
@@ -93,9 +93,9 @@ class MlogSession(OrderedSession[MlogService]):
     def __init__(self, channel: Channel, service: MlogService) -> None:
         self._connection = Connection(Role.SERVER, service.scratch)
         super().__init__(channel, self._connection.reader, service)
-        #: The reader of the last fetch: most clients continue there.
+        #: The reader of the last fetch, where most clients continue.
         self.reading: LocalReader | None = None
-        #: Stops the request that lets no other begin, while there is one.
+        #: Cancels the request that blocks the later ones, if there is one.
         self._stop_waiting: Callable[[], None] | None = None
         #: Answers that request with the records that are available.
         self._answer_now: Callable[[], None] | None = None
@@ -120,7 +120,7 @@ class MlogSession(OrderedSession[MlogService]):
                 start(waiting).then(partial(self._finished, place))
 
     def _finished(self, place: Place, result: DragomanError | None) -> None:
-        """The coroutine of a handler has replied, or raised the error to reply with."""
+        """Called when a handler's coroutine has replied, or raised the error to reply with."""
         if result is not None:
             self.fail(place, result)
 
@@ -133,7 +133,7 @@ class MlogSession(OrderedSession[MlogService]):
         try:
             frame = encode_frame(message, encoding)
         except EncodeError as error:
-            # A record that only other protocols can write may exceed the bound of a message.
+            # Other protocols can write a record that exceeds the bound of a message.
             failure = RPCError(code=ErrorCode.UNKNOWN, message=str(error))
             frame = encode_frame(failure, encoding)
         place.reply(frame)

@@ -1,11 +1,11 @@
 """Topics by name, and CreateTopic (16), DeleteTopic (18) and ListTopics (25).
 
 mlog has no partitions, so `orders` names the first partition of a topic and `orders@2` the third.
-A topic whose own name ends like that, which other protocols may create, is hidden here, and so are
-the broker's internal topics.
+Topics whose own names end like that, which other protocols may create, are hidden, and so are
+internal topics.
 
-Nodes are called `node-ID`. A topic created here has one partition. Its leader epoch is shown from 1
-on, as in the original, which leaves the choice of the leader to the cluster as well.
+Nodes are called `node-ID`. A topic created by mlog has one partition. As in the original, leader
+epochs are shown from 1 on, and the cluster chooses the leader.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from dragoman.replication.replica import Replica
 from dragoman.security.authorizer import Operation, Resource
 
 _INDEX_DIGITS_MAX = 9
-# Looked up once: members of enumerations are slow to find.
+# Looked up once, because the lookup of enumeration members is slow.
 _TOPIC = Resource.TOPIC
 
 
 def split(name: str) -> tuple[str, int]:
-    """The topic and the partition that a name stands for."""
+    """The topic and the partition index that a name refers to."""
     if "@" in name:
         topic, _, index = name.rpartition("@")
         if topic and index.isascii() and index.isdigit() and len(index) <= _INDEX_DIGITS_MAX:
@@ -63,7 +63,7 @@ def require_topic(name: str) -> None:
 
 
 def unknown(name: str) -> Refused:
-    """The error of every request except DeleteTopic: the original wraps it twice."""
+    """The error of every request except DeleteTopic. The original wraps it twice."""
     return Refused(ErrorCode.TOPIC_NOT_FOUND, f"topic {name} not found: {topic_not_found(name)}")
 
 
@@ -73,12 +73,12 @@ def visible_topic(session: MlogSession, name: str) -> TopicMetadata | None:
 
 
 def find(session: MlogSession, name: str, operation: Operation) -> Replica:
-    """The partition that a name stands for, led by this node. Raises `Refused`, `NotLeader`."""
+    """The named partition, which this node must lead. Raises `Refused`, `NotLeader`."""
     return session.service.broker.partitions.replica(find_partition(session, name, operation))
 
 
 def find_partition(session: MlogSession, name: str, operation: Operation) -> PartitionMetadata:
-    """The partition that a name stands for, on whichever node. Raises `Refused`."""
+    """The named partition, led by any node. Raises `Refused`."""
     topic, index = split(name)
     metadata = visible_topic(session, topic)
     if metadata is None or index >= len(metadata.partitions):
@@ -88,8 +88,8 @@ def find_partition(session: MlogSession, name: str, operation: Operation) -> Par
 
 
 def find_to_read(session: MlogSession, name: str) -> Replica:
-    """The partition to fetch from, led by this node. Raises `Refused`; a follower refuses a fetch
-    with a code and a text of its own.
+    """The partition to fetch from, which this node must lead. Raises `Refused`; a follower refuses
+    a fetch with a specific code and text.
     """
     require_topic(name)
     try:
@@ -151,7 +151,9 @@ def _exists(name: str) -> Refused:
 
 
 async def handle_list(session: MlogSession, _request: ListTopics, place: Place) -> None:
-    """Any node answers. Only leaders know the log ends of the replicas, so they are queried."""
+    """List the topics, on any node. Only leaders know the log ends of the replicas, so they are
+    queried.
+    """
     broker = session.service.broker
     partitions = [
         topic.partitions[0]
@@ -161,7 +163,7 @@ async def handle_list(session: MlogSession, _request: ListTopics, place: Place) 
         and session.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
     ]
 
-    # Leaders that do not answer are left out; nothing fails.
+    # Leaders that do not answer are left out, without an error.
     ends = await broker.replica_ends.find(partitions)
     topics = [_info(each, ends.get(each.partition_id, {})) for each in partitions]
     session.reply(place, ListTopicsResp(topics=topics))

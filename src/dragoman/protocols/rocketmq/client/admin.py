@@ -31,13 +31,13 @@ from dragoman.protocols.rocketmq.messages import host_text, read_message_id
 
 Result = TypeVar("Result")
 
-#: Stands for the end of each queue where a time is expected.
+#: In place of a time: the end of each queue.
 LATEST: Final = -1
 #: The group of tools, which sends no heartbeats.
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 _TIME_MAX_MS: Final = (1 << 63) - 1
 _PULL_COUNT: Final = 32
-#: Properties of a dead letter that are removed when it is sent again.
+#: Properties that are removed from a dead letter when it is sent again.
 _DROPPED: Final = frozenset(
     (
         Property.DELAY,
@@ -83,7 +83,7 @@ class TrackKind(StrEnum):
 
 
 class MessageTrack(msgspec.Struct, frozen=True, kw_only=True):
-    """What a group has done with a message."""
+    """Whether a group has consumed a message."""
 
     group: str
     kind: TrackKind
@@ -91,7 +91,7 @@ class MessageTrack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that a group failed to consume too often."""
+    """A message that a group has failed to consume too many times."""
 
     group: str
     #: The topic that the message was first sent to.
@@ -101,10 +101,10 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RocketmqAdmin(ClusterAdmin):
-    """Operations have the names of the original's tools. `broker` is an address, `HOST:PORT`.
+    """Operations are named as in RocketMQ's tools. `broker` is an address, `HOST:PORT`.
 
-    All raise `ClientError`: `RocketmqError` when a server refuses the request, and
-    `UnsupportedRequestError` when it does not support it.
+    All operations raise `ClientError`: `RocketmqError` when a server refuses the request, and
+    `UnsupportedRequestError` when it does not support the request.
     """
 
     async def close(self) -> None:
@@ -143,7 +143,7 @@ class RocketmqAdmin(ClusterAdmin):
     async def _call_queue(
         self, row: Operation[Result], queue: MessageQueue, *values: Value
     ) -> Result:
-        """The result of a row whose first fields name a queue."""
+        """Call an operation whose first fields name a queue."""
         broker = await self._broker_of(queue)
         return await self._call(
             row, broker, queue.topic, queue.queue_id, queue.broker_name, *values
@@ -163,7 +163,7 @@ class RocketmqAdmin(ClusterAdmin):
             tps += each.consume_tps
         return GroupProgress(offsets=dict(sorted(offsets.items())), tps=tps)
 
-    #: The original has three names for this operation.
+    #: RocketMQ has three names for this operation.
     examine_consume_stats_by_topic = examine_consume_stats_concurrent = examine_consume_stats
 
     async def fetch_consume_stats_in_broker(
@@ -179,7 +179,7 @@ class RocketmqAdmin(ClusterAdmin):
     async def get_consume_status(
         self, topic: str, group: str, client_addr: str = ""
     ) -> dict[str, dict[MessageQueue, int]]:
-        """The offsets of members by client id, which brokers request from all members or one."""
+        """The offsets of members by client id, which brokers request from one member or all."""
         brokers = await self._topic_brokers(topic)
         values = (topic, group, client_addr or None)
         merged: dict[str, dict[MessageQueue, int]] = {}
@@ -191,7 +191,7 @@ class RocketmqAdmin(ClusterAdmin):
     async def reset_offset_by_timestamp(
         self, topic: str, group: str, timestamp_ms: int, *, force: bool = True
     ) -> dict[MessageQueue, int]:
-        """Reset a group's offsets by time, and return the new ones. `LATEST` skips everything.
+        """Reset a group's offsets by time. Returns the new offsets. `LATEST` skips all messages.
 
         Without `force`, offsets only move back.
         """
@@ -207,7 +207,7 @@ class RocketmqAdmin(ClusterAdmin):
     async def _reset_offline(
         self, broker: str, topic: str, group: str, timestamp_ms: int, force: bool
     ) -> dict[MessageQueue, int]:
-        """Reset the offsets of a group without members at brokers that refuse to do so."""
+        """Reset the offsets of a group without members, for brokers that refuse the request."""
         moved: dict[MessageQueue, int] = {}
         for queue in (await self._routes.route(topic)).read_queues:
             if self._routes.any_of(queue.broker_name) != broker:
@@ -244,8 +244,8 @@ class RocketmqAdmin(ClusterAdmin):
     async def view_message(self, topic: str, message_id: str) -> ReceivedMessage:
         """A message by its offset message id or its unique id. Raises `NotFoundError`.
 
-        The two look alike, but only an offset message id contains the address of a broker. An
-        address that is no known broker is tried last.
+        The two look alike, but only an offset message id contains a broker's address. If the
+        address is not that of a known broker, the id is tried as an offset message id last.
         """
         broker = _broker_in(message_id)
         if broker is not None and broker in await self._topic_brokers(topic):
@@ -267,7 +267,7 @@ class RocketmqAdmin(ClusterAdmin):
         """A message by its offset message id, from the broker in the id. Raises `NotFoundError`."""
         broker = _broker_in(message_id)
         if broker is None:
-            text = f"{message_id!r} is no offset message id: it contains no broker's address"
+            text = f"{message_id!r} is not an offset message id: it contains no broker's address"
             raise NotFoundError(Response.QUERY_NOT_FOUND, text)
         offset = read_message_id(message_id)[1]
         try:
@@ -322,7 +322,7 @@ class RocketmqAdmin(ClusterAdmin):
             except NotFoundError:
                 continue
         if not is_unique:
-            # Brokers compare hashes of keys.
+            # Brokers compare only hashes of keys.
             found = [each for each in found if key in each.keys or key == each.unique_id]
         return sorted(found, key=lambda each: each.store_ms)[:max_count]
 
@@ -335,7 +335,9 @@ class RocketmqAdmin(ClusterAdmin):
         expression: str = ALL,
         wait_s: float = 0.0,
     ) -> Pulled:
-        """Messages, without a group. `wait_s` is how long the broker waits if there are none."""
+        """Pull messages without a group. `wait_s` is how long the broker waits if there are
+        none.
+        """
         await self._broker_of(queue)
         subscription = Filter(expression).subscription(queue.topic, 0)
         request = Pull(
@@ -370,7 +372,7 @@ class RocketmqAdmin(ClusterAdmin):
     async def read_queue(
         self, queue: MessageQueue, offset: int = 0, *, expression: str = ALL
     ) -> AsyncIterator[ReceivedMessage]:
-        """All messages from an offset to the end of the queue at the first pull."""
+        """All messages from an offset to the queue's end at the time of the first pull."""
         end: int | None = None
         while end is None or offset < end:
             pulled = await self.pull_message(
@@ -410,14 +412,14 @@ class RocketmqAdmin(ClusterAdmin):
         return await self._call(table.CONSUME_MESSAGE_DIRECTLY, broker, *values)
 
     async def resume_check_half_message(self, topic: str, message_id: str) -> None:
-        """Check a transaction again that was checked too often."""
+        """Resume the checks of a transaction that was checked too often."""
         host, _ = read_message_id(message_id)
         await self._call(table.RESUME_CHECK_HALF_MESSAGE, host_text(host), topic, message_id)
 
     # ---- tracks
 
     async def message_track_detail(self, message: ReceivedMessage) -> list[MessageTrack]:
-        """What each group that consumes the topic has done with the message."""
+        """For each group that consumes the topic, whether it has consumed the message."""
         groups = await self.query_topic_consume_by_who(message.topic)
         return list(await asyncio.gather(*(self._track(each, message) for each in groups)))
 
@@ -485,7 +487,7 @@ class RocketmqAdmin(ClusterAdmin):
 
 
 def _broker_in(message_id: str) -> str | None:
-    """The address in an offset message id; None when the id has none."""
+    """The address in an offset message id; None if the id contains none."""
     try:
         host, _ = read_message_id(message_id)
     except DecodeError:

@@ -1,8 +1,9 @@
 """`RocketmqClient`, whose producers and consumers share connections, routes and groups, and its
-blocking form for code without an event loop.
+blocking variant for code without an event loop.
 
-Both also work with the original name servers and brokers. The blocking client runs functions of the
-application (local transactions, checks, listeners) in threads of their own, so that they may block.
+Both also work with Apache RocketMQ's name servers and brokers. The blocking client runs the
+application's functions (local transactions, checks, listeners) in separate threads, so that they
+may block.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from dragoman.protocols.rocketmq.client.remoting import (
 from dragoman.protocols.rocketmq.client.routes import NameServers, Routes
 from dragoman.world import Clock, Random, SystemClock, system_random
 
-#: The producer group in which clients of the original send messages of their own.
+#: The producer group in which RocketMQ's clients send internal messages.
 OWN_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 
 
@@ -75,7 +76,7 @@ class RocketmqClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close producers and consumers, then connections. Consumers commit their offsets."""
+        """Close producers and consumers, which commit their offsets, and then connections."""
         await self._membership.close()
         await self.remoting.close()
 
@@ -89,7 +90,7 @@ class RocketmqClient:
     def transaction_producer(
         self, group: str, check: Check, **options: Unpack[ProducerOptions]
     ) -> TransactionProducer:
-        """`check` returns the state of a transaction when a broker asks for it."""
+        """`check` returns the state of a transaction when a broker requests it."""
         return TransactionProducer(self._producer_ports, group, check, **options)
 
     def push_consumer(
@@ -117,7 +118,7 @@ class RocketmqClient:
         )
 
     def pull_consumer(self, group: str) -> PullConsumer:
-        """A consumer that reads the queues and offsets that the application names."""
+        """A consumer that reads queues and offsets of the application's choice."""
         return PullConsumer(
             group, self.remoting, self.routes, self._membership, self.admin, self.clock
         )
@@ -128,7 +129,7 @@ class RocketmqClient:
 
     @cached_property
     def own_producer(self) -> Producer:
-        """The producer of the messages that the client itself sends."""
+        """The producer of the client's internal messages."""
         return Producer(self._producer_ports, OWN_PRODUCER)
 
 
@@ -139,12 +140,12 @@ Result = TypeVar("Result")
 def in_thread(
     function: Callable[[Given], Result], threads: Executor | None = None
 ) -> Callable[[Given], asyncio.Future[Result]]:
-    """A function for the loop that runs this one in a thread, by default in one of the loop's."""
+    """An async function that runs this one in a thread, by default of the loop's executor."""
     return lambda given: asyncio.get_running_loop().run_in_executor(threads, function, given)
 
 
 class BlockingProducer(BlockingPart[Producer]):
-    """See `Producer`."""
+    """A blocking `Producer`."""
 
     send = waiting(Producer.send)
     send_batch = waiting(Producer.send_batch)
@@ -155,7 +156,7 @@ class BlockingProducer(BlockingPart[Producer]):
 
 
 class BlockingTransactionProducer(BlockingProducer):
-    """See `TransactionProducer`."""
+    """A blocking `TransactionProducer`."""
 
     def __init__(self, thread: LoopThread, part: TransactionProducer) -> None:
         super().__init__(thread, part)
@@ -174,7 +175,7 @@ class BlockingTransactionProducer(BlockingProducer):
 
 
 class BlockingPushConsumer(BlockingPart[PushConsumer]):
-    """See `PushConsumer`. The listener runs in threads of its own."""
+    """A blocking `PushConsumer`. The listener runs in separate threads."""
 
     @property
     def assigned(self) -> tuple[MessageQueue, ...]:
@@ -189,7 +190,7 @@ class BlockingPushConsumer(BlockingPart[PushConsumer]):
 
 
 class BlockingPullConsumer(BlockingPart[PullConsumer]):
-    """See `PullConsumer`."""
+    """A blocking `PullConsumer`."""
 
     queues = waiting(PullConsumer.queues)
     first_offset = waiting(PullConsumer.first_offset)
@@ -201,12 +202,12 @@ class BlockingPullConsumer(BlockingPart[PullConsumer]):
     commit = waiting(PullConsumer.commit)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue to read a queue at an offset."""
+        """Continue reading a queue at an offset."""
         self._thread.make(lambda: self._part.seek(queue, offset))
 
 
 class BlockingRocketmqAdmin(BlockingClient[RocketmqAdmin]):
-    """See `RocketmqAdmin`. Calls may be made from any thread."""
+    """A blocking `RocketmqAdmin`. Calls may be made from any thread."""
 
     def __init__(self, *name_servers: str, settings: ClientSettings | None = None) -> None:
         super().__init__(
@@ -322,7 +323,7 @@ class BlockingRocketmqAdmin(BlockingClient[RocketmqAdmin]):
 
 
 class BlockingRocketmqClient(BlockingClient[RocketmqClient]):
-    """See `RocketmqClient`. Calls may be made from any thread."""
+    """A blocking `RocketmqClient`. Calls may be made from any thread."""
 
     def __init__(self, *name_servers: str, settings: ClientSettings | None = None) -> None:
         super().__init__(
@@ -351,8 +352,8 @@ class BlockingRocketmqClient(BlockingClient[RocketmqClient]):
         listener: Callable[[ReceivedMessage], Outcome],
         **options: Unpack[ConsumerOptions],
     ) -> BlockingPushConsumer:
-        # Not in the loop's threads: the client resolves host names there, and a small machine has
-        # few of them, so listeners that wait for the client would block it.
+        # A separate pool: the client resolves host names in the loop's executor, which is small on
+        # a small machine, so listeners that wait for the client could block it.
         threads = ThreadPoolExecutor(options.get("concurrency", 20), "dragoman-rocketmq-listener")
         in_threads = in_thread(listener, threads)
         made = self._thread.make(

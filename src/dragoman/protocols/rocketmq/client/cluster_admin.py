@@ -1,7 +1,7 @@
 """Administration of clusters: name servers, brokers, topics, groups, users.
 
-Each operation is a row of `operations`. The methods provide its values and servers, and merge the
-results of several servers.
+Each operation is a row of the table in `operations`. The methods provide its field values and
+servers, and merge the results of several servers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
 class Administered(Protocol):
-    """What administration needs of a client."""
+    """What administration uses of a client."""
 
     @property
     def remoting(self) -> Remoting: ...
@@ -76,34 +76,34 @@ class Calls:
         self._routes = client.routes
 
     async def _call(self, row: Operation[Result], server: str, *values: Value) -> Result:
-        """The result of a row at one server, with the values of its fields."""
+        """Call an operation at one server with these field values."""
         return await self._send(row, server, values)
 
     async def _upload(
         self, row: Upload[Content, Result], server: str, content: Content, *values: Value
     ) -> Result:
-        """The result of a row with a body at one server."""
+        """Call an operation with a body at one server."""
         return await self._send(row, server, values, row.body.encode(content))
 
     async def _call_any(self, row: Operation[Result], *values: Value) -> Result:
-        """The result of a row at the first name server that answers."""
+        """Call an operation at the first name server that answers."""
         return await self._send(row, "a name server", values)
 
     async def _call_name_servers(self, row: Operation[Result], *values: Value) -> dict[str, Result]:
-        """The results of a row at every name server, by its address."""
+        """Call an operation at every name server. Returns the results by address."""
         addresses = self._routes.name_servers.addresses
         return {each: await self._call(row, each, *values) for each in addresses}
 
     async def _call_each(
         self, row: Operation[Result], servers: Iterable[str], *values: Value
     ) -> list[Result]:
-        """The results of a row at several servers, one after the other."""
+        """Call an operation at several servers, sequentially."""
         return [await self._call(row, each, *values) for each in servers]
 
     async def _call_all(
         self, row: Operation[Result], servers: Iterable[str], *values: Value
     ) -> list[Result]:
-        """The results of a row at several servers, at the same time."""
+        """Call an operation at several servers, concurrently."""
         return list(await asyncio.gather(*(self._call(row, each, *values) for each in servers)))
 
     async def _send(
@@ -193,12 +193,16 @@ class ClusterAdmin(Calls):
         return {each.cluster for each in route.broker_datas}
 
     async def wipe_write_perm_of_broker(self, broker_name: str) -> int:
-        """At every name server. Returns the number of topics that lost the permission."""
+        """Revoke the permission at every name server. Returns the number of topics that it was
+        revoked for.
+        """
         counts = await self._call_name_servers(table.WIPE_WRITE_PERM_OF_BROKER, broker_name)
         return list(counts.values())[-1]
 
     async def add_write_perm_of_broker(self, broker_name: str) -> int:
-        """At every name server. Returns the number of topics that got the permission."""
+        """Grant the permission at every name server. Returns the number of topics that it was
+        granted for.
+        """
         counts = await self._call_name_servers(table.ADD_WRITE_PERM_OF_BROKER, broker_name)
         return list(counts.values())[-1]
 
@@ -221,7 +225,7 @@ class ClusterAdmin(Calls):
         await self.put_kv_config(ORDER_NAMESPACE, topic, conf)
 
     async def get_name_server_config(self) -> dict[str, dict[str, str]]:
-        """By the address of the name server."""
+        """The configuration of each name server, by address."""
         return await self._call_name_servers(table.GET_NAME_SERVER_CONFIG)
 
     async def update_name_server_config(self, settings: Mapping[str, str]) -> None:
@@ -240,7 +244,9 @@ class ClusterAdmin(Calls):
         await self._upload(table.UPDATE_BROKER_CONFIG, broker, settings)
 
     async def view_broker_stats_data(self, broker: str, name: str, key: str) -> bodies.BrokerStats:
-        """Names are `TOPIC_PUT_NUMS` of a topic, `GROUP_GET_NUMS` of `topic@group`, and others."""
+        """Statistics by name and key: `TOPIC_PUT_NUMS` of a topic, `GROUP_GET_NUMS` of
+        `topic@group`, and others.
+        """
         return await self._call(table.VIEW_BROKER_STATS_DATA, broker, name, key)
 
     async def clean_expired_consumer_queue(
@@ -304,7 +310,7 @@ class ClusterAdmin(Calls):
             merged |= each
         return dict(sorted(merged.items()))
 
-    #: The name of this operation in the original's tools, where the other one is sequential.
+    #: An alias: in RocketMQ's tools only the concurrent variant has this name.
     examine_topic_stats_concurrent = examine_topic_stats
 
     async def examine_topic_config(self, broker: str, topic: str) -> TopicConfig:
@@ -349,7 +355,7 @@ class ClusterAdmin(Calls):
         try:
             return await self._call(table.EXAMINE_SUBSCRIPTION_GROUP_CONFIG, broker, group)
         except UnsupportedRequestError:
-            # Brokers before 5.0 only describe all groups at once.
+            # Brokers before 5.0 can only describe all groups at once.
             found = (await self.get_all_subscription_group(broker)).get(group)
         if found is None:
             text = f"{broker} has no group {group}"
@@ -383,7 +389,7 @@ class ClusterAdmin(Calls):
         await self._upload(table.SET_MESSAGE_REQUEST_MODE, broker, mode)
 
     async def examine_consumer_connection_info(self, group: str) -> bodies.ConsumerConnection:
-        """The members at the first broker that has any. Raises `GroupOfflineError`."""
+        """The members connected to the first broker that has any. Raises `GroupOfflineError`."""
         for broker in await self._group_brokers(group):
             try:
                 found = await self._call(table.EXAMINE_CONSUMER_CONNECTION_INFO, broker, group)
@@ -394,7 +400,9 @@ class ClusterAdmin(Calls):
         raise _offline(f"group {group}")
 
     async def examine_producer_connection_info(self, group: str, topic: str) -> ProducerConnection:
-        """The members at the first broker of the topic that has any. Raises `GroupOfflineError`."""
+        """The members connected to the first broker of the topic that has any. Raises
+        `GroupOfflineError`.
+        """
         for broker in await self._topic_brokers(topic):
             try:
                 found = await self._call(table.EXAMINE_PRODUCER_CONNECTION_INFO, broker, group)
@@ -464,7 +472,7 @@ class ClusterAdmin(Calls):
     async def delete_acl(
         self, broker: str, subject: str, resource: str = "", policy_type: str = ""
     ) -> None:
-        """Delete all rules of a subject, or those about one resource."""
+        """Delete all rules of a subject, or only those about one resource."""
         values = (subject, resource or None, policy_type or None)
         await self._call(table.DELETE_ACL, broker, *values)
 
@@ -477,7 +485,7 @@ class ClusterAdmin(Calls):
     async def _found(
         self, row: Operation[Result | None], broker: str, *values: Value
     ) -> Result | None:
-        """The result, or None when the broker answers with no body or with a refusal."""
+        """The result, or None when the broker refuses or answers without a body."""
         try:
             return await self._call(row, broker, *values)
         except RocketmqError as error:
@@ -510,7 +518,7 @@ class ClusterAdmin(Calls):
     async def examine_plain_access_version(self, broker: str) -> dict[str, str]:
         return await self._call(table.EXAMINE_PLAIN_ACCESS_VERSION, broker)
 
-    # ---- operations that only the original has
+    # ---- operations that only RocketMQ has
 
     async def get_broker_ha_status(self, broker: str) -> json.Json:
         return await self._call(table.GET_BROKER_HA_STATUS, broker)
@@ -579,7 +587,7 @@ class ClusterAdmin(Calls):
 
 
 def _values(config: TopicConfig) -> tuple[Value, ...]:
-    """The values of the fields of `_TOPIC_CONFIG`."""
+    """The field values of `_TOPIC_CONFIG`."""
     attributes = ",".join(f"+{name}={value}" for name, value in config.attributes.items())
     return (
         config.topic_name,

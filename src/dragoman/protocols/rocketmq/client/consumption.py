@@ -1,16 +1,15 @@
-"""Consumption by a push consumer: from the queues that it is assigned to its listener.
+"""Consumption by a push consumer: passes messages from its assigned queues to its listener.
 
-A process queue has the messages of one queue that are pulled and not consumed yet:
+A process queue has the messages of a queue that were pulled but not consumed yet:
 
     position    the offset of the next pull
-    in flight   pulled and not consumed; at the bound, the queue is not pulled
+    in flight   pulled but not consumed; at the bound, pulling pauses
     committable the offset of the oldest message in flight, or else the position
 
-A process queue that is dropped stops pulling, and passes no more messages to the listener.
-Concurrent consumption passes the messages of all queues to a number of workers; a message that
-fails is returned to the broker. Orderly consumption passes the messages of each queue one after the
-other, while the broker keeps a lock on the queue for this member; a message that fails is retried
-in place.
+A dropped process queue stops pulling, and passes no more messages to the listener. Concurrent
+consumption passes the messages of all queues to a number of workers; a failed message is sent back
+to the broker. Orderly consumption passes the messages of each queue one at a time, while the broker
+keeps a lock on the queue for this member; a failed message is retried in place.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from dragoman.world import Clock
 
 log = logging.getLogger("dragoman.client.rocketmq")
 
-#: A lock is trusted for this time. Brokers keep it for twice as long.
+#: How long a lock is trusted. Brokers keep it for twice as long.
 _LOCK_TRUSTED_S: Final = 30.0
-#: The delay level of a first retry that the client sends by itself.
+#: The delay level of the first retry when the client sends the message itself.
 _FIRST_LEVEL: Final = 3
 
 
@@ -47,19 +46,21 @@ _FIRST_LEVEL: Final = 3
 
 
 class Later(msgspec.Struct, frozen=True):
-    """The message was not consumed, and is to be delivered again."""
+    """The outcome of a message that was not consumed and must be delivered again."""
 
-    #: 1 to 18; 0 leaves it to the broker, which waits longer each time; -1 makes a dead letter.
+    #: 1 to 18; 0 lets the broker choose, with a longer delay each time; -1 makes a dead letter.
     delay_level: int = 0
 
 
 Outcome: TypeAlias = Later | None
-#: A message is consumed when its listener returns None, and not when it raises.
+#: A message counts as consumed if the listener returns None, but not if it raises.
 Listener: TypeAlias = Callable[[ReceivedMessage], Outcome | Awaitable[Outcome]]
 
 
 async def listened(listener: Listener, message: ReceivedMessage) -> tuple[Outcome, str]:
-    """The outcome, and the text of the listener's exception, which counts as `Later`."""
+    """Call the listener. Returns the outcome and the text of its exception, which counts as
+    `Later`.
+    """
     try:
         outcome = listener(message)
         return (await outcome if inspect.isawaitable(outcome) else outcome), ""
@@ -67,7 +68,7 @@ async def listened(listener: Listener, message: ReceivedMessage) -> tuple[Outcom
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        # If the listener's own work was cancelled, its worker continues.
+        # A cancellation inside the listener does not cancel the worker.
         log.exception("a listener failed on message %s", message.unique_id)
         return Later(), repr(error)
 
@@ -93,13 +94,13 @@ class ProcessQueue:
         self.subscription = subscription
         self.broker_id = 0
         self.is_dropped = False
-        #: For orderly consumption: the loop time until which the broker's lock is trusted.
+        #: For orderly consumption: the loop time up to which the broker's lock is trusted.
         self.locked_until = 0.0
         self.task: asyncio.Task[None] | None = None
         #: For orderly consumption: False while the listener runs in the queue's task.
         self.is_interruptible = True
         self._in_flight: dict[int, ReceivedMessage] = {}
-        #: The offsets of messages that listeners are working on.
+        #: The offsets of messages that listeners are processing.
         self._at_work: set[int] = set()
         self._in_flight_max = in_flight_max
         self._in_flight_bytes = 0
@@ -132,7 +133,7 @@ class ProcessQueue:
         return kept
 
     def done(self, message: ReceivedMessage) -> None:
-        """The message is consumed."""
+        """Note that the message was consumed."""
         if self._in_flight.pop(message.queue_offset, None) is not None:
             self._in_flight_bytes -= len(message.body)
         self._changed.set()
@@ -147,7 +148,7 @@ class ProcessQueue:
             await self._changed.wait()
 
     def begin(self, message: ReceivedMessage) -> None:
-        """Note that a listener works on the message, until `end`."""
+        """Note that a listener is processing the message, until `end`."""
         self._at_work.add(message.queue_offset)
 
     def end(self, message: ReceivedMessage) -> None:
@@ -155,13 +156,13 @@ class ProcessQueue:
         self._changed.set()
 
     async def idle(self) -> None:
-        """Wait until no listener works on a message."""
+        """Wait until no listener is processing a message."""
         while self._at_work:
             self._changed.clear()
             await self._changed.wait()
 
     def restart(self, position: int) -> None:
-        """Forget the messages in flight, and pull from this position."""
+        """Drop the messages in flight, and pull from this position."""
         self._in_flight.clear()
         self._in_flight_bytes = 0
         self.position = position
@@ -187,7 +188,7 @@ class ProcessQueue:
         )
 
 
-#: Pulls a process queue; None after a failure, or when there are no messages.
+#: Pulls messages for a process queue; None after a failure, or when there are none.
 PullNext: TypeAlias = Callable[[ProcessQueue], Awaitable[Pulled | None]]
 
 
@@ -195,7 +196,7 @@ PullNext: TypeAlias = Callable[[ProcessQueue], Awaitable[Pulled | None]]
 
 
 class Retries:
-    """The return of messages that failed, for a later delivery."""
+    """Sends failed messages back for a later delivery."""
 
     def __init__(
         self,
@@ -210,9 +211,9 @@ class Retries:
         self._group = group
 
     async def add(self, message: ReceivedMessage, delay_level: int, times_max: int) -> None:
-        """Return a message to its broker, or else send it to the group's retry topic.
+        """Send a message back to its broker or, if that fails, to the group's retry topic.
 
-        Raises `ClientError` when both fail.
+        Raises `ClientError` if both fail.
         """
         fields: Fields = {
             "offset": message.physical_offset,
@@ -257,11 +258,11 @@ class Retries:
 
 
 class ConsumptionPorts(msgspec.Struct, frozen=True, kw_only=True):
-    """What consumption uses of its consumer. Times are in seconds."""
+    """What consumption uses of the consumer. Times are in seconds."""
 
     pull_next: PullNext
     listener: Listener
-    #: None with broadcasting, which has no retries.
+    #: None for broadcasting, which has no retries.
     retries: Retries | None
     clock: Clock
     reconsume_times_max: int
@@ -276,7 +277,7 @@ class ConsumptionPorts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Consumption:
-    """How messages reach the listener."""
+    """A way to pass messages to the listener."""
 
     def __init__(self, ports: ConsumptionPorts) -> None:
         self._ports = ports
@@ -288,7 +289,7 @@ class Consumption:
         """Called after the last queue has ended."""
 
     async def obtained(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
-        """The queues that may begin: all, unless they have to be locked."""
+        """The queues whose consumption may begin: all, unless they must be locked first."""
         return queues
 
     def begin(self, process_queue: ProcessQueue) -> None:
@@ -296,7 +297,7 @@ class Consumption:
         raise NotImplementedError
 
     async def ended(self, process_queue: ProcessQueue) -> bool:
-        """Wait for the end of a dropped queue; False when its listeners take too long."""
+        """Wait for the end of a dropped queue. False if its listeners take too long."""
         raise NotImplementedError
 
     async def released(self, queues: Sequence[MessageQueue]) -> None:
@@ -311,7 +312,7 @@ class ConcurrentConsumption(Consumption):
 
     def __init__(self, ports: ConsumptionPorts) -> None:
         super().__init__(ports)
-        #: Messages for workers, bounded by the messages that may be in flight.
+        #: Messages for workers, bounded by the maximum in flight.
         self._due: asyncio.Queue[tuple[ProcessQueue, ReceivedMessage]] = asyncio.Queue()
         self._workers: list[asyncio.Task[None]] = []
 
@@ -383,7 +384,7 @@ class ConcurrentConsumption(Consumption):
 
 
 class QueueLocks:
-    """Locks on queues. Masters grant each to one member of a group at a time."""
+    """Locks on queues. A master grants each lock to one member of a group at a time."""
 
     def __init__(self, remoting: Remoting, routes: Routes, group: str) -> None:
         self._remoting = remoting
@@ -391,7 +392,7 @@ class QueueLocks:
         self._group = group
 
     async def lock(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues; returns those that are locked for this member now."""
+        """Lock queues. Returns those that are now locked for this member."""
         locked: set[MessageQueue] = set()
         for address, some in self._by_broker(queues).items():
             try:
@@ -408,7 +409,7 @@ class QueueLocks:
             try:
                 await self._remoting.call(address, Request.UNLOCK_BATCH_MQ, body=self._batch(some))
             except ClientError as error:
-                # The lock expires.
+                # The lock expires anyway.
                 log.info("unlocking queues of group %s: %s", self._group, error)
 
     def _batch(self, queues: list[MessageQueue]) -> bytes:
@@ -418,7 +419,7 @@ class QueueLocks:
         )
 
     def _by_broker(self, queues: Sequence[MessageQueue]) -> dict[str, list[MessageQueue]]:
-        """Queues by the address of their master. Queues of brokers without one are left out."""
+        """Queues by their master's address. Queues of brokers without a master are left out."""
         found: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             try:
@@ -430,11 +431,11 @@ class QueueLocks:
 
 
 class OrderlyConsumption(Consumption):
-    """The messages of each queue are consumed one after the other.
+    """Consumes the messages of each queue one at a time.
 
     A queue is pulled and consumed only under a lock, which brokers keep for a minute and the client
-    trusts for half of that. The lock is renewed, and released when the queue is dropped. A message
-    that fails is retried in place, and those behind it wait. With broadcasting there are no locks.
+    trusts for half of that. The lock is renewed, and released when the queue is dropped. A failed
+    message is retried in place while the messages behind it wait. Broadcasting needs no locks.
     """
 
     def __init__(
@@ -459,7 +460,7 @@ class OrderlyConsumption(Consumption):
         process_queue.run(self._keep_consuming(process_queue))
 
     async def ended(self, process_queue: ProcessQueue) -> bool:
-        """Wait for the end of a dropped queue; False leaves its lock to expire."""
+        """Wait for the end of a dropped queue. If False, its lock is left to expire."""
         assert process_queue.task is not None
         await asyncio.wait((process_queue.task,), timeout=self._ports.grace_s)
         return process_queue.task.done()
@@ -493,7 +494,7 @@ class OrderlyConsumption(Consumption):
                 if not await self._consumed(process_queue, message):
                     break
             if not process_queue.is_dropped:
-                # A message was left: it and those behind it are pulled again.
+                # A message was not consumed: it and those behind it are pulled again.
                 process_queue.restart(process_queue.committable)
 
     async def _lock_again(self, process_queue: ProcessQueue, locks: QueueLocks) -> None:
@@ -506,12 +507,12 @@ class OrderlyConsumption(Consumption):
         except DragomanError as error:
             log.warning("offset of %s: %s", process_queue.queue, error)
             return
-        # Another member may have consumed the queue meanwhile.
+        # Another member may have consumed the queue in the meantime.
         process_queue.position = max(process_queue.position, saved or 0)
         process_queue.locked_until = until
 
     async def _consumed(self, process_queue: ProcessQueue, message: ReceivedMessage) -> bool:
-        """Whether the message is consumed. It is not when the queue or its lock is lost."""
+        """Consume the message. False if the queue or its lock is lost."""
         while not process_queue.is_dropped and self._is_locked(process_queue):
             process_queue.last_consume_ms = self._ports.clock.wall_ms()
             process_queue.is_interruptible = False
@@ -527,7 +528,7 @@ class OrderlyConsumption(Consumption):
         return False
 
     async def _given_up(self, message: ReceivedMessage, outcome: Later) -> bool:
-        """Whether the message has failed too often, and has become a dead letter."""
+        """Whether the message has failed too often and become a dead letter."""
         is_too_often = message.reconsume_times >= self._ports.reconsume_times_max
         if not is_too_often and outcome.delay_level >= 0:
             return False

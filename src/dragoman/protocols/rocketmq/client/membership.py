@@ -1,4 +1,4 @@
-"""Membership in groups: joining and leaving, heartbeats to brokers, and shares of queues.
+"""Group membership: joining and leaving, heartbeats to brokers, and queue assignment.
 
 Brokers send requests to the members of a group: producers return the state of a transaction;
 consumers rebalance, reset their offsets, describe themselves, or consume one message.
@@ -28,7 +28,7 @@ log = logging.getLogger("dragoman.client.rocketmq")
 
 
 async def repeat(interval_s: float, action: Callable[[], Awaitable[None]]) -> None:
-    """Repeat an action until this is cancelled. Its failures are logged."""
+    """Repeat an action until cancelled. Failures are logged."""
     while True:
         await asyncio.sleep(interval_s)
         try:
@@ -38,7 +38,7 @@ async def repeat(interval_s: float, action: Callable[[], Awaitable[None]]) -> No
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks, and wait for their end."""
+    """Cancel tasks and wait until they have ended."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()
@@ -60,7 +60,7 @@ class Member:
         self._is_closed = False
 
     async def start(self) -> None:
-        """Join the group. Calls that need membership do this by themselves.
+        """Join the group. Calls that need membership join implicitly.
 
         Raises `ConfigError` when this client has such a member of the group already.
         """
@@ -76,7 +76,7 @@ class Member:
             await self._leave()
 
     def _may_start(self) -> bool:
-        """False when it has started already. Raises `ClientClosedError`."""
+        """Whether the member may start: False if it has already. Raises `ClientClosedError`."""
         if self._is_closed:
             raise ClientClosedError(f"the {self.kind} is closed")
         return not self._is_started
@@ -96,11 +96,13 @@ class ProducerMember(Member):
     kind = "producer"
 
     async def check_transaction(self, address: str, request: Command) -> None:
-        """Send the state of a transaction to the broker that asks. Other producers have none."""
+        """Send the state of a transaction to a broker that requests it. Only transactional
+        producers have one.
+        """
 
 
 class ConsumerMember(Member):
-    """A consumer, and its answers to requests of brokers. Unless overridden, these are refused."""
+    """A consumer, which refuses requests of brokers unless a subclass answers them."""
 
     kind = "consumer"
 
@@ -108,7 +110,7 @@ class ConsumerMember(Member):
         raise NotImplementedError
 
     def rebalance_soon(self) -> None:
-        """Take the share of queues again, without waiting for it."""
+        """Start a rebalance without waiting for it."""
 
     async def reset_offsets(self, request: Command) -> None:
         raise _unable(request.code)
@@ -134,14 +136,14 @@ class Membership:
         self._remoting = remoting
         self._routes = routes
         self._identity = remoting.identity
-        #: By kind and group, in the order in which they joined.
+        #: By kind and group, in joining order.
         self._members: dict[tuple[str, str], Member] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closed = False
         self._beating = asyncio.Lock()
-        #: Grows with every member that joins.
+        #: Incremented when a member joins.
         self._generation = 0
-        #: The generations of members and routes at the last heartbeat to all brokers.
+        #: Generations of members and routes at the last heartbeat to all brokers.
         self._announced = (-1, -1)
         on_request = remoting.on_request
         on_request(Request.CHECK_TRANSACTION_STATE, self._check_transaction)
@@ -160,7 +162,7 @@ class Membership:
         return [each for each in self._members.values() if isinstance(each, ConsumerMember)]
 
     async def close(self) -> None:
-        """Close all members, the newest first."""
+        """Close all members, newest first."""
         self._is_closed = True
         for member in reversed(list(self._members.values())):
             await member.close()
@@ -243,17 +245,19 @@ class Membership:
             log.info("heartbeat: %s", error)
         return None
 
-    # ---- shares
+    # ---- assignment
 
     async def share(
         self, group: str, topic: str, queues: Sequence[MessageQueue]
     ) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that belong to this member of a group. Raises `ClientError`."""
+        """The queues of a topic that are assigned to this member of a group. Raises
+        `ClientError`.
+        """
         members = await self._consumer_ids(group, topic)
         return averages(queues, members, self._identity.client_id)
 
     async def _consumer_ids(self, group: str, topic: str) -> list[str]:
-        """The ids of a group's members. Any broker of the topic knows them."""
+        """The ids of a group's members, from any broker of the topic."""
         route = await self._routes.route(topic)
         failure: ClientError = UnreachableError(f"topic {topic} has no broker")
         for name in dict.fromkeys(each.broker_name for each in route.data.queue_datas):
@@ -269,7 +273,7 @@ class Membership:
     # ---- requests of brokers
 
     async def _check_transaction(self, address: str, request: Command) -> None:
-        # Only the message in the request names a group: each producer looks for its own.
+        # Only the message in the request names a group, so each producer checks for its own.
         for producer in self.producers:
             await producer.check_transaction(address, request)
 
@@ -293,7 +297,7 @@ class Membership:
         return await consumer.consume_directly(request)
 
     def _consumer(self, group: str) -> ConsumerMember:
-        """The consumer of a group. Raises `RocketmqError`, the answer to the broker."""
+        """The consumer of a group. Raises `RocketmqError`, which is the response to the broker."""
         consumer = self._members.get(("consumer", group))
         if not isinstance(consumer, ConsumerMember):
             text = f"the consumer group {group} has no consumer in this client"
@@ -304,15 +308,16 @@ class Membership:
 def averages(
     queues: Sequence[MessageQueue], members: Sequence[str], member: str
 ) -> tuple[MessageQueue, ...]:
-    """The share of a member: a contiguous one, all of about the same size.
+    """The contiguous share of a member; all shares have about the same size.
 
-    Every member computes its own share. The shares fit because all use the same rule.
+    Every member computes its own share. The shares are disjoint because all members use the same
+    rule.
     """
     ids, ordered = sorted(set(members)), sorted(queues)
     if member not in ids:
         return ()
     index = ids.index(member)
     size, rest = divmod(len(ordered), len(ids))
-    # The first `rest` members have one more.
+    # The first `rest` members have one more queue.
     start = index * size + min(index, rest)
     return tuple(ordered[start : start + size + (index < rest)])

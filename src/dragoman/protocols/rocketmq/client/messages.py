@@ -1,6 +1,6 @@
 """Messages as applications send and receive them, and the compression of their bodies.
 
-Producers compress bodies; brokers store them as they are, and consumers inflate them.
+Producers compress bodies, brokers store them unchanged, and consumers inflate them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dragoman.protocols.rocketmq.messages import Message as StoredMessage
 from dragoman.protocols.rocketmq.messages import iterate_messages
 from dragoman.types import Buffer
 
-#: The level that Java's clients compress with.
+#: The compression level of RocketMQ's Java clients.
 _LEVEL: Final = 5
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A message to be sent."""
+    """A message to send."""
 
     topic: str
     body: bytes = b""
@@ -46,12 +46,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     sharding_key: str = ""
 
     def all_properties(self) -> dict[str, str]:
-        """The properties on the wire, which also carry tags, keys and delays."""
+        """The properties on the wire, which include tags, keys and delays."""
         found = dict(self.properties)
         if self.tags:
             found[Property.TAGS] = self.tags
         if self.keys:
-            # Text is one key, not a sequence of letters.
+            # A string is one key, not a sequence of characters.
             keys = (self.keys,) if isinstance(self.keys, str) else self.keys
             found[Property.KEYS] = " ".join(keys)
         if self.delay_level:
@@ -65,7 +65,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReceivedMessage(StoredMessage, kw_only=True):
-    """A message as a consumer gets it: inflated, and with the topic that it was sent to."""
+    """A message as a consumer receives it: inflated, and with the topic that it was sent to."""
 
     broker_name: str = ""
     #: The queue that the message was read from. For a retry, it is one of the retry topic.
@@ -81,7 +81,7 @@ class ReceivedMessage(StoredMessage, kw_only=True):
 
     @property
     def unique_id(self) -> str:
-        """The unique id from the producer, or else the offset message id."""
+        """The unique id from the producer or, without one, the offset message id."""
         return self.properties.get(Property.UNIQUE_KEY) or self.message_id
 
 
@@ -132,12 +132,12 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def deflate(body: bytes) -> bytes:
-    """The body compressed with zlib."""
+    """Compress the body with zlib."""
     return zlib.compress(body, _LEVEL)
 
 
 def inflate(body: bytes, sys_flag: int) -> bytes:
-    """The plain body. Raises `DecodeError`, also when it would exceed the bound."""
+    """Inflate the body. Raises `DecodeError`, also if it would exceed the bound."""
     if not sys_flag & SysFlag.COMPRESSED:
         return body
     bytes_max = ROCKETMQ_CLIENT_INFLATED_BYTES_MAX
@@ -156,7 +156,7 @@ def _inflate_zlib(body: bytes, bytes_max: int) -> bytes:
     inflating = zlib.decompressobj()
     try:
         plain = inflating.decompress(body, bytes_max)
-        # When the body ends exactly at the bound, its checksum is still to be read.
+        # If the body ends exactly at the bound, its checksum must still be read.
         rest = inflating.decompress(inflating.unconsumed_tail, 1)
     except zlib.error as error:
         raise DecodeError(f"bad zlib data: {error}") from None

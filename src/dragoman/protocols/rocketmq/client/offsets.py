@@ -1,4 +1,4 @@
-"""The offsets of a group: stored by brokers or, with broadcasting, by each consumer."""
+"""The offsets of a group, stored by brokers or, for broadcasting, by each consumer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dragoman.protocols.rocketmq.client.errors import NotFoundError
 
 
 class QueueOffsets(Protocol):
-    """Requests for offsets of queues. All of them raise `ClientError`."""
+    """Requests about offsets of queues. All of them raise `ClientError`."""
 
     async def query_consume_offset(self, queue: MessageQueue, group: str) -> int: ...
 
@@ -29,7 +29,7 @@ class QueueOffsets(Protocol):
 
 class OffsetStore(Protocol):
     async def load(self, queue: MessageQueue) -> int | None:
-        """The offset of the next message, or None when nothing is saved. Raises `DragomanError`."""
+        """The offset of the next message, or None if none is saved. Raises `DragomanError`."""
         ...
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -62,7 +62,7 @@ class BrokerOffsets:
                 await self._queue_offsets.update_consume_offset(queue, self._group, offset)
                 self._saved[queue] = offset
             except DragomanError as error:
-                # Other brokers may still save theirs.
+                # Other brokers may still save their queues' offsets.
                 failure = error
         if failure is not None:
             raise failure

@@ -1,8 +1,8 @@
 """The operations of RocketMQ's administration, as a table.
 
-A row is named like the method of `RocketmqAdmin` that sends it, in capitals. It has the code of the
-request, the servers that it is sent to, the names of its fields in the order of their values, its
-body, and the decoder of its result. `docs/reference/rocketmq-admin.md` shows the table.
+A row is named like the method of `RocketmqAdmin` that sends it, in capitals. It has the request
+code, the servers that the request is sent to, the names of its fields in the order of their values,
+its body, and the decoder of its result. `docs/reference/rocketmq-admin.md` shows the table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Value: TypeAlias = str | int | bool | None
 
 
 class RareRequest(IntEnum):
-    """Requests that only the original serves."""
+    """Requests that only Apache RocketMQ serves."""
 
     CHECK_ROCKSDB_CQ_WRITE_PROGRESS = 354
     EXPORT_ROCKSDB_CONFIG_TO_JSON = 355
@@ -84,7 +84,7 @@ class Servers(Enum):
 
 
 class PlainAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """An account of 4.x. Its rights have the form `topic=PUB|SUB`."""
+    """An account of 4.x. Its permissions have the form `topic=PUB|SUB`."""
 
     access_key: str
     secret_key: str
@@ -128,7 +128,7 @@ def _struct(kind: type[Kind]) -> Answer[Kind]:
 
 
 def _part(kind: type[Kind], read: Callable[[Kind], Result]) -> Answer[Result]:
-    """An answer that is a part of a struct."""
+    """An answer that is a member of a struct."""
     return Answer(kind.__name__, lambda response: read(bodies.decode(response.body, kind)))
 
 
@@ -141,7 +141,7 @@ def _count(field: str) -> Answer[int]:
 
 
 def _table(data: Buffer, member: str) -> dict[str, json.Json]:
-    """The object under this name, or the whole body: servers differ."""
+    """The object under this name, or the whole body, because servers differ."""
     found = json.read(data, dict)
     inner = found.get(member, found)
     return inner if isinstance(inner, dict) else {}
@@ -436,7 +436,7 @@ UPDATE_GLOBAL_WHITE_ADDRESSES = _command(
 EXAMINE_PLAIN_ACCESS_VERSION = Operation(
     Request.GET_BROKER_CLUSTER_ACL_INFO, _BROKER, answer=_FIELDS)
 
-# Operations that only the original's brokers have.
+# Operations that only RocketMQ's brokers have.
 GET_BROKER_HA_STATUS = Operation(RareRequest.GET_BROKER_HA_STATUS, _BROKER, answer=_JSON)
 GET_BROKER_EPOCH_CACHE = Operation(RareRequest.GET_BROKER_EPOCH_CACHE, _BROKER, answer=_JSON)
 ADD_BROKER_TO_CONTAINER = _upload(RareRequest.ADD_BROKER, _BROKER, body=_LINES)
@@ -454,7 +454,7 @@ EXPORT_ROCKSDB_CONFIG = _command(
 CHECK_ROCKSDB_WRITE_PROGRESS = Operation(
     RareRequest.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, _BROKER, "topic", "checkStoreTime", answer=_JSON)
 
-# Controllers, which elect masters in clusters of the original's 5.x.
+# Controllers, which elect masters in RocketMQ 5.x clusters.
 GET_CONTROLLER_METADATA = Operation(
     RareRequest.CONTROLLER_GET_METADATA_INFO, _CONTROLLER, answer=_FIELDS)
 GET_IN_SYNC_STATE_DATA = Upload(

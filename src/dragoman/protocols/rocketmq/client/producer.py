@@ -1,16 +1,16 @@
-"""Producers: messages are stored at least once, for each queue in the order of the calls.
+"""Producers: messages are stored at least once, in call order per queue.
 
-A message goes to the next queue in turn, to the queue of its sharding key, or to the one that the
-caller names. When a broker fails, the message is sent to another one: it may then be stored twice,
-under the same unique id. One-way messages are sent once, without an acknowledgement.
+A message goes to the next queue in round-robin order, to the queue of its sharding key, or to the
+queue that the caller names. When a broker fails, the message is sent to another one, so it may be
+stored twice with the same unique id. One-way messages are sent once, without an acknowledgement.
 
 A transactional producer delivers a message if a local transaction commits (spec, 5.3):
 
     half message stored ── local transaction ── commit or rollback, sent one way
-                                             ╲─ unknown, or lost: the broker asks, `check` decides
+                                             ╲─ unknown or lost: the broker checks, `check` decides
 
-The application supplies `local` and `check`, which return the state of its own transaction. When
-one of them raises, the state is unknown.
+The application supplies `local` and `check`, which return the state of its own transaction. The
+state is unknown if they raise.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from dragoman.protocols.rocketmq.messages import (
 )
 from dragoman.world import Clock, Random
 
-#: A message that is refused with one of these codes is sent to another broker (spec, 3.3).
+#: Response codes after which a message is sent to another broker (spec, 3.3).
 RETRIED_CODES: Final = frozenset(
     (
         Response.SYSTEM_ERROR,
@@ -73,12 +73,12 @@ RETRIED_CODES: Final = frozenset(
         Response.GO_AWAY,
     )
 )
-#: The default of the original's clients.
+#: The default of RocketMQ's clients.
 COMPRESS_OVER_BYTES: Final = 4096
 #: Selects one of the queues of a topic.
 Selector: TypeAlias = Callable[[Sequence[MessageQueue]], MessageQueue]
 
-#: The property with the time-out of a request, in milliseconds.
+#: The property with the timeout of a request, in milliseconds.
 TIME_TO_LIVE: Final = "TTL"
 _KIND: Final = "MSG_TYPE"
 _CARRIED: Final = (Property.CORRELATION_ID, Property.REPLY_TO_CLIENT, TIME_TO_LIVE)
@@ -87,11 +87,11 @@ _CARRIED: Final = (Property.CORRELATION_ID, Property.REPLY_TO_CLIENT, TIME_TO_LI
 class ProducerOptions(TypedDict, total=False):
     """Options of a producer."""
 
-    #: The number of retries of a message; 2 by default.
+    #: Number of retries of a message; 2 by default.
     retries: int
-    #: Bodies above this size are compressed; 4096 by default, and None compresses none.
+    #: Bodies above this size are compressed; 4096 by default, None to disable compression.
     compress_over_bytes: int | None
-    #: The number of queues of a topic that the first message creates; 4 by default.
+    #: Number of queues of a topic that its first message creates; 4 by default.
     queue_count: int
 
 
@@ -99,7 +99,7 @@ class ProducerOptions(TypedDict, total=False):
 
 
 class Replies:
-    """Requests that wait for a reply. A broker sends the reply over the requester's connection."""
+    """Pending requests. A broker sends the reply over the requester's connection."""
 
     def __init__(self, remoting: Remoting, random: Random) -> None:
         self._random = random
@@ -109,7 +109,7 @@ class Replies:
 
     @contextmanager
     def awaited(self) -> Iterator[tuple[str, asyncio.Future[ReceivedMessage]]]:
-        """The correlation id of a new request, and the reply to it."""
+        """Register a request. Yields its correlation id and the future reply."""
         number = f"{self._random.getrandbits(128):032x}"
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
@@ -140,9 +140,9 @@ class Replies:
 
 
 def reply_properties(message: ReceivedMessage) -> dict[str, str]:
-    """The properties of the reply to a message. Raises `EncodeError` if it asks for none."""
+    """The properties of the reply to a message. Raises `EncodeError` if it expects none."""
     if not all(message.properties.get(name) for name in _CARRIED):
-        raise EncodeError(f"message {message.unique_id} does not ask for a reply")
+        raise EncodeError(f"message {message.unique_id} does not expect a reply")
     return {_KIND: "reply"} | {name: message.properties[name] for name in _CARRIED}
 
 
@@ -203,7 +203,7 @@ class Outgoing:
 
 
 class ProducerPorts(msgspec.Struct, frozen=True):
-    """What the producers of a client share."""
+    """Ports that the producers of a client share."""
 
     remoting: Remoting
     routes: Routes
@@ -227,7 +227,7 @@ class Producer(ProducerMember):
         self._retries = options.get("retries", 2)
         self._compress_over = options.get("compress_over_bytes", COMPRESS_OVER_BYTES)
         self._queue_count = options.get("queue_count", 4)
-        #: The position of the next queue in turn, by topic.
+        #: By topic, the position of the next queue in round-robin order.
         self._turns: dict[str, int] = {}
 
     # ---- sending
@@ -240,7 +240,9 @@ class Producer(ProducerMember):
         select: Selector | None = None,
         timeout_s: float | None = None,
     ) -> Sent:
-        """Store a message, and return where. Raises `ClientError` and `EncodeError`."""
+        """Send a message, and return where it was stored. Raises `ClientError` and
+        `EncodeError`.
+        """
         outgoing = self._outgoing(message)
         select = select or _by_sharding_key(message)
         return await self.deliver(outgoing, queue=queue, select=select, timeout_s=timeout_s)
@@ -248,7 +250,7 @@ class Producer(ProducerMember):
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None
     ) -> Sent:
-        """Store messages of one topic, one after the other in one queue, all or none."""
+        """Send messages of one topic atomically, to consecutive offsets of one queue."""
         return await self.deliver(self._batch(messages), queue=queue)
 
     async def send_one_way(
@@ -290,7 +292,7 @@ class Producer(ProducerMember):
                 raise RequestTimeoutError(text) from None
 
     async def reply(self, message: ReceivedMessage, body: bytes) -> Sent:
-        """Reply to a message. Raises `EncodeError` if it asks for no reply."""
+        """Reply to a message. Raises `EncodeError` if it expects no reply."""
         properties = self._named(Message(topic="")) | reply_properties(message)
         cluster = message.properties.get(Property.CLUSTER)
         if not cluster:
@@ -342,7 +344,7 @@ class Producer(ProducerMember):
         now_ms = self._clock.wall_ms()
         return outgoing.fields(self.group, queue, now_ms, self._queue_count)
 
-    # ---- choice of the queue
+    # ---- queue selection
 
     async def _chosen(
         self,

@@ -1,4 +1,4 @@
-"""Pulls from a queue: the filter, the request, the broker's response, and the pull consumer.
+"""Pulls from queues: the filter, the request, the broker's response, and the pull consumer.
 
 A pull consumer reads the queues that the application names. It may commit offsets for its group,
 but has no share of the group's queues.
@@ -57,7 +57,7 @@ class Filter(msgspec.Struct, frozen=True):
         return [each for each in messages if not tags or each.tags in tags]
 
     def subscription(self, topic: str, version: int) -> SubscriptionData:
-        """The filter as requests carry it."""
+        """The filter as it is sent in requests."""
         tags = sorted(self.tags)
         return SubscriptionData(
             topic=topic,
@@ -75,7 +75,7 @@ class PullStatus(IntEnum):
     NO_NEW_MESSAGE = Response.PULL_NOT_FOUND
     #: The filter matches none of the messages at the offset.
     NO_MATCHED_MESSAGE = Response.PULL_RETRY_IMMEDIATELY
-    #: The queue has no such offset; `next_offset` is one that it has.
+    #: The queue does not have the offset; `next_offset` is a valid one.
     OFFSET_ILLEGAL = Response.PULL_OFFSET_MOVED
 
 
@@ -85,7 +85,7 @@ class Pull(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     subscription: SubscriptionData
     max_count: int = 32
-    #: How long the broker may wait for messages; with 0 it answers at once.
+    #: How long the broker may wait for messages; 0 for not at all.
     suspend_ms: int = 0
     #: The offset that the pull also commits for the group.
     commit_offset: int | None = None
@@ -105,7 +105,7 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
 async def pull(remoting: Remoting, routes: Routes, request: Pull) -> Pulled:
     """Pull messages from a queue. Raises `ClientError` and `DecodeError`."""
     flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if request.suspend_ms else 0)
-    # Slaves take no commits.
+    # Slaves do not accept commits.
     if request.commit_offset is not None and request.broker_id == 0:
         flags |= PullFlag.COMMIT_OFFSET
     fields: Fields = {
@@ -199,7 +199,9 @@ class PullConsumer(ConsumerMember):
         self._positions[queue] = offset
 
     async def position(self, queue: MessageQueue) -> int:
-        """The offset of the next pull: at first the committed one, or else the oldest message."""
+        """The offset of the next pull: initially the committed offset or, without one, the oldest
+        message.
+        """
         found = self._positions.get(queue)
         if found is None:
             found = await self.committed(queue)
@@ -216,14 +218,14 @@ class PullConsumer(ConsumerMember):
         wait_s: float = 0.0,
         wanted: str | Filter = _EVERYTHING,
     ) -> Pulled:
-        """The next messages of a queue. The position advances.
+        """Pull the next messages of a queue, and advance the position.
 
         `wait_s` is how long the broker waits when there are no messages.
         """
         await self.start()
         if queue.topic not in self._filters:
             await self.queues(queue.topic)
-        # A producer may have dropped the route, and the broker's address with it.
+        # A producer may have dropped the route, including the broker's address.
         await self._routes.route(queue.topic)
         offset = await self.position(queue)
         wanted = Filter(wanted) if isinstance(wanted, str) else wanted
@@ -234,7 +236,7 @@ class PullConsumer(ConsumerMember):
             subscription=wanted.subscription(queue.topic, self._version),
             max_count=max_count,
             suspend_ms=int(wait_s * 1000),
-            # When this pull fails, the next one goes to the master.
+            # If this pull fails, the next one goes to the master.
             broker_id=self._broker_ids.pop(queue, 0),
         )
         found = await pull(self._remoting, self._routes, request)
@@ -248,14 +250,14 @@ class PullConsumer(ConsumerMember):
     # ---- committed offsets
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The committed offset of the group, or None if there is none."""
+        """The committed offset of the group, or None."""
         try:
             return await self._queue_offsets.query_consume_offset(queue, self.group)
         except NotFoundError:
             return None
 
     async def commit(self, queue: MessageQueue, offset: int | None = None) -> None:
-        """Commit the offset of the next message to read: the given one, or the position."""
+        """Commit the offset of the next message to read: the given offset, or the position."""
         if offset is None:
             offset = await self.position(queue)
         await self._queue_offsets.update_consume_offset(queue, self.group, offset)

@@ -1,9 +1,9 @@
-"""A consumer whose listener gets messages as they arrive, each at least once.
+"""A consumer whose listener receives messages as they arrive, each at least once.
 
     start ── heartbeat ── rebalance ──► a process queue for each queue of this member's share
     40, every 20 s, new routes ── rebalance ──► process queues are dropped and begun
 
-Each process queue pulls by itself, with long polling.
+Each process queue pulls independently, with long polling.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from dragoman.world import Clock
 
 log = logging.getLogger("dragoman.client.rocketmq")
 
-#: An empty answer in less than this time means that the broker did not hold the pull.
+#: An empty response within this time means that the broker did not hold the pull.
 _HELD_S: Final = 0.05
 
 
@@ -73,31 +73,31 @@ class ConsumerOptions(TypedDict, total=False):
 
     #: Whether a message goes to one member of the group (the default) or to all members.
     model: MessageModel
-    #: Whether the messages of a queue are consumed one after the other.
+    #: Whether the messages of a queue are consumed one at a time.
     is_orderly: bool
-    #: Where a group without committed offsets starts; at the end by default.
+    #: Where a group without committed offsets starts; the end by default.
     start: ConsumeFrom
     #: The time for `ConsumeFrom.TIMESTAMP`, in milliseconds since 1970.
     start_ms: int
-    #: The number of listeners that run at the same time; 20 by default, in order one per queue.
+    #: Number of listeners that run concurrently; 20 by default, and one per queue if orderly.
     concurrency: int
-    #: The bound on messages of a queue that are pulled and not consumed; 1000 by default.
+    #: Maximum number of messages of a queue in flight; 1000 by default.
     in_flight_max: int
-    #: The bound on the bytes of their bodies; 100 MiB by default.
+    #: Maximum bytes of their bodies; 100 MiB by default.
     in_flight_bytes_max: int
-    #: The number of messages in one pull; 32 by default.
+    #: Number of messages in a pull; 32 by default.
     pull_count: int
     #: How long brokers hold a pull; 15 by default.
     suspend_s: float
-    #: The number of times that a message is tried; 16 by default, in order without limit.
+    #: Maximum number of redeliveries of a message; 16 by default, unlimited if orderly.
     reconsume_times_max: int
-    #: The pause before a retry in order; 1 by default.
+    #: The pause before an orderly retry; 1 by default.
     orderly_pause_s: float
-    #: The file for the offsets of a broadcasting consumer; they are only in memory by default.
+    #: The file for the offsets of a broadcasting consumer; kept only in memory by default.
     offsets_path: Path
     #: How long a dropped queue waits for running listeners; 10 by default.
     grace_s: float
-    #: The intervals of commits, rebalancing and the renewal of locks; 5, 20 and 20 by default.
+    #: Intervals of commits, rebalances and lock renewals; 5, 20 and 20 by default.
     commit_s: float
     rebalance_s: float
     lock_s: float
@@ -120,7 +120,7 @@ class PushConsumer(ConsumerMember):
     ) -> None:
         """Subscriptions by topic are tags separated by `||`, `*`, or a `Filter`.
 
-        `deliver` sends messages that failed and cannot be returned to their broker. Raises
+        `deliver` sends failed messages that cannot be sent back to their broker. Raises
         `ConfigError`.
         """
         if not subscriptions:
@@ -191,7 +191,7 @@ class PushConsumer(ConsumerMember):
     async def start(self) -> None:
         """Join the group. Raises `ClientError` when no name server answers.
 
-        Topics may be created later: each rebalance looks for them again.
+        Topics may be created later: each rebalance looks them up again.
         """
         if not self._may_start():
             return
@@ -226,7 +226,7 @@ class PushConsumer(ConsumerMember):
 
     async def _leave(self) -> None:
         async with self._rebalancing:
-            # The lock makes sure that no rebalance is cancelled halfway.
+            # The lock ensures that no rebalance is cancelled halfway.
             await cancelled(self._tasks)
             await self._give_up(tuple(self.process_queues))
         await self._consumption.close()
@@ -243,7 +243,7 @@ class PushConsumer(ConsumerMember):
             ],
         )
 
-    # ---- shares
+    # ---- assignment
 
     def rebalance_soon(self) -> None:
         self._rebalance_due.set()
@@ -259,7 +259,7 @@ class PushConsumer(ConsumerMember):
             await self.rebalance()
 
     async def rebalance(self) -> None:
-        """Take this member's share of every topic. When that fails, the old share is kept."""
+        """Update this member's share of every topic. If that fails, the old share is kept."""
         async with self._rebalancing:
             for topic in self._filters:
                 try:
@@ -280,7 +280,7 @@ class PushConsumer(ConsumerMember):
         new = [each for each in queues if each not in self.process_queues]
         obtained = await self._consumption.obtained(new)
         if len(obtained) < len(new):
-            # Other members release their locks when they learn of this one.
+            # Other members release their locks once they have noticed this one.
             asyncio.get_running_loop().call_later(self._pause_s, self.rebalance_soon)
         for queue in obtained:
             start = await self._start(queue)
@@ -298,7 +298,7 @@ class PushConsumer(ConsumerMember):
     async def _give_up(
         self, queues: tuple[MessageQueue, ...], offsets: Mapping[MessageQueue, int] | None = None
     ) -> None:
-        """Drop queues, and save these offsets, or else their own."""
+        """Drop queues, and save these offsets or, if there are none, their committable ones."""
         dropped = [self.process_queues.pop(each) for each in queues]
         for each in dropped:
             each.drop()
@@ -331,7 +331,7 @@ class PushConsumer(ConsumerMember):
         return await self._queue_offsets.max_offset(queue)
 
     async def commit(self) -> None:
-        """Save the offsets of all queues. Raises `ClientError`."""
+        """Commit the offsets of all queues. Raises `ClientError`."""
         await self._store.save(
             {queue: each.committable for queue, each in self.process_queues.items()}
         )
@@ -339,7 +339,7 @@ class PushConsumer(ConsumerMember):
     # ---- pulls
 
     async def _pull_next(self, process_queue: ProcessQueue) -> Pulled | None:
-        """The next messages of a queue. None when there are none, or after a failure."""
+        """Pull the next messages of a queue. None if there are none, or after a failure."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         process_queue.last_pull_ms = self._clock.wall_ms()

@@ -1,8 +1,8 @@
-"""Requests to name servers and brokers by address, over connections that are made on first use.
+"""Requests to name servers and brokers by address, over connections that are opened on first use.
 
-A request of a server goes to the handler that is registered for its code; without one it is
-refused. Nothing is retried here. An `Identity` has the client's id and makes the ids of its
-messages; requests are signed with the client's keys (spec, 8.2 and 11).
+A server's request goes to the handler registered for its code; without a handler it is refused.
+This module retries nothing. An `Identity` has the client's id and generates message ids; requests
+are signed with the client's keys (spec, 8.2 and 11).
 
     unique id   IPv4 4 bytes, process 2, class loader 4, ms since the month began 4, counter 2
 
@@ -47,12 +47,12 @@ log = logging.getLogger("dragoman.client.rocketmq")
 _OPAQUE_MASK: Final = 0x7FFFFFFF
 
 Fields: TypeAlias = Mapping[str, str | int | bool | None]
-#: Answers a request of the server with this address. None is no response.
+#: Answers a request of the server with this address. None sends no response.
 Answer: TypeAlias = Callable[[str, Command], Awaitable[Command | None]]
 
 
 class Link(Channel[Command]):
-    """One connection: requests in both directions, responses in any order."""
+    """A connection: requests in both directions, responses in any order."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Link(Channel[Command]):
         self._late_replies = 0
 
     async def request(self, command: Command, timeout_s: float) -> Command | None:
-        """The response, or None for a one-way request.
+        """Send a request and return the response, or None for a one-way request.
 
         Raises `EncodeError`, `ConnectionLostError`, `RequestTimeoutError`.
         """
@@ -109,10 +109,12 @@ class Link(Channel[Command]):
                 self._on_request(self, command)
             elif command.opaque in self._waiting:
                 self.deliver(command.opaque, command)
-            # Otherwise the request has timed out, and its response is dropped.
+            # Without a pending request, the response is late and is dropped.
 
     def late(self) -> None:
-        """A late response does not close the connection at once: the order of responses is free."""
+        """Count a late response. One does not close the connection, because responses may come in
+        any order.
+        """
         self._late_replies += 1
         if self._late_replies >= ROCKETMQ_CLIENT_LATE_REPLIES_MAX:
             reason = f"connection to {self.address} was closed: the server does not respond"
@@ -137,7 +139,7 @@ class Remoting:
         self.settings = settings
         self.identity = identity
         self._scratch = Scratch()
-        #: Connections by address. They are never removed: brokers are few.
+        #: Connections by address. They are never removed, because brokers are few.
         self._servers: dict[str, _Server] = {}
         self._answers: dict[int, Answer] = {}
         self._answering: set[asyncio.Task[None]] = set()
@@ -154,7 +156,9 @@ class Remoting:
         *,
         timeout_s: float | None = None,
     ) -> Command:
-        """The response to a request. Raises `RocketmqError` when the server refuses it."""
+        """Send a request and return the response. Raises `RocketmqError` if the server
+        refuses it.
+        """
         response = await self.request(address, code, fields, body, timeout_s=timeout_s)
         if response.code != Response.SUCCESS:
             raise refusal(response, address)
@@ -169,7 +173,9 @@ class Remoting:
         *,
         timeout_s: float | None = None,
     ) -> Command:
-        """The response to a request, which may be a refusal. Fields that are None are omitted."""
+        """Send a request and return the response, which may be a refusal. Fields that are None are
+        omitted.
+        """
         command = self._command(code, fields, body)
         link = await self._connected(address)
         response = await link.request(command, timeout_s or self.settings.request_timeout_s)
@@ -202,7 +208,7 @@ class Remoting:
         return Command(code=code, fields=texts, body=body, serialization=settings.serialization)
 
     def broker(self, address: str) -> str:
-        """The address to connect to for a broker with this address."""
+        """The address to connect to for a broker that is registered with this address."""
         return vip_address(address) if self.settings.vip_channel else address
 
     # ---- connections
@@ -240,7 +246,7 @@ class Remoting:
         await asyncio.gather(*self._answering, return_exceptions=True)
         for server in self._servers.values():
             server.close(ClientClosedError("the client was closed"))
-        # The loop closes sockets in its next turn, and may stop only then.
+        # Sockets are closed in the next loop turn, which must run before the loop may stop.
         await asyncio.sleep(0)
 
     # ---- requests of servers
@@ -303,12 +309,12 @@ class Identity:
         self._ip = ""
 
     def seen_from(self, ip: str) -> None:
-        """Set the client's address to the local address of its first connection."""
+        """Set the client's IP address to the local address of its first connection."""
         self._ip = self._ip or ip
 
     @property
     def client_id(self) -> str:
-        """The client's id at brokers. It is final once a connection has been made."""
+        """The client's id at brokers. It is final once a connection was opened."""
         return f"{self._ip or _ANY_IP}@{self._instance}"
 
     def unique_id(self) -> str:
@@ -327,14 +333,14 @@ def unique_id(ip: str, process: int, loader: int, month_ms: int, counter: int) -
 
 
 def since_month(now_ms: int) -> int:
-    """Milliseconds since the current month began."""
+    """Milliseconds since the start of the month."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return now_ms - int(start.timestamp()) * 1000
 
 
 def signature(secret_key: str, fields: Mapping[str, str], body: Buffer = b"") -> str:
-    """The signature over the body and the values of the fields, in the order of their names."""
+    """The signature over the field values, in the order of their names, and the body."""
     # Java sorts strings by their UTF-16 code units.
     names = sorted(fields, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
     values = "".join(fields[name] for name in names if name != SIGNATURE)
@@ -350,7 +356,7 @@ def signed(
     secret_key: str,
     security_token: str = "",
 ) -> dict[str, str]:
-    """The fields of a request and of its signature."""
+    """The fields of a request, with its signature."""
     all_fields = {**fields, ACCESS_KEY: access_key}
     if security_token:
         all_fields[SECURITY_TOKEN] = security_token

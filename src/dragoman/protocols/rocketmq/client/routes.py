@@ -1,7 +1,7 @@
 """Name servers, and routes: which brokers have the queues of a topic.
 
-A request goes to the name server that answered last, and to the others when that fails. Routes are
-cached and refreshed. The addresses of brokers are those in all routes.
+A request goes to the name server that answered last and, if that fails, to the others. Routes are
+cached and refreshed. Broker addresses come from all routes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class NameServers:
         self._preferred = 0
 
     async def call(self, code: int, fields: Fields | None = None, body: Buffer = b"") -> Command:
-        """The answer of the first name server that gives one. Raises `ClientError`."""
+        """Send a request, and return the response of the first name server that answers. Raises
+        `ClientError`.
+        """
         return await self._retry.call(lambda: self._each(code, fields, body))
 
     async def _each(self, code: int, fields: Fields | None, body: Buffer) -> Command:
@@ -98,11 +100,11 @@ class Routes:
     def __init__(self, name_servers: NameServers) -> None:
         self.name_servers = name_servers
         self._known: dict[str, Route] = {}
-        #: Routes for the first message of topics that do not exist yet.
+        #: Routes for topics that do not exist yet, for their first message.
         self._templates: dict[str, Route] = {}
         #: The addresses of brokers by broker name, then by broker id.
         self.brokers: dict[str, dict[str, str]] = {}
-        #: Grows when a broker is added or its address changes.
+        #: Incremented when a broker is added or its address changes.
         self.generation = 0
 
     @property
@@ -114,14 +116,14 @@ class Routes:
         return self._known.get(topic) or await self.refreshed(topic)
 
     async def refreshed(self, topic: str) -> Route:
-        """The current route of a topic, from a name server. Raises what `route` raises."""
+        """The current route of a topic, from a name server. Raises the same errors as `route`."""
         answer = await self.name_servers.call(
             Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": True}
         )
         return self._learn(topic, bodies.decode(answer.body, TopicRouteData), self._known)
 
     async def to_send(self, topic: str, queue_count: int) -> Route:
-        """The route for sending to a topic. The first message creates a topic that is missing."""
+        """The route for sending to a topic. The first message creates a missing topic."""
         known = self._known.get(topic) or self._templates.get(topic)
         if known is not None:
             return known
@@ -140,7 +142,7 @@ class Routes:
         return self._learn(topic, data, self._templates)
 
     def created(self, topic: str) -> None:
-        """Drop the template of a topic: a message has created the topic."""
+        """Drop the template of a topic after a message has created the topic."""
         self._templates.pop(topic, None)
 
     def _learn(self, topic: str, data: TopicRouteData, routes: dict[str, Route]) -> Route:
@@ -160,13 +162,13 @@ class Routes:
         self._templates.pop(topic, None)
 
     async def refresh(self) -> None:
-        """Refresh all routes. A route is kept when that fails."""
+        """Refresh all routes. A route that cannot be refreshed is kept."""
         for topic in self.topics:
             try:
                 await self.refreshed(topic)
             except DragomanError as error:
                 log.info("route of %s: %s", topic, error)
-        # A broker that is in no route no longer exists.
+        # A broker without a route no longer exists.
         named: dict[str, dict[str, str]] = {}
         for route in (*self._templates.values(), *self._known.values()):
             named |= route.brokers

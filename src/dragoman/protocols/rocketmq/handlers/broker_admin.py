@@ -1,12 +1,11 @@
 """Administration of a broker: settings (25, 26, 318, 319), statistics (28, 315), clean-up (306,
 316, 329), and access control (50 to 53, 3001 to 3010), which is not supported.
 
-- A node's settings are `name=value` lines, under Dragoman's names and, where there is one, under
-  RocketMQ's name as well.
-- Messages written are counted by offsets of the log: those of all protocols, over restarts.
-  Messages read are counted since the node started.
-- Lists of users and rights are empty. Changes to them are refused, so that no operator relies on a
-  rule that is not enforced.
+- A node's settings are `name=value` lines, with Dragoman's names and, if one exists, RocketMQ's.
+- Written messages are counted by log offsets, so they include all protocols and survive restarts.
+  Read messages are counted since the node started.
+- Lists of users and permissions are empty. Changes to them are refused, so that no operator relies
+  on a rule that is not enforced.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ _UNITS: Final = ((3600, "h"), (60, "m"), (1, "s"))
 _VERSION_NAME: Final = "V4_9_3"
 _DAY_MS: Final = 86_400_000
 _SPANS_MS: Final = (10_000, 60_000, 600_000)
-#: Figures of thread pools and queues that only the original has.
+#: Statistics of thread pools and queues that only RocketMQ has.
 _NOTHING: Final = dict.fromkeys(
     (
         "sendThreadPoolQueueSize",
@@ -133,12 +132,12 @@ def lines_of_request(call: Call) -> dict[str, str]:
 
 
 async def change_settings(call: Call, lines: Mapping[str, str]) -> None:
-    """Change settings of this node, durably and with immediate effect: all of them, or none when
-    this raises a `DragomanError`.
+    """Change settings of this node, durably, atomically and with immediate effect. Raises
+    `DragomanError`.
     """
     call.authorize_cluster(Operation.ALTER_CONFIGS)
     shown = shown_settings(call)
-    # Tools send all settings back, most of them unchanged.
+    # Tools send back all settings, most of them unchanged.
     changed = {name: value for name, value in lines.items() if shown.get(name) != value}
     permission = changed.pop(_PERMISSION, None)
     is_wiped = None if permission is None else _is_wiped(permission)
@@ -165,7 +164,7 @@ def _change(name: str, value: str, shown: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _is_wiped(permission: str) -> bool:
-    """Whether a value of `brokerPermission` forbids writing. Raises `Refused`."""
+    """Whether a value of `brokerPermission` forbids writes. Raises `Refused`."""
     if permission not in _PERMISSIONS:
         text = f"{_PERMISSION}={permission[:100]} cannot be set: expected 4 or 6"
         raise Refused(Response.INVALID_PARAMETER, text)
@@ -190,9 +189,9 @@ async def handle_update_broker_config(call: Call) -> None:
 class _Written(NamedTuple):
     """The records of a partition that this node leads."""
 
-    #: The number of records before each of the times.
+    #: By time, the number of records before it.
     before: tuple[int, ...]
-    #: The number of all records, and of those that are still stored.
+    #: The number of records ever written, and of those still stored.
     total: int
     kept: int
     size: int
@@ -284,7 +283,7 @@ def _duration(ms: int) -> str:
 
 
 async def handle_view_broker_stats_data(call: Call) -> bodies.BrokerStats:
-    """Messages that were written to a topic, or to all topics of the cluster."""
+    """Messages written to a topic, or to all topics of the cluster."""
     name, key = call.text("statsName"), call.text("statsKey")
     if name == "TOPIC_PUT_NUMS":
         topic = visible_topic(call.broker.image, key)
@@ -303,7 +302,7 @@ async def _count(call: Call, partitions: list[PartitionMetadata]) -> bodies.Brok
     spans = (60_000, 3_600_000, _DAY_MS)
     counts = [0] * len(spans)
     for partition in partitions:
-        # The offset at the end of time is the end of the partition.
+        # The offset for the largest possible time is the end of the partition.
         end = await offset_at(call.node, partition, (1 << 63) - 1)
         for index, span in enumerate(spans):
             counts[index] += end - await offset_at(call.node, partition, now - span)
@@ -313,7 +312,7 @@ async def _count(call: Call, partitions: list[PartitionMetadata]) -> bodies.Brok
 
 
 def _item(count: int, span_ms: int) -> bodies.StatsItem:
-    """The average is 1: every message counts once."""
+    """The average is 1, because every message counts once."""
     return bodies.StatsItem(sum=count, tps=count * 1000 / span_ms, avgpt=1.0 if count else 0.0)
 
 
@@ -321,7 +320,7 @@ def _item(count: int, span_ms: int) -> bodies.StatsItem:
 
 
 async def handle_delete_expired_commitlog(call: Call) -> None:
-    """Start to apply retention. The answer does not wait until it is done."""
+    """Start to apply retention. The response does not wait for the result."""
     call.authorize_cluster(Operation.ALTER)
     call.broker.maintenance.retain_now()
 
@@ -330,7 +329,7 @@ handle_clean_expired_consumequeue = handle_delete_expired_commitlog
 
 
 async def handle_clean_unused_topic(call: Call) -> None:
-    """Do nothing: files are deleted with their topic."""
+    """Do nothing, because files are deleted with their topic."""
     call.authorize_cluster(Operation.ALTER)
 
 

@@ -44,13 +44,13 @@ _TRANSIENT = (CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator, Overl
 
 
 class Connection(Protocol):
-    """What this module uses of a client's session."""
+    """The client's session, as this module uses it."""
 
     channel: Channel
-    #: As in the client's last request.
+    #: The language in the client's last request.
     language: str
     version: int
-    #: Called when the connection is closed.
+    #: Callbacks for when the connection closes.
     on_gone: dict[object, Callable[[], None]]
 
     def send_one_way(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None: ...
@@ -59,7 +59,7 @@ class Connection(Protocol):
 
 
 class Node(Protocol):
-    """What this module uses of the node."""
+    """The node, as this module uses it."""
 
     broker: Core
     log: LogLimiter
@@ -86,7 +86,7 @@ class LocalGroup:
         self._node = node
         self.name = name
         self.members: dict[str, _Member] = {}
-        #: The members of all nodes, as in the last answer of the coordinator.
+        #: The members of all nodes, from the coordinator's last answer.
         self.listing = Listing(number=-1)
         #: The number of the last announcement; answers to earlier ones are ignored.
         self._announcement = 0
@@ -97,7 +97,9 @@ class LocalGroup:
         self._announced: tuple[Listed, ...] | None = None
 
     def join(self, session: Connection, listed: Listed) -> Outcome[None] | None:
-        """Settled when the client is on the coordinator's list. None when it is there already."""
+        """Join the group. Settled when the client is on the coordinator's list; None if it already
+        is.
+        """
         now = self._node.broker.clock.monotonic()
         known = self.members.get(listed.client_id)
         self.members[listed.client_id] = _Member(session, listed, now)
@@ -109,7 +111,9 @@ class LocalGroup:
         return joined
 
     def leave(self, client_id: str, session: Connection | None = None) -> None:
-        """With a session, the member leaves only if its last heartbeat came over that session."""
+        """Leave the group. With a session, only if the member's last heartbeat came over that
+        session.
+        """
         member = self.members.get(client_id)
         if member is None or (session is not None and member.session is not session):
             return
@@ -124,7 +128,9 @@ class LocalGroup:
             self.leave(client_id)
 
     def subscription(self, session: Connection, topic: str) -> SubscriptionData | None:
-        """The subscription to a topic of this session's member, or else of any member."""
+        """The subscription to a topic: that of this session's member or, without one, of any
+        member.
+        """
         own = [each.listed for each in self.members.values() if each.session is session]
         for listed in (*own, *self.listing.members):
             for each in listed.data.subscription_data_set:
@@ -202,7 +208,7 @@ class LocalGroup:
 
 
 def _identities(listing: Listing) -> list[tuple[str, ConsumerData]]:
-    """What members have to know of a list, sorted."""
+    """The part of a list that members must know, sorted."""
     members = ((each.client_id, each.data) for each in listing.members)
     return sorted(members, key=lambda each: each[0])
 
@@ -218,7 +224,7 @@ class Clients:
     # ---- consumers
 
     def join(self, session: Connection, client_id: str, data: ConsumerData) -> Outcome[None] | None:
-        """Add a member, or repeat its heartbeat, as `LocalGroup.join`."""
+        """Add a member, or renew it with a heartbeat. Settled as `LocalGroup.join`."""
         name = data.group_name
         group = self.groups.get(name)
         if group is None:
@@ -289,7 +295,7 @@ class Clients:
     # ---- both
 
     def session_of(self, client_id: str, group: str = "") -> Connection | None:
-        """The session of a client, which may have to be a member of a group."""
+        """The session of a client. With a group, the client must be a member of it."""
         names = [group] if group else list(self.groups)
         for name in names:
             local = self.groups.get(name)

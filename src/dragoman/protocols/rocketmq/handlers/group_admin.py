@@ -1,7 +1,7 @@
 """Administration of groups: configurations, subscriptions and clients (200, 201, 203, 204, 207,
 223, 225, 300, 307, 309, 328, 343, 345, 352, 353).
 
-Groups of all protocols are shown: RocketMQ's clients may use any of them once it is empty.
+Groups of all protocols are shown, because RocketMQ's clients may use any group once it is empty.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ _UNREADABLE: Final = 1 << 2
 
 
 async def handle_update_and_create_subscriptiongroup(call: Call) -> None:
-    """The configuration is in the body or, from Go's client, in the fields."""
+    """Create or change groups. The configuration is in the body or, from the Go client, in the
+    fields.
+    """
     data = call.body if len(call.body) else msgspec.json.encode(dict(call.fields))
     await _set_group(call, bodies.decode(data, SubscriptionGroupConfig))
 
@@ -127,7 +129,7 @@ async def handle_update_and_get_group_forbidden(call: Call) -> bodies.GroupForbi
 
 
 async def visible_groups(call: Call, topic: str = "") -> dict[str, GroupRow]:
-    """The groups that the client may describe, with their offsets in one topic or all topics."""
+    """The groups that the client may describe, with their offsets in one topic or in all topics."""
     rows = await call.node.describe_all_groups(topic)
     return {name: row for name, row in rows.items() if _may_know(call, name)}
 
@@ -210,7 +212,7 @@ def _connection(client: Listed | ProducerClient) -> bodies.Connection:
 
 
 async def _members(call: Call, group: str) -> Listing:
-    """The members. Raises `Refused` when there are none."""
+    """The members of a group. Raises `Refused` if there are none."""
     call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
     listing = await call.node.members(group)
     if not listing.members:
@@ -265,7 +267,9 @@ async def handle_get_all_producer_info(call: Call) -> bodies.ProducerTable:
 
 
 def _answer(call: Call, answer: ClientAnswer) -> Answer:
-    """The member's response. Keys of tables by queue get the form that the caller reads."""
+    """Forward the member's response. Keys of tables by queue are converted to the caller's
+    format.
+    """
     body = json.strict(answer.body) if call.is_go and answer.body else answer.body
     return Answer(answer.code, answer.remark, answer.fields, body)
 
@@ -298,8 +302,8 @@ async def handle_consume_message_directly(call: Call) -> Answer:
 
 
 async def handle_invoke_broker_to_get_consumer_status(call: Call) -> Answer:
-    """The offsets of all members, or of one, in a topic. Members that do not answer are left out,
-    unless none answers.
+    """The offsets of one member or all members in a topic. Members that do not answer are left out;
+    an error if none answers.
     """
     group, spelt = call.text("group", "consumerGroup"), call.text("topic")
     only = call.fields.get("clientAddr", "")

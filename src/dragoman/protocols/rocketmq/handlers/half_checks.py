@@ -1,8 +1,8 @@
-"""Checks of transactions whose producer does not decide in time (39).
+"""Checks of transactions that the producer has not ended in time (39).
 
-The broker asks any member of the producer's group for the state of the transaction. When it has
-asked too often without a decision, it moves the message to `TRANS_CHECK_MAX_TIME_TOPIC`, where
-operators find it.
+The broker requests the state of the transaction from any member of the producer's group. After too
+many requests without a decision, it moves the message to `TRANS_CHECK_MAX_TIME_TOPIC` for
+operators.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dragoman.protocols.rocketmq.messages import (
     offset_message_id,
 )
 
-#: The label of a held record that has the group of the producer.
+#: The label of a held record with the producer's group.
 GROUP_LABEL: Final = "rocketmq.group"
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 
@@ -50,7 +50,7 @@ class Node(Protocol):
 
 
 def watch_halves(node: Node) -> None:
-    """Check the transactions of halves that this node holds."""
+    """Start checking the transactions of halves that this node holds."""
     node.broker.delayed.on_check.append(partial(_check, node))
     node.broker.delayed.on_given_up.append(partial(_give_up, node))
 

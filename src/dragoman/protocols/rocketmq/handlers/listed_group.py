@@ -1,6 +1,6 @@
 """A RocketMQ group at its coordinator: the list of its members, and locks on queues.
 
-Members assign queues to themselves, all by the same rule over the same list, so the broker only
+Members assign queues to themselves, by the same rule and from the same list, so the broker only
 keeps the list and notifies members of changes. Each node announces the members that are connected
 to it (`clients.py`), and has a lease on its announcement. A queue that is consumed in order is
 locked for one member at a time.
@@ -26,7 +26,9 @@ OWNER = "rocketmq"
 
 
 class _Announced:
-    """The members that a node has announced, and the answer that it waits for, if any."""
+    """The members that a node has announced, and the answer that the node is waiting for, if
+    any.
+    """
 
     def __init__(self) -> None:
         self.members: tuple[Listed, ...] = ()
@@ -117,7 +119,7 @@ class ListedGroup:
     # ---- locks
 
     def lock(self, client_id: str, queues: tuple[tuple[str, int], ...]) -> list[tuple[str, int]]:
-        """Lock queues for a client; returns those that it holds now."""
+        """Lock queues for a client. Returns those that it now holds."""
         now = self._clock.monotonic()
         held = []
         for queue in queues:
@@ -202,10 +204,10 @@ class ListedGroup:
         *,
         is_transactional: bool,
     ) -> None:
-        """Allow every commit: RocketMQ's commits name no member."""
+        """Allow every commit, because RocketMQ's commits name no member."""
 
     def resume(self) -> None:
-        """Do nothing: members are not stored."""
+        """Do nothing, because members are not stored."""
 
     def stop(self, error: BrokerError) -> None:  # noqa: ARG002
         nodes, self._nodes = self._nodes, {}

@@ -1,9 +1,9 @@
 """Members of groups: heartbeats (34), unregistration (35), lists of members (38), checks of
 subscriptions (46), locks on queues (41, 42), and assignment by the broker (400, 401).
 
-The broker assigns queues by the rule that clients follow when they assign them: queues and members
-are sorted, and each member gets its share. Only the mode PULL is served; in the mode POP, the
-broker would hand out messages instead.
+The broker assigns queues by the same rule as clients: queues and members are sorted, and each
+member gets its share. Only the mode PULL is served; in the mode POP, the broker would distribute
+messages instead.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def handle_heart_beat(call: Call) -> None:
     if waiting:
         gather(waiting).then(acknowledge_to(call.done))
     else:
-        # Nearly all heartbeats repeat what the coordinator has acknowledged.
+        # Nearly all heartbeats only repeat what the coordinator has acknowledged.
         call.reply()
 
 
@@ -82,7 +82,9 @@ def _join(call: Call, client_id: str, data: bodies.ConsumerData) -> Outcome[None
 async def _create_and_join(
     call: Call, client_id: str, data: bodies.ConsumerData, retry_topic: str, queues: int
 ) -> None:
-    """Create the retry topic first: members ask for its route as soon as they have joined."""
+    """Create the retry topic, and then join: members request its route as soon as they have
+    joined.
+    """
     await make_topic(call, retry_topic, queues)
     if not call.session.channel.is_closing:
         joined = call.node.clients.join(call.session, client_id, data)
@@ -112,7 +114,9 @@ async def handle_get_consumer_list_by_group(call: Call) -> bodies.ConsumerIds:
 
 
 async def handle_check_client_config(call: Call) -> None:
-    """Java's consumers send this before they start, and do not start with an invalid filter."""
+    """Check a filter. Java consumers send this before they start, and fail if the filter is
+    invalid.
+    """
     subscription = bodies.decode(call.body, bodies.CheckClient).subscription_data
     if subscription is not None:
         parsed_filter(subscription.expression_type, subscription.sub_string)
@@ -130,7 +134,7 @@ async def handle_unlock_batch_mq(call: Call) -> None:
 
 
 async def _lock(call: Call, *, is_release: bool) -> list[MessageQueue]:
-    """Lock or release queues; returns those of them that the client holds now."""
+    """Lock or release queues. Returns those of them that the client now holds."""
     wanted = bodies.decode(call.body, bodies.LockBatch)
     call.session.authorize(Operation.READ, Resource.GROUP, wanted.consumer_group)
     if len(wanted.mq_set) > ROCKETMQ_LOCKS_PER_REQUEST_MAX:
@@ -182,7 +186,7 @@ async def _share(
 
 
 def _average(queues: Sequence[MessageQueue], index: int, count: int) -> Sequence[MessageQueue]:
-    """Contiguous shares; the remainder goes to the first members, one queue each."""
+    """The contiguous share of a member; the remainder goes to the first members, one queue each."""
     size, more = divmod(len(queues), count)
     start = index * size + min(index, more)
     return queues[start : start + size + (index < more)]
@@ -198,7 +202,7 @@ _SHARES: Final[
 
 
 async def handle_set_message_request_mode(call: Call) -> None:
-    """The mode is in the body or, from Go's client, in the fields."""
+    """Accept the mode PULL. The mode is in the body or, from the Go client, in the fields."""
     data = call.body if len(call.body) else msgspec.json.encode(dict(call.fields))
     wanted = bodies.decode(data, bodies.RequestMode)
     check_group_name(wanted.consumer_group)

@@ -1,4 +1,4 @@
-"""Names of topics, groups and brokers as RocketMQ clients spell them, and physical offsets.
+"""Names of topics, groups and brokers in RocketMQ's spelling, and physical offsets.
 
 RocketMQ's names have no dots: `orders.eu` is shown as `orders%2Eeu`, and both spellings are
 accepted. Internal topics are hidden, and so are topics whose names RocketMQ cannot spell.
@@ -39,13 +39,13 @@ _LARGE_ID_MAX: Final = 1 << 20
 
 @lru_cache(maxsize=4096)
 def topic_name(spelt: str) -> str:
-    """The name of the topic that a client spells like this."""
+    """The name of the topic with this spelling."""
     return spelt.replace("%2E", ".").replace("%2e", ".") if "%2" in spelt else spelt
 
 
 @lru_cache(maxsize=4096)
 def spelling(name: str) -> str:
-    """The name of a topic as clients spell it."""
+    """The spelling of a topic's name."""
     return name.replace(".", "%2E")
 
 
@@ -111,7 +111,7 @@ def physical_offset(partition_id: int, offset: int) -> int:
 
 
 def split_physical(physical: int) -> tuple[int, int]:
-    """Partition id and offset. A number that is no physical offset has no existing partition."""
+    """Partition id and offset. For an invalid number, the partition does not exist."""
     if physical < 0:
         return -1, 0
     bits = _LARGE_OFFSET_BITS if physical & _LARGE else _SMALL_OFFSET_BITS

@@ -1,8 +1,8 @@
 """Administration of the name server: lists of topics, key/value configuration, write permissions.
 
-Name server and broker are the same process. Requests that inform a name server of topics that a
-broker has created or deleted therefore change nothing, unless the topic does not exist. Brokers of
-the original cannot register.
+Name server and broker are the same process. So requests that inform a name server about topics that
+a broker has created or deleted change nothing, unless the topic does not exist. RocketMQ's own
+brokers cannot register.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def handle_get_system_topic_list_from_ns(call: Call) -> bodies.TopicList:
 
 
 async def handle_delete_topic_in_namesrv(call: Call) -> None:
-    """Do nothing: request 215 deletes the topic and its route."""
+    """Do nothing, because request 215 deletes the topic and its route."""
     call.text("topic")
 
 
@@ -137,13 +137,15 @@ async def handle_add_write_perm_of_broker(call: Call) -> Answer:
 
 
 async def _change_permission(call: Call, count_name: str, *, is_wiped: bool) -> Answer:
-    """Change the write permission of a broker in routes. The broker itself still takes messages."""
+    """Change the write permission of a broker in routes. The broker itself still accepts
+    messages.
+    """
     name = call.text("brokerName")
     call.authorize_cluster(Operation.ALTER_CONFIGS)
     node, broker, state = node_of(name), call.broker, call.node.state
     topics = [each for each in visible_topics(call) if serving_node(call, each) == node]
     is_known = name == broker_name(broker.node_id) or node in broker.image.nodes
-    # The permission of an unknown broker cannot be wiped; like the original, this counts 0 topics.
+    # The permission of an unknown broker cannot be wiped; as in RocketMQ, this counts 0 topics.
     if is_wiped != (name in state.wiped) and (is_known or not is_wiped):
         await state.put_wiped(name, is_wiped)
     return Answer(fields={count_name: str(len(topics))})

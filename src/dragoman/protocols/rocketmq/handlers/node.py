@@ -1,7 +1,8 @@
-"""What all RocketMQ listeners of a node share: its clients, and calls of other nodes.
+"""State shared by a node's RocketMQ listeners: its clients, and calls of other nodes.
 
 A group is coordinated by one node (`listed_group.py`), and a client is connected to one. The public
-methods call the right node; the private ones, named like the requests, handle calls on this node.
+methods call the responsible node; the private ones, named like the requests, handle calls on this
+node.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ _Waiting: TypeAlias = dict[tuple[str, str, int], list[Outcome[None]]]
 
 
 class Commits:
-    """Commits of groups' offsets that came in at this node.
+    """Offset commits that were received by this node.
 
-    The original has committed when the request arrives, and its clients rely on that: they commit
-    one way, and then ask for the offset. Here a commit takes until it is durable, so a request for
-    the offset of a queue waits for the queue's last commit.
+    RocketMQ applies a commit when the request arrives, and its clients rely on that: they commit
+    one way, and then request the offset. Dragoman's commits take until they are durable, so a
+    request for the offset of a queue waits for the queue's last commit.
     """
 
     def __init__(self, broker: Core) -> None:
         self._broker = broker
-        #: What waits for the last commit of each queue.
+        #: By queue, the requests that wait for its last commit.
         self._pending: _Waiting = {}
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int], done: Acknowledge) -> None:
@@ -72,7 +73,7 @@ class Commits:
                 each.succeed(None)
 
     async def settled(self, group: str, topic: str, queue: int) -> None:
-        """Return when the commits of the queue that came before are done."""
+        """Return when the earlier commits of the queue are done."""
         waiters = self._pending.get((group, topic, queue))
         if waiters is not None:
             outcome: Outcome[None] = Outcome()
@@ -81,7 +82,7 @@ class Commits:
 
 
 def node_of(broker: Core) -> RocketmqNode:
-    """This node's instance, made on first use."""
+    """This node's instance, created on first use."""
     found = broker.shared.get(PROTOCOL)
     if found is None:
         found = broker.shared[PROTOCOL] = RocketmqNode(broker)
@@ -92,7 +93,7 @@ def node_of(broker: Core) -> RocketmqNode:
 class RocketmqNode:
     def __init__(self, broker: Core) -> None:
         self.broker = broker
-        #: For messages that clients can cause at will.
+        #: A rate-limited log for messages that clients can trigger at will.
         self.log = LogLimiter(logging.getLogger("dragoman.rocketmq"), broker.scheduler)
         self.clients = Clients(self)
         self.commits = Commits(broker)
@@ -133,7 +134,7 @@ class RocketmqNode:
         return broker_name(self.broker.node_id)
 
     def unique_id(self, store_host: bytes) -> str:
-        """A unique id for a message without one, in the clients' form of 16 bytes."""
+        """A unique id for a message without one, in the clients' format of 16 bytes."""
         self._turn = self._turn + 1 & 0xFFFF
         now = self.broker.clock.wall_ms()
         number = self.broker.random.getrandbits(48).to_bytes(6, "big")
@@ -144,7 +145,7 @@ class RocketmqNode:
         self._turn += 1
         return self._turn
 
-    # ---- groups that are coordinated here
+    # ---- groups that this node coordinates
 
     async def _announce(self, request: rpc.Announce) -> rpc.Listing:
         broker = self.broker
@@ -200,13 +201,13 @@ class RocketmqNode:
     # ---- groups of all protocols, wherever they are coordinated
 
     async def describe_group(self, group: str, topic: str = "") -> rpc.GroupRow:
-        """The description is empty when the group does not exist."""
+        """Describe a group. The description is empty if the group does not exist."""
         request = rpc.DescribeGroups(group=group, topic=topic)
         found = await self._call_coordinator(group, request)
         return found.rows[0] if found.rows else rpc.GroupRow(group=group)
 
     async def describe_all_groups(self, topic: str = "") -> dict[str, rpc.GroupRow]:
-        """All groups by name, sorted, without those of nodes that fail. Raises `Overloaded` when a
+        """All groups, sorted by name, without those of failed nodes. Raises `Overloaded` when a
         node has too many offsets.
         """
         found: dict[str, rpc.GroupRow] = {}
@@ -218,7 +219,7 @@ class RocketmqNode:
         return dict(sorted(found.items()))
 
     async def _call_all(self, request: NodeRequest[A]) -> list[A | DragomanError]:
-        """The answers or errors of all nodes, in the order of their ids."""
+        """The answers or errors of all nodes, in id order."""
         nodes = sorted(self.broker.image.nodes)
         return await gather([start(attempt(self.rpc.call(request, each))) for each in nodes])
 
@@ -273,8 +274,8 @@ class RocketmqNode:
         fields: Mapping[str, str],
         body: Callable[[rpc.Listed], bytes],
     ) -> None:
-        """Send a one-way request to each of these members. A request that is lost is not repeated:
-        members notice changes by themselves, later.
+        """Send a one-way request to each of these members. A lost request is not retried, because
+        members notice changes on their own later.
         """
         for each in members:
             request = rpc.TellClient(
@@ -322,15 +323,15 @@ class RocketmqNode:
     # ---- producers, wherever they are connected
 
     async def check_producer(self, request: rpc.CheckProducer) -> None:
-        """Ask any producer of the group for a transaction's state: one of this node or, if there is
-        none, one of another node.
+        """Request a transaction's state from any producer of the group, preferably one that is
+        connected to this node.
         """
         nodes = (each for each in sorted(self.broker.image.nodes) if each != self.broker.node_id)
         await self._call_until_counted(request, [self.broker.node_id, *nodes])
 
     async def _call_until_counted(self, request: NodeRequest[rpc.Count], nodes: list[int]) -> bool:
-        """Call the nodes one after the other until one has sent the request to a client. False when
-        none has.
+        """Call the nodes sequentially until one has sent the request to a client. False if none
+        has.
         """
         for node in nodes:
             with suppress(DragomanError):
@@ -347,7 +348,7 @@ class RocketmqNode:
         return rpc.Count(1)
 
     async def all_producers(self) -> list[rpc.ProducerClient]:
-        """The producers of all nodes, without those of nodes that fail."""
+        """The producers of all nodes, without those of failed nodes."""
         answers = await self._call_all(rpc.ListProducers())
         return [
             each for found in answers if isinstance(found, rpc.Producers) for each in found.clients
@@ -357,7 +358,9 @@ class RocketmqNode:
         return rpc.Producers(tuple(self.clients.producers()))
 
     async def forward_reply(self, request: rpc.ForwardReply) -> bool:
-        """Send a reply to the client that waits for it, on any node. False when it is not found."""
+        """Send a reply to the client that waits for it, on any node. False if the client is not
+        found.
+        """
         nodes = sorted(self.broker.image.nodes)
         nodes.sort(key=lambda each: each != self.broker.node_id)
         return await self._call_until_counted(request, nodes)

@@ -48,8 +48,8 @@ async def handle_query_consumer_offset(call: Call) -> Answer:
 
 
 async def _is_young(call: Call) -> bool:
-    """Whether a group without an offset begins at the first message of the queue. So it loses no
-    messages that came before it learned of the queue, which may take 30 seconds.
+    """Whether a group without an offset begins at the first message of the queue. This way it does
+    not miss messages that arrive before it discovers the queue, which may take 30 seconds.
     """
     if visible_topic(call.broker.image, call.text("topic")) is None:
         return False
@@ -63,7 +63,7 @@ def handle_update_consumer_offset(call: Call) -> None:
     topic, offset = topic_name(call.text("topic")), call.number("commitOffset")
     call.session.authorize(Operation.READ, Resource.GROUP, group)
     if offset < 0:
-        # Some clients commit -1 before they have read anything.
+        # Some clients commit -1 before they have read any message.
         call.reply()
         return
     if not 0 <= queue < TOPIC_PARTITIONS_MAX:
@@ -113,7 +113,7 @@ async def offset_at(
     node: RocketmqNode, partition: PartitionMetadata, timestamp: int, *, is_upper: bool = False
 ) -> int:
     """The offset of the first record stored at or after a time, or with `is_upper` after it; the
-    end of the partition when there is none.
+    end of the partition if there is none.
     """
     wanted = timestamp + 1 if is_upper else timestamp
     request = FindOffset(partition_id=partition.partition_id, timestamp=wanted)
@@ -121,7 +121,7 @@ async def offset_at(
 
 
 async def store_time_of(node: RocketmqNode, partition: PartitionMetadata, offset: int) -> int:
-    """The timestamp of the first record at or after an offset; -1 when there is none."""
+    """The timestamp of the first record at or after an offset; -1 if there is none."""
     request = FindOffset(partition_id=partition.partition_id, offset=offset)
     return await _find(node, partition, request)
 

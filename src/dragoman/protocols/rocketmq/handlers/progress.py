@@ -43,9 +43,9 @@ class Progress(NamedTuple):
 
     partition: PartitionMetadata
     ends: Ends
-    #: None when nothing is committed.
+    #: None if no offset is committed.
     committed: int | None
-    #: The store time of the last message that the group has read; 0 when there is none.
+    #: The store time of the last message that the group has read; 0 if there is none.
     read_ms: int
 
 
@@ -62,7 +62,7 @@ async def find_progress(
 
 
 async def _time_of(call: Call, partition: PartitionMetadata, ends: Ends, offset: int) -> int:
-    """The store time of the message at an offset; 0 when there is none."""
+    """The store time of the message at an offset; 0 if there is none."""
     if ends.log_start_offset <= offset < ends.last_stable_offset:
         return max(0, await store_time_of(call.node, partition, offset))
     return 0
@@ -91,7 +91,7 @@ async def handle_get_consume_stats(call: Call) -> Answer:
 
 
 def _read_topics(call: Call, row: GroupRow) -> list[TopicMetadata]:
-    """The topics of the group. While it has members, only those that they have subscribed to."""
+    """The topics of the group; while it has members, only their subscribed topics."""
     image = call.broker.image
     names = topics_of(call, row)
     if row.subscriptions:
@@ -104,7 +104,7 @@ def _read_topics(call: Call, row: GroupRow) -> list[TopicMetadata]:
 async def _stats(
     call: Call, row: GroupRow, topics: list[TopicMetadata]
 ) -> list[bodies.ConsumeStats]:
-    """The figures of each topic."""
+    """The statistics of each topic."""
     found = []
     for topic in topics:
         progress = await find_progress(call, topic, row.offsets.get(topic.name, {}))
@@ -168,7 +168,7 @@ async def handle_query_consume_time_span(call: Call) -> bodies.ConsumeTimeSpan:
     return spans
 
 
-# ---- committed offsets of many
+# ---- committed offsets of several groups
 
 
 async def handle_get_all_consumer_offset(call: Call) -> bodies.ConsumerOffsets:
@@ -182,13 +182,13 @@ async def handle_get_all_consumer_offset(call: Call) -> bodies.ConsumerOffsets:
 
 
 async def handle_get_all_delay_offset(call: Call) -> bodies.DelayOffsets:
-    """An empty table: there are no queues by delay level."""
+    """An empty table, because there are no queues by delay level."""
     return bodies.DelayOffsets(data_version=data_version(call))
 
 
 async def handle_query_correction_offset(call: Call) -> bodies.CorrectionOffsets:
-    """For each queue the lowest offset of all groups that are not filtered out, or the largest
-    number when that is above the offset of the group to compare with.
+    """By queue, the lowest offset of all groups that are not filtered out, or the maximum integer
+    if it is above the offset of the group to compare with.
     """
     topic = call.known_topic(Operation.DESCRIBE)
     left_out = set(call.fields.get("filterGroups", "").split(","))
@@ -211,7 +211,7 @@ async def handle_query_correction_offset(call: Call) -> bodies.CorrectionOffsets
 
 
 async def handle_invoke_broker_to_reset_offset(call: Call) -> Answer:
-    """Commit offsets by time, whether the group has members or not, and notify the members."""
+    """Commit offsets by time, even if the group has members, and notify the members."""
     spelt, group = call.text("topic"), call.text("group", "consumerGroup")
     check_group_name(group)
     topic = require_topic(call.broker.image, spelt)
@@ -270,7 +270,7 @@ async def _notify_members(
 
 
 def _reset_body(table: dict[MessageQueue, int], member: Listed) -> bytes:
-    """A table with objects as keys, for Go as well (spec, 9); a list for C++."""
+    """A table with objects as keys, even for the Go client (spec, 9); a list for C++."""
     if member.language != "CPP":
         return bodies.encode(bodies.ResetOffset(offset_table=bodies.keyed(table)), object_keys=True)
     rows = [

@@ -1,8 +1,8 @@
 """Pulls (11, 361): messages from an offset, with long polling.
 
 A connection keeps its reader of a partition between pulls. The filter is in the pull, or in the
-heartbeats of the group's members. A pull scans a bounded number of bytes: when none of these
-messages match, the answer is the offset behind them.
+heartbeats of the group's members. A pull scans a bounded number of bytes: if none of these messages
+match, the response is the offset after them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _READ: Final = Operation.READ
 _COMMIT: Final = int(PullFlag.COMMIT_OFFSET)
 _SUSPEND: Final = int(PullFlag.SUSPEND)
 _SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
-#: The cost of scanning a record, in bytes, in addition to its value.
+#: The cost in bytes of scanning a record, in addition to its value.
 _RECORD_BYTES: Final = 128
 
 
@@ -126,9 +126,9 @@ class _Pull:
         self._reader: Reader | None = None
         self._timer: Handle | None = None
         self._ends = Ends(0, 0, 0, 0)
-        #: Whether the leader has been asked for the ends of the partition.
+        #: Whether the leader's bounds of the partition were requested.
         self._has_asked = False
-        #: The number of messages in the answer.
+        #: The number of messages in the response.
         self._given = 0
 
     # ---- the offset
@@ -155,7 +155,7 @@ class _Pull:
         self._ends = ends
         low, high, offset = ends.log_start_offset, ends.last_stable_offset, self._offset
         if self._has_asked and low <= offset < high:
-            # The leader has the message, and the replica of this node will have it soon.
+            # The leader has the message, and this node's replica will have it soon.
             self._hold_s = max(self._hold_s, ROCKETMQ_COPY_WAIT_S)
         if low <= offset <= high:
             self._read()
@@ -202,7 +202,9 @@ class _Pull:
         return reader
 
     def _scan(self, reader: Reader) -> tuple[bytes, int, bool]:
-        """The messages that match, the next offset, and whether there are more to scan."""
+        """Scan messages. Returns those that match, the next offset, and whether there are more to
+        scan.
+        """
         session = self._call.session
         store_host = session.store_host
         partition = self._partition
@@ -247,7 +249,7 @@ class _Pull:
         reader.wait()
 
     def _look(self) -> None:
-        """Scan again once the client takes data: there may be more messages."""
+        """Scan again once the client reads its data, because there may be more messages."""
         if self._call.is_done or self._reader is None:
             return
         self._call.session.when_writable(self._look_again)
@@ -349,7 +351,7 @@ def _nothing() -> None:
 
 
 class _PullReader:
-    """A reader that pulls use one after the other, each with its own callback."""
+    """A reader that several pulls use in sequence, each with its own callback."""
 
     def __init__(self, broker: Core, partition: PartitionMetadata, offset: int) -> None:
         self.on_change: Callable[[], None] = _nothing

@@ -1,11 +1,11 @@
 """Messages looked up by key, by id, and by queue and offset (12, 33, 321).
 
-There is no index of keys. A search reads the partitions of a topic one after the other, from where
-the time index places the given time, in slices between which the node does other things. It ends
-when enough is found, when its time is up, or when the client is gone.
+There is no index of keys. A search reads the partitions of a topic sequentially, from the given
+time on, which the time index locates. It reads in slices, between which the node serves other
+requests. It ends when it has found enough messages, when it times out, or when the client is gone.
 
-A search for certain bytes decodes only batches that contain them: in a batch that is not
-compressed, the content of records is stored as it is.
+A search for certain bytes decodes only batches that contain them, because an uncompressed batch
+stores the content of records verbatim.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _time(call: Call, default: int, *names: str) -> int:
 
 
 def has_key(record: Record, key: bytes, *, is_unique: bool) -> bool:
-    """Whether this is the message's unique id or, without `is_unique`, one of its keys."""
+    """Whether the key is the message's unique id or, without `is_unique`, one of its keys."""
     keys = record.key
     for name, value in record.headers:
         if name in _UNIQUE_HEADERS and value == key:
@@ -103,7 +103,7 @@ def has_key(record: Record, key: bytes, *, is_unique: bool) -> bool:
 
 class Sought(NamedTuple):
     key: bytes
-    #: Whether only unique ids are compared, and not keys.
+    #: Whether to compare only unique ids, and not keys.
     is_unique: bool
     count_max: int = 1
     begin_ms: int = 0
@@ -127,14 +127,14 @@ class Search:
         self._is_over = False
         self.found: list[bytes] = []
         self._bytes = 0
-        #: The newest message that was found, and its physical offset.
+        #: The newest message found, and its physical offset.
         self.last: Record | None = None
         self.last_physical = 0
-        #: Whether enough was found, or the whole topic was read.
+        #: Whether enough messages were found, or the whole topic was read.
         self.is_complete = False
 
     async def run(self) -> None:
-        """Raises `Overloaded`, and what reading raises."""
+        """Run the search. Raises `Overloaded`, and the errors of reading."""
         node, on_gone = self._call.node, self._call.session.on_gone
         if node.searches >= ROCKETMQ_LOOK_UPS_MAX:
             raise Overloaded(f"{node.searches} searches for messages are in progress")
@@ -153,7 +153,7 @@ class Search:
             self._call.node.searches -= 1
 
     async def _read(self) -> None:
-        """Read all partitions, until enough is found or the time is up."""
+        """Read all partitions, until enough messages are found or the search times out."""
         for partition in self._topic.partitions:
             offset, begin_ms = 0, self._sought.begin_ms
             if begin_ms:
@@ -166,7 +166,8 @@ class Search:
                 if self._select(partition, piece):
                     self.is_complete = True
                     return
-                # Clients set times, so records may be out of order: a whole slice has to be past.
+                # Clients set the times, so records may be out of order: a whole slice must be past
+                # the end.
                 is_past = piece.oldest_ms is not None and piece.oldest_ms > self._sought.end_ms
                 offset = piece.next_offset
                 is_read = is_past or offset >= piece.end_offset
@@ -174,7 +175,7 @@ class Search:
         self.is_complete = True
 
     def _select(self, partition: PartitionMetadata, piece: Slice) -> bool:
-        """Take the wanted records of a slice. True when enough is found."""
+        """Take the matching records of a slice. True if enough are found."""
         sought = self._sought
         for record in piece.records:
             if sought.is_found_in(record):
@@ -225,7 +226,7 @@ async def find_by_place(call: Call, place: int) -> bytes:
 
 
 async def find_by_id(call: Call, message_id: str, spelt: str) -> bytes:
-    """The message with this offset message id or, if it is none, with this unique id."""
+    """The message with this offset message id or unique id."""
     topic = visible_topic(call.broker.image, spelt) if spelt else None
     place = None
     try:
@@ -246,7 +247,7 @@ async def find_by_id(call: Call, message_id: str, spelt: str) -> bytes:
 
 
 def _is_here(call: Call, place: int, topic: TopicMetadata) -> bool:
-    """Whether a physical offset is one of this topic. Unique ids look like physical offsets."""
+    """Whether a physical offset belongs to this topic. Unique ids look like physical offsets."""
     partition = call.broker.image.partitions.get(split_physical(place)[0])
     return partition is not None and partition.topic.name == topic.name
 
@@ -275,7 +276,7 @@ async def handle_query_consume_queue(call: Call) -> bodies.ConsumeQueueView:
 
 
 def _subscription(call: Call) -> tuple[bodies.SubscriptionData | None, Filter | None]:
-    """The subscription of the named group to the topic, if this node knows it, and its filter."""
+    """The named group's subscription to the topic, if this node knows it, and its filter."""
     group = call.fields.get("consumerGroup", "")
     local = call.node.clients.groups.get(group)
     data = None if local is None else local.subscription(call.session, call.text("topic"))
@@ -312,7 +313,7 @@ class Found(NamedTuple):
 
 
 async def find_record(broker: Core, physical: int) -> Found:
-    """The record at a physical offset. One that is held until it is delivered is in an internal
+    """The record at a physical offset. A record that is held for later delivery is in an internal
     topic. Raises `DragomanError`.
     """
     partition_id, offset = split_physical(physical)
@@ -340,7 +341,7 @@ async def _read_record(broker: Core, partition: PartitionMetadata, offset: int) 
 
 
 async def _next_record(broker: Core, partition: PartitionMetadata, offset: int) -> Record:
-    """The record at an offset or, when there is none, the next one."""
+    """The record at an offset or, if there is none, the next one."""
     changed: Outcome[None] = Outcome()
     reader = broker.readers.open(partition, offset, lambda: changed.succeed(None))
     try:
@@ -361,7 +362,7 @@ class Slice(NamedTuple):
     """Committed records of a partition, in order."""
 
     records: list[Record]
-    #: The lowest base timestamp of its batches; None when it has none.
+    #: The lowest base timestamp of the slice's batches; None if it has none.
     oldest_ms: int | None
     #: The offset of the next slice, and the end of the partition.
     next_offset: int
@@ -373,7 +374,7 @@ async def read_slice(
     broker: Core, partition: PartitionMetadata, offset: int, having: bytes = b""
 ) -> Slice:
     """The records from an offset or, if it was deleted, from the oldest one, without batches that
-    cannot contain certain bytes. An empty slice may have records behind it.
+    cannot contain certain bytes. An empty slice does not mean the end of the partition.
     """
     try:
         replica = broker.partitions.replica(partition)
@@ -428,5 +429,5 @@ def _visible(
         if header.attributes & CODEC_MASK or having in bytes(batch):
             decoded = iterate_records(batch, header, EXPANDED_BATCH_BYTES_MAX)
             found += (each for each in decoded if each.offset >= offset)
-    # Without data, compaction has left a gap up to the end.
+    # No data means that compaction has left a gap up to the end.
     return Slice(found, oldest_ms, walk.next_offset if len(data) else end, end, start)

@@ -1,4 +1,4 @@
-"""RocketMQ's messages as records of the log, and back.
+"""Converts RocketMQ's messages to records of the log, and back.
 
 The body is the record's value. A compressed body is stored inflated, so that clients of other
 protocols and Spark can read it. The property `KEYS` is the record's key; the other properties are
@@ -12,8 +12,8 @@ The broker's own properties (`MSG_REGION`, `TRACE_ON`, `CLUSTER`) are the same i
 are not stored, but replace those of the sender when a message is encoded. Consumers need them for
 message traces, and other protocols do not see them.
 
-Records of other protocols are messages, too: the key is `KEYS`, and a header that can be a property
-is one, so that a Kafka producer may set `TAGS`.
+Records of other protocols are messages, too: the key becomes `KEYS`, and a header whose name and
+value allow it becomes a property, so that a Kafka producer may set `TAGS`.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _header_name(name: str) -> str:
 
 
 def inflated(body: Buffer, sys_flag: int) -> tuple[bytes, int]:
-    """The inflated body, and the flags without those of compression.
+    """The inflated body, and the flags without the compression flags.
 
     Raises `DecodeError` when the flags are wrong or the inflated body is too large.
     """
@@ -181,7 +181,9 @@ def fields_of(record: Record) -> tuple[tuple[int, int, int, bytes, int, int], by
 
 @lru_cache(maxsize=4096)
 def _property_prefix(name: str) -> bytes | None:
-    """The name of the property that a header may be, and the separator; None if it is none."""
+    """The name of the property that a header becomes, and the separator; None if it cannot be
+    one.
+    """
     property_name = name.removeprefix(PREFIX)
     if "\x01" in name or "\x02" in name or property_name in _BROKERS_OWN:
         return None
@@ -190,7 +192,7 @@ def _property_prefix(name: str) -> bytes | None:
 
 
 def delivered(properties: bytes) -> bytes:
-    """Properties with the broker's own, if there is room for those."""
+    """Properties including the broker's own, if there is room for those."""
     if len(properties) > PROPERTIES_BYTES_MAX - len(_BROKERS_OWN_BYTES):
         return properties
     return properties + _BROKERS_OWN_BYTES
@@ -223,7 +225,7 @@ def tags_of(record: Record) -> bytes | None:
 def encoded(
     record: Record, topic: bytes, partition_id: int, queue_id: int, store_host: bytes
 ) -> bytes:
-    """The encoded message of a record, as consumers get it."""
+    """The encoded message of a record, as sent to consumers."""
     (flag, sys_flag, born_ms, born_host, times, prepared), properties = fields_of(record)
     return encode_stored(
         topic,

@@ -1,8 +1,9 @@
-"""Retries and dead letters: messages that a consumer sends back because it failed on them (36).
+"""Retries and dead letters: messages that a consumer sends back because it failed to process them
+(36).
 
-A copy of the message goes to the group's topic `%RETRY%GROUP` when its delay is over, or after too
-many retries to `%DLQ%GROUP`, where operators find it. The record itself stays where it is, whatever
-protocol wrote it.
+A copy of the message goes to the group's topic `%RETRY%GROUP` after a delay, or after too many
+retries to `%DLQ%GROUP` for operators. The original record stays unchanged, whatever protocol wrote
+it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dragoman.protocols.rocketmq.handlers.topics import make_topic
 from dragoman.protocols.rocketmq.messages import offset_message_id
 from dragoman.security.authorizer import Operation, Resource
 
-#: The delay level of the first retry when the client leaves it to the broker.
+#: The delay level of the first retry when the client lets the broker choose.
 _FIRST_LEVEL = 3
 
 
@@ -28,7 +29,7 @@ async def handle_consumer_send_msg_back(call: Call) -> Answer | None:
     level = call.number("delayLevel", 0)
     config = call.node.group_config(group)
     if config.retry_queue_nums <= 0:
-        # The group is configured to drop messages that fail.
+        # The group is configured to drop failed messages.
         return None
     times_max = call.number("maxReconsumeTimes", -1)
     if times_max < 0:
@@ -47,8 +48,8 @@ def _copy(call: Call, found: Found, physical: int) -> Sent:
     sent = sent_again(found.record)
     origin = call.fields.get("originTopic") or spelling(found.topic)
     sent.properties.setdefault(Property.RETRY_TOPIC, origin)
-    # `originMsgId` of the request is not used: clients put the unique key there, and the original
-    # keeps the offset message id, by which brokers find messages.
+    # The request's `originMsgId` is not used: clients set it to the unique key, whereas RocketMQ
+    # stores the offset message id, by which brokers find messages.
     message_id = offset_message_id(call.session.store_host, physical)
     sent.properties.setdefault(Property.ORIGIN_MESSAGE_ID, message_id)
     return sent

@@ -1,8 +1,8 @@
 """Requests between nodes on behalf of RocketMQ clients.
 
 A group's coordinator keeps the list of the group's members and their locks; a client is reached
-through the node that it is connected to. Requests travel in msgpack, inside `Relay` requests of
-this protocol.
+through the node that it is connected to. Requests are encoded in msgpack, inside `Relay` requests
+of this protocol.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ A_co = TypeVar("A_co", bound=msgspec.Struct, covariant=True)
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a group, as the coordinator lists it."""
+    """A member of a group in the coordinator's list."""
 
     client_id: str
-    #: The node that it is connected to.
+    #: The node that the member is connected to.
     node: int
     address: str
     language: str
@@ -94,12 +94,12 @@ class Producers(msgspec.Struct, frozen=True):
 
 
 class NodeRequest(msgspec.Struct, Generic[A_co], frozen=True, kw_only=True, omit_defaults=True):
-    """The answer to a `NodeRequest[Listing]` is a `Listing`."""
+    """A request to another node. The answer to a `NodeRequest[Listing]` is a `Listing`."""
 
 
 class Announce(NodeRequest[Listing], frozen=True, kw_only=True, tag="Announce"):
-    """All members of a group that are connected to the calling node. The answer is held until the
-    list has another number than the node knows, or for `ROCKETMQ_LISTING_WAIT_S`.
+    """Announce all members of a group that are connected to the calling node. The answer is held
+    until the list's number differs from the node's, or for `ROCKETMQ_LISTING_WAIT_S`.
     """
 
     group: str
@@ -113,8 +113,8 @@ class LookUpMembers(NodeRequest[Listing], frozen=True, kw_only=True, tag="LookUp
 
 
 class LockQueues(NodeRequest[Queues], frozen=True, kw_only=True, tag="LockQueues"):
-    """Lock queues for a client, or release them. The answer has those of them that the client holds
-    now; after a release, none.
+    """Lock queues for a client, or release them. The answer has the queues that the client now
+    holds; after a release, none.
     """
 
     group: str
@@ -124,8 +124,8 @@ class LockQueues(NodeRequest[Queues], frozen=True, kw_only=True, tag="LockQueues
 
 
 class TellClient(NodeRequest[Count], frozen=True, kw_only=True, tag="TellClient"):
-    """Send a one-way request to a client of the node. The answer is the number of clients that it
-    was sent to.
+    """Send a one-way request to a client of the node. The answer is the number of clients that the
+    request was sent to.
     """
 
     group: str
@@ -161,7 +161,7 @@ class ListProducers(NodeRequest[Producers], frozen=True, kw_only=True, tag="List
 
 class ForwardReply(NodeRequest[Count], frozen=True, kw_only=True, tag="ForwardReply"):
     """Send a reply of request/reply messaging to a client of the node. The answer is the number of
-    clients that it was sent to.
+    clients that the reply was sent to.
     """
 
     client_id: str
@@ -181,7 +181,7 @@ class FindOffset(NodeRequest[Number], frozen=True, kw_only=True, tag="FindOffset
 
 class DescribeGroups(NodeRequest[GroupRows], frozen=True, kw_only=True, tag="DescribeGroups"):
     """Describe one group or all groups that the node coordinates, with their offsets in one topic
-    or all topics.
+    or in all topics.
     """
 
     group: str = ""
@@ -189,8 +189,8 @@ class DescribeGroups(NodeRequest[GroupRows], frozen=True, kw_only=True, tag="Des
 
 
 class DeleteGroup(NodeRequest[Count], frozen=True, kw_only=True, tag="DeleteGroup"):
-    """Delete a group without members, and its offsets. The answer is the number of groups that
-    were deleted.
+    """Delete a group without members, and its offsets. The answer is the number of deleted
+    groups.
     """
 
     group: str
@@ -231,7 +231,7 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def _answer_type(request: type[NodeRequest[A]]) -> type[A]:
-    """The type of the answers to a type of requests."""
+    """The answer type of a request type."""
     for base in getattr(request, "__orig_bases__", ()):
         if get_origin(base) is NodeRequest:
             (answer,) = get_args(base)
@@ -241,7 +241,7 @@ def _answer_type(request: type[NodeRequest[A]]) -> type[A]:
 
 
 class NodeRpc:
-    """Calls of RocketMQ's requests on any node, this one included."""
+    """Calls RocketMQ's requests on any node, including this one."""
 
     def __init__(self, node_id: int, rpc: Rpc) -> None:
         self._node_id = node_id
@@ -251,7 +251,7 @@ class NodeRpc:
     def serve(
         self, request: type[NodeRequest[A]], handler: Callable[[R], Coroutine[object, None, A]]
     ) -> None:
-        """Register the handler of a type of requests."""
+        """Register the handler of a request type."""
         self._handlers[request] = cast(_AnyHandler, handler)
 
     @property
@@ -259,7 +259,7 @@ class NodeRpc:
         return tuple(self._handlers)
 
     async def call(self, request: NodeRequest[A], node: int) -> A:
-        """The node's answer. Raises what its handler raises."""
+        """Call a node and return its answer. Raises the errors of its handler."""
         if node == self._node_id:
             return cast(A, await self._handlers[type(request)](request))
         reply = await self._rpc.exchange(RELAY, Node(node), (encode(request),))

@@ -1,7 +1,7 @@
 """Messages from producers (10, 310, 320), and replies of request/reply messaging (324, 325).
 
-A message is appended to the partition of its queue, by the partition's leader. Before that, a
-delayed message is held until it is due, and the half of a transaction until its producer decides.
+The partition's leader appends a message to the partition of its queue. A delayed message is held
+until it is due, and the half of a transaction until its producer decides.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _DELAYS: Final = frozenset((Property.DELAY, *_TIMERS))
 
 
 class Names(NamedTuple):
-    """The names of the fields of a send."""
+    """The field names of a send request."""
 
     group: str
     topic: str
@@ -103,7 +103,7 @@ _SHORT: Final = Names(*"abcdefghijklm")
 
 
 class Head(NamedTuple):
-    """The fields of a send."""
+    """The fields of a send request."""
 
     group: str
     topic: str
@@ -144,11 +144,11 @@ def _send(call: Call, names: Names) -> None:
 
 
 def _head(call: Call, names: Names) -> Head:
-    """Raises `Refused` when a field is missing or is no number."""
+    """Raises `Refused` if a field is missing or is not a number."""
     fields = call.fields
     get = fields.get
     try:
-        # This is faster than `call.number`, and right for nearly all requests.
+        # This is faster than `call.number`, and suffices for nearly all requests.
         numbers = (
             int(get(names.template_queues, _FIRST_QUEUES_MAX)),
             int(fields[names.queue]),
@@ -309,7 +309,7 @@ def _queue(call: Call, head: Head, topic: TopicMetadata) -> int:
 
 
 def _is_dead(call: Call, head: Head) -> bool:
-    """Whether a message to a retry topic, sent instead of sent back, has been tried too often."""
+    """Whether a message that was sent to a retry topic directly has been retried too often."""
     group = head.topic.removeprefix(RETRY_PREFIX)
     times_max = head.reconsume_times_max
     if times_max < 0:
@@ -318,9 +318,8 @@ def _is_dead(call: Call, head: Head) -> bool:
 
 
 def _place(call: Call, topic: TopicMetadata, queue: int, sent: list[Sent]) -> None:
-    """Append messages to a queue: a batch whole or not at all, unless it is larger than a batch of
-    the log. A message with `WAIT=false` neither waits for other replicas nor is refused when there
-    are too few.
+    """Append messages to a queue, atomically unless they exceed a batch of the log. A message with
+    `WAIT=false` does not wait for other replicas, and is not refused when there are too few.
     """
     broker = call.broker
     partition = topic.partitions[queue]
@@ -352,7 +351,7 @@ class _Placed:
         self._offsets: list[int] = []
 
     def __call__(self, offset: int, error: DragomanError | None) -> None:
-        """Called back for one message."""
+        """Callback for one message."""
         if error is not None:
             self._call.refuse(error)
             return
@@ -361,7 +360,7 @@ class _Placed:
             self._answer(self._offsets)
 
     def all(self, offset: int, error: DragomanError | None) -> None:
-        """Called back for all messages, with the offset of the first."""
+        """Callback for all messages, with the offset of the first."""
         if error is not None:
             self._call.refuse(error)
         else:
@@ -401,7 +400,7 @@ def reply_sent(
 
 
 def due_at(properties: dict[str, str], now_ms: int) -> int | None:
-    """When a message is to be delivered; None: at once. Raises `Refused`."""
+    """The delivery time of a message; None for immediate delivery. Raises `Refused`."""
     if _DELAYS.isdisjoint(properties):
         return None
     level = properties.get(Property.DELAY)
@@ -444,7 +443,7 @@ def _delay(call: Call, topic: TopicMetadata, queue: int, sent: Sent, due_ms: int
 
 
 def _held(call: Call, queue: int, sent: Sent, token: Token | DragomanError) -> None:
-    """Answer as for a message that is appended."""
+    """Answer as for an appended message."""
     if isinstance(token, DragomanError):
         call.refuse(token)
     else:

@@ -1,6 +1,6 @@
-"""What the RocketMQ connections of a listener share, and the table of requests.
+"""State shared by a listener's RocketMQ connections, and the table of request handlers.
 
-Every listener serves the requests of name servers and of brokers: their codes differ.
+Every listener serves the requests of both name servers and brokers, because their codes differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dragoman.protocols.rocketmq.handlers.node import node_of
 from dragoman.protocols.rocketmq.messages import host_bytes
 from dragoman.protocols.service import Address, Service
 
-#: The requests that each module handles, in functions with their names.
+#: By module, the requests that it handles, in functions named after them.
 _MODULES: Final = {
     "topics": (
         "GET_ROUTEINFO_BY_TOPIC GET_BROKER_CLUSTER_INFO "
@@ -81,7 +81,7 @@ REQUESTS: Final[dict[int, str]] = {
 
 
 class RocketmqService(Service[Core]):
-    #: The listener that routes send clients to.
+    #: The listener that routes advertise to clients.
     advertised_listener = "rocketmq-broker"
 
     def __init__(

@@ -1,8 +1,8 @@
-"""One RocketMQ connection: requests in both directions, answered in any order.
+"""A RocketMQ connection: requests in both directions, answered in any order.
 
-A request with an unknown code is answered with code 3; bytes that are no frame close the
-connection, as in the original. Responses of the client settle the broker's own requests
-(`RocketmqSession.request`); responses to no request are dropped.
+A request with an unknown code is answered with code 3; bytes that are not a frame close the
+connection, as in RocketMQ. The client's responses settle the broker's own requests
+(`RocketmqSession.request`); unexpected responses are dropped.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Answer(NamedTuple):
     body: Buffer = b""
 
 
-#: A structure stands for an answer with this body, None for an answer without a body.
+#: A structure is the body of the answer; None means an answer without a body.
 Result: TypeAlias = Answer | msgspec.Struct | None
 #: A coroutine whose result answers a request; if it raises, the request is refused.
 Answering: TypeAlias = Coroutine[object, None, Result]
@@ -74,7 +74,7 @@ Handler: TypeAlias = "Callable[[Call], Answering | None]"
 
 
 class Call:
-    """One request, and the one answer to it: any further answer is dropped."""
+    """A request, and the only answer to it: any further answer is dropped."""
 
     __slots__ = ("_size", "body", "code", "fields", "is_done", "request", "session")
 
@@ -101,7 +101,7 @@ class Call:
 
     @property
     def is_go(self) -> bool:
-        """Whether the client is Go's: it reads tables with strings as keys (spec, 9)."""
+        """Whether this is the Go client, which reads tables with strings as keys (spec, 9)."""
         return self.request.language == "GO"
 
     # ---- the request
@@ -115,7 +115,7 @@ class Call:
         raise Refused(Response.SYSTEM_ERROR, f"the custom field <{name}> is null")
 
     def number(self, name: str, default: int | None = None) -> int:
-        """An integer of 64 bits; the default stands for an empty field, too. Raises `Refused`."""
+        """A 64-bit integer; an empty field has the default, too. Raises `Refused`."""
         value = self.fields.get(name)
         if value is None or (not value and default is not None):
             if default is None:
@@ -164,7 +164,9 @@ class Call:
             self.reply(*result)
 
     def after(self, work: Coroutine[object, None, T], use: Callable[[T], None]) -> None:
-        """For handlers that call back: pass a result on. What either raises refuses the request."""
+        """For handlers with callbacks: pass the result of `work` to `use`. An error of either
+        refuses the request.
+        """
         start(work).then(partial(self._use, use))
 
     def _use(self, use: Callable[[T], None], result: T | DragomanError) -> None:
@@ -178,7 +180,7 @@ class Call:
         return pause(self.broker.scheduler, 0)
 
     def queue_table(self, body: msgspec.Struct) -> Answer:
-        """An answer with tables by queue, whose keys have the form that the client reads."""
+        """An answer with tables by queue, whose keys have the client's format."""
         return Answer(body=bodies.encode(body, object_keys=not self.is_go))
 
     def reply(
@@ -235,7 +237,7 @@ class Call:
             self.refuse(error)
 
     def guarded(self, action: Callable[[], None]) -> None:
-        """Continue to work on the answer. An error that the action raises refuses the request."""
+        """Run a step of the handler. An error that it raises refuses the request."""
         if self.is_done:
             return
         try:
@@ -251,7 +253,7 @@ class Call:
 
 
 def _run(handler: Handler, call: Call) -> None:
-    """Raises what the handler raises before its first await."""
+    """Run the handler. Raises the errors that precede its first await."""
     answering = handler(call)
     if answering is not None:
         call.answer_with(answering)
@@ -274,16 +276,16 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         super().__init__(channel, connection.reader, service)
         host, port = channel.peer_address
         self.peer_host = host_bytes(host, port)
-        #: As in the client's last request.
+        #: Language and version in the client's last request.
         self.language, self.version = "JAVA", 0
         self._serialization = Serialization.JSON
-        #: Readers of earlier pulls by partition id, the least recently used first.
+        #: Readers of earlier pulls by partition id, least recently used first.
         self.readers: OrderedDict[int, Reader] = OrderedDict()
-        #: Called when the peer takes data again.
+        #: Callbacks for when the peer reads data again.
         self.waiting_to_send: list[Callable[[], None]] = []
-        #: Called when the connection is closed.
+        #: Callbacks for when the connection closes.
         self.on_gone: dict[object, Callable[[], None]] = {}
-        #: Called when the client has closed its half: they answer pulls that wait for messages.
+        #: Callbacks for when the client closes its half; they answer pulls that wait for messages.
         self.answer_now: dict[object, Callable[[], None]] = {}
         self._opaque = 0
         #: Unanswered requests to the client, with their timers, by `opaque`.
@@ -291,7 +293,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
 
     @property
     def store_host(self) -> bytes:
-        """This node's address as message ids have it: 0.0.0.0 until its name is resolved."""
+        """This node's address for message ids; 0.0.0.0 until its name is resolved."""
         return self.service.store_host(self.channel)
 
     # ---- requests of the client
@@ -388,10 +390,10 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         text = f"the client did not answer within {timeout_s:g} s"
         outcome.fail(Refused(Response.CONSUME_MSG_TIMEOUT, text))
 
-    # ---- from the channel
+    # ---- called by the channel
 
     def when_writable(self, then: Callable[[], None]) -> None:
-        """Call back now or when the peer takes data again; never when it is gone."""
+        """Call back now, or when the peer reads data again; never once the connection is lost."""
         if self.can_send:
             then()
         elif not self.channel.is_closing:

@@ -1,7 +1,7 @@
-"""RocketMQ's durable state beside topics and offsets: a global table, the same on all nodes.
+"""RocketMQ's durable state apart from topics and offsets: a global table, the same on all nodes.
 
-It has key/value configuration of the name server, configurations of groups, topics that groups may
-not read, and brokers without write permission. Keys in the internal topic are JSON arrays that
+The table has the name server's key/value configuration, group configurations, topics that groups
+may not read, and brokers without write permission. Keys in the internal topic are JSON arrays that
 begin with the kind of entry.
 """
 
@@ -73,14 +73,14 @@ class State:
             case "wiped", [broker]:
                 _mark(self.wiped, broker, value)
             case _:
-                # The entry was written by a later release.
+                # A later release wrote the entry.
                 return
 
     @property
     def _count(self) -> int:
         return len(self.kv) + len(self.groups) + len(self.forbidden) + len(self.wiped)
 
-    # ---- changes, which return when they are durable and in effect
+    # ---- changes, which return when durable and in effect
 
     async def put_kv(self, namespace: str, key: str, value: str | None) -> None:
         is_new = value is not None and (namespace, key) not in self.kv

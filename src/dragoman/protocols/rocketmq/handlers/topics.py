@@ -1,18 +1,19 @@
 """Topics as RocketMQ's clients see them: routes (105, 106), creation on first use, administration
 (17, 18, 21, 202, 215, 305, 351).
 
-What a RocketMQ topic has beside a log is one entry of the topic's configuration:
+The attributes that a RocketMQ topic has in addition to a log's are one entry of the topic's
+configuration:
 
     perm=6 read=4 write=4 order=true filter=MULTI_TAG sys_flag=0 attributes=+a=b,c=d
 
-To RocketMQ each node is a broker of its own, and a queue is identified by its broker and its
-number. So that queues keep the numbers of their partitions, a topic is at one broker at a time: the
-node that leads most of its partitions, which forwards requests for the others. One node leads all
-partitions of a topic that RocketMQ clients create. When that node dies the route names another, and
-since offsets belong to the group, consumers resume there.
+To RocketMQ's clients each node is a separate broker, and a queue is identified by its broker and
+its number. So that queues keep the numbers of their partitions, a topic is at one broker at a time:
+the node that leads most of its partitions, which forwards requests for the others. One node leads
+all partitions of a topic that RocketMQ clients create. When that node dies, the route names another
+one, and since offsets belong to the group, consumers resume there.
 
-A topic has as many partitions as queues to read or to write, whichever are more. Partitions are
-never removed: when a topic is given fewer queues, the rest is hidden.
+A topic has as many partitions as read or write queues, whichever are more. Partitions are never
+removed: when a topic gets fewer queues, the remaining ones are hidden.
 """
 
 from __future__ import annotations
@@ -58,16 +59,16 @@ from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.security.authorizer import Operation, Resource
 
-#: Queues of the template: producers create topics with no more queues than it has.
+#: Queues of the template topic. Producers create topics with at most as many queues.
 TEMPLATE_QUEUES: Final = 8
-#: The namespace of the name server with the queues of topics that are read in order, by broker.
+#: The name server's namespace with the queues by broker of topics that are consumed in order.
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 ATTRIBUTES_KEY: Final = "dragoman.rocketmq.topic"
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     perm: int = int(READ_AND_WRITE)
-    #: Queues that are read and written; 0: as many as there are partitions.
+    #: Read and write queues; 0: as many as partitions.
     read: int = 0
     write: int = 0
     order: str = "false"
@@ -91,7 +92,7 @@ def _read(text: str) -> Attributes:
     try:
         return msgspec.convert(known, Attributes, strict=False)
     except msgspec.ValidationError:
-        # It was set by hand.
+        # An operator has set the entry to an invalid value.
         return _DEFAULT
 
 
@@ -101,7 +102,7 @@ def attributes_of(topic: TopicMetadata) -> Attributes:
 
 
 def written(attributes: Attributes) -> str:
-    """The entry of the configuration; empty when all attributes are the defaults."""
+    """The entry of the configuration; empty if all attributes have their defaults."""
     default = msgspec.structs.asdict(_DEFAULT)
     given = msgspec.structs.asdict(attributes)
     return " ".join(f"{name}={given[name]}" for name in given if given[name] != default[name])
@@ -129,7 +130,7 @@ def visible_topics(call: Call) -> list[TopicMetadata]:
 
 
 def make_topic(call: Call, spelt: str, queues: int) -> Coroutine[object, None, TopicMetadata]:
-    """Create a topic unless it exists, led by this node because its client is connected here.
+    """Create a topic unless it exists. This node leads it, because its client is connected here.
 
     Raises `Refused` and `NotAuthorized` at once.
     """
@@ -162,7 +163,7 @@ async def handle_get_routeinfo_by_topic(call: Call) -> bodies.TopicRouteData:
     if topic is not None:
         call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     elif spelt == TRACE_TOPIC and broker.settings.auto_create_topics_enable:
-        # Some clients log an error every second while there is none.
+        # Some clients log an error every second while the route is missing.
         topic = await make_topic(call, spelt, 1)
     else:
         text = f"No topic route info in name server for the topic: {spelt}"
@@ -197,7 +198,7 @@ def route_of(call: Call, topic: TopicMetadata) -> bodies.TopicRouteData:
 
 
 def serving_node(call: Call, topic: TopicMetadata) -> int:
-    """The node that a topic's route names: of those that lead most partitions, the first."""
+    """The node that a topic's route names: the first of those that lead most partitions."""
     leaders = Counter(each.leader for each in topic.partitions if each.leader != NO_LEADER)
     for node, _ in leaders.most_common():
         if call.service.address_of(call.session.channel, node) is not None:
@@ -269,11 +270,11 @@ _SYSTEM_TOPICS: Final = (
 
 
 def data_version(call: Call) -> bodies.DataVersion:
-    """The version of the cluster's metadata stands for that of every table."""
+    """The version of every table, which is that of the cluster's metadata."""
     return bodies.DataVersion(counter=call.broker.changes.version)
 
 
-# ---- created and changed
+# ---- creation and changes
 
 
 async def handle_update_and_create_topic(call: Call) -> None:
@@ -298,7 +299,7 @@ async def handle_update_and_create_topic_list(call: Call) -> None:
     call.broker.topics.check_request(queues)
 
     for each in wanted:
-        # Attributes may come with the sign of a change before their names.
+        # Attribute names may be prefixed with the sign of a change.
         changes = [
             name if name[:1] == "-" else f"{'' if name[:1] == '+' else '+'}{name}={value}"
             for name, value in each.attributes.items()
@@ -323,13 +324,14 @@ async def _set_topic(call: Call, wanted: bodies.TopicConfig, changes: list[str])
         if text:
             config[ATTRIBUTES_KEY] = text
         new = NewTopic(name=name, partition_count=queues, config=config, led_by=broker.node_id)
-        # Tools send this to every broker of the cluster, perhaps at the same time.
+        # Tools send this to every broker of the cluster, perhaps concurrently.
         with suppress(TopicExists):
             await broker.topics.create(new)
         return
     call.session.authorize(Operation.ALTER, Resource.TOPIC, name)
     if queues > len(topic.partitions):
-        # On the same nodes as the first partition, so that clients find the topic at one broker.
+        # The replicas are those of the first partition, so that clients find the topic at one
+        # broker.
         added = (topic.partitions[0].replicas,) * (queues - len(topic.partitions))
         await broker.topics.add_partitions(name, queues, added)
     await _alter(call, topic, wanted, changes)
@@ -373,7 +375,7 @@ def _attributes(
     return written(
         Attributes(
             perm=wanted.perm,
-            # 0 follows the number of partitions when that grows.
+            # 0 follows the number of partitions when it grows.
             read=0 if wanted.read_queue_nums == partitions else wanted.read_queue_nums,
             write=0 if wanted.write_queue_nums == partitions else wanted.write_queue_nums,
             order="true" if wanted.order else "false",
@@ -410,7 +412,7 @@ async def handle_delete_topic_in_broker(call: Call) -> None:
             await broker.topics.delete(topic.name)
 
 
-# ---- described
+# ---- descriptions
 
 
 def topic_config(topic: TopicMetadata) -> bodies.TopicConfig:

@@ -10,12 +10,12 @@ from dragoman.world import Clock
 _SLOT_S: Final = 10
 _SLOTS: Final = 61
 _DAY_MS: Final = 86_400_000
-#: In slots.
+#: Time spans, in slots.
 _SPANS: Final = (1, 6, 60)
 
 
 class Rate:
-    """A total, and counts by slots of ten seconds. Rates are of complete slots only."""
+    """A total, and counts by slots of ten seconds. Rates cover only complete slots."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -46,12 +46,12 @@ class Traffic:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.started_ms = clock.wall_ms()
-        #: All pulls, those that found messages, those that found none, and messages.
+        #: All pulls, pulls that found messages, pulls that found none, and messages.
         self.pulls = Rate()
         self.hits = Rate()
         self.misses = Rate()
         self.messages = Rate()
-        #: The total of messages when today and when yesterday began, since the node started.
+        #: The total of messages since the node's start, at the beginning of today and of yesterday.
         self.before_today = 0
         self.before_yesterday = 0
         self._day = self.started_ms // _DAY_MS
@@ -74,12 +74,12 @@ class Traffic:
             del self._by_group[next(iter(self._by_group))]
 
     def group_per_second(self, group: str, topic: str) -> float:
-        """The rate of messages of a topic that a group got in the last minute."""
+        """The rate at which a group got messages of a topic in the last minute."""
         rate = self._by_group.get((group, topic))
         return 0.0 if rate is None else self.per_second(rate)[1]
 
     def begin_day(self) -> None:
-        """Take over the totals when a new day has begun."""
+        """Save the totals when a new day has begun."""
         day = self._clock.wall_ms() // _DAY_MS
         if day != self._day:
             is_next = day == self._day + 1

@@ -1,7 +1,7 @@
 """Transactional messages: halves that no consumer sees until their producer decides (37, 323).
 
-The broker core holds a half, and delivers it once when it is released. When the producer takes too
-long to decide, its group is asked for the state of the transaction (`half_checks.py`).
+The broker core holds a half, and delivers it once when it is released. If the producer takes too
+long to decide, the broker requests the state of the transaction from its group (`half_checks.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dragoman.security.authorizer import Operation
 _COMMIT: Final = int(SysFlag.TRANSACTION_COMMIT)
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 _DIGITS_MAX: Final = 9
-#: Room for the properties that a request to check the transaction adds.
+#: Space for the properties that a check request adds.
 _ROOM_BYTES: Final = 256
 _NO_QUEUE: Final = 1 << 31
 
@@ -49,7 +49,7 @@ def hold_half(
     seconds = properties.get(Property.CHECK_IMMUNITY_TIME, "")
     is_number = seconds.isascii() and seconds.isdigit() and len(seconds) <= _DIGITS_MAX
     _mark(properties, topic.name, queue)
-    # The flags that consumers get. A request to check the transaction has those of a half again.
+    # The flags that consumers receive. A check request restores those of a half.
     sent.sys_flag = sent.sys_flag & ~TRANSACTION_MASK | _COMMIT
     return _hold(call, topic, queue, sent, group, int(seconds) * 1000 if is_number else None)
 
@@ -63,8 +63,8 @@ def _hold(
 
 
 def _mark(properties: dict[str, str], topic: str, queue: int) -> None:
-    """Add the properties of a half. Raises `Refused` when there is no room for them and for those
-    that a request to check the transaction adds.
+    """Add the properties of a half. Raises `Refused` if they leave no space for those that a check
+    request adds.
     """
     properties[Property.TRANSACTION_PREPARED] = "true"
     properties[Property.REAL_TOPIC] = spelling(topic)
@@ -87,7 +87,7 @@ async def handle_end_transaction(call: Call) -> None:
     partition_id, offset = split_physical(physical)
     decision = call.number("commitOrRollback", 0)
     if decision not in (_COMMIT, _ROLLBACK):
-        # The producer does not know the state. The original does not answer, either.
+        # The producer does not know the state. RocketMQ does not answer, either.
         call.dismiss()
         return
     if call.number("tranStateTableOffset", offset) != offset:
@@ -105,7 +105,7 @@ async def handle_end_transaction(call: Call) -> None:
 
 
 async def handle_resume_check_half_message(call: Call) -> None:
-    """Hold a half again whose transaction was checked too often, and check it again."""
+    """Hold a half whose transaction was checked too often, and resume checking it."""
     call.authorize_cluster(Operation.ALTER)
     _, physical = read_message_id(call.text("msgId"))
     broker = call.broker
