@@ -55,7 +55,6 @@ class Node:
         """Opens the data directory. Raises `DirectoryInUseError`, `FormatError`, `OSError`."""
         self.settings = settings
         self.clock = clock
-        self._loop = loop
         self.started_at = clock.monotonic()
         #: Set when the node cannot continue; the reason is in `failure`.
         self.failed = asyncio.Event()

@@ -135,7 +135,6 @@ class Stream:
         marks: bool,
         counts: Counts,
     ) -> None:
-        self._decoder = decoder
         self._decode = decoder.decode
         self._encoder = encoder
         self._change = encoder.change

@@ -41,15 +41,14 @@ class TableError(LogError):
 class KeyedTable:
     """The table at a path, as of its last version. Its rows are not held in memory."""
 
-    def __init__(self, table: DeltaTable, storage: Mapping[str, str]) -> None:
+    def __init__(self, table: DeltaTable) -> None:
         self._table = table
-        self._storage = dict(storage)
 
     @classmethod
     def at(cls, path: str, storage: Mapping[str, str]) -> KeyedTable | None:
         """None when there is no table."""
         try:
-            return cls(DeltaTable(path, storage_options=dict(storage)), storage)
+            return cls(DeltaTable(path, storage_options=dict(storage)))
         except TableNotFoundError:
             return None
         except DeltaError as error:
@@ -66,7 +65,7 @@ class KeyedTable:
             description=msgspec.json.encode(made).decode(),
             storage_options=dict(storage),
         )
-        return cls(table, storage)
+        return cls(table)
 
     @property
     def path(self) -> str:

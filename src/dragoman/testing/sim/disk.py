@@ -260,7 +260,6 @@ class SimDisk:
     def release_locks(self) -> None:
         """Release the locks of a dead process; the disk is unchanged."""
         self._locked.clear()
-        self._open_files = 0
 
     def begin_sync(self, path: str) -> SlowSync:
         """Begin a sync that takes time: later writes are not covered by it."""
