@@ -242,7 +242,7 @@ class TransactionCoordinator:
         for entry in self._table.timed_out(self._clock.monotonic()):
             # The outcome for an earlier entry may have led to a request for this one.
             if entry.pending is None and not entry.is_gone:
-                start(self._operations.fence(entry, by_owner=True)).then(ignore)
+                self._operations.fence(entry, by_owner=True).then(ignore)
                 begun += 1
         return begun
 

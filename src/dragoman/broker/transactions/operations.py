@@ -67,7 +67,7 @@ class Operations:
 
     # ---- operations
 
-    async def create(self, entry: Entry, timeout_ms: int) -> None:
+    def create(self, entry: Entry, timeout_ms: int) -> Outcome[None]:
         def build(producer_id: int) -> Transaction:
             now_ms = self._clock.wall_ms()
             return state.created(entry.transactional_id, producer_id, timeout_ms, now_ms)
@@ -75,9 +75,9 @@ class Operations:
         answer = self._begin(entry, TransactionState.EMPTY)
         self._table.add(entry)
         start(self._change(entry, build, needs_id=True)).then(ignore)
-        await answer
+        return answer
 
-    async def reinitialise(self, entry: Entry, timeout_ms: int, by_owner: bool) -> None:
+    def reinitialise(self, entry: Entry, timeout_ms: int, by_owner: bool) -> Outcome[None]:
         old = entry.durable()
 
         def build(producer_id: int) -> Transaction:
@@ -86,13 +86,13 @@ class Operations:
 
         answer = self._begin(entry, TransactionState.EMPTY)
         start(self._change(entry, build, needs_id=_is_exhausted(entry))).then(ignore)
-        await answer
+        return answer
 
-    async def change_timeout(self, entry: Entry, timeout_ms: int) -> None:
+    def change_timeout(self, entry: Entry, timeout_ms: int) -> Outcome[None]:
         new = state.with_timeout(entry.durable(), timeout_ms, self._clock.wall_ms())
         answer = self._begin(entry, entry.durable().state)
         start(self._change(entry, lambda _: new)).then(ignore)
-        await answer
+        return answer
 
     def enrol(self, entry: Entry, enrolments: Sequence[Enrolment]) -> None:
         """Enrol all that may be, with one record. The others are answered at once."""
@@ -119,19 +119,19 @@ class Operations:
         for outcome, answer in answers:
             outcome.acknowledge(answer)
 
-    async def end(self, entry: Entry, commit: bool, bump: bool) -> None:
+    def end(self, entry: Entry, commit: bool, bump: bool) -> Outcome[None]:
         target = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         answer = self._begin(entry, target)
         start(self._decide(entry, commit, bump, by_owner=True)).then(ignore)
-        await answer
+        return answer
 
-    async def fence(self, entry: Entry, by_owner: bool) -> None:
+    def fence(self, entry: Entry, by_owner: bool) -> Outcome[None]:
         """Abort the open transaction under the next epoch."""
         answer = self._begin(entry, TransactionState.PREPARE_EPOCH_FENCE)
         start(self._decide(entry, commit=False, bump=True, by_owner=by_owner)).then(ignore)
-        await answer
+        return answer
 
-    async def abort_nothing(self, entry: Entry) -> None:
+    def abort_nothing(self, entry: Entry) -> Outcome[None]:
         old = entry.durable()
 
         def build(producer_id: int) -> Transaction:
@@ -139,7 +139,7 @@ class Operations:
 
         answer = self._begin(entry, TransactionState.COMPLETE_ABORT)
         start(self._change(entry, build, needs_id=_is_exhausted(entry))).then(ignore)
-        await answer
+        return answer
 
     async def remove(self, entries: list[Entry]) -> None:
         """Remove ids from the log and then from the table."""
@@ -214,11 +214,12 @@ class Operations:
             tuple(sorted(transaction.partitions)),
             tuple(sorted(transaction.groups)),
         )
-        error = await attempt(self._write_markers(markers))
-        if error is None:
-            await self._record_end(entry)
-        else:
+        try:
+            await self._write_markers(markers)
+        except DragomanError:
             self._stall(entry, self._mark)
+        else:
+            await self._record_end(entry)
 
     async def _record_end(self, entry: Entry) -> None:
         new = state.completed(entry.durable(), self._clock.wall_ms())
@@ -273,11 +274,13 @@ class Operations:
         assert record.value is not None
         if len(record.value) > TRANSACTION_RECORD_BYTES_MAX:
             raise _too_large(new)
-        error = await attempt(self._persist((record,)))
+        try:
+            await self._persist((record,))
+        except DragomanError as cause:
+            _require_here(entry)
+            raise _not_persisted(entry, cause) from cause
         _require_here(entry)
         assert entry.pending is not None
-        if error is not None:
-            raise _not_persisted(entry, error)
         now = self._clock.monotonic()
         if new.state is TransactionState.ONGOING and entry.durable().state is not new.state:
             entry.deadline = now + new.timeout_ms / 1000
@@ -350,8 +353,4 @@ def _too_large(transaction: Transaction) -> TransactionAbortable:
 
 
 def _not_persisted(entry: Entry, cause: DragomanError) -> TransactionNotPersisted:
-    error = TransactionNotPersisted(
-        f"{entry.transactional_id}: the log refused the record: {cause}"
-    )
-    error.__cause__ = cause
-    return error
+    return TransactionNotPersisted(f"{entry.transactional_id}: the log refused the record: {cause}")
