@@ -15,7 +15,7 @@ error says that.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -37,13 +37,13 @@ from dragoman.rpc import Answer, Call, Node, Registry, Reply, Request, Rpc
 from dragoman.types import Buffer
 from dragoman.world import Handle, Scheduler
 
-#: Takes the reply to a request that another node forwards for its client.
-TakeReply: TypeAlias = Callable[[bytes | DragomanError], None]
+#: Answers a request that another node forwards for its client.
+AnswerRelay: TypeAlias = Callable[[memoryview], Coroutine[object, None, bytes]]
 #: What the leader answered, or why there is no answer.
 Answered: TypeAlias = Reply[Answer] | DragomanError
 #: Nothing was done, and another try may succeed.
 _TRANSIENT = (NotLeader, NotSentError, UnknownTopic)
-#: Of a queue: the partition's id, and whether it is for what needs the leader only.
+#: A queue: the partition's id, and whether it is for what needs the leader only.
 _Key: TypeAlias = tuple[int, bool]
 
 
@@ -109,8 +109,8 @@ class LeaderQueues:
         self._partitions = partitions
         self._accumulator = accumulator
         self._rpc = rpc
-        #: By protocol: takes what other nodes forward for its clients.
-        self.protocols: dict[str, Callable[[memoryview, TakeReply], None]] = {}
+        #: By protocol: answers what other nodes forward for its clients.
+        self.protocols: dict[str, AnswerRelay] = {}
         self._queues: dict[_Key, _Queue] = {}
 
     def serve(self, registry: Registry) -> None:
@@ -132,12 +132,10 @@ class LeaderQueues:
 
     async def _relay(self, call: Call[Relay]) -> Reply[Relayed]:
         protocol = call.request.protocol
-        take = self.protocols.get(protocol)
-        if take is None:
+        answer = self.protocols.get(protocol)
+        if answer is None:
             raise BrokerError(f"no listener of this node speaks {protocol}")
-        reply: Outcome[bytes] = Outcome()
-        take(call.body, reply.settle)
-        return Reply(Relayed(), (await reply,))
+        return Reply(Relayed(), (await answer(call.body),))
 
     def add(
         self,

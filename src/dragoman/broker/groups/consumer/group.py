@@ -71,7 +71,7 @@ from dragoman.broker.groups.consumer.messages import (
     flattened,
 )
 from dragoman.broker.groups.consumer.subscriptions import Subscriptions, fingerprint
-from dragoman.broker.groups.consumer.unstored import Done, Unstored
+from dragoman.broker.groups.consumer.unstored import Unstored
 from dragoman.broker.groups.messages import (
     GroupDescription,
     MemberDescription,
@@ -92,6 +92,7 @@ from dragoman.broker.groups.records import (
 )
 from dragoman.config.overrides import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from dragoman.errors import BrokerError, DragomanError
+from dragoman.outcome import Outcome, acknowledged, ignore
 from dragoman.types import GroupId, MemberId, TopicName
 
 PROTOCOL_TYPE = "consumer"
@@ -263,7 +264,7 @@ class ConsumerGroup:
                 member.told = assigned
             reply(told if error is None else error)
 
-        self._unstored.store(stored)
+        self._unstored.store().then(stored)
 
     # ---- who sent it
 
@@ -423,9 +424,9 @@ class ConsumerGroup:
         return not any(self._is_free_for(member.member_id, each) for each in missing)
 
     def notice_topics(self) -> None:
-        """Somebody asks whether all is well: topics may have changed since the last change."""
+        """Topics may have changed since the last change of the group."""
         self._notice_topics()
-        self._unstored.store()
+        self._unstored.write()
 
     def _notice_topics(self) -> None:
         revision = self.ports.catalog.revision
@@ -490,9 +491,9 @@ class ConsumerGroup:
             self.roster.move(member, away)
             self.mark(member)
             member.phase.end()
-            self._unstored.store(stored)
+            self._unstored.store().then(stored)
         else:
-            self.remove([member], stored)
+            self.remove([member]).then(stored)
 
     def require_member(self, member_id: MemberId, instance_id: str | None) -> ConsumerMember:
         if instance_id is not None:
@@ -510,19 +511,18 @@ class ConsumerGroup:
         """A member ran out of time."""
         member = self.roster.get(member_id)
         assert member is not None, "a member that goes takes its timers along"
-        self.remove([member])
+        self.remove([member]).then(ignore)
 
-    def remove(self, members: Sequence[ConsumerMember], done: Done | None = None) -> None:
-        """Must be the last step of its caller."""
+    def remove(self, members: Sequence[ConsumerMember]) -> Outcome[None]:
+        """Settled when the departure is durable. The group may be of another kind afterwards."""
         for member in members:
             self._forget(member)
         self.bump()
         if not self.roster:
             self.since_ms = self.ports.clock.wall_ms()
         if self.should_be_classic:
-            self.become_classic(done)
-        else:
-            self._unstored.store(done)
+            return self.become_classic()
+        return self._unstored.store()
 
     def _forget(self, member: ConsumerMember) -> None:
         member.stop()
@@ -543,8 +543,8 @@ class ConsumerGroup:
             and len(self.roster) <= settings.group_max_size
         )
 
-    def become_classic(self, done: Done | None = None) -> None:
-        """Only members of the first protocol are left: the group goes on in it."""
+    def become_classic(self) -> Outcome[None]:
+        """Only members of the first protocol are left: the group continues in it."""
         value = to_classic(self)
         group_key = GroupKey(self.group_id)
         self.mark_all()
@@ -552,7 +552,8 @@ class ConsumerGroup:
         self.stop(CoordinatorNotAvailable(f"group {self.group_id!r} changed its protocol"))
         self.ports.became_classic(self.group_id, value)
         # If these are lost, a restart finds the group as it was, and comes here again.
-        self.ports.persist(self.group_id, [*records, record(group_key, value)], done or _ignore)
+        records.append(record(group_key, value))
+        return acknowledged(partial(self.ports.persist, self.group_id, records))
 
     # ---- offsets
 
@@ -593,8 +594,8 @@ class ConsumerGroup:
 
     # ---- records, life and death
 
-    def store(self, done: Done | None = None) -> None:
-        self._unstored.store(done)
+    def store(self) -> Outcome[None]:
+        return self._unstored.store()
 
     def mark_all(self) -> None:
         """Everything is to be written, as for a group that was of another kind before."""
@@ -678,7 +679,3 @@ class ConsumerGroup:
             member.stop()
             self.roster.remove(member)
         self._unstored.abandon(error)
-
-
-def _ignore(_error: DragomanError | None) -> None:
-    """For records whose loss does no harm."""
