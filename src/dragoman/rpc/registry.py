@@ -7,7 +7,7 @@ the calling node. A name that a node does not know becomes a `ClusterError`.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Generic, TypeAlias, TypeVar, cast
 
@@ -80,15 +80,14 @@ class Registry:
     # ---- for other nodes
 
     def answer(self, node_id: int, header: Buffer, body: memoryview, send: Send) -> None:
-        """Answer what another node asks, now or later, exactly once. Raises `DecodeError`."""
+        """Answer the request of another node, now or later, exactly once. Raises `DecodeError`."""
         request = self.decode_request(header)
+        self.run(node_id, request, body).then(partial(self._reply, send))
 
-        def send_reply(reply: Reply[Answer] | DragomanError) -> None:
-            if isinstance(reply, DragomanError):
-                reply = Reply(self._refusals.encode(reply))
-            send(msgspec.msgpack.encode(reply.answer), reply.pieces)
-
-        self.run(node_id, request, body).then(send_reply)
+    def _reply(self, send: Send, reply: Reply[Answer] | DragomanError) -> None:
+        if isinstance(reply, DragomanError):
+            reply = Reply(self._refusals.encode(reply))
+        send(msgspec.msgpack.encode(reply.answer), reply.pieces)
 
     def decode_request(self, header: Buffer) -> Request[Answer]:
         """Raises `DecodeError`."""
