@@ -22,8 +22,8 @@ The rules, each of which is a test:
 * The garbage collector never closes a suspended coroutine, so a simulated node that was killed runs
   no `finally`. A service that stops settles its outcomes.
 
-A coroutine costs two to three microseconds, a callback a tenth of that: produce, fetch, pull,
-heart-beats and replication use callbacks.
+A coroutine costs two to three microseconds, a callback a tenth of that: produce, fetch, heartbeats,
+join and sync, offset commits and replication use callbacks.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ carried out.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import (
     ClassVar,
@@ -176,13 +176,12 @@ class Registry:
         `DecodeError`.
         """
         request = self.decode_request(header)
+        self.run(node_id, request, body).then(partial(self._reply, send))
 
-        def send_reply(reply: Reply[Answer] | DragomanError) -> None:
-            if isinstance(reply, DragomanError):
-                reply = Reply(self._refusals.encode(reply))
-            send(msgspec.msgpack.encode(reply.answer), reply.pieces)
-
-        self.run(node_id, request, body).then(send_reply)
+    def _reply(self, send: Send, reply: Reply[Answer] | DragomanError) -> None:
+        if isinstance(reply, DragomanError):
+            reply = Reply(self._refusals.encode(reply))
+        send(msgspec.msgpack.encode(reply.answer), reply.pieces)
 
     def decode_request(self, header: Buffer) -> Request[Answer]:
         """Decode a request. Raises `DecodeError`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 
 from dragoman.broker.transactions import (
@@ -17,11 +17,9 @@ from dragoman.broker.transactions import (
     StateRecord,
     TransactionCoordinator,
 )
-from dragoman.errors import DragomanError
+from dragoman.outcome import Outcome, start, succeeded
 from dragoman.types import Partition, TopicName
 from dragoman.world import SystemClock
-
-Done = Callable[[DragomanError | None], None]
 
 
 class Ports:
@@ -30,17 +28,17 @@ class Ports:
         self.log: list[StateRecord] = []
         self.reserved = 0
 
-    def persist(self, records: Sequence[StateRecord], done: Done) -> None:
+    def persist(self, records: Sequence[StateRecord]) -> Outcome[None]:
         self.log.extend(records)
         self.record_bytes += sum(len(each.value or b"") for each in records)
-        done(None)
+        return succeeded(None)
 
-    def write_markers(self, markers: Markers, done: Done) -> None:
-        done(None)
+    def write_markers(self, markers: Markers) -> Outcome[None]:
+        return succeeded(None)
 
-    def allocate(self, done: Callable[[range | DragomanError], None]) -> None:
+    def allocate(self) -> Outcome[range]:
         self.reserved += 1000
-        done(range(self.reserved - 1000, self.reserved))
+        return succeeded(range(self.reserved - 1000, self.reserved))
 
 
 def coordinator(ports: Ports) -> TransactionCoordinator:
@@ -53,7 +51,7 @@ def coordinator(ports: Ports) -> TransactionCoordinator:
 
 def identity(made: TransactionCoordinator, name: str) -> ProducerIdentity:
     answers: list[object] = []
-    made.init_producer_id(name, 60_000, None, answers.append)
+    start(made.init_producer_id(name, 60_000, None)).then(answers.append)
     assert isinstance(answers[0], ProducerIdentity)
     return answers[0]
 
@@ -70,8 +68,8 @@ def whole_transactions(count: int, members: int) -> float:
     answers: list[object] = []
     started = perf_counter()
     for _ in range(count):
-        made.enrol_implicitly("bench", producer, partitions, (), answers.append)
-        made.end("bench", producer, True, False, answers.append)
+        start(made.enrol_implicitly("bench", producer, partitions, ())).then(answers.append)
+        start(made.end("bench", producer, True, False)).then(answers.append)
     elapsed = perf_counter() - started
     assert all(each is None or each == producer for each in answers)
     return elapsed / count
@@ -84,14 +82,16 @@ def one_by_one(members: int) -> tuple[float, int]:
     producer = identity(made, "bench")
     started = perf_counter()
     for number in range(members):
-        made.enrol_implicitly("bench", producer, (partition(number),), (), _ignore)
+        start(made.enrol_implicitly("bench", producer, (partition(number),), ())).then(_ignore)
     return perf_counter() - started, ports.record_bytes
 
 
 def verification(count: int) -> float:
     made = coordinator(Ports())
     producer = identity(made, "bench")
-    made.add_partitions("bench", producer, [partition(number) for number in range(10)], _ignore)
+    start(made.add_partitions("bench", producer, [partition(number) for number in range(10)])).then(
+        _ignore
+    )
     wanted = partition(5)
     started = perf_counter()
     for _ in range(count):

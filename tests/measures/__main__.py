@@ -6,10 +6,9 @@ import argparse
 import ast
 from pathlib import Path
 
+from measures.continuations import Continuations
+from measures.hot_paths import BRIDGES, HOT_PATHS
 from measures.source import ROOT, Module, code_lines, import_cycles, modules
-
-#: A parameter or closure that receives a result or an error is a continuation.
-_RESULTS = ("DragomanError", "Acknowledge", "Callback[", "Done", "Answered", "Finish")
 
 
 def _functions(module: Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -18,20 +17,6 @@ def _functions(module: Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         for node in ast.walk(module.tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
-
-
-def callback_parameters(module: Module) -> int:
-    """Functions with a parameter that is called with a result."""
-    count = 0
-    for function in _functions(module):
-        arguments = [*function.args.args, *function.args.kwonlyargs]
-        for each in arguments:
-            text = ast.unparse(each.annotation) if each.annotation is not None else ""
-            is_callable = "Callable[[" in text or text in _RESULTS or each.arg == "done"
-            if is_callable and (each.arg == "done" or any(name in text for name in _RESULTS)):
-                count += 1
-                break
-    return count
 
 
 def nested_functions(module: Module) -> int:
@@ -51,13 +36,16 @@ def gerunds(known: dict[str, Module]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", type=Path, default=ROOT / "src")
-    parser.add_argument("--list", action="store_true", help="name cycles, long files and gerunds")
+    parser.add_argument("--list", action="store_true", help="name what is counted")
     arguments = parser.parse_args()
     known = modules(arguments.source)
     lengths = sorted(
         ((module.text.count("\n"), name) for name, module in known.items()), reverse=True
     )
     cycles = import_cycles(known)
+    found = Continuations(known).everywhere()
+    hot = {*BRIDGES, *(module for modules_of in HOT_PATHS.values() for module in modules_of)}
+    cold = [each for each in found if each.module not in hot]
     architecture = arguments.source.parent / "ARCHITECTURE.md"
     tests = arguments.source.parent / "tests"
     rows: list[tuple[str, object]] = [
@@ -68,7 +56,8 @@ def main() -> None:
         ("lines of code", sum(map(code_lines, known.values()))),
         ("import cycles", len(cycles)),
         ("modules in the largest cycle", len(cycles[0]) if cycles else 0),
-        ("functions that take a callback", sum(map(callback_parameters, known.values()))),
+        ("continuations", len(found)),
+        ("continuations outside hot paths", len(cold)),
         ("nested functions", sum(map(nested_functions, known.values()))),
         ("modules named by a gerund", len(gerunds(known))),
         ("ARCHITECTURE.md, bytes", architecture.stat().st_size),
@@ -84,6 +73,7 @@ def main() -> None:
         print(*("cycle: " + ", ".join(each) for each in cycles), sep="\n")
         print(*(f"{length} {name}" for length, name in lengths if length > 500), sep="\n")
         print(*gerunds(known), sep="\n")
+        print(*(f"continuation: {each}" for each in cold), sep="\n")
 
 
 if __name__ == "__main__":

@@ -44,12 +44,11 @@ from dragoman.broker.transactions import (
 )
 from dragoman.broker.transactions import state as state_module
 from dragoman.broker.transactions.records import decode_value
-from dragoman.errors import DiskFullError, DragomanError
+from dragoman.errors import DiskFullError
+from dragoman.outcome import Acknowledge, Callback, Outcome, start
 from dragoman.types import Partition, TopicName
 
 State = TransactionState
-Done = Callable[[DragomanError | None], None]
-BlockDone = Callable[[range | DragomanError], None]
 
 EPOCH_MAX = 3
 NAMES = ("x", "y")
@@ -167,9 +166,9 @@ class CoordinatorUnderFire(RuleBasedStateMachine):
             self.take_over(name, 5_000)
 
     def _boot(self) -> None:
-        self.persists: list[tuple[Sequence[StateRecord], Done]] = []
-        self.marker_calls: list[tuple[Markers, Done]] = []
-        self.block_calls: list[BlockDone] = []
+        self.persists: list[tuple[Sequence[StateRecord], Acknowledge]] = []
+        self.marker_calls: list[tuple[Markers, Acknowledge]] = []
+        self.block_calls: list[Callback[range]] = []
         self.coordinator = TransactionCoordinator(
             self.clock,
             self._persist,
@@ -188,10 +187,12 @@ class CoordinatorUnderFire(RuleBasedStateMachine):
         resumed = sorted(markers.transactional_id for markers, _ in self.marker_calls[before:])
         assert resumed == decided
 
-    def _persist(self, records: Sequence[StateRecord], done: Done) -> None:
-        self.persists.append((records, done))
+    def _persist(self, records: Sequence[StateRecord]) -> Outcome[None]:
+        outcome: Outcome[None] = Outcome()
+        self.persists.append((records, outcome.acknowledge))
         if self.at_once and len(self.persists) == 1:
             self._make_durable()
+        return outcome
 
     def _make_durable(self) -> None:
         records, done = self.persists.pop(0)
@@ -214,7 +215,7 @@ class CoordinatorUnderFire(RuleBasedStateMachine):
         assert self.confirmed[name] <= members <= possible
         self.confirmed[name], self.unclear[name] = set(), set()
 
-    def _write_markers(self, markers: Markers, done: Done) -> None:
+    def _write_markers(self, markers: Markers) -> Outcome[None]:
         decided = self.log.last[markers.transactional_id]
         assert decided.state is (State.PREPARE_COMMIT if markers.commit else State.PREPARE_ABORT)
         assert (markers.producer_id, markers.epoch) == (
@@ -225,9 +226,11 @@ class CoordinatorUnderFire(RuleBasedStateMachine):
         assert markers.groups == tuple(sorted(decided.groups))
         in_flight = [each.transactional_id for each, _ in self.marker_calls]
         assert markers.transactional_id not in in_flight
-        self.marker_calls.append((markers, done))
+        outcome: Outcome[None] = Outcome()
+        self.marker_calls.append((markers, outcome.acknowledge))
         if self.at_once:
             self._mark(len(self.marker_calls) - 1)
+        return outcome
 
     def _mark(self, index: int) -> None:
         markers, done = self.marker_calls.pop(index)
@@ -235,15 +238,17 @@ class CoordinatorUnderFire(RuleBasedStateMachine):
         self.log.marked.add(key)
         done(None)
 
-    def _allocate(self, done: BlockDone) -> None:
-        self.block_calls.append(done)
+    def _allocate(self) -> Outcome[range]:
+        outcome: Outcome[range] = Outcome()
+        self.block_calls.append(outcome.settle)
         if self.at_once:
             self._grant()
+        return outcome
 
     def _grant(self) -> None:
         done = self.block_calls.pop(0)
-        start, self.reserved = self.reserved, self.reserved + 2
-        done(range(start, start + 2))
+        first, self.reserved = self.reserved, self.reserved + 2
+        done(range(first, first + 2))
 
     # ---- requests
 
@@ -294,7 +299,7 @@ class CoordinatorUnderFire(RuleBasedStateMachine):
             assert identity.producer_id not in self.log.owners
             self.log.owners[identity.producer_id] = None
 
-        self.coordinator.init_producer_id(None, 0, None, self._request(judge))
+        start(self.coordinator.init_producer_id(None, 0, None)).then(self._request(judge))
 
     @rule(name=names, timeout_ms=st.sampled_from([5_000, 20_000]))
     def take_over(self, name: str, timeout_ms: int) -> None:
@@ -306,7 +311,7 @@ class CoordinatorUnderFire(RuleBasedStateMachine):
             self.replaced[name] |= set(self.handed_out[name])
             self._learn(name, identity)
 
-        self.coordinator.init_producer_id(name, timeout_ms, None, self._request(judge))
+        start(self.coordinator.init_producer_id(name, timeout_ms, None)).then(self._request(judge))
 
     @rule(name=names, choice=choices)
     def initialise_again(self, name: str, choice: str) -> None:
@@ -319,7 +324,7 @@ class CoordinatorUnderFire(RuleBasedStateMachine):
                 self._not_replaced(name, producer)
             self._learn(name, identity)
 
-        self.coordinator.init_producer_id(name, 5_000, producer, self._request(judge))
+        start(self.coordinator.init_producer_id(name, 5_000, producer)).then(self._request(judge))
 
     @rule(
         name=names,
@@ -353,11 +358,11 @@ class CoordinatorUnderFire(RuleBasedStateMachine):
         reply = self._request(judge, name, asked)
         if implicit:
             groups = ["g"] if group else []
-            self.coordinator.enrol_implicitly(name, producer, members, groups, reply)
+            start(self.coordinator.enrol_implicitly(name, producer, members, groups)).then(reply)
         elif group:
-            self.coordinator.add_offsets(name, producer, "g", reply)
+            start(self.coordinator.add_offsets(name, producer, "g")).then(reply)
         else:
-            self.coordinator.add_partitions(name, producer, members, reply)
+            start(self.coordinator.add_partitions(name, producer, members)).then(reply)
 
     @rule(name=names, choice=choices, commit=st.booleans(), per_transaction=st.booleans())
     def end(self, name: str, choice: str, commit: bool, per_transaction: bool) -> None:
@@ -382,7 +387,7 @@ class CoordinatorUnderFire(RuleBasedStateMachine):
                 assert identity != producer
 
         reply = self._request(judge)
-        self.coordinator.end(name, producer, commit, per_transaction, reply)
+        start(self.coordinator.end(name, producer, commit, per_transaction)).then(reply)
 
     @rule(name=names, choice=choices, partition=partitions)
     def verify(self, name: str, choice: str, partition: tuple[TopicName, Partition]) -> None:
@@ -509,7 +514,7 @@ class CoordinatorUnderFire(RuleBasedStateMachine):
         assert (stats.in_operation, stats.stalled) == (0, 0)
         assert all(each.state not in PREPARED for each in self.log.last.values())
         self.coordinator.close()
-        self.coordinator.end("x", ProducerIdentity(0, 0), True, True, _expect_closed)
+        start(self.coordinator.end("x", ProducerIdentity(0, 0), True, True)).then(_expect_closed)
 
 
 def _expect_closed(answer: object) -> None:

@@ -14,7 +14,7 @@ through another node. A lost reply is an unknown outcome, and the client's error
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -35,9 +35,9 @@ from dragoman.rpc import Answer, Call, Node, Registry, Reply, Request, Rpc
 from dragoman.types import Buffer
 from dragoman.world import Handle, Scheduler
 
-#: Receives the reply to a forwarded request.
-TakeReply: TypeAlias = Callable[[bytes | DragomanError], None]
-#: The leader's answer, or the error.
+#: Answers a request that another node forwards for its client.
+AnswerRelay: TypeAlias = Callable[[memoryview], Coroutine[object, None, bytes]]
+#: What the leader answered, or why there is no answer.
 Answered: TypeAlias = Reply[Answer] | DragomanError
 #: Errors after which nothing was done and a retry may succeed.
 _TRANSIENT = (NotLeader, NotSentError, UnknownTopic)
@@ -107,8 +107,8 @@ class LeaderQueues:
         self._partitions = partitions
         self._accumulator = accumulator
         self._rpc = rpc
-        #: By protocol, handles requests that other nodes forward for their clients.
-        self.protocols: dict[str, Callable[[memoryview, TakeReply], None]] = {}
+        #: By protocol: answers what other nodes forward for its clients.
+        self.protocols: dict[str, AnswerRelay] = {}
         self._queues: dict[_Key, _Queue] = {}
 
     def serve(self, registry: Registry) -> None:
@@ -130,12 +130,10 @@ class LeaderQueues:
 
     async def _relay(self, call: Call[Relay]) -> Reply[Relayed]:
         protocol = call.request.protocol
-        take = self.protocols.get(protocol)
-        if take is None:
-            raise BrokerError(f"no listener of this node serves {protocol}")
-        reply: Outcome[bytes] = Outcome()
-        take(call.body, reply.settle)
-        return Reply(Relayed(), (await reply,))
+        answer = self.protocols.get(protocol)
+        if answer is None:
+            raise BrokerError(f"no listener of this node speaks {protocol}")
+        return Reply(Relayed(), (await answer(call.body),))
 
     def add(
         self,

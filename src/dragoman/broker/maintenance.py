@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 
 from dragoman.broker.context import NodeContext
 from dragoman.broker.partitions import Partitions
@@ -153,14 +154,14 @@ class Maintenance:
         if _segments_max(replica) < 0 or not replica.is_led or replica in self._rolled:
             return
 
-        def committed(error: DragomanError | None) -> None:
-            if error is None:
-                self._context.scheduler.call_soon(self._trim, replica)
-            else:
-                self._rolled.discard(replica)
-
         self._rolled.add(replica)
-        replica.when_committed(replica.log.log_end_offset, committed)
+        replica.when_committed(replica.log.log_end_offset, partial(self._committed, replica))
+
+    def _committed(self, replica: Replica, error: DragomanError | None) -> None:
+        if error is None:
+            self._context.scheduler.call_soon(self._trim, replica)
+        else:
+            self._rolled.discard(replica)
 
     def _trim(self, replica: Replica) -> None:
         self._rolled.discard(replica)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from dragoman.broker.context import NodeContext
@@ -329,10 +330,7 @@ class RemoteReader:
                 is_from_oldest=True,
             )
 
-            def answered(reply: Reply[Batches] | DragomanError) -> None:
-                if number == self._number:
-                    self._answered(reply)
-
+            answered = partial(self._answered, number)
             self._rpc.begin(request, Node(partition.leader)).then(answered)
 
     def _has_copy(self, partition: PartitionMetadata) -> bool:
@@ -346,7 +344,9 @@ class RemoteReader:
     def _ask_later(self) -> None:
         self._timer = self._context.scheduler.call_later(FAR_READ_RETRY_S, self._ask)
 
-    def _answered(self, reply: Reply[Batches] | DragomanError) -> None:
+    def _answered(self, number: int, reply: Reply[Batches] | DragomanError) -> None:
+        if number != self._number:
+            return
         if isinstance(reply, DragomanError):
             if isinstance(reply, _TRANSIENT):
                 self._ask_later()

@@ -18,6 +18,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from dragoman.errors import DragomanError
 from dragoman.limits import WORK_ITEMS_PER_QUANTUM, WORK_ITEMS_PER_TURN
+from dragoman.outcome import Outcome
 from dragoman.world import Scheduler
 
 Result = TypeVar("Result")
@@ -26,17 +27,12 @@ Steps: TypeAlias = Generator[int, None, Result]
 
 
 class _Work(Generic[Result]):
-    __slots__ = ("done", "is_wanted", "steps")
+    __slots__ = ("is_wanted", "outcome", "steps")
 
-    def __init__(
-        self,
-        steps: Steps[Result],
-        is_wanted: Callable[[], bool],
-        done: Callable[[Result | DragomanError], None],
-    ) -> None:
+    def __init__(self, steps: Steps[Result], is_wanted: Callable[[], bool]) -> None:
         self.steps = steps
         self.is_wanted = is_wanted
-        self.done = done
+        self.outcome: Outcome[Result] = Outcome()
 
     def run(self, items_max: int) -> tuple[bool, int]:
         """Work until the end or this many items: (whether it has ended, number of items)."""
@@ -48,9 +44,9 @@ class _Work(Generic[Result]):
             while items < items_max:
                 items += next(self.steps)
         except StopIteration as stop:
-            self.done(stop.value)
+            self.outcome.succeed(stop.value)
         except DragomanError as error:
-            self.done(error)
+            self.outcome.fail(error)
         else:
             return False, items
         return True, items
@@ -68,23 +64,22 @@ class WorkQueue:
         return len(self._waiting)
 
     def run(
-        self,
-        steps: Steps[Result],
-        done: Callable[[Result | DragomanError], None],
-        is_wanted: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """Call `done` with the result or the `DragomanError` of a step: within the call if this
-        turn has room for all of the work, or later. Cancelled work ends without a call.
+        self, steps: Steps[Result], is_wanted: Callable[[], bool] = lambda: True
+    ) -> Outcome[Result]:
+        """The result, or the `DragomanError` that a step raised. Settled at once if there is room
+        for all of the work in this turn; never if the work is no longer wanted, so that only
+        callbacks may wait for it.
         """
-        work = _Work(steps, is_wanted, done)
+        work = _Work(steps, is_wanted)
         if self._left > 0 and not self._waiting:
             self._count_turn()
             is_over, items = work.run(self._left)
             self._left -= items
             if is_over:
-                return
+                return work.outcome
         self._waiting.append(work)  # type: ignore[arg-type]
         self._count_turn()
+        return work.outcome
 
     def _count_turn(self) -> None:
         if not self._is_turn_counted:

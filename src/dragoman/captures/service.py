@@ -49,7 +49,7 @@ from dragoman.limits import (
     RELAY_PATIENCE_S,
     RELAY_RETRY_S,
 )
-from dragoman.outcome import Retry, attempt, called_back, deadline, gather, start
+from dragoman.outcome import Retry, attempt, deadline, gather, start
 from dragoman.rpc import Answer, Call, Coordinator, Done, Node, Registry, Request, Rpc
 
 A = TypeVar("A", bound=Answer)
@@ -95,14 +95,9 @@ class Transactions(Protocol):
         """Raises `BrokerError` for an id that this node does not know."""
         ...
 
-    def init_producer_id(
-        self,
-        transactional_id: str | None,
-        timeout_ms: int,
-        current: ProducerIdentity | None,
-        reply: Callable[[ProducerIdentity | DragomanError], None],
-        /,
-    ) -> None:
+    async def init_producer_id(
+        self, transactional_id: str | None, timeout_ms: int, current: ProducerIdentity | None, /
+    ) -> ProducerIdentity:
         """Abort the transaction that an earlier producer has left open."""
         ...
 
@@ -418,10 +413,8 @@ class Captures:
             self._transactions.describe(transactional_id)
         except DragomanError:
             return
-        initialise = partial(
-            self._transactions.init_producer_id, transactional_id, _TRANSACTION_TIMEOUT_MS, None
-        )
-        await attempt(called_back(initialise))
+        initialise = self._transactions.init_producer_id
+        await attempt(initialise(transactional_id, _TRANSACTION_TIMEOUT_MS, None))
 
     def _decide_removed(self, name: str) -> list[Event]:
         return [CaptureRemoved(name=name)] if name in self._context.image.captures else []

@@ -67,6 +67,7 @@ def _settings(data: str) -> Settings:
 
 
 def _import(settings: Settings, topics: list[SourceTopic], *, skip_damaged: bool) -> Imported:
+    from dragoman.net.future import future_of
     from dragoman.process import offline_node
     from dragoman.protocols.minibroker.directory_import import Imported, Importer
 
@@ -77,7 +78,6 @@ def _import(settings: Settings, topics: list[SourceTopic], *, skip_damaged: bool
 
         async def work() -> None:
             async with offline_node(settings) as node:
-                finished: asyncio.Future[DragomanError | None] = asyncio.Future()
                 importer = Importer(
                     node.broker,
                     topics,
@@ -85,10 +85,7 @@ def _import(settings: Settings, topics: list[SourceTopic], *, skip_damaged: bool
                     skips_damaged=skip_damaged,
                     progress=lambda size: progress.advance(task, size),
                 )
-                importer.run(finished.set_result)
-                error = await finished
-                if error is not None:
-                    raise error
+                await future_of(importer.run())
 
         asyncio.run(work())
     return imported

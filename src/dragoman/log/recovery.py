@@ -13,10 +13,9 @@ everything since its checkpoint; the files themselves, batch by batch, for the r
    each begins where the one before ends.
 5. Load the producer snapshot and apply the batches behind it.
 
-A bad batch in a segment that was written behind a journal is *damage*: the journal would have
-repaired a torn one. Without a journal, a bad batch behind the last sync was torn. A torn end is cut
-off, with everything after it. Damage stays as it is: its offsets are recorded in the manifest and
-refused to readers, and the segment is rolled. All of this is logged.
+A bad batch in a segment that has a journal is *damage*: the journal would have repaired a torn one.
+Without a journal, a bad batch behind the last sync was torn. A torn end is cut off and logged.
+Damage stays: the manifest records its offsets, readers are refused them, the segment is rolled.
 """
 
 from __future__ import annotations

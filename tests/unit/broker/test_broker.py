@@ -48,7 +48,7 @@ def producer_ids(world: World, count: int) -> list[int]:
         got.append(producer_id)
 
     for _ in range(count):
-        world.broker.coordination.transactions.producer_ids.next(take)
+        start(world.broker.coordination.transactions.producer_ids.next()).then(take)
     world.settle()
     return got
 
@@ -276,7 +276,7 @@ def test_ids_asked_for_while_a_block_is_reserved_differ(world: World) -> None:
 def test_producer_id_is_refused_when_the_log_has_stopped(world: World) -> None:
     world.store.fail(OSError(errno.EIO, "gone"))
     refused: list[int | DragomanError] = []
-    world.broker.coordination.transactions.producer_ids.next(refused.append)
+    start(world.broker.coordination.transactions.producer_ids.next()).then(refused.append)
     world.settle()
     assert isinstance(refused[0], DragomanError)
     assert isinstance(refused[0].__cause__, LogStoppedError)

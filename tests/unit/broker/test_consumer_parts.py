@@ -248,7 +248,9 @@ class Writes:
     def change(self, key: str, value: str, name: str) -> None:
         self.values[key] = value
         self.unstored.mark(key)  # type: ignore[arg-type]
-        self.unstored.store(lambda error: self.told.append(f"{name} {error.code if error else ''}"))
+        self.unstored.store().then(
+            lambda error: self.told.append(f"{name} {error.code if error else ''}")
+        )
 
     def finish(self, error: DragomanError | None = None) -> list[str]:
         texts, done = self.held.pop(0)
@@ -258,15 +260,15 @@ class Writes:
 
 def test_nothing_to_store_is_done_at_once() -> None:
     writes = Writes()
-    writes.unstored.store(lambda error: writes.told.append(f"now {error}"))
-    writes.unstored.store()
+    writes.unstored.store().then(lambda error: writes.told.append(f"now {error}"))
+    writes.unstored.write()
     assert (writes.told, writes.held, writes.unstored.is_empty) == (["now None"], [], True)
 
 
 def test_who_changed_nothing_waits_for_what_others_changed() -> None:
     writes = Writes()
     writes.change("a", "1", "first")
-    writes.unstored.store(lambda _: writes.told.append("second"))
+    writes.unstored.store().then(lambda _: writes.told.append("second"))
     assert writes.told == []
     assert not writes.unstored.is_empty
     assert writes.finish() == ["a1"]

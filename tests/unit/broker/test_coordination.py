@@ -476,11 +476,11 @@ def test_another_node_that_leads_is_named(world: World) -> None:
 def begin(world: World, name: str = "x") -> ProducerIdentity:
     told: list[object] = []
     transactions = world.broker.coordination.transactions.coordinator
-    transactions.init_producer_id(name, 60_000, None, told.append)
+    start(transactions.init_producer_id(name, 60_000, None)).then(told.append)
     world.settle()
     (identity,) = told
     assert isinstance(identity, ProducerIdentity)
-    transactions.add_partitions(name, identity, [(T, Partition(0))], Outcome())
+    start(transactions.add_partitions(name, identity, [(T, Partition(0))])).then(Outcome())
     world.settle()
     batch = batch_of(
         b"v",
@@ -504,7 +504,9 @@ def test_a_decided_transaction_is_finished_by_whoever_leads_next(world: World) -
     coordination = world.broker.coordination
     told: list[object] = []
     with mock.patch.object(coordination.transactions.participants, "tell_end", never):
-        coordination.transactions.coordinator.end("x", identity, True, False, told.append)
+        start(coordination.transactions.coordinator.end("x", identity, True, False)).then(
+            told.append
+        )
         world.settle()
     assert told == [identity]
     coordination.transactions.log.resign(0)
@@ -525,12 +527,12 @@ def test_an_operation_under_way_is_answered_when_the_node_resigns(world: World) 
     identity = begin(world)
     coordination = world.broker.coordination
     told: list[object] = []
-    coordination.transactions.coordinator.end("x", identity, True, False, told.append)
-    coordination.transactions.log.resign(0)
+    start(coordination.transactions.coordinator.end("x", identity, True, False)).then(told.append)
+    coordination.resigned(TRANSACTIONS_TOPIC, 0)
     assert [type(each) for each in told] == [NotTransactionCoordinator]
     world.settle()
     assert len(told) == 1
-    coordination.transactions.coordinator.end("x", identity, True, False, told.append)
+    start(coordination.transactions.coordinator.end("x", identity, True, False)).then(told.append)
     assert isinstance(told[1], TransactionCoordinatorLoading)
     # Nothing is written any more, neither markers nor the completion.
     assert world.broker.partitions.find(T, 0).log.last_stable_offset == 0
@@ -546,7 +548,7 @@ def test_a_marker_of_an_older_coordinator_is_refused(world: World) -> None:
     epoch = move(world, TRANSACTIONS_TOPIC, world.broker.node_id)
     coordination.transactions.log.lead(0, epoch)
     ended: list[object] = []
-    coordination.transactions.coordinator.end("x", identity, True, False, ended.append)
+    start(coordination.transactions.coordinator.end("x", identity, True, False)).then(ended.append)
     world.settle()
     with pytest.raises(DragomanError, match="coordinator epoch is 1, got 0"):
         world.end_transaction(

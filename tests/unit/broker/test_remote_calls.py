@@ -244,7 +244,7 @@ class Transaction:
         self.name = name if name is not None else name_of(pair, CoordinatorKind.TRANSACTION, 1)
         told: list[object] = []
         self.transactions = pair.one.broker.coordination.transactions.coordinator
-        self.transactions.init_producer_id(self.name, 60_000, None, told.append)
+        start(self.transactions.init_producer_id(self.name, 60_000, None)).then(told.append)
         pair.settle()
         (identity,) = told
         assert isinstance(identity, ProducerIdentity)
@@ -278,7 +278,7 @@ class Transaction:
 
     def end(self, commit: bool = True) -> list[object]:
         told: list[object] = []
-        self.transactions.end(self.name, self.identity, commit, False, told.append)
+        start(self.transactions.end(self.name, self.identity, commit, False)).then(told.append)
         self.pair.settle()
         return told
 
@@ -418,7 +418,9 @@ def test_the_end_of_the_transaction_before_takes_no_permission_back(
     line = pair.lines[1]
     line.held = []
     told: list[object] = []
-    transaction.transactions.end(transaction.name, transaction.identity, True, True, told.append)
+    start(transaction.transactions.end(transaction.name, transaction.identity, True, True)).then(
+        told.append
+    )
     pair.settle()
     (following,) = told
     assert isinstance(following, ProducerIdentity)

@@ -22,6 +22,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, read_header
 from dragoman.log.compression import Codec
+from dragoman.outcome import start
 from dragoman.replication.replica import Replica
 from dragoman.types import GroupId, Offset, Partition, TopicName
 from worlds.broker import World, batch_of
@@ -58,9 +59,9 @@ def commit(world: World, metadata: str = "") -> tuple[PreparedOffsets | None, Dr
 
 def init(world: World, timeout_ms: int = 60_000, name: str = "id") -> object:
     replies: list[object] = []
-    world.broker.coordination.transactions.coordinator.init_producer_id(
-        name, timeout_ms, None, replies.append
-    )
+    start(
+        world.broker.coordination.transactions.coordinator.init_producer_id(name, timeout_ms, None)
+    ).then(replies.append)
     world.settle()
     return replies[0]
 
@@ -182,7 +183,7 @@ def test_transaction_abort_timed_out_transaction_cleanup_interval_ms() -> None:
         assert isinstance(identity, ProducerIdentity)
         transactions = world.broker.coordination.transactions.coordinator
         where = [(TopicName("t"), Partition(0))]
-        transactions.add_partitions("id", identity, where, lambda _: None)
+        start(transactions.add_partitions("id", identity, where)).then(lambda _: None)
         world.advance(60)
         assert transactions.describe("id").state.value == state
 

@@ -7,8 +7,7 @@ between, or refuse. Crashes and arbitrary interleavings are left to the property
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Coroutine, Sequence
 
 import pytest
 
@@ -46,10 +45,10 @@ from dragoman.broker.transactions import (
 )
 from dragoman.broker.transactions.records import decode_value, to_record
 from dragoman.errors import DiskFullError, DragomanError
+from dragoman.outcome import Acknowledge, Outcome, failed, start, succeeded
 from dragoman.types import Partition, TopicName
 
 State = TransactionState
-Done = Callable[[DragomanError | None], None]
 LAST_EPOCH = 32_766
 
 
@@ -76,8 +75,8 @@ class World:
         self.log: list[StateRecord] = list(log)
         self.markers: list[Markers] = []
         self.hold_persist = self.hold_markers = False
-        self.persists: list[tuple[Sequence[StateRecord], Done]] = []
-        self.marker_calls: list[Done] = []
+        self.persists: list[tuple[Sequence[StateRecord], Acknowledge]] = []
+        self.marker_calls: list[Acknowledge] = []
         self.next_block = first_id
         self.block_error: DragomanError | None = None
         self.coordinator = TransactionCoordinator(
@@ -87,10 +86,12 @@ class World:
             self.coordinator.load(record.key, record.value)
         self.coordinator.resume()
 
-    def _persist(self, records: Sequence[StateRecord], done: Done) -> None:
-        self.persists.append((records, done))
+    def _persist(self, records: Sequence[StateRecord]) -> Outcome[None]:
+        outcome: Outcome[None] = Outcome()
+        self.persists.append((records, outcome.acknowledge))
         if not self.hold_persist:
             self.release_persist()
+        return outcome
 
     def release_persist(self) -> None:
         records, done = self.persists.pop(0)
@@ -100,37 +101,38 @@ class World:
     def refuse_persist(self) -> None:
         self.persists.pop(0)[1](DiskFullError("no space"))
 
-    def _write_markers(self, markers: Markers, done: Done) -> None:
+    def _write_markers(self, markers: Markers) -> Outcome[None]:
+        outcome: Outcome[None] = Outcome()
         self.markers.append(markers)
-        self.marker_calls.append(done)
+        self.marker_calls.append(outcome.acknowledge)
         if not self.hold_markers:
             self.marker_calls.pop(0)(None)
+        return outcome
 
-    def _allocate(self, done: Callable[[range | DragomanError], None]) -> None:
+    def _allocate(self) -> Outcome[range]:
         if self.block_error is not None:
-            done(self.block_error)
-            return
-        start, self.next_block = self.next_block, self.next_block + 10
-        done(range(start, start + 10))
+            return failed(self.block_error)
+        first, self.next_block = self.next_block, self.next_block + 10
+        return succeeded(range(first, first + 10))
 
     # ---- requests that are answered at once
 
     def init(
         self, current: ProducerIdentity | None = None, timeout_ms: int = 60_000, name: str = "t"
     ) -> object:
-        return ask(partial(self.coordinator.init_producer_id, name, timeout_ms, current))
+        return ask(self.coordinator.init_producer_id(name, timeout_ms, current))
 
     def add(self, producer: object, *partitions: tuple[TopicName, Partition]) -> object:
-        return ask(partial(self.coordinator.add_partitions, "t", known(producer), partitions))
+        return ask(self.coordinator.add_partitions("t", known(producer), partitions))
 
     def add_group(self, producer: object, group: str) -> object:
-        return ask(partial(self.coordinator.add_offsets, "t", known(producer), group))
+        return ask(self.coordinator.add_offsets("t", known(producer), group))
 
     def enrol(self, producer: object, *partitions: tuple[TopicName, Partition]) -> object:
-        return ask(partial(self.coordinator.enrol_implicitly, "t", known(producer), partitions, ()))
+        return ask(self.coordinator.enrol_implicitly("t", known(producer), partitions, ()))
 
     def end(self, producer: object, commit: bool, per_transaction: bool = False) -> object:
-        return ask(partial(self.coordinator.end, "t", known(producer), commit, per_transaction))
+        return ask(self.coordinator.end("t", known(producer), commit, per_transaction))
 
     def state(self) -> TransactionState:
         return self.coordinator.describe("t").state
@@ -153,9 +155,9 @@ def known(producer: object) -> ProducerIdentity:
     return producer
 
 
-def ask(request: Callable[[Callable[[object], None]], None]) -> object:
+def ask(request: Coroutine[object, None, object]) -> object:
     answers: list[object] = []
-    request(answers.append)
+    start(request).then(answers.append)
     assert len(answers) == 1
     return answers[0]
 
@@ -170,7 +172,7 @@ def refused(answer: object, kind: type[TransactionError]) -> bool:
 def test_without_transactional_id_every_call_gets_a_fresh_producer_id() -> None:
     coordinator = World().coordinator
     first, second = (
-        ask(partial(coordinator.init_producer_id, None, 0, ProducerIdentity(7, 7))) for _ in "ab"
+        ask(coordinator.init_producer_id(None, 0, ProducerIdentity(7, 7))) for _ in "ab"
     )
     assert (first, second) == (ProducerIdentity(1000, 0), ProducerIdentity(1001, 0))
 
@@ -205,7 +207,7 @@ def test_initialisation_takes_effect_when_its_record_is_durable() -> None:
     first = world.init()
     world.hold_persist = True
     answers: list[object] = []
-    world.coordinator.init_producer_id("t", 60_000, None, answers.append)
+    start(world.coordinator.init_producer_id("t", 60_000, None)).then(answers.append)
     assert answers == []
     assert refused(world.add(first, tp("a")), ConcurrentTransactions)
     assert world.coordinator.describe("t").identity == first
@@ -218,7 +220,7 @@ def test_refused_record_leaves_everything_as_it_was() -> None:
     first = world.init()
     world.hold_persist = True
     answers: list[object] = []
-    world.coordinator.init_producer_id("t", 60_000, None, answers.append)
+    start(world.coordinator.init_producer_id("t", 60_000, None)).then(answers.append)
     world.refuse_persist()
     assert refused(answers[0], TransactionNotPersisted)
     assert isinstance(answers[0].__cause__, DiskFullError)
@@ -230,10 +232,10 @@ def test_refused_first_record_leaves_the_id_unknown() -> None:
     world = World()
     world.hold_persist = True
     answers: list[object] = []
-    world.coordinator.init_producer_id("t", 60_000, None, answers.append)
+    start(world.coordinator.init_producer_id("t", 60_000, None)).then(answers.append)
     waiting: list[object] = []
     claimed = ProducerIdentity(1000, 0)
-    world.coordinator.enrol_implicitly("t", claimed, [tp("a")], [], waiting.append)
+    start(world.coordinator.enrol_implicitly("t", claimed, [tp("a")], [])).then(waiting.append)
     world.refuse_persist()
     assert refused(answers[0], TransactionNotPersisted)
     assert refused(waiting[0], InvalidProducerIdMapping)
@@ -247,7 +249,7 @@ def test_second_initialisation_during_the_first_is_told_to_repeat() -> None:
     world = World()
     world.hold_persist = True
     answers: list[object] = []
-    world.coordinator.init_producer_id("t", 60_000, None, answers.append)
+    start(world.coordinator.init_producer_id("t", 60_000, None)).then(answers.append)
     assert refused(world.init(), ConcurrentTransactions)
     with pytest.raises(ConcurrentTransactions):
         world.coordinator.verify_partition("t", ProducerIdentity(1000, 0), tp("a"))
@@ -279,7 +281,7 @@ def test_no_producer_ids_means_no_initialisation() -> None:
     world = World()
     world.block_error = DiskFullError("no space")
     assert refused(world.init(), ProducerIdsUnavailable)
-    answer = ask(partial(world.coordinator.init_producer_id, None, 0, None))
+    answer = ask(world.coordinator.init_producer_id(None, 0, None))
     assert refused(answer, ProducerIdsUnavailable)
     world.block_error = None
     assert world.init() == ProducerIdentity(1000, 0)
@@ -344,7 +346,7 @@ def test_takeover_aborts_the_open_transaction_first() -> None:
     old = world.begun()
     world.hold_persist = world.hold_markers = True
     answers: list[object] = []
-    world.coordinator.init_producer_id("t", 60_000, None, answers.append)
+    start(world.coordinator.init_producer_id("t", 60_000, None)).then(answers.append)
     assert world.coordinator.describe("t").pending is State.PREPARE_EPOCH_FENCE
     assert answers == []
     world.release_persist()
@@ -373,7 +375,7 @@ def test_refused_takeover_leaves_the_transaction_open() -> None:
     old = world.begun()
     world.hold_persist = True
     answers: list[object] = []
-    world.coordinator.init_producer_id("t", 60_000, None, answers.append)
+    start(world.coordinator.init_producer_id("t", 60_000, None)).then(answers.append)
     world.refuse_persist()
     assert refused(answers[0], TransactionNotPersisted)
     world.hold_persist = False
@@ -507,7 +509,7 @@ def test_nothing_is_verified_once_the_end_is_asked_for() -> None:
     world = World()
     producer = world.begun()
     world.hold_persist = True
-    world.coordinator.end("t", producer, True, False, lambda _: None)
+    start(world.coordinator.end("t", producer, True, False)).then(lambda _: None)
     with pytest.raises(ConcurrentTransactions):
         world.coordinator.verify_partition("t", producer, tp("a"))
 
@@ -516,7 +518,7 @@ def test_enrolment_under_way_does_not_hinder_what_is_enrolled() -> None:
     world = World()
     producer = world.begun()
     world.hold_persist = True
-    world.coordinator.add_partitions("t", producer, [tp("b")], lambda _: None)
+    start(world.coordinator.add_partitions("t", producer, [tp("b")])).then(lambda _: None)
     world.coordinator.verify_partition("t", producer, tp("a"))
     with pytest.raises(TransactionAbortable):
         world.coordinator.verify_partition("t", producer, tp("b"))
@@ -531,11 +533,11 @@ def test_implicit_enrolments_wait_and_share_one_record() -> None:
     world.hold_persist = True
     answers: list[object] = []
     enrol = world.coordinator.enrol_implicitly
-    enrol("t", producer, [tp("a")], [], answers.append)
-    enrol("t", producer, [tp("b")], [], answers.append)
-    enrol("t", producer, [], ["g"], answers.append)
-    enrol("t", producer, [tp("b")], [], answers.append)
-    enrol("t", ProducerIdentity(1000, 9), [tp("c")], [], answers.append)
+    start(enrol("t", producer, [tp("a")], [])).then(answers.append)
+    start(enrol("t", producer, [tp("b")], [])).then(answers.append)
+    start(enrol("t", producer, [], ["g"])).then(answers.append)
+    start(enrol("t", producer, [tp("b")], [])).then(answers.append)
+    start(enrol("t", ProducerIdentity(1000, 9), [tp("c")], [])).then(answers.append)
     assert len(world.persists) == 1
     world.release_persist()
     assert answers[0] is None
@@ -553,7 +555,7 @@ def test_implicit_enrolment_waits_for_the_transaction_before_it() -> None:
     world.hold_markers = True
     following = known(world.end(producer, True, per_transaction=True))
     answers: list[object] = []
-    world.coordinator.enrol_implicitly("t", following, [tp("b")], [], answers.append)
+    start(world.coordinator.enrol_implicitly("t", following, [tp("b")], [])).then(answers.append)
     assert answers == []
     world.marker_calls.pop()(None)
     assert answers == [None]
@@ -565,7 +567,7 @@ def test_failed_markers_send_the_waiting_away() -> None:
     world.hold_markers = True
     following = known(world.end(world.begun(), True, per_transaction=True))
     answers: list[object] = []
-    world.coordinator.enrol_implicitly("t", following, [tp("b")], [], answers.append)
+    start(world.coordinator.enrol_implicitly("t", following, [tp("b")], [])).then(answers.append)
     world.marker_calls.pop()(DiskFullError("no space"))
     assert refused(answers[0], ConcurrentTransactions)
 
@@ -577,7 +579,9 @@ def test_waiting_enrolments_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     world.hold_persist = True
     answers: list[object] = []
     for number in range(3):
-        world.coordinator.enrol_implicitly("t", producer, [tp("a", number)], [], answers.append)
+        start(world.coordinator.enrol_implicitly("t", producer, [tp("a", number)], [])).then(
+            answers.append
+        )
     assert [type(each) for each in answers] == [ConcurrentTransactions]
 
 
@@ -585,7 +589,7 @@ def test_explicit_enrolment_does_not_wait() -> None:
     world = World()
     producer = known(world.init())
     world.hold_persist = True
-    world.coordinator.add_partitions("t", producer, [tp("a")], lambda _: None)
+    start(world.coordinator.add_partitions("t", producer, [tp("a")])).then(lambda _: None)
     assert refused(world.add(producer, tp("b")), ConcurrentTransactions)
     assert refused(world.add_group(producer, "g"), ConcurrentTransactions)
 
@@ -619,7 +623,7 @@ def test_reply_comes_with_the_durable_decision_before_any_marker() -> None:
     producer = world.begun()
     world.hold_persist = world.hold_markers = True
     answers: list[object] = []
-    world.coordinator.end("t", producer, True, False, answers.append)
+    start(world.coordinator.end("t", producer, True, False)).then(answers.append)
     assert (answers, world.markers) == ([], [])
     world.release_persist()
     assert answers == [producer]
@@ -671,7 +675,7 @@ def test_refused_decision_can_be_taken_the_other_way() -> None:
     producer = world.begun()
     world.hold_persist = True
     answers: list[object] = []
-    world.coordinator.end("t", producer, True, False, answers.append)
+    start(world.coordinator.end("t", producer, True, False)).then(answers.append)
     world.refuse_persist()
     assert refused(answers[0], TransactionNotPersisted)
     assert world.markers == []
@@ -936,7 +940,7 @@ def test_enrolment_that_waited_for_an_expiry_finds_the_id_gone() -> None:
     world.hold_persist = True
     world.coordinator.expire_idle()
     answers: list[object] = []
-    world.coordinator.enrol_implicitly("t", producer, [tp("a")], [], answers.append)
+    start(world.coordinator.enrol_implicitly("t", producer, [tp("a")], [])).then(answers.append)
     world.release_persist()
     assert refused(answers[0], InvalidProducerIdMapping)
 
@@ -980,13 +984,13 @@ def test_refused_completion_is_persisted_again_without_new_markers() -> None:
 def test_who_waits_is_told_when_the_markers_are_there() -> None:
     world = World()
     told: list[object] = []
-    world.coordinator.when_idle("unknown", told.append)
+    start(world.coordinator.idle("unknown")).then(told.append)
     producer = world.begun()
-    world.coordinator.when_idle("t", told.append)
+    start(world.coordinator.idle("t")).then(told.append)
     assert told == [None, None], "nothing is under way"
     world.hold_markers = True
     world.end(producer, True)
-    world.coordinator.when_idle("t", lambda _: told.append(world.state()))
+    start(world.coordinator.idle("t")).then(lambda _: told.append(world.state()))
     assert len(told) == 2
     world.marker_calls.pop()(None)
     assert told[2:] == [State.COMPLETE_COMMIT]
@@ -997,12 +1001,12 @@ def test_who_waits_is_told_when_it_will_take_long_or_the_coordinator_closes() ->
     world.hold_markers = True
     world.end(world.begun(), True)
     told: list[object] = []
-    world.coordinator.when_idle("t", told.append)
+    start(world.coordinator.idle("t")).then(told.append)
     world.marker_calls.pop()(DiskFullError("no space"))
-    world.coordinator.when_idle("t", told.append)
+    start(world.coordinator.idle("t")).then(told.append)
     assert told == [None, None]
     world.coordinator.retry_failed()
-    world.coordinator.when_idle("t", told.append)
+    start(world.coordinator.idle("t")).then(told.append)
     world.coordinator.close()
     assert refused(told[2], NotTransactionCoordinator)
 
@@ -1079,13 +1083,13 @@ def test_nothing_is_served_while_loading() -> None:
     )
     producer = ProducerIdentity(1, 1)
     kind = TransactionCoordinatorLoading
-    assert refused(ask(partial(loading.init_producer_id, "t", 1000, None)), kind)
-    assert refused(ask(partial(loading.add_partitions, "t", producer, [])), kind)
-    assert refused(ask(partial(loading.enrol_implicitly, "t", producer, [], [])), kind)
-    assert refused(ask(partial(loading.end, "t", producer, True, False)), kind)
+    assert refused(ask(loading.init_producer_id("t", 1000, None)), kind)
+    assert refused(ask(loading.add_partitions("t", producer, [])), kind)
+    assert refused(ask(loading.enrol_implicitly("t", producer, [], [])), kind)
+    assert refused(ask(loading.end("t", producer, True, False)), kind)
     with pytest.raises(kind):
         loading.describe("t")
-    assert isinstance(ask(partial(loading.init_producer_id, None, 0, None)), ProducerIdentity)
+    assert isinstance(ask(loading.init_producer_id(None, 0, None)), ProducerIdentity)
 
 
 # ---- closing
@@ -1096,9 +1100,9 @@ def test_close_answers_everything_once_and_ignores_the_ports() -> None:
     producer = known(world.init())
     world.hold_persist = True
     answers: list[object] = []
-    world.coordinator.enrol_implicitly("t", producer, [tp("a")], [], answers.append)
-    world.coordinator.enrol_implicitly("t", producer, [tp("b")], [], answers.append)
-    world.coordinator.init_producer_id("u", 1000, None, answers.append)
+    start(world.coordinator.enrol_implicitly("t", producer, [tp("a")], [])).then(answers.append)
+    start(world.coordinator.enrol_implicitly("t", producer, [tp("b")], [])).then(answers.append)
+    start(world.coordinator.init_producer_id("u", 1000, None)).then(answers.append)
     world.coordinator.close()
     assert [type(each) for each in answers] == [NotTransactionCoordinator] * 3
     world.release_persist()
@@ -1120,7 +1124,9 @@ def test_close_in_the_answer_to_a_decision_leaves_the_markers_to_the_successor()
         answers.append(answer)
         world.coordinator.close()
 
-    world.coordinator.end("t", producer, True, False, close)
+    world.hold_persist = True
+    start(world.coordinator.end("t", producer, True, False)).then(close)
+    world.release_persist()
     assert answers == [producer]
     assert world.markers == []
     assert World(world.log, first_id=2000).markers != []
@@ -1131,10 +1137,10 @@ def test_close_in_an_answer_answers_the_waiting_once() -> None:
     producer = known(world.init())
     world.hold_persist = True
     answers: list[object] = []
-    world.coordinator.enrol_implicitly(
-        "t", producer, [tp("a")], [], lambda _: world.coordinator.close()
+    start(world.coordinator.enrol_implicitly("t", producer, [tp("a")], [])).then(
+        lambda _: world.coordinator.close()
     )
-    world.coordinator.enrol_implicitly("t", producer, [tp("a")], [], answers.append)
+    start(world.coordinator.enrol_implicitly("t", producer, [tp("a")], [])).then(answers.append)
     world.release_persist()
     assert [type(each) for each in answers] == [NotTransactionCoordinator]
 
@@ -1179,7 +1185,7 @@ def test_stats_count_what_is_going_on() -> None:
     world.init(name="idle")
     world.begun()
     world.hold_persist = True
-    world.coordinator.end("t", ProducerIdentity(1001, 0), True, False, lambda _: None)
+    start(world.coordinator.end("t", ProducerIdentity(1001, 0), True, False)).then(lambda _: None)
     stats = world.coordinator.stats()
     assert (stats.transactional_ids, stats.ongoing, stats.in_operation) == (2, 1, 1)
 

@@ -67,7 +67,7 @@ class Counted:
         return "result"
 
     def run(self, queue: WorkQueue) -> Counted:
-        queue.run(self.steps(), self.results.append, lambda: self.is_wanted)
+        queue.run(self.steps(), lambda: self.is_wanted).then(self.results.append)
         return self
 
 
@@ -171,9 +171,9 @@ def test_work_that_breaks_leaves_the_rest_to_be_done() -> None:
         yield 1
 
     done: list[object] = []
-    queue.run(long(), done.append)
-    queue.run(broken(), done.append)
-    queue.run(long(), done.append)
+    queue.run(long()).then(done.append)
+    queue.run(broken()).then(done.append)
+    queue.run(long()).then(done.append)
     with pytest.raises(ZeroDivisionError):
         turns.turn()
     while not turns.is_idle:

@@ -515,14 +515,16 @@ def test_what_a_process_that_was_killed_left_open_is_aborted(
     ran.is_obedient = False
     transactions = world.broker.coordination.transactions.coordinator
     made: list[object] = []
-    transactions.init_producer_id(defined().transactional_id, 900_000, None, made.append)
+    start(transactions.init_producer_id(defined().transactional_id, 900_000, None)).then(
+        made.append
+    )
     world.advance(1)
     producer = made[0]
     assert isinstance(producer, ProducerIdentity)
     begun: list[object] = []
-    transactions.add_partitions(
-        defined().transactional_id, producer, [(POSITIONS_TOPIC, 0)], begun.append
-    )
+    start(
+        transactions.add_partitions(defined().transactional_id, producer, [(POSITIONS_TOPIC, 0)])
+    ).then(begun.append)
     world.advance(1)
     outcome = Outcome()
     start(world.captures.remove("shop")).then(outcome)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from dragoman.broker.delayed.records import Kind, Release, Stored, encode_key, encode_value, removal
@@ -32,7 +33,7 @@ from dragoman.errors import DragomanError
 from dragoman.limits import DELAYED_DECISIONS_KEPT
 from dragoman.log.batch import Record
 from dragoman.log_limiter import LogLimiter
-from dragoman.outcome import Outcome, acknowledge_to, attempt, gather, ignore, start
+from dragoman.outcome import Outcome, attempt, gather, ignore, start
 from dragoman.world import Clock, Scheduler
 
 log = logging.getLogger("dragoman.deferring")
@@ -109,6 +110,13 @@ class HeldRecords:
         """Settled when the decision is durable."""
         decided: Outcome[None] = Outcome()
         partition.deciding[token.offset] = Undecided(is_release, [decided])
+        written = start(self._carry_out(partition, token, entry, is_release))
+        written.then(partial(self._settle, partition, token))
+        return decided
+
+    async def _carry_out(
+        self, partition: StoredPartition, token: Token, entry: Entry, is_release: bool
+    ) -> None:
         before, entry.phase = entry.phase, Phase.DECIDING
         release = Release(self._clock.wall_ms())
         if is_release:
@@ -116,24 +124,23 @@ class HeldRecords:
             changes: list[KeyValue] = [(key, encode_value(release))]
         else:
             changes = removal(partition.index, token.offset, is_released=False)
+        try:
+            await self._ports.persist(partition.index, changes)
+        except DragomanError:
+            entry.phase = before
+            partition.look_at(token.offset, entry, entry.when_ms)
+            raise
+        self._remember(token, is_release)
+        if is_release:
+            self.released(partition, token.offset, release)
+        else:
+            partition.entries.pop(token.offset, None)
 
-        def written(error: DragomanError | None) -> None:
-            undecided = partition.deciding.pop(token.offset)
-            if error is not None:
-                entry.phase = before
-                partition.look_at(token.offset, entry, entry.when_ms)
-            else:
-                self._remember(token, is_release)
-                if is_release:
-                    self.released(partition, token.offset, release)
-                else:
-                    partition.entries.pop(token.offset, None)
-            for each in undecided.waiting:
-                each.acknowledge(error)
-
-        persisted = start(self._ports.persist(partition.index, changes))
-        persisted.then(acknowledge_to(written))
-        return decided
+    def _settle(
+        self, partition: StoredPartition, token: Token, error: DragomanError | None
+    ) -> None:
+        for each in partition.deciding.pop(token.offset).waiting:
+            each.acknowledge(error)
 
     def released(self, partition: StoredPartition, offset: int, release: Release) -> None:
         """A decision is durable: a released record is due from now on."""

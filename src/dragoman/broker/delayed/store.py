@@ -56,7 +56,7 @@ from dragoman.limits import (
     RELAY_RETRY_S,
 )
 from dragoman.log.batch import Record, build_batch, records
-from dragoman.outcome import Retry, acknowledged, called_back
+from dragoman.outcome import Retry, acknowledged
 from dragoman.rpc import Answer, Call, Done, Registry, Reply, Request
 from dragoman.world import Handle
 
@@ -365,7 +365,7 @@ class RecordStore:
         await acknowledged(partial(self.log.append, index, records))
 
     async def new_producer_id(self) -> int:
-        return await called_back(self._producer_ids.next)
+        return await self._producer_ids.next()
 
     def stored(self, index: int, offset: int) -> Stored:
         """A stored record, as it is in the log. Raises `DragomanError`."""

@@ -41,6 +41,9 @@ from dragoman.broker.errors import (
     GroupRequestTooLarge,
     IllegalGeneration,
     InconsistentProtocol,
+    InvalidGroupId,
+    InvalidGroupRequest,
+    InvalidSessionTimeout,
     MemberIdRequired,
     RebalanceInProgress,
     UnknownMember,
@@ -61,7 +64,7 @@ from dragoman.broker.groups.messages import (
     request_bytes,
 )
 from dragoman.broker.groups.pending import Parked
-from dragoman.broker.groups.ports import GroupPorts
+from dragoman.broker.groups.ports import GroupPorts, GroupSettings
 from dragoman.broker.groups.rebalance import KIND, Member, Rebalance
 from dragoman.broker.groups.records import GroupValue, StoredMember
 from dragoman.errors import BrokerError, DragomanError
@@ -548,3 +551,28 @@ def _stored(request: JoinRequest, member_id: MemberId, assignment: bytes = b"") 
         protocols=request.protocols,
         assignment=assignment,
     )
+
+
+def check_join(request: JoinRequest, settings: GroupSettings) -> int:
+    """Raises for a request that no group can take. Returns roughly the bytes that it brings."""
+    least = settings.group_min_session_timeout_ms
+    most = settings.group_max_session_timeout_ms
+    if not request.group_id:
+        raise InvalidGroupId("a group with members needs a name")
+    if not least <= request.session_timeout_ms <= most:
+        raise InvalidSessionTimeout(
+            f"session time-out {request.session_timeout_ms} ms is not in {least} .. {most}"
+        )
+    if len(request.protocols) > limits.MEMBER_PROTOCOLS_MAX:
+        raise GroupRequestTooLarge(f"{len(request.protocols)} protocols")
+    instance_id = request.instance_id or ""
+    if len(instance_id.encode()) > limits.INSTANCE_ID_BYTES_MAX:
+        raise InvalidGroupRequest(
+            f"an instance id has at most {limits.INSTANCE_ID_BYTES_MAX} bytes"
+        )
+    if len(request.protocol_type) > limits.GROUP_ID_BYTES_MAX:
+        raise GroupRequestTooLarge(f"protocol type of {len(request.protocol_type)} characters")
+    size = request_bytes(request) + len(instance_id)
+    if size > limits.MEMBER_BYTES_MAX:
+        raise GroupRequestTooLarge(f"{size} bytes of member metadata")
+    return size

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from dragoman.broker.errors import (
@@ -25,6 +26,7 @@ from dragoman.broker.groups.ports import GroupPorts
 from dragoman.broker.groups.records import GroupKey, GroupValue, record
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.limits import GROUP_MEMBERS_MAX, MEMBER_ID_BYTES_MAX
+from dragoman.outcome import Outcome, acknowledged
 from dragoman.types import GroupId, MemberId, TopicName
 from dragoman.world import Handle
 
@@ -116,10 +118,10 @@ class DirectGroup:
     def bind(self, topic: TopicName) -> None:
         """From now on all members read this topic."""
         self.bound_to = topic
-        self.write_down(self._written)
+        self.store().then(self._stored)
 
-    def write_down(self, done: Callable[[DragomanError | None], None]) -> None:
-        """Store what survives a restart. The group must be bound."""
+    def store(self) -> Outcome[None]:
+        """Make durable what outlasts a restart. The group must be bound."""
         assert self.bound_to is not None
         value = GroupValue(
             kind=self.kind,
@@ -131,7 +133,8 @@ class DirectGroup:
             since_ms=self._since_ms,
             members=(),
         )
-        self._persist(self.group_id, [record(GroupKey(self.group_id), value)], done)
+        records = [record(GroupKey(self.group_id), value)]
+        return acknowledged(partial(self._persist, self.group_id, records))
 
     # ---- members
 
@@ -200,13 +203,13 @@ class DirectGroup:
                 member.assigned = share
                 changed.append(member)
         if self.bound_to is not None:
-            self.write_down(self._written)
+            self.store().then(self._stored)
         # Last of all, because a callback may remove members.
         for member in changed:
             if member is not joined:
                 member.on_assigned(member.assigned)
 
-    def _written(self, error: DragomanError | None) -> None:
+    def _stored(self, error: DragomanError | None) -> None:
         if error is not None:
             log.warning(
                 "generation %d of %r is not stored: %s", self.generation, self.group_id, error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -39,6 +39,8 @@ class GroupSettings(msgspec.Struct, kw_only=True):
     group_consumer_migration_policy: MigrationPolicy = "bidirectional"
 
 
+#: The protocol type of groups whose members read topics.
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 #: Makes records of a group durable, in the order of the calls, and calls `done` exactly once, at
 #: once or later, with the error if they are not.
 Persist: TypeAlias = Callable[
@@ -137,3 +139,17 @@ class NoTopics:
 def no_config(_group_id: GroupId) -> Mapping[str, str]:
     """For groups that have no configuration of their own."""
     return {}
+
+
+def unreadable(_protocol_type: str, _metadata: bytes) -> None:
+    """For callers that cannot read any member's metadata."""
+
+
+def subscriptions_read_by(dialect: Dialect) -> ReadSubscription:
+    def read(protocol_type: str, metadata: bytes) -> frozenset[TopicName] | None:
+        if protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        subscription = dialect.read_subscription(metadata)
+        return None if subscription is None else subscription.topics
+
+    return read

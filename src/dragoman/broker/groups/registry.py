@@ -30,17 +30,15 @@ from dragoman.broker.errors import (
     GroupRequestTooLarge,
     InconsistentProtocol,
     InvalidGroupId,
-    InvalidGroupRequest,
-    InvalidSessionTimeout,
     NonEmptyGroup,
     RebalanceInProgress,
     TooManyGroups,
     UnknownMember,
 )
-from dragoman.broker.groups.classic import ClassicGroup
+from dragoman.broker.groups.classic import ClassicGroup, check_join
 from dragoman.broker.groups.consumer.classic_members import ClassicMembers
 from dragoman.broker.groups.consumer.conversion import names_of, read_members, take_in
-from dragoman.broker.groups.consumer.group import PROTOCOL_TYPE, ConsumerGroup
+from dragoman.broker.groups.consumer.group import ConsumerGroup
 from dragoman.broker.groups.consumer.messages import (
     JOIN,
     ConsumerGroupDescription,
@@ -49,6 +47,7 @@ from dragoman.broker.groups.consumer.messages import (
     check_heartbeat,
     member_bytes,
 )
+from dragoman.broker.groups.consumer.replay import MemberReplay
 from dragoman.broker.groups.direct import DirectGroup, DirectRules
 from dragoman.broker.groups.group import Group, GroupMemory, Membership
 from dragoman.broker.groups.messages import (
@@ -62,10 +61,10 @@ from dragoman.broker.groups.messages import (
     Synced,
     SyncReply,
     SyncRequest,
-    request_bytes,
 )
 from dragoman.broker.groups.pending import Parked
 from dragoman.broker.groups.ports import (
+    CONSUMER_PROTOCOL_TYPE,
     Catalog,
     Dialect,
     GroupPorts,
@@ -76,6 +75,8 @@ from dragoman.broker.groups.ports import (
     Persist,
     ReadSubscription,
     no_config,
+    subscriptions_read_by,
+    unreadable,
 )
 from dragoman.broker.groups.records import (
     ConsumerGroupValue,
@@ -86,31 +87,17 @@ from dragoman.broker.groups.records import (
     OffsetKey,
     StagedKey,
     StateRecord,
-    StoredConsumerMember,
-    StoredTarget,
     decode_group,
     decode_key,
-    decode_member,
     decode_offset,
-    decode_target,
     record,
 )
 from dragoman.broker.patterns import Patterns
 from dragoman.errors import BrokerError, FormatError
-from dragoman.types import GroupId, MemberId, TopicName
+from dragoman.types import GroupId, MemberId
 from dragoman.world import Clock, Random, Scheduler
 
 AnyMembership = TypeVar("AnyMembership", bound=Membership)
-
-
-class _LoadedMembers:
-    """Members and targets of a consumer group that is being loaded."""
-
-    __slots__ = ("members", "targets")
-
-    def __init__(self) -> None:
-        self.members: dict[MemberId, StoredConsumerMember] = {}
-        self.targets: dict[MemberId, StoredTarget] = {}
 
 
 class Groups:
@@ -130,7 +117,7 @@ class Groups:
     ) -> None:
         """`partition_of` maps a group to a partition of the internal topic."""
         if read_subscription is None:
-            read_subscription = _unreadable if dialect is None else _reader(dialect)
+            read_subscription = unreadable if dialect is None else subscriptions_read_by(dialect)
         self._ports = GroupPorts(
             settings=settings or GroupSettings(),
             scheduler=scheduler,
@@ -151,7 +138,7 @@ class Groups:
         self._kept_in: dict[int, dict[GroupId, None]] = {}
         #: Loaded and not yet resumed.
         self._to_resume: set[GroupId] = set()
-        self._loaded_members: dict[GroupId, _LoadedMembers] = {}
+        self._member_replay = MemberReplay(partition_of)
         self._last_sequence = 0
         self._memory = GroupMemory(
             lambda: sum(group.held_bytes for group in self._groups.values()), clock
@@ -248,7 +235,7 @@ class Groups:
                 for each in consumer.describe_members().members
             }
         described = self.describe(group_id)
-        if dialect is None or described.protocol_type != PROTOCOL_TYPE:
+        if dialect is None or described.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return {}
         read = (
             (each.member_id, dialect.read_assignment(each.assignment)) for each in described.members
@@ -306,7 +293,7 @@ class Groups:
         Returns the request while it waits: call its `abandon()` when the connection is lost.
         """
         try:
-            self._check_join(request)
+            self.take_memory(check_join(request, self._ports.settings))
             group = self._classic_to_join(request)
         except BrokerError as error:
             reply(error)
@@ -316,7 +303,7 @@ class Groups:
         return parked
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> Parked[Synced] | None:
-        """Like `join`."""
+        """Answers through `reply`, and returns the request while it waits, like `join`."""
         try:
             group = self._classic(request.group_id)
             if request.assignments:
@@ -376,30 +363,6 @@ class Groups:
             ClassicGroup,
             lambda generation: ClassicGroup(group_id, owner, self._ports, generation),
         )
-
-    def _check_join(self, request: JoinRequest) -> None:
-        settings = self._ports.settings
-        least = settings.group_min_session_timeout_ms
-        most = settings.group_max_session_timeout_ms
-        if not request.group_id:
-            raise InvalidGroupId("a group with members needs a name")
-        if not least <= request.session_timeout_ms <= most:
-            raise InvalidSessionTimeout(
-                f"session time-out {request.session_timeout_ms} ms is not in {least} .. {most}"
-            )
-        if len(request.protocols) > limits.MEMBER_PROTOCOLS_MAX:
-            raise GroupRequestTooLarge(f"{len(request.protocols)} protocols")
-        instance_id = request.instance_id or ""
-        if len(instance_id.encode()) > limits.INSTANCE_ID_BYTES_MAX:
-            raise InvalidGroupRequest(
-                f"an instance id has at most {limits.INSTANCE_ID_BYTES_MAX} bytes"
-            )
-        if len(request.protocol_type) > limits.GROUP_ID_BYTES_MAX:
-            raise GroupRequestTooLarge(f"protocol type of {len(request.protocol_type)} characters")
-        size = request_bytes(request) + len(instance_id)
-        if size > limits.MEMBER_BYTES_MAX:
-            raise GroupRequestTooLarge(f"{size} bytes of member metadata")
-        self.take_memory(size)
 
     # ---- Kafka's consumer groups
 
@@ -461,7 +424,7 @@ class Groups:
         """
         ports = self._ports
         may = ports.settings.group_consumer_migration_policy in ("upgrade", "bidirectional")
-        if not may or ports.dialect is None or classic.protocol_type != PROTOCOL_TYPE:
+        if not may or ports.dialect is None or classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise GroupNotFound(f"group {group.group_id!r} is not a consumer group")
         value = classic.snapshot()
         if len(value.members) >= ports.settings.group_consumer_max_size:
@@ -500,15 +463,15 @@ class Groups:
                 else:
                     self._load_membership(name.group_id, decode_group(value, name.group_id))
             case ConsumerMemberKey() | ConsumerTargetKey():
-                self._load_member(name, value)
+                self._member_replay.load(name, value)
             case OffsetKey() | StagedKey():
                 self._load_offset(name, value)
             case _:
                 assert_never(name)
 
     def resume(self, partition: int = 0) -> None:
-        """A partition is loaded: members of its groups get a full session time-out."""
-        members = self._take_loaded_members(partition)
+        """A partition is loaded: the sessions of its groups' members begin."""
+        members = self._member_replay.take(partition)
         for group_id in list(self._kept_in.get(partition, ())):
             group = self._groups.get(group_id)
             if group_id not in self._to_resume or group is None or group.membership is None:
@@ -518,11 +481,6 @@ class Groups:
             if isinstance(group.membership, ConsumerGroup) and found is not None:
                 group.membership.restore_members(found.members, found.targets)
             group.membership.resume()
-
-    def _take_loaded_members(self, partition: int) -> dict[GroupId, _LoadedMembers]:
-        """Of groups that are in the table and of those whose record is gone."""
-        names = [each for each in self._loaded_members if self._partition_of(each) == partition]
-        return {name: self._loaded_members.pop(name) for name in names}
 
     def apply(self, records: Iterable[StateRecord]) -> None:
         """Apply prepared records that are now durable, in the order of their append."""
@@ -560,8 +518,8 @@ class Groups:
             group.membership.stop(error)
 
     def unload_partition(self, partition: int, error: BrokerError) -> None:
-        """`unload` for all groups of a partition, whether they were resumed or not."""
-        self._take_loaded_members(partition)
+        """Forget all groups of a partition, whether they were resumed or not; see `unload`."""
+        self._member_replay.take(partition)
         for group_id in list(self._kept_in.get(partition, ())):
             self.unload(group_id, error)
 
@@ -585,23 +543,6 @@ class Groups:
         else:
             group.membership = ConsumerGroup.restore(group_id, value, self._ports)
         self._to_resume.add(group_id)
-
-    def _load_member(self, key: ConsumerMemberKey | ConsumerTargetKey, value: bytes | None) -> None:
-        """A compacted log may have members before their group: they are joined at the end."""
-        if value is None and key.group_id not in self._loaded_members:
-            return
-        found = self._loaded_members.setdefault(key.group_id, _LoadedMembers())
-        match key:
-            case ConsumerMemberKey():
-                found.members.pop(key.member_id, None)
-                if value is not None:
-                    found.members[key.member_id] = decode_member(value, key)
-            case ConsumerTargetKey():
-                found.targets.pop(key.member_id, None)
-                if value is not None:
-                    found.targets[key.member_id] = decode_target(value, key)
-            case _:
-                assert_never(key)
 
     def _remove_membership(self, group_id: GroupId) -> None:
         group = self._groups.get(group_id)
@@ -650,17 +591,3 @@ def check_group_id(group_id: str) -> None:
     # No character takes more than four bytes, so short ones need no encoding to be measured.
     if len(group_id) * 4 > bytes_max and len(group_id.encode()) > bytes_max:
         raise InvalidGroupId(f"a group id has at most {bytes_max} bytes")
-
-
-def _unreadable(_protocol_type: str, _metadata: bytes) -> None:
-    """For callers that cannot read any member's metadata."""
-
-
-def _reader(dialect: Dialect) -> ReadSubscription:
-    def read(protocol_type: str, metadata: bytes) -> frozenset[TopicName] | None:
-        if protocol_type != PROTOCOL_TYPE:
-            return None
-        subscription = dialect.read_subscription(metadata)
-        return None if subscription is None else subscription.topics
-
-    return read

@@ -41,7 +41,7 @@ from dragoman.limits import (
     STAGING_SWEEP_INTERVAL_S,
     WRITER_EXPIRY_INTERVAL_S,
 )
-from dragoman.outcome import acknowledged, called_back, gather, start
+from dragoman.outcome import acknowledged, gather, start
 from dragoman.rpc import Answer, Call, Coordinator, Leader, Node, Registry, Request, Rpc
 from dragoman.world import Handle
 
@@ -165,7 +165,7 @@ class StagedWrites:
         await acknowledged(partial(self.log.append, index, [record]))
 
     async def new_producer_id(self) -> int:
-        return await called_back(self._producer_ids.next)
+        return await self._producer_ids.next()
 
     async def check(self, destinations: Sequence[Destination]) -> None:
         """Each piece is checked on the leader that it would be copied to."""

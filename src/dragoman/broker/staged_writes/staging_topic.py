@@ -44,7 +44,7 @@ from dragoman.limits import (
 )
 from dragoman.log.batch import BatchHeader
 from dragoman.log.partition import PartitionLog
-from dragoman.outcome import called_back, ignore
+from dragoman.outcome import ignore
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Call, Done, Node, Registry, Request, Rpc
 
@@ -128,7 +128,7 @@ class StagingTopic:
             is_internal=True,
         )
         await self._topics.ensure(new)
-        producer_id = await called_back(self._producer_ids.next)
+        producer_id = await self._producer_ids.next()
         self._opened += 1
         index = self._opened % len(self._context.image.topics[STAGING_TOPIC].partitions)
         return StagingPlace(STAGING_TOPIC, index, producer_id, STAGING_EPOCH)

@@ -1,14 +1,14 @@
 """The state machine of the transaction coordinator.
 
-It knows no log, no wire and no event loop. It writes records through `persist` and markers through
-`write_markers`, and gets producer ids from `ProducerIds`; each answers by callback.
+It knows no log, no wire and no event loop. Records leave through `persist`, markers through
+`write_markers`, producer ids come from `ProducerIds`.
 
 Theory of operation
 -------------------
-Every transactional id has an entry: its last *durable* state and at most one operation in progress,
+Every transactional id has an entry: its last *durable* state and at most one operation under way,
 named by the state it leads to. An operation builds the next state, persists it, and only then puts
-it in place and replies; if the record is refused, nothing has changed. During an operation, other
-requests for the id are refused as retryable (`ConcurrentTransactions`).
+it in place and replies; if the record is refused, nothing has changed. While an operation is under
+way, other requests for the id are refused and have to be repeated (`ConcurrentTransactions`).
 
     Ongoing --end--> [persist PrepareX] --reply--> [write markers] --> [persist CompleteX] --> rest
                        ^ the decision: from here on only this outcome is possible
@@ -32,22 +32,19 @@ Time limits and ages are measured on the monotonic clock; what is stored is wall
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 from dragoman.broker.directory import only_partition
 from dragoman.broker.errors import (
     InvalidTransactionalId,
     NotTransactionCoordinator,
-    ProducerIdsUnavailable,
     TooManyTransactionalIds,
     TransactionalIdNotFound,
     TransactionCoordinatorLoading,
-    TransactionError,
     TransactionTimeoutInvalid,
 )
 from dragoman.broker.transactions import records
-from dragoman.broker.transactions.entries import Enrolment, Entry, EntryTable, Outcome
+from dragoman.broker.transactions.entries import Enrolment, Entry, EntryTable, concurrent
 from dragoman.broker.transactions.operations import Operations
 from dragoman.broker.transactions.ports import Persist, WriteMarkers
 from dragoman.broker.transactions.producer_ids import ProducerIds
@@ -80,17 +77,14 @@ from dragoman.limits import (
     TRANSACTIONAL_ID_BYTES_MAX,
     TRANSACTIONAL_IDS_MAX,
 )
+from dragoman.outcome import Outcome, ignore, start
 from dragoman.world import Clock
-
-ReplyIdentity: TypeAlias = Callable[[ProducerIdentity | TransactionError], None]
-#: Takes None for success.
-ReplyDone: TypeAlias = Callable[[TransactionError | None], None]
 
 
 class TransactionCoordinator:
-    """Coordinates the transactional ids it is asked for or has loaded.
+    """Coordinates the transactional ids that it has loaded or that requests name.
 
-    Every request is answered exactly once, through its reply, possibly before the call returns.
+    Requests raise a `TransactionError`.
     """
 
     def __init__(
@@ -117,141 +111,128 @@ class TransactionCoordinator:
 
     # ---- requests
 
-    def init_producer_id(
-        self,
-        transactional_id: str | None,
-        timeout_ms: int,
-        current: ProducerIdentity | None,
-        reply: ReplyIdentity,
-    ) -> None:
-        """Assign a producer its identity, and fence the previous owner of the transactional id.
+    async def init_producer_id(
+        self, transactional_id: str | None, timeout_ms: int, current: ProducerIdentity | None
+    ) -> ProducerIdentity:
+        """Give a producer its identity, and fence the one that had the transactional id before.
 
         Without a transactional id every call gets a fresh producer id and the rest is ignored.
         `current` is an identity that the producer wants to replace (KIP-360). For an unknown
         transactional id it is ignored: some clients send zeros.
         """
         if transactional_id is None:
-            self._producer_ids.next(partial(_reply_fresh, reply))
-            return
-        try:
-            entry = self._entry_to_init(transactional_id, timeout_ms)
-            known = entry.transaction
-            verdict = None if known is None else judge_init(known, current)
-        except TransactionError as error:
-            reply(error)
-            return
+            return ProducerIdentity(await self._producer_ids.next(), 0)
+        entry = self._entry_to_init(transactional_id, timeout_ms)
+        known = entry.transaction
+        verdict = None if known is None else judge_init(known, current)
         match verdict:
             case None:
-                self._operations.create(entry, timeout_ms, _answering(entry, reply))
+                await self._operations.create(entry, timeout_ms)
             case InitVerdict.BUMP:
-                by_owner = current is not None
-                self._operations.reinitialise(entry, timeout_ms, by_owner, _answering(entry, reply))
+                await self._operations.reinitialise(entry, timeout_ms, current is not None)
             case InitVerdict.REPEAT:
-                self._repeat_init(entry, timeout_ms, reply)
+                if entry.durable().timeout_ms == timeout_ms:
+                    return entry.durable().identity
+                await self._operations.change_timeout(entry, timeout_ms)
             case InitVerdict.FENCE:
-                self._operations.fence(entry, current is not None, _retrying(entry, reply))
+                await self._operations.fence(entry, current is not None)
+                # The abort of the old transaction is decided. The producer has to repeat its
+                # request until the abort is complete.
+                raise concurrent(transactional_id, TransactionState.COMPLETE_ABORT)
             case _:
                 assert_never(verdict)
+        return identity_after(entry.durable())
 
-    def add_partitions(
+    async def add_partitions(
         self,
         transactional_id: str,
         producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
-        reply: ReplyDone,
     ) -> None:
         """Enrol partitions before they are written to; begins a transaction if none is open."""
-        self._add(transactional_id, Enrolment(producer, frozenset(partitions), frozenset(), reply))
+        await self._add(transactional_id, _enrolment(producer, partitions, ()))
 
-    def add_offsets(
-        self, transactional_id: str, producer: ProducerIdentity, group: str, reply: ReplyDone
+    async def add_offsets(
+        self, transactional_id: str, producer: ProducerIdentity, group: str
     ) -> None:
         """Enrol a group before offsets are committed in it; otherwise like `add_partitions`."""
-        self._add(transactional_id, Enrolment(producer, frozenset(), frozenset((group,)), reply))
+        await self._add(transactional_id, _enrolment(producer, (), (group,)))
 
-    def enrol_implicitly(
+    async def enrol_implicitly(
         self,
         transactional_id: str,
         producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
         groups: Collection[str],
-        reply: ReplyDone,
     ) -> None:
         """Enrol what a write is about to touch (KIP-890). Waits for the operation under way.
 
-        The write itself follows in the reply, at once: a later one may find the transaction ended.
+        The caller must write in the turn in which this returns: a later write may find the
+        transaction ended.
         """
-        enrolment = Enrolment(producer, frozenset(partitions), frozenset(groups), reply)
-        try:
-            entry = self._find(transactional_id)
-        except TransactionError as error:
-            reply(error)
-            return
+        enrolment = _enrolment(producer, partitions, groups)
+        entry = self._find(transactional_id)
         if entry.pending is None:
             self._operations.enrol(entry, (enrolment,))
-            return
-        if entry.waiting is None:
-            entry.waiting = []
-        if len(entry.waiting) < TRANSACTION_ENROLMENTS_WAITING_MAX:
-            entry.waiting.append(enrolment)
         else:
-            reply(entry.concurrent())
+            if entry.waiting is None:
+                entry.waiting = []
+            if len(entry.waiting) >= TRANSACTION_ENROLMENTS_WAITING_MAX:
+                raise entry.concurrent()
+            entry.waiting.append(enrolment)
+        await enrolment.outcome
 
     def verify_partition(
         self, transactional_id: str, producer: ProducerIdentity, partition: TopicPartition
     ) -> None:
         """Raise unless the partition is enrolled in the producer's open transaction.
 
-        The write must follow at once, before anything else is asked of the coordinator.
+        The write must follow at once, before any other call of the coordinator.
         """
         check_partition_enrolled(self._writable(transactional_id, producer), partition)
 
     def verify_group(self, transactional_id: str, producer: ProducerIdentity, group: str) -> None:
-        """The same for offsets that are to be committed for a group."""
+        """Raise unless the group is enrolled in the producer's open transaction."""
         check_group_enrolled(self._writable(transactional_id, producer), group)
 
-    def end(
+    async def end(
         self,
         transactional_id: str,
         producer: ProducerIdentity,
         commit: bool,
         epoch_per_transaction: bool,
-        reply: ReplyIdentity,
-    ) -> None:
-        """Commit or abort. The reply means that this is decided for ever; markers follow.
+    ) -> ProducerIdentity:
+        """Commit or abort. Returns when this is decided for ever; markers follow.
 
-        With `epoch_per_transaction` (KIP-890) the reply's identity is a new one, to be used from
-        now on; without, it is the present one.
+        With `epoch_per_transaction` (KIP-890) the identity that it returns replaces the present
+        one; without, it is the present one.
         """
-        try:
-            entry = self._find(transactional_id)
-            entry.check_free()
-            verdict = judge_end(entry.durable(), producer, commit, epoch_per_transaction)
-        except TransactionError as error:
-            reply(error)
-            return
+        entry = self._find(transactional_id)
+        entry.check_free()
+        verdict = judge_end(entry.durable(), producer, commit, epoch_per_transaction)
         match verdict:
             case EndVerdict.PREPARE:
-                outcome = _answering(entry, reply)
-                self._operations.end(entry, commit, epoch_per_transaction, outcome)
+                await self._operations.end(entry, commit, epoch_per_transaction)
             case EndVerdict.ABORT_NOTHING:
-                self._operations.abort_nothing(entry, _answering(entry, reply))
+                await self._operations.abort_nothing(entry)
             case EndVerdict.REPEAT:
-                reply(entry.durable().identity)
+                return entry.durable().identity
             case _:
                 assert_never(verdict)
+        return identity_after(entry.durable())
 
-    def when_idle(self, transactional_id: str, then: ReplyDone) -> None:
-        """Call `then` when no operation on the id is in progress, or the current one has stalled:
-        for callers that wait for markers, or that have to retry.
+    async def idle(self, transactional_id: str) -> None:
+        """Wait until no operation on the id is under way, or the one that is has stalled: for a
+        producer that ended a transaction and wants its markers, or has to repeat a request.
         """
         entry = self._table.get(transactional_id)
         if entry is None or entry.pending is None or self._operations.is_stalled(transactional_id):
-            then(None)
-        elif entry.watchers is None:
-            entry.watchers = [then]
-        else:
-            entry.watchers.append(then)
+            return
+        outcome: Outcome[None] = Outcome()
+        if entry.watchers is None:
+            entry.watchers = []
+        entry.watchers.append(outcome)
+        await outcome
 
     # ---- periodic work
 
@@ -261,7 +242,7 @@ class TransactionCoordinator:
         for entry in self._table.timed_out(self._clock.monotonic()):
             # The outcome for an earlier entry may have led to a request for this one.
             if entry.pending is None and not entry.is_gone:
-                self._operations.fence(entry, True, None)
+                self._operations.fence(entry, by_owner=True).then(ignore)
                 begun += 1
         return begun
 
@@ -281,7 +262,7 @@ class TransactionCoordinator:
             partition = self._partition_of(entry.transactional_id)
             by_partition.setdefault(partition, []).append(entry)
         for entries in by_partition.values():
-            self._operations.remove(entries)
+            start(self._operations.remove(entries)).then(ignore)
         return len(expired)
 
     # ---- life
@@ -311,7 +292,7 @@ class TransactionCoordinator:
             if transaction.state in PREPARED:
                 decided.append(entry)
         for entry in decided:
-            self._operations.complete(entry)
+            start(self._operations.complete(entry)).then(ignore)
         return len(decided)
 
     def unload(self, partition: int) -> None:
@@ -320,11 +301,11 @@ class TransactionCoordinator:
         """
         self._served.discard(partition)
         entries = self._table.of_partition(partition)
-        unanswered = self._operations.let_go(entries)
+        unanswered = self._operations.abandon(entries)
         for entry in entries:
             self._table.remove(entry.transactional_id)
         for outcome in unanswered:
-            outcome(NotTransactionCoordinator("another node coordinates the transaction now"))
+            outcome.fail(NotTransactionCoordinator("another node coordinates the transaction now"))
 
     def close(self) -> None:
         """Stop for good."""
@@ -348,7 +329,7 @@ class TransactionCoordinator:
         open_longer_than_ms: int | None = None,
         accepts_id: Callable[[str], bool] | None = None,
     ) -> list[TransactionListing]:
-        """All transactional ids that pass every filter given; an empty filter lets all pass."""
+        """All transactional ids that pass every filter given; all pass an empty filter."""
         started_before = self._clock.wall_ms() - (open_longer_than_ms or 0)
         return [
             listed(each)
@@ -410,42 +391,17 @@ class TransactionCoordinator:
             raise TooManyTransactionalIds(f"{len(self._table)} transactional ids are known")
         return Entry(transactional_id)
 
-    def _repeat_init(self, entry: Entry, timeout_ms: int, reply: ReplyIdentity) -> None:
-        if entry.durable().timeout_ms == timeout_ms:
-            reply(entry.durable().identity)
-        else:
-            self._operations.change_timeout(entry, timeout_ms, _answering(entry, reply))
-
-    def _add(self, transactional_id: str, enrolment: Enrolment) -> None:
-        try:
-            entry = self._find(transactional_id)
-            entry.check_free()
-        except TransactionError as error:
-            enrolment.reply(error)
-            return
+    async def _add(self, transactional_id: str, enrolment: Enrolment) -> None:
+        entry = self._find(transactional_id)
+        entry.check_free()
         self._operations.enrol(entry, (enrolment,))
+        await enrolment.outcome
 
 
-def _reply_fresh(reply: ReplyIdentity, result: int | ProducerIdsUnavailable) -> None:
-    reply(ProducerIdentity(result, 0) if isinstance(result, int) else result)
-
-
-def _answering(entry: Entry, reply: ReplyIdentity) -> Outcome:
-    """Answer with success and the identity after the operation."""
-
-    def outcome(error: TransactionError | None) -> None:
-        reply(identity_after(entry.durable()) if error is None else error)
-
-    return outcome
-
-
-def _retrying(entry: Entry, reply: ReplyIdentity) -> Outcome:
-    """After the old transaction's abort is decided, the new producer has to retry."""
-
-    def outcome(error: TransactionError | None) -> None:
-        reply(error or entry.concurrent())
-
-    return outcome
+def _enrolment(
+    producer: ProducerIdentity, partitions: Collection[TopicPartition], groups: Collection[str]
+) -> Enrolment:
+    return Enrolment(producer, frozenset(partitions), frozenset(groups), Outcome())
 
 
 def _updated_ms(entry: Entry) -> int:

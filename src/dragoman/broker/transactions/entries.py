@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TypeAlias
 
 import msgspec
 
 from dragoman.broker.errors import (
     ConcurrentTransactions,
     InvalidProducerIdMapping,
-    TransactionError,
 )
 from dragoman.broker.transactions.state import (
     AT_REST,
@@ -20,9 +18,7 @@ from dragoman.broker.transactions.state import (
     Transaction,
     TransactionState,
 )
-
-#: Takes None for success.
-Outcome: TypeAlias = Callable[[TransactionError | None], None]
+from dragoman.outcome import Outcome
 
 
 class Enrolment(msgspec.Struct, frozen=True):
@@ -31,17 +27,17 @@ class Enrolment(msgspec.Struct, frozen=True):
     producer: ProducerIdentity
     partitions: frozenset[TopicPartition]
     groups: frozenset[str]
-    reply: Outcome
+    outcome: Outcome[None]
 
 
 class Entry:
     """One transactional id. `transaction` is None only while its first state is being written."""
 
     __slots__ = (
+        "answers",
         "deadline",
         "idle_since",
         "is_gone",
-        "outcome",
         "pending",
         "transaction",
         "transactional_id",
@@ -52,16 +48,16 @@ class Entry:
     def __init__(self, transactional_id: str, transaction: Transaction | None = None) -> None:
         self.transactional_id = transactional_id
         self.transaction = transaction
-        #: Whether another node has the id, so that later results are ignored.
+        #: Another node has it now: what the ports still report is ignored.
         self.is_gone = False
         #: The state the operation under way leads to.
         self.pending: TransactionState | None = None
-        #: Receives the outcome of the operation in progress; None when no request waits for it.
-        self.outcome: Outcome | None = None
+        #: Requests that the operation under way answers.
+        self.answers: list[Outcome[None]] | None = None
         #: Enrolments that come after the operation under way.
         self.waiting: list[Enrolment] | None = None
-        #: Called when the operation in progress has ended, or is stalled.
-        self.watchers: list[Outcome] | None = None
+        #: Settled when the operation under way is over or has stalled.
+        self.watchers: list[Outcome[None]] | None = None
         #: Monotonic seconds at which an open transaction has lasted too long.
         self.deadline = 0.0
         #: Monotonic seconds since which no transaction is open.
@@ -72,10 +68,10 @@ class Entry:
         assert self.transaction is not None
         return self.transaction
 
-    def tell_watchers(self) -> None:
+    def resume_watchers(self) -> None:
         watchers, self.watchers = self.watchers, None
         for each in watchers or ():
-            each(None)
+            each.succeed(None)
 
     def check_free(self) -> None:
         if self.pending is not None:
@@ -83,9 +79,7 @@ class Entry:
 
     def concurrent(self) -> ConcurrentTransactions:
         assert self.pending is not None
-        return ConcurrentTransactions(
-            f"{self.transactional_id} is on its way to {self.pending.value}: repeat the request"
-        )
+        return concurrent(self.transactional_id, self.pending)
 
 
 class EntryTable:
@@ -164,6 +158,12 @@ class EntryTable:
 
     def ongoing_count(self) -> int:
         return len(self._ongoing)
+
+
+def concurrent(transactional_id: str, pending: TransactionState) -> ConcurrentTransactions:
+    return ConcurrentTransactions(
+        f"{transactional_id} is on its way to {pending.value}: repeat the request"
+    )
 
 
 def unknown_id(transactional_id: str) -> InvalidProducerIdMapping:

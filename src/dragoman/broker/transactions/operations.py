@@ -4,7 +4,7 @@
                                                  |
                                                  +--> refused: nothing changed, answer the error
 
-A decision (PrepareX) continues after its answer:
+A decision (PrepareX) does not leave after its answer:
 
     PrepareX durable --> answer --> write markers --> persist CompleteX --> leave
                                       |                  |
@@ -16,18 +16,17 @@ now are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TypeAlias
 
 from dragoman.broker.errors import (
-    ProducerIdsUnavailable,
+    NotTransactionCoordinator,
     TransactionAbortable,
     TransactionError,
     TransactionNotPersisted,
 )
 from dragoman.broker.transactions import records, state
-from dragoman.broker.transactions.entries import Enrolment, Entry, EntryTable, Outcome, unknown_id
+from dragoman.broker.transactions.entries import Enrolment, Entry, EntryTable, unknown_id
 from dragoman.broker.transactions.ports import Markers, Persist, WriteMarkers
 from dragoman.broker.transactions.producer_ids import ProducerIds
 from dragoman.broker.transactions.rules import check_producer
@@ -40,12 +39,13 @@ from dragoman.broker.transactions.state import (
 )
 from dragoman.errors import DragomanError
 from dragoman.limits import TRANSACTION_MEMBERS_MAX, TRANSACTION_RECORD_BYTES_MAX
+from dragoman.outcome import Outcome, attempt, ignore, start
 from dragoman.world import Clock
 
 #: Makes the next state from a new producer id, or from `NO_PRODUCER_ID` when none is due.
 Build: TypeAlias = Callable[[int], Transaction]
-_Step: TypeAlias = Callable[[Entry], None]
-_Refuse: TypeAlias = Callable[[Entry, TransactionError], None]
+#: A step of the way from a decision to its end, and all that follow.
+_Step: TypeAlias = Callable[[Entry], Coroutine[object, None, None]]
 
 
 class Operations:
@@ -67,35 +67,37 @@ class Operations:
 
     # ---- operations
 
-    def create(self, entry: Entry, timeout_ms: int, outcome: Outcome) -> None:
-        self._begin(entry, TransactionState.EMPTY, outcome)
-        self._table.add(entry)
-
+    def create(self, entry: Entry, timeout_ms: int) -> Outcome[None]:
         def build(producer_id: int) -> Transaction:
             now_ms = self._clock.wall_ms()
             return state.created(entry.transactional_id, producer_id, timeout_ms, now_ms)
 
-        self._write_with_producer_id(entry, build, self._finish)
+        answer = self._begin(entry, TransactionState.EMPTY)
+        self._table.add(entry)
+        start(self._change(entry, build, needs_id=True)).then(ignore)
+        return answer
 
-    def reinitialise(self, entry: Entry, timeout_ms: int, by_owner: bool, outcome: Outcome) -> None:
-        self._begin(entry, TransactionState.EMPTY, outcome)
+    def reinitialise(self, entry: Entry, timeout_ms: int, by_owner: bool) -> Outcome[None]:
         old = entry.durable()
 
         def build(producer_id: int) -> Transaction:
             now_ms = self._clock.wall_ms()
             return state.reinitialised(old, producer_id, by_owner, timeout_ms, now_ms)
 
-        self._write_next_identity(entry, build, self._finish)
+        answer = self._begin(entry, TransactionState.EMPTY)
+        start(self._change(entry, build, needs_id=_is_exhausted(entry))).then(ignore)
+        return answer
 
-    def change_timeout(self, entry: Entry, timeout_ms: int, outcome: Outcome) -> None:
-        self._begin(entry, entry.durable().state, outcome)
+    def change_timeout(self, entry: Entry, timeout_ms: int) -> Outcome[None]:
         new = state.with_timeout(entry.durable(), timeout_ms, self._clock.wall_ms())
-        self._write(entry, new, self._finish, self._refuse)
+        answer = self._begin(entry, entry.durable().state)
+        start(self._change(entry, lambda _: new)).then(ignore)
+        return answer
 
     def enrol(self, entry: Entry, enrolments: Sequence[Enrolment]) -> None:
         """Enrol all that may be, with one record. The others are answered at once."""
-        answers: list[tuple[Outcome, TransactionError | None]] = []
-        accepted: list[Outcome] = []
+        answers: list[tuple[Outcome[None], TransactionError | None]] = []
+        accepted: list[Outcome[None]] = []
         transaction = entry.durable()
         partitions, groups = transaction.partitions, transaction.groups
         for each in enrolments:
@@ -103,55 +105,64 @@ class Operations:
             try:
                 _check_enrolment(transaction, each.producer, *merged)
             except TransactionError as error:
-                answers.append((each.reply, error))
+                answers.append((each.outcome, error))
                 continue
             if _is_enrolled(transaction, each):
-                answers.append((each.reply, None))
+                answers.append((each.outcome, None))
             else:
                 partitions, groups = merged
-                accepted.append(each.reply)
+                accepted.append(each.outcome)
         if accepted:
-            self._begin(entry, TransactionState.ONGOING, partial(_answer_all, accepted))
+            self._occupy(entry, TransactionState.ONGOING, accepted)
             new = state.enrolled(transaction, partitions, groups, self._clock.wall_ms())
-            self._write(entry, new, self._finish, self._refuse)
-        for reply, answer in answers:
-            reply(answer)
+            start(self._change(entry, lambda _: new)).then(ignore)
+        for outcome, answer in answers:
+            outcome.acknowledge(answer)
 
-    def end(self, entry: Entry, commit: bool, bump: bool, outcome: Outcome) -> None:
+    def end(self, entry: Entry, commit: bool, bump: bool) -> Outcome[None]:
         target = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
-        self._begin(entry, target, outcome)
-        self._write_decision(entry, commit, bump, by_owner=True)
+        answer = self._begin(entry, target)
+        start(self._decide(entry, commit, bump, by_owner=True)).then(ignore)
+        return answer
 
-    def fence(self, entry: Entry, by_owner: bool, outcome: Outcome | None) -> None:
+    def fence(self, entry: Entry, by_owner: bool) -> Outcome[None]:
         """Abort the open transaction under the next epoch."""
-        self._begin(entry, TransactionState.PREPARE_EPOCH_FENCE, outcome)
-        self._write_decision(entry, commit=False, bump=True, by_owner=by_owner)
+        answer = self._begin(entry, TransactionState.PREPARE_EPOCH_FENCE)
+        start(self._decide(entry, commit=False, bump=True, by_owner=by_owner)).then(ignore)
+        return answer
 
-    def abort_nothing(self, entry: Entry, outcome: Outcome) -> None:
-        self._begin(entry, TransactionState.COMPLETE_ABORT, outcome)
+    def abort_nothing(self, entry: Entry) -> Outcome[None]:
         old = entry.durable()
 
         def build(producer_id: int) -> Transaction:
             return state.nothing_aborted(old, producer_id, self._clock.wall_ms())
 
-        self._write_next_identity(entry, build, self._finish)
+        answer = self._begin(entry, TransactionState.COMPLETE_ABORT)
+        start(self._change(entry, build, needs_id=_is_exhausted(entry))).then(ignore)
+        return answer
 
-    def remove(self, entries: list[Entry]) -> None:
+    async def remove(self, entries: list[Entry]) -> None:
         """Remove ids from the log and then from the table."""
         for entry in entries:
-            self._begin(entry, TransactionState.DEAD, None)
+            self._occupy(entry, TransactionState.DEAD, [])
         tombstones = [records.tombstone(entry.transactional_id) for entry in entries]
-        self._persist(tombstones, partial(self._removed, entries))
+        error = await attempt(self._persist(tombstones))
+        left = [entry for entry in entries if not entry.is_gone]
+        if error is None:
+            for entry in left:
+                self._table.remove(entry.transactional_id)
+        for entry in left:
+            self._leave(entry, None)
 
-    def complete(self, entry: Entry) -> None:
-        """Drive on a decision found in the log."""
+    async def complete(self, entry: Entry) -> None:
+        """Carry out a decision: write the markers and record the end."""
         entry.pending = state.complete_state(entry.durable().state)
-        self._write_all_markers(entry)
+        await self._mark(entry)
 
     def retry_stalled(self) -> int:
         stalled, self._stalled = self._stalled, {}
         for entry, step in stalled.values():
-            step(entry)
+            start(step(entry)).then(ignore)
         return len(stalled)
 
     def stalled_count(self) -> int:
@@ -160,42 +171,38 @@ class Operations:
     def is_stalled(self, transactional_id: str) -> bool:
         return transactional_id in self._stalled
 
-    def let_go(self, entries: Iterable[Entry]) -> list[Outcome]:
-        """Another node has these ids; returns the replies to send."""
-        open_: list[Outcome] = []
+    def abandon(self, entries: Iterable[Entry]) -> list[Outcome[None]]:
+        """Another node has these from now on. Returns the requests that are left unanswered."""
+        unanswered: list[Outcome[None]] = []
         for entry in entries:
             entry.is_gone = True
             self._stalled.pop(entry.transactional_id, None)
-            if entry.outcome is not None:
-                open_.append(entry.outcome)
-            open_.extend(each.reply for each in entry.waiting or ())
-            open_.extend(entry.watchers or ())
-            entry.outcome, entry.waiting, entry.watchers = None, None, None
-        return open_
+            unanswered.extend(entry.answers or ())
+            unanswered.extend(each.outcome for each in entry.waiting or ())
+            unanswered.extend(entry.watchers or ())
+            entry.answers, entry.waiting, entry.watchers = None, None, None
+        return unanswered
 
     # ---- the decision and after
 
-    def _write_decision(self, entry: Entry, commit: bool, bump: bool, by_owner: bool) -> None:
+    async def _decide(self, entry: Entry, commit: bool, bump: bool, by_owner: bool) -> None:
         old = entry.durable()
 
         def build(producer_id: int) -> Transaction:
             now_ms = self._clock.wall_ms()
             return state.prepared(old, commit, bump, producer_id, by_owner, now_ms)
 
-        if bump:
-            self._write_next_identity(entry, build, self._decided)
-        else:
-            self._write(entry, build(NO_PRODUCER_ID), self._decided, self._refuse)
-
-    def _decided(self, entry: Entry) -> None:
+        try:
+            await self._replace(entry, build, needs_id=bump and _is_exhausted(entry))
+        except TransactionError as error:
+            self._refuse(entry, error)
+            return
         entry.pending = state.complete_state(entry.durable().state)
-        outcome, entry.outcome = entry.outcome, None
-        if outcome is not None:
-            outcome(None)
-        self._write_all_markers(entry)
+        self._answer(entry, None)
+        await self._mark(entry)
 
-    def _write_all_markers(self, entry: Entry) -> None:
-        # Its answer may have closed the coordinator: a successor drives the transaction on then.
+    async def _mark(self, entry: Entry) -> None:
+        # An answer may have closed the coordinator: a successor completes the transaction then.
         if entry.is_gone:
             return
         transaction = entry.durable()
@@ -207,121 +214,116 @@ class Operations:
             tuple(sorted(transaction.partitions)),
             tuple(sorted(transaction.groups)),
         )
-        self._write_markers(markers, partial(self._marked, entry))
-
-    def _marked(self, entry: Entry, error: DragomanError | None) -> None:
-        if entry.is_gone:
-            return
-        if error is None:
-            self._write_completion(entry)
+        try:
+            await self._write_markers(markers)
+        except DragomanError:
+            self._stall(entry, self._mark)
         else:
-            self._stall(entry, self._write_all_markers)
+            await self._record_end(entry)
 
-    def _write_completion(self, entry: Entry) -> None:
+    async def _record_end(self, entry: Entry) -> None:
         new = state.completed(entry.durable(), self._clock.wall_ms())
-        self._write(entry, new, self._finish, self._completion_refused)
-
-    def _completion_refused(self, entry: Entry, _: TransactionError) -> None:
-        self._stall(entry, self._write_completion)
+        try:
+            await self._replace(entry, lambda _: new)
+        except TransactionError:
+            self._stall(entry, self._record_end)
+        else:
+            self._leave(entry, None)
 
     def _stall(self, entry: Entry, step: _Step) -> None:
+        if entry.is_gone:
+            return
         self._stalled[entry.transactional_id] = entry, step
         # Waiting for the end of this transaction must not depend on an unavailable partition.
         waiting, entry.waiting = entry.waiting, None
         for enrolment in waiting or ():
-            enrolment.reply(entry.concurrent())
-        entry.tell_watchers()
+            enrolment.outcome.fail(entry.concurrent())
+        entry.resume_watchers()
 
     # ---- the course of every operation
 
-    def _begin(self, entry: Entry, pending: TransactionState, outcome: Outcome | None) -> None:
+    def _begin(self, entry: Entry, pending: TransactionState) -> Outcome[None]:
+        """Occupy the entry for an operation. Returns the answer to who requested it."""
+        answer: Outcome[None] = Outcome()
+        self._occupy(entry, pending, [answer])
+        return answer
+
+    def _occupy(
+        self, entry: Entry, pending: TransactionState, answers: list[Outcome[None]]
+    ) -> None:
         assert entry.pending is None
-        assert entry.outcome is None
+        assert entry.answers is None
         entry.pending = pending
-        entry.outcome = outcome
+        entry.answers = answers
 
-    def _write_next_identity(self, entry: Entry, build: Build, then: _Step) -> None:
-        if state.is_exhausted(entry.durable().identity):
-            self._write_with_producer_id(entry, build, then)
+    async def _change(self, entry: Entry, build: Build, *, needs_id: bool = False) -> None:
+        """The course of an operation that is over with its one record."""
+        try:
+            await self._replace(entry, build, needs_id=needs_id)
+        except TransactionError as error:
+            self._refuse(entry, error)
         else:
-            self._write(entry, build(NO_PRODUCER_ID), then, self._refuse)
+            self._leave(entry, None)
 
-    def _write_with_producer_id(self, entry: Entry, build: Build, then: _Step) -> None:
-        def receive(result: int | ProducerIdsUnavailable) -> None:
-            if entry.is_gone:
-                return
-            if isinstance(result, ProducerIdsUnavailable):
-                self._refuse(entry, result)
-            else:
-                self._write(entry, build(result), then, self._refuse)
-
-        self._producer_ids.next(receive)
-
-    def _write(self, entry: Entry, new: Transaction, then: _Step, refuse: _Refuse) -> None:
-        if entry.is_gone:
-            return
+    async def _replace(self, entry: Entry, build: Build, *, needs_id: bool = False) -> None:
+        """Make the next state durable and put it in place. After an error nothing has changed."""
+        producer_id = await self._producer_ids.next() if needs_id else NO_PRODUCER_ID
+        _require_here(entry)
+        new = build(producer_id)
         record = records.to_record(new)
         assert record.value is not None
         if len(record.value) > TRANSACTION_RECORD_BYTES_MAX:
-            refuse(entry, _too_large(new))
-            return
-        self._persist((record,), partial(self._written, entry, new, then, refuse))
-
-    def _written(
-        self,
-        entry: Entry,
-        new: Transaction,
-        then: _Step,
-        refuse: _Refuse,
-        error: DragomanError | None,
-    ) -> None:
-        if entry.is_gone:
-            return
+            raise _too_large(new)
+        try:
+            await self._persist((record,))
+        except DragomanError as cause:
+            _require_here(entry)
+            raise _not_persisted(entry, cause) from cause
+        _require_here(entry)
         assert entry.pending is not None
-        if error is not None:
-            refuse(entry, _not_persisted(entry, error))
-            return
         now = self._clock.monotonic()
         if new.state is TransactionState.ONGOING and entry.durable().state is not new.state:
             entry.deadline = now + new.timeout_ms / 1000
         entry.transaction = new
         self._table.file(entry, now)
-        then(entry)
-
-    def _removed(self, entries: list[Entry], error: DragomanError | None) -> None:
-        left = [entry for entry in entries if not entry.is_gone]
-        if error is None:
-            for entry in left:
-                self._table.remove(entry.transactional_id)
-        for entry in left:
-            self._leave(entry, None)
-
-    def _finish(self, entry: Entry) -> None:
-        self._leave(entry, None)
 
     def _refuse(self, entry: Entry, error: TransactionError) -> None:
+        if entry.is_gone:
+            return
         if entry.transaction is None:
             self._table.remove(entry.transactional_id)
         self._leave(entry, error)
 
     def _leave(self, entry: Entry, error: TransactionError | None) -> None:
-        """End the operation: answer it, then start the enrolments that waited for it."""
+        """End the operation: answer it, then admit the enrolments that waited for it."""
         entry.pending = None
-        outcome, entry.outcome = entry.outcome, None
-        if outcome is not None:
-            outcome(error)
-        entry.tell_watchers()
-        # They may have begun the next operation; the rest then waits for that one, too.
+        self._answer(entry, error)
+        entry.resume_watchers()
+        # They may have begun the next operation; then they wait for that one too.
         if entry.pending is None and entry.waiting and not entry.is_gone:
             waiting, entry.waiting = entry.waiting, None
             self._admit(entry, waiting)
+
+    def _answer(self, entry: Entry, error: TransactionError | None) -> None:
+        answers, entry.answers = entry.answers, None
+        for each in answers or ():
+            each.acknowledge(error)
 
     def _admit(self, entry: Entry, waiting: list[Enrolment]) -> None:
         if self._table.holds(entry):
             self.enrol(entry, waiting)
             return
         for enrolment in waiting:
-            enrolment.reply(unknown_id(entry.transactional_id))
+            enrolment.outcome.fail(unknown_id(entry.transactional_id))
+
+
+def _require_here(entry: Entry) -> None:
+    if entry.is_gone:
+        raise NotTransactionCoordinator("another node coordinates the transaction now")
+
+
+def _is_exhausted(entry: Entry) -> bool:
+    return state.is_exhausted(entry.durable().identity)
 
 
 def _check_enrolment(
@@ -351,13 +353,4 @@ def _too_large(transaction: Transaction) -> TransactionAbortable:
 
 
 def _not_persisted(entry: Entry, cause: DragomanError) -> TransactionNotPersisted:
-    error = TransactionNotPersisted(
-        f"{entry.transactional_id}: the log refused the record: {cause}"
-    )
-    error.__cause__ = cause
-    return error
-
-
-def _answer_all(replies: list[Outcome], error: TransactionError | None) -> None:
-    for reply in replies:
-        reply(error)
+    return TransactionNotPersisted(f"{entry.transactional_id}: the log refused the record: {cause}")

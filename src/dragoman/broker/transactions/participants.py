@@ -194,11 +194,7 @@ class Participants:
             for group in request.groups:
                 coordinator.verify_group(name, producer, group)
         else:
-            await acknowledged(
-                lambda done: coordinator.enrol_implicitly(
-                    name, producer, request.partitions, request.groups, done
-                )
-            )
+            await coordinator.enrol_implicitly(name, producer, request.partitions, request.groups)
 
     def _pass_guards(self, participant: Participant, producer: ProducerIdentity) -> None:
         """A transaction has ended: its pending writes come too late."""

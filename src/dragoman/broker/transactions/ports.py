@@ -1,20 +1,17 @@
 """What the coordinator needs from outside, and what it hands over.
 
-All ports are calls with a callback. A callback is called exactly once, and may be called before the
-port's call returns.
+Every port returns an outcome, which may be settled before the call returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
 from dragoman.broker.transactions.state import TopicPartition
-from dragoman.errors import DragomanError
-
-Done: TypeAlias = Callable[[DragomanError | None], None]
+from dragoman.outcome import Outcome
 
 
 class StateRecord(msgspec.Struct, frozen=True):
@@ -26,11 +23,11 @@ class StateRecord(msgspec.Struct, frozen=True):
 
 
 class Markers(msgspec.Struct, frozen=True):
-    """The end of one transaction, to be told to everything enrolled in it."""
+    """The end of one transaction, which every participant enrolled in it has to hear."""
 
     transactional_id: str
     producer_id: int
-    #: Of the marker; one above the records' when the transaction changes the epoch.
+    #: The epoch of the markers: one above that of the records if the transaction changes it.
     epoch: int
     commit: bool
     #: In order, so that a run repeats exactly.
@@ -39,30 +36,30 @@ class Markers(msgspec.Struct, frozen=True):
 
 
 class Persist(Protocol):
-    def __call__(self, records: Sequence[StateRecord], done: Done) -> None:
+    def __call__(self, records: Sequence[StateRecord]) -> Outcome[None]:
         """Append the records, which all belong to one partition, in the order of the calls.
 
-        `done(None)`: they are durable. `done(error)`: they are not in the log and never will be,
-        or the partition has been unloaded because that is not known.
+        Succeeds when they are durable. An error means that they are not in the log and never will
+        be, or that the partition has been unloaded because that is unknown.
         """
         ...
 
 
 class WriteMarkers(Protocol):
-    def __call__(self, markers: Markers, done: Done) -> None:
+    def __call__(self, markers: Markers) -> Outcome[None]:
         """Append a control marker to every partition and end the staged offsets of every group.
 
-        `done(None)`: all are durable; a partition or group that was deleted counts as done.
-        `done(error)`: some are missing; the same call comes again later, and may find some
-        markers written. After `done`, nothing more may be written for this call: the producer may
+        Succeeds when all are durable; a partition or group that was deleted counts as ended. An
+        error means that some are missing: the same call comes again later, and may find some
+        markers written. Once settled, nothing more may be written for this call: the producer may
         have begun its next transaction under the same epoch.
         """
         ...
 
 
 class AllocateBlock(Protocol):
-    def __call__(self, done: Callable[[range | DragomanError], None]) -> None:
-        """Reserve producer ids. They are durably reserved when `done` gets them, and never given
-        out again; later blocks lie above earlier ones.
+    def __call__(self) -> Outcome[range]:
+        """Reserve producer ids. On success they are durably reserved and never given out again;
+        later blocks lie above earlier ones.
         """
         ...

@@ -1,21 +1,18 @@
 """Producer ids, handed out one by one from blocks that were reserved durably beforehand.
 
-What is left of a block is lost in a crash; that is why an id is never given out twice. One source
-serves all coordinators of a node.
+The rest of a block is lost in a crash, so that an id is never given out twice. One source serves
+all coordinators of a node.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import TypeAlias
 
 from dragoman.broker.errors import ProducerIdsUnavailable
 from dragoman.broker.transactions.ports import AllocateBlock
 from dragoman.errors import DragomanError
 from dragoman.limits import PRODUCER_ID_WAITERS_MAX
-
-Receive: TypeAlias = Callable[[int | ProducerIdsUnavailable], None]
+from dragoman.outcome import Outcome, ignore, start
 
 
 class ProducerIds:
@@ -23,47 +20,49 @@ class ProducerIds:
         self._allocate_block = allocate_block
         self._next = 0
         self._end = 0
-        self._waiting: deque[Receive] = deque()
+        self._waiting: deque[Outcome[int]] = deque()
         self._is_allocating = False
 
-    def next(self, receive: Receive) -> None:
-        """Give `receive` an id nobody had, at once or when a new block is reserved, or an error."""
+    async def next(self) -> int:
+        """An id that nobody had, at once or when a new block is reserved. Raises
+        `ProducerIdsUnavailable`.
+        """
         if self._next < self._end and not self._waiting:
             self._next += 1
-            receive(self._next - 1)
-        elif len(self._waiting) >= PRODUCER_ID_WAITERS_MAX:
-            receive(ProducerIdsUnavailable(f"{len(self._waiting)} requests wait already"))
-        else:
-            self._waiting.append(receive)
-            self._allocate()
-
-    def _allocate(self) -> None:
+            return self._next - 1
+        if len(self._waiting) >= PRODUCER_ID_WAITERS_MAX:
+            raise ProducerIdsUnavailable(f"{len(self._waiting)} requests wait already")
+        outcome: Outcome[int] = Outcome()
+        self._waiting.append(outcome)
         if not self._is_allocating:
-            self._is_allocating = True
-            self._allocate_block(self._allocated)
+            start(self._allocate()).then(ignore)
+        return await outcome
 
-    def _allocated(self, result: range | DragomanError) -> None:
-        assert self._is_allocating
-        if isinstance(result, DragomanError):
-            self._is_allocating = False
-            self._refuse(result)
-            return
-        assert len(result) > 0
-        assert result.step == 1
-        assert result.start >= self._end, "a block of producer ids was reserved twice"
-        self._next, self._end = result.start, result.stop
-        # A request that comes out of an answer joins the queue and must not reserve another block.
-        while self._waiting and self._next < self._end:
-            self._next += 1
-            self._waiting.popleft()(self._next - 1)
+    async def _allocate(self) -> None:
+        """Reserve blocks as long as requests wait."""
+        self._is_allocating = True
+        while self._waiting:
+            try:
+                block = await self._allocate_block()
+            except DragomanError as cause:
+                self._is_allocating = False
+                self._refuse(cause)
+                return
+            assert len(block) > 0
+            assert block.step == 1
+            assert block.start >= self._end, "a block of producer ids was reserved twice"
+            self._next, self._end = block.start, block.stop
+            # A request that comes out of an answer joins the queue and must not reserve another
+            # block.
+            while self._waiting and self._next < self._end:
+                self._next += 1
+                self._waiting.popleft().succeed(self._next - 1)
         self._is_allocating = False
-        if self._waiting:
-            self._allocate()
 
     def _refuse(self, cause: DragomanError) -> None:
         # Only those waiting now: an answer may bring a new request, which deserves a new attempt.
         waiting, self._waiting = self._waiting, deque()
-        for receive in waiting:
+        for outcome in waiting:
             error = ProducerIdsUnavailable(f"no block of producer ids: {cause}")
             error.__cause__ = cause
-            receive(error)
+            outcome.fail(error)

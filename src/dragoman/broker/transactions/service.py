@@ -1,14 +1,15 @@
 """Transactions on this node: the coordinator's machine, connected to the log and the participants.
 
-The machine (`coordinator.py`) is pure: it returns records and continues when these are durable. The
-records are stored in the internal topic `__transaction_state`. A node coordinates the transactional
-ids whose partition of that topic it leads, from the moment it has loaded the partition.
+The machine (`coordinator.py`) is pure: it hands out records and resumes when these are durable. The
+records are kept in the internal topic `__transaction_state`. A node coordinates the transactional
+ids whose partition of that topic it leads, from the moment it has read the partition back.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from dragoman.broker.changes import Changes
 from dragoman.broker.context import NodeContext
@@ -23,9 +24,8 @@ from dragoman.broker.transactions.ports import Markers, StateRecord
 from dragoman.broker.transactions.producer_ids import ProducerIds
 from dragoman.cluster.events import Event, ProducerIdsReserved
 from dragoman.config.settings import Settings
-from dragoman.errors import DragomanError
 from dragoman.limits import PRODUCER_ID_BLOCK
-from dragoman.outcome import Acknowledge, start
+from dragoman.outcome import Outcome, acknowledged, start
 from dragoman.rpc import Registry, Rpc
 
 log = logging.getLogger("dragoman.coordination")
@@ -103,16 +103,17 @@ class Transactions:
 
     # ---- ports of the machine
 
-    def _persist(self, records: Sequence[StateRecord], done: Acknowledge) -> None:
+    def _persist(self, records: Sequence[StateRecord]) -> Outcome[None]:
         (index,) = {self.log.partition_of(each.transactional_id) for each in records}
-        self.log.append(index, [(each.key, each.value) for each in records], done)
+        pairs = [(each.key, each.value) for each in records]
+        return acknowledged(partial(self.log.append, index, pairs))
 
-    def _write_markers(self, markers: Markers, done: Acknowledge) -> None:
+    def _write_markers(self, markers: Markers) -> Outcome[None]:
         home = self.log.partition_of(markers.transactional_id)
-        start(self.participants.tell_end(markers, self.log.leader_epoch(home))).then(done)
+        return start(self.participants.tell_end(markers, self.log.leader_epoch(home)))
 
-    def _allocate_block(self, done: Callable[[range | DragomanError], None]) -> None:
-        start(self._reserve_block()).then(done)
+    def _allocate_block(self) -> Outcome[range]:
+        return start(self._reserve_block())
 
     async def _reserve_block(self) -> range:
         blocks: list[range] = []

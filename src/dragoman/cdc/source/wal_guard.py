@@ -45,11 +45,11 @@ def judge(definition: Definition, slot: Slot, checks: int) -> Verdict:
 class WalGuard:
     """`run` monitors the slot concurrently with the capture."""
 
-    def __init__(self, definition: Definition, stop: Callable[[SourceError], None]) -> None:
-        """`stop` is called with the reason when the capture must stop."""
+    def __init__(self, definition: Definition, on_excess: Callable[[SourceError], None]) -> None:
+        """`on_excess` receives the reason when the capture has to stop."""
         self._definition = definition
-        self._stop = stop
-        #: -1: unknown.
+        self._on_excess = on_excess
+        #: -1: not known.
         self.retained_bytes = -1
         self.warnings: tuple[str, ...] = ()
         self._checks = 0
@@ -93,7 +93,7 @@ class WalGuard:
             self._checks = 0
         if verdict.act == "drop":
             await drop_slot(connection, definition.slot_name)
-            self._stop(
+            self._on_excess(
                 SourceError(
                     f"{verdict.text}: the slot was dropped by the capture's wal_policy",
                     f"`dragoman cdc remove {definition.name}` and add it again: a new snapshot"
@@ -101,7 +101,7 @@ class WalGuard:
                 )
             )
         elif verdict.act == "stop":
-            self._stop(
+            self._on_excess(
                 SourceError(
                     f"{verdict.text}: the capture was stopped by its wal_policy",
                     "it resumes by itself and stops again unless it catches up; raise its"

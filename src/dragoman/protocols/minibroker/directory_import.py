@@ -41,7 +41,7 @@ from dragoman.limits import (
     TOPIC_PARTITIONS_MAX,
 )
 from dragoman.log.batch import Record, build_batch
-from dragoman.outcome import Acknowledge, acknowledged, pause, start
+from dragoman.outcome import acknowledged, pause
 from dragoman.protocols.minibroker.constants import OFFSET_MAX, TOPIC_CONFIG
 from dragoman.protocols.minibroker.storage import Damage, Source, StoredRecord, scan
 from dragoman.replication.replica import Replica
@@ -159,7 +159,7 @@ class Core(Protocol):
 
 
 class Importer:
-    """Imports topics. `run` calls back at the end, with the error that ended it early, if any."""
+    """Imports topics."""
 
     def __init__(
         self,
@@ -176,10 +176,8 @@ class Importer:
         self._progress = progress
         self.imported = imported
 
-    def run(self, done: Acknowledge) -> None:
-        start(self._run()).then(done)
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Import all topics. Raises the error that ends the import early."""
         try:
             while not self._are_groups_loaded():
                 await pause(self._broker.scheduler, GROUPS_LOADING_PAUSE_S)

@@ -16,6 +16,7 @@ import pytest
 from dragoman.broker.local_reader import LocalReader
 from dragoman.errors import DiskFullError
 from dragoman.log.batch import Record
+from dragoman.outcome import start
 from dragoman.protocols.minibroker import directory_import as importing
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.directory_import import (
@@ -33,7 +34,7 @@ from worlds.minibroker import Peer, service_of
 
 def begin(world: World, root: Path, **options: bool) -> tuple[Imported, Outcome]:
     imported, outcome = Imported(), Outcome()
-    Importer(world.broker, find_topics(root), imported, **options).run(outcome)
+    start(Importer(world.broker, find_topics(root), imported, **options).run()).then(outcome)
     return imported, outcome
 
 
@@ -123,7 +124,7 @@ def test_progress_ends_at_the_size_of_the_files(world: World, tmp_path: Path) ->
     total = sum(each.size for topic in topics for part in topic.segments.values() for each in part)
     steps: list[int] = []
     outcome = Outcome()
-    Importer(world.broker, topics, Imported(), progress=steps.append).run(outcome)
+    start(Importer(world.broker, topics, Imported(), progress=steps.append).run()).then(outcome)
     world.settle()
     assert outcome.error is None
     assert sum(steps) == total

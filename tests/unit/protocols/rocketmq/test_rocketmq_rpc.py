@@ -93,7 +93,7 @@ def test_an_answer_of_another_kind_is_not_taken() -> None:
 )
 def test_another_nodes_request_is_answered(body: bytes, expected: bytes | type) -> None:
     answers: list[bytes | DragomanError] = []
-    rpc(OtherNode()).receive(memoryview(body), answers.append)
+    start(rpc(OtherNode()).answer(memoryview(body))).then(answers.append)
     (answer,) = answers
     assert answer == expected if isinstance(expected, bytes) else isinstance(answer, expected)
 

@@ -3,9 +3,10 @@
 - `messages`: requests and results, and validation that needs no group.
 - `group`: the machine: epochs, target assignment, members that join and leave.
 - `members`: the members, their steps towards the target assignment, and who owns each partition.
-- `assignors`: server-side assignment.
+- `targets`: the target assignment, and the topics it was made for. `assignors` has the algorithms.
 - `subscriptions`: names and patterns as topics.
 - `unstored`: changes that are not durable yet, and the requests that wait for them.
+- `replay`: members while their records are read back.
 - `classic_members`: members that still speak the first protocol.
 - `conversion`: groups that change from one protocol to the other.
 """

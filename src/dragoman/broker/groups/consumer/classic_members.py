@@ -42,6 +42,7 @@ from dragoman.broker.groups.messages import (
 from dragoman.broker.groups.ports import ClassicSubscription
 from dragoman.broker.groups.records import ClassicFacts
 from dragoman.errors import BrokerError, DragomanError
+from dragoman.outcome import ignore
 from dragoman.types import MemberId
 
 
@@ -71,7 +72,7 @@ class ClassicMembers:
         if group.should_be_classic:
             # A static member that came back was the last of the second protocol.
             again = RebalanceInProgress(f"group {group.group_id!r} changed its protocol")
-            group.become_classic(lambda _: reply(again))
+            group.become_classic().then(lambda _: reply(again))
             return
         group.advance(member, ids_of(subscription.owned, group.ports.catalog))
         member.touch()
@@ -81,7 +82,7 @@ class ClassicMembers:
         def stored(error: DragomanError | None) -> None:
             reply(joined if error is None else error)
 
-        group.store(stored)
+        group.store().then(stored)
 
     def _read(self, request: JoinRequest) -> ClassicSubscription:
         """Raises `InconsistentProtocol` for a member that cannot be part of this group."""
@@ -195,7 +196,7 @@ class ClassicMembers:
         def stored(error: DragomanError | None) -> None:
             reply(synced if error is None else error)
 
-        self._group.store(stored)
+        self._group.store().then(stored)
 
     def _require_same_protocol(self, request: SyncRequest, protocol: str) -> None:
         if request.protocol_type not in (None, self._group.protocol_type):
@@ -246,7 +247,7 @@ class ClassicMembers:
             gone[member.member_id] = member
             results.append(repeated)
         if gone:
-            self._group.remove(list(gone.values()))
+            self._group.remove(list(gone.values())).then(ignore)
         return results
 
     def _leaving(self, identity: LeavingMember) -> ConsumerMember:

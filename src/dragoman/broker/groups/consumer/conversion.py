@@ -25,7 +25,6 @@ from dragoman.broker.groups.consumer.messages import (
     Partitions,
     by_topic,
 )
-from dragoman.broker.groups.consumer.unstored import Done
 from dragoman.broker.groups.messages import Protocols
 from dragoman.broker.groups.ports import (
     Catalog,
@@ -35,6 +34,7 @@ from dragoman.broker.groups.ports import (
     NamedPartitions,
 )
 from dragoman.broker.groups.records import ClassicFacts, GroupValue, StoredMember
+from dragoman.outcome import Outcome
 from dragoman.types import GroupId, MemberId, TopicName
 
 
@@ -55,7 +55,7 @@ class MixedGroup(Protocol):
         """Whether only members of the first protocol are left, and the group may change."""
         ...
 
-    def become_classic(self, done: Done | None = None, /) -> None: ...
+    def become_classic(self) -> Outcome[None]: ...
 
     def require_room(self) -> None: ...
 
@@ -65,7 +65,7 @@ class MixedGroup(Protocol):
 
     def replace(self, old: ConsumerMember, new_id: MemberId, /) -> ConsumerMember: ...
 
-    def remove(self, members: Sequence[ConsumerMember], /) -> None: ...
+    def remove(self, members: Sequence[ConsumerMember], /) -> Outcome[None]: ...
 
     def expire(self, member_id: MemberId, /) -> None: ...
 
@@ -81,7 +81,7 @@ class MixedGroup(Protocol):
 
     def notice_topics(self) -> None: ...
 
-    def store(self, done: Done | None = None, /) -> None: ...
+    def store(self) -> Outcome[None]: ...
 
 
 class Carried(msgspec.Struct, frozen=True):

@@ -29,7 +29,6 @@ other group.
 from __future__ import annotations
 
 import base64
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -45,7 +44,6 @@ from dragoman.broker.errors import (
     UnknownMember,
     UnreleasedInstance,
 )
-from dragoman.broker.groups.consumer.assignors import ASSIGNORS, Assignee
 from dragoman.broker.groups.consumer.classic_members import ClassicMembers
 from dragoman.broker.groups.consumer.conversion import to_classic
 from dragoman.broker.groups.consumer.members import (
@@ -60,7 +58,6 @@ from dragoman.broker.groups.consumer.messages import (
     LEAVE_FOR_NOW,
     NOTHING,
     ConsumerGroupDescription,
-    ConsumerMemberDescription,
     HeartbeatReply,
     HeartbeatRequest,
     MemberState,
@@ -70,15 +67,14 @@ from dragoman.broker.groups.consumer.messages import (
     by_topic,
     flattened,
 )
-from dragoman.broker.groups.consumer.subscriptions import Subscriptions, fingerprint
-from dragoman.broker.groups.consumer.unstored import Done, Unstored
+from dragoman.broker.groups.consumer.targets import TargetAssignment
+from dragoman.broker.groups.consumer.unstored import Unstored
 from dragoman.broker.groups.messages import (
     GroupDescription,
-    MemberDescription,
     State,
 )
 from dragoman.broker.groups.pending import DeadlineTimer, PhaseTimer
-from dragoman.broker.groups.ports import GroupPorts
+from dragoman.broker.groups.ports import CONSUMER_PROTOCOL_TYPE, GroupPorts
 from dragoman.broker.groups.records import (
     ConsumerGroupValue,
     ConsumerMemberKey,
@@ -92,9 +88,8 @@ from dragoman.broker.groups.records import (
 )
 from dragoman.config.overrides import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from dragoman.errors import BrokerError, DragomanError
+from dragoman.outcome import Outcome, acknowledged, ignore
 from dragoman.types import GroupId, MemberId, TopicName
-
-PROTOCOL_TYPE = "consumer"
 
 
 class ConsumerGroup:
@@ -110,11 +105,8 @@ class ConsumerGroup:
         self.roster = ConsumerRoster()
         self.since_ms = ports.clock.wall_ms()
         self.origin = epoch
-        self._fingerprint = b""
-        #: The state of the topics that the epoch reflects.
-        self._revision = -1
         self._is_dead = False
-        self._subscriptions = Subscriptions(ports.catalog, ports.patterns)
+        self._targets = TargetAssignment(ports)
         self._unstored = Unstored(partial(ports.persist, group_id), self._record)
         #: Handles requests of members that use Kafka's first protocol.
         self.classic = ClassicMembers(self)
@@ -139,7 +131,7 @@ class ConsumerGroup:
 
     @property
     def protocol_type(self) -> str:
-        return PROTOCOL_TYPE
+        return CONSUMER_PROTOCOL_TYPE
 
     @property
     def held_bytes(self) -> int:
@@ -155,7 +147,7 @@ class ConsumerGroup:
 
     def subscriptions(self) -> frozenset[TopicName] | None:
         """Topics that the members want to read."""
-        return frozenset().union(*(self._subscriptions.names(each) for each in self.roster))
+        return self._targets.topic_names(self.roster)
 
     def describe(self) -> GroupDescription:
         return GroupDescription(
@@ -165,19 +157,9 @@ class ConsumerGroup:
             state=self.state,
             generation=self.epoch,
             protocol_type=self.protocol_type,
-            protocol=self._assignor() if self.has_members else "",
+            protocol=self._targets.assignor(self.roster) if self.has_members else "",
             leader=None,
-            members=tuple(
-                MemberDescription(
-                    member_id=member.member_id,
-                    instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    metadata=b"",
-                    assignment=b"",
-                )
-                for member in self.roster
-            ),
+            members=tuple(member.as_member_of_any_group() for member in self.roster),
         )
 
     def describe_members(self) -> ConsumerGroupDescription:
@@ -186,23 +168,8 @@ class ConsumerGroup:
             state=self.state,
             epoch=self.epoch,
             assignment_epoch=self.assignment_epoch,
-            assignor=self._assignor(),
-            members=tuple(
-                ConsumerMemberDescription(
-                    member_id=member.member_id,
-                    instance_id=member.instance_id,
-                    rack_id=member.rack_id,
-                    epoch=member.epoch,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    topics=tuple(sorted(member.topics)),
-                    pattern=member.pattern,
-                    assigned=member.position.assigned,
-                    target=member.target,
-                    is_classic=member.classic is not None,
-                )
-                for member in self.roster
-            ),
+            assignor=self._targets.assignor(self.roster),
+            members=tuple(member.describe() for member in self.roster),
         )
 
     # ---- heartbeats
@@ -233,7 +200,7 @@ class ConsumerGroup:
             request.is_bare
             and self.epoch == self.assignment_epoch
             and member.is_settled(self.assignment_epoch)
-            and self._revision == self.ports.catalog.revision
+            and self._targets.revision == self.ports.catalog.revision
         )
 
     def _drive(self, member: ConsumerMember, request: HeartbeatRequest) -> None:
@@ -263,7 +230,7 @@ class ConsumerGroup:
                 member.last_sent = assigned
             reply(answer if error is None else error)
 
-        self._unstored.store(stored)
+        self._unstored.store().then(stored)
 
     # ---- who sent it
 
@@ -310,13 +277,7 @@ class ConsumerGroup:
             self.roster.move(member, Position(JOIN, MemberState.STABLE, NOTHING, NOTHING))
             self.mark(member)
             return
-        is_reply_lost = (
-            request.epoch == member.previous_epoch
-            and request.epoch < member.epoch
-            and request.owned is not None
-            and request.owned <= member.position.assigned
-        )
-        if not is_reply_lost:
+        if not member.has_missed_reply(request):
             raise FencedMemberEpoch(
                 f"member {member.member_id!r} is in epoch {member.epoch}, not {request.epoch}"
             )
@@ -360,23 +321,9 @@ class ConsumerGroup:
         return new
 
     def _update(self, member: ConsumerMember, request: HeartbeatRequest) -> bool:
-        """Apply the member's own data. Returns whether the target assignment has to change."""
-        before = (member.topics, member.pattern, member.assignor)
-        if request.topics is not None:
-            member.topics = request.topics
-        if request.pattern is not None:
-            member.pattern = request.pattern or None
-        if request.assignor is not None:
-            member.assignor = request.assignor
-        if request.rack_id is not None:
-            member.rack_id = request.rack_id
-        if request.rebalance_timeout_ms is not None:
-            member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        if request.epoch == JOIN:
-            member.client_id = request.client_id
-            member.client_host = request.client_host
-        # This is stored when something else changes or the member joins.
-        is_changed = before != (member.topics, member.pattern, member.assignor)
+        """Take in what the member says of itself. True when that changes who should read what."""
+        is_changed = member.update(request)
+        # The rest is written when something else changes or the member joins.
         if is_changed or request.epoch == JOIN:
             self.mark(member)
             self.roster.resize(member)
@@ -425,52 +372,20 @@ class ConsumerGroup:
     def notice_topics(self) -> None:
         """A heartbeat checks the topics, which may have changed since the last epoch."""
         self._notice_topics()
-        self._unstored.store()
+        self._unstored.write()
 
     def _notice_topics(self) -> None:
-        revision = self.ports.catalog.revision
-        if revision == self._revision:
-            return
-        self._revision = revision
-        topics = self._subscriptions.all_topics(self.roster)
-        if self.epoch == self.assignment_epoch and fingerprint(topics) != self._fingerprint:
+        is_changed = self._targets.have_topics_changed(self.roster)
+        if is_changed and self.epoch == self.assignment_epoch:
             self.bump()
 
     def _assign(self) -> None:
-        self._subscriptions.forget_unused(self.roster)
-        counts = self._subscriptions.all_topics(self.roster)
-        assignees = [
-            Assignee(
-                member.member_id,
-                member.name,
-                frozenset(self._subscriptions.topics(member)),
-                member.target,
-            )
-            for member in self.roster
-        ]
-        targets = ASSIGNORS[self._assignor()](assignees, counts)
-        for member in self.roster:
-            target = targets[member.member_id]
-            if target != member.target:
-                member.target = target
-                self._unstored.mark(ConsumerTargetKey(self.group_id, member.member_id))
-        self._revision = self.ports.catalog.revision
-        self._fingerprint = fingerprint(counts)
+        for member in self._targets.assign(self.roster):
+            self._unstored.mark(ConsumerTargetKey(self.group_id, member.member_id))
         self.assignment_epoch = self.epoch
         self._unstored.mark(GroupKey(self.group_id))
 
-    def _assignor(self) -> str:
-        """The assignor that most members request; the first of the settings when none do."""
-        names = self.ports.settings.group_consumer_assignors
-        votes = Counter(
-            member.assignor for member in self.roster if member.assignor in names
-        ).most_common()
-        if not votes:
-            return names[0]
-        best = [name for name, count in votes if count == votes[0][1]]
-        return min(str(name) for name in best)
-
-    # ---- removal of members
+    # ---- members go
 
     def _leave(self, request: HeartbeatRequest, reply: Reply) -> None:
         member = self.require_member(request.member_id, request.instance_id)
@@ -490,9 +405,9 @@ class ConsumerGroup:
             self.roster.move(member, away)
             self.mark(member)
             member.phase.end()
-            self._unstored.store(stored)
+            self._unstored.store().then(stored)
         else:
-            self.remove([member], stored)
+            self.remove([member]).then(stored)
 
     def require_member(self, member_id: MemberId, instance_id: str | None) -> ConsumerMember:
         if instance_id is not None:
@@ -510,19 +425,18 @@ class ConsumerGroup:
         """A member has timed out."""
         member = self.roster.get(member_id)
         assert member is not None, "a member that goes takes its timers along"
-        self.remove([member])
+        self.remove([member]).then(ignore)
 
-    def remove(self, members: Sequence[ConsumerMember], done: Done | None = None) -> None:
-        """Must be the last step of its caller."""
+    def remove(self, members: Sequence[ConsumerMember]) -> Outcome[None]:
+        """Settled when the departure is durable. The group may be of another kind afterwards."""
         for member in members:
             self._forget(member)
         self.bump()
         if not self.roster:
             self.since_ms = self.ports.clock.wall_ms()
         if self.should_be_classic:
-            self.become_classic(done)
-        else:
-            self._unstored.store(done)
+            return self.become_classic()
+        return self._unstored.store()
 
     def _forget(self, member: ConsumerMember) -> None:
         member.stop()
@@ -543,8 +457,8 @@ class ConsumerGroup:
             and len(self.roster) <= settings.group_max_size
         )
 
-    def become_classic(self, done: Done | None = None) -> None:
-        """Only members of the first protocol are left: convert the group."""
+    def become_classic(self) -> Outcome[None]:
+        """Only members of the first protocol are left: the group continues in it."""
         value = to_classic(self)
         group_key = GroupKey(self.group_id)
         self.mark_all()
@@ -552,7 +466,8 @@ class ConsumerGroup:
         self.stop(CoordinatorNotAvailable(f"group {self.group_id!r} changed its protocol"))
         self.ports.became_classic(self.group_id, value)
         # If these are lost, a restart finds the group as it was, and comes here again.
-        self.ports.persist(self.group_id, [*records, record(group_key, value)], done or _ignore)
+        records.append(record(group_key, value))
+        return acknowledged(partial(self.ports.persist, self.group_id, records))
 
     # ---- offsets
 
@@ -593,8 +508,8 @@ class ConsumerGroup:
 
     # ---- records, life and death
 
-    def store(self, done: Done | None = None) -> None:
-        self._unstored.store(done)
+    def store(self) -> Outcome[None]:
+        return self._unstored.store()
 
     def mark_all(self) -> None:
         """Write everything, as for a group that was of another kind before."""
@@ -629,7 +544,7 @@ class ConsumerGroup:
             origin=self.origin,
             epoch=self.epoch,
             assignment_epoch=self.assignment_epoch,
-            fingerprint=self._fingerprint,
+            fingerprint=self._targets.fingerprint,
             since_ms=self.since_ms,
         )
 
@@ -642,7 +557,7 @@ class ConsumerGroup:
         group.origin = value.origin
         group.assignment_epoch = value.assignment_epoch
         group.since_ms = value.since_ms
-        group._fingerprint = value.fingerprint
+        group._targets.fingerprint = value.fingerprint
         return group
 
     def restore_members(
@@ -678,7 +593,3 @@ class ConsumerGroup:
             member.stop()
             self.roster.remove(member)
         self._unstored.abandon(error)
-
-
-def _ignore(_error: DragomanError | None) -> None:
-    """For records that may be lost."""

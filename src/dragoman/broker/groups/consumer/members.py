@@ -22,12 +22,15 @@ from dragoman.broker.groups.consumer.messages import (
     JOIN,
     LEAVE_FOR_NOW,
     NOTHING,
+    ConsumerMemberDescription,
+    HeartbeatRequest,
     MemberState,
     PartitionOf,
     Partitions,
     by_topic,
     flattened,
 )
+from dragoman.broker.groups.messages import MemberDescription
 from dragoman.broker.groups.pending import DeadlineTimer, PhaseTimer
 from dragoman.broker.groups.records import ClassicFacts, StoredConsumerMember
 from dragoman.types import MemberId, TopicName
@@ -132,6 +135,59 @@ class ConsumerMember:
         self.session_timeout = session_timeout
         #: Time-out for giving up partitions, for joining again, and for a sync.
         self.phase = phase
+
+    def update(self, request: HeartbeatRequest) -> bool:
+        """Take in what the member says of itself. True when that changes who should read what."""
+        before = (self.topics, self.pattern, self.assignor)
+        if request.topics is not None:
+            self.topics = request.topics
+        if request.pattern is not None:
+            self.pattern = request.pattern or None
+        if request.assignor is not None:
+            self.assignor = request.assignor
+        if request.rack_id is not None:
+            self.rack_id = request.rack_id
+        if request.rebalance_timeout_ms is not None:
+            self.rebalance_timeout_ms = request.rebalance_timeout_ms
+        if request.epoch == JOIN:
+            self.client_id = request.client_id
+            self.client_host = request.client_host
+        return before != (self.topics, self.pattern, self.assignor)
+
+    def has_missed_reply(self, request: HeartbeatRequest) -> bool:
+        """Whether the member still uses its previous epoch, because a reply was lost."""
+        return (
+            request.epoch == self.previous_epoch
+            and request.epoch < self.epoch
+            and request.owned is not None
+            and request.owned <= self.position.assigned
+        )
+
+    def describe(self) -> ConsumerMemberDescription:
+        return ConsumerMemberDescription(
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            rack_id=self.rack_id,
+            epoch=self.epoch,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            topics=tuple(sorted(self.topics)),
+            pattern=self.pattern,
+            assigned=self.position.assigned,
+            target=self.target,
+            is_classic=self.classic is not None,
+        )
+
+    def as_member_of_any_group(self) -> MemberDescription:
+        """The member as groups of every protocol describe theirs."""
+        return MemberDescription(
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            metadata=b"",
+            assignment=b"",
+        )
 
     @property
     def epoch(self) -> int:

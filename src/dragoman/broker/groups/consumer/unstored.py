@@ -12,20 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeAlias
 
 from dragoman.broker.groups.records import Key, StateRecord
 from dragoman.errors import DragomanError
-
-Done: TypeAlias = Callable[[DragomanError | None], None]
+from dragoman.outcome import Acknowledge, Outcome, succeeded
 
 
 class _Write:
     __slots__ = ("failure", "keys", "waiting")
 
-    def __init__(self, keys: dict[Key, None]) -> None:
+    def __init__(self, keys: dict[Key, None], waiting: list[Outcome[None]]) -> None:
         self.keys = keys
-        self.waiting: list[Done] = []
+        self.waiting = waiting
         self.failure: DragomanError | None = None
 
 
@@ -34,7 +32,7 @@ class Unstored:
 
     def __init__(
         self,
-        persist: Callable[[Sequence[StateRecord], Done], None],
+        persist: Callable[[Sequence[StateRecord], Acknowledge], None],
         record: Callable[[Key], StateRecord],
     ) -> None:
         self._persist = persist
@@ -56,34 +54,36 @@ class Unstored:
     def mark(self, key: Key) -> None:
         self._changed[key] = None
 
-    def store(self, done: Done | None = None) -> None:
-        """Write what changed; `done` is called when all earlier changes are durable or have failed.
+    def store(self) -> Outcome[None]:
+        """Write what changed. Settled when all that changed so far is durable, or will not be."""
+        if self.is_empty:
+            return succeeded(None)
+        stored: Outcome[None] = Outcome()
+        if self._changed:
+            self._write([stored])
+        else:
+            self._on_their_way[-1].waiting.append(stored)
+        return stored
 
-        Must be the last step of its caller: `done` may be called before this returns.
-        """
-        if not self._changed:
-            if done is None:
-                return
-            if self._on_their_way:
-                self._on_their_way[-1].waiting.append(done)
-            else:
-                done(None)
-            return
-        write = _Write(self._changed)
-        self._changed = {}
-        if done is not None:
-            write.waiting.append(done)
-        self._on_their_way.append(write)
-        records = [self._record(key) for key in write.keys]
-        self._persist(records, partial(self._finished, write))
+    def write(self) -> None:
+        """Write what changed, for a caller that does not wait for it."""
+        if self._changed:
+            self._write([])
 
     def abandon(self, error: DragomanError) -> None:
         """Nothing more will be written: fail the waiting replies."""
         writes, self._on_their_way = self._on_their_way, []
         self._changed.clear()
         for write in writes:
-            for done in write.waiting:
-                done(error)
+            for each in write.waiting:
+                each.fail(error)
+
+    def _write(self, waiting: list[Outcome[None]]) -> None:
+        write = _Write(self._changed, waiting)
+        self._changed = {}
+        self._on_their_way.append(write)
+        records = [self._record(key) for key in write.keys]
+        self._persist(records, partial(self._finished, write))
 
     def _finished(self, write: _Write, error: DragomanError | None) -> None:
         if write not in self._on_their_way:
@@ -96,5 +96,5 @@ class Unstored:
         if error is not None:
             for key in write.keys:
                 self._changed.setdefault(key)
-        for done in write.waiting:
-            done(error)
+        for each in write.waiting:
+            each.acknowledge(error)

@@ -25,7 +25,7 @@ from dragoman.broker.groups.direct import DirectGroup, DirectMember, DirectRules
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError
-from dragoman.outcome import Acknowledge, acknowledged
+from dragoman.outcome import Acknowledge
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.consume import committed_offset
@@ -223,7 +223,7 @@ async def handle_register_group(call: Call) -> None:
     await call.service.coordinated(CoordinatorKind.GROUP, _group_to_read(call))
     group = open_group(call, to_join=True)
     reply = f"group={group.group_id} topic={group.bound_to} registered=true"
-    await acknowledged(group.write_down)
+    await group.store()
     call.ok(reply)
 
 

@@ -29,7 +29,7 @@ from dragoman.broker.transactions import ProducerIds
 from dragoman.errors import DragomanError
 from dragoman.limits import CURSUS_PRODUCERS_MAX
 from dragoman.log.producer import SEQUENCE_MASK
-from dragoman.outcome import Outcome, called_back, start
+from dragoman.outcome import Outcome, start
 from dragoman.protocols.cursus.constants import ACKS_OF_ALL, ERROR, OK, PARTIAL
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.records import append_records, record_of
@@ -120,7 +120,7 @@ class Producers:
         await registered
 
     async def _register(self, name: str, epoch: int) -> None:
-        given = await called_back(self._producer_ids.next)
+        given = await self._producer_ids.next()
         await self._state.put_producer(name, StoredProducer(epoch, given))
 
     def _resume(self, name: str, epoch: int, error: DragomanError | None) -> None:

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Final
 
 from dragoman.broker.errors import NotLeader
-from dragoman.broker.leader_queues import TakeReply
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record
+from dragoman.outcome import Callback
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.constants import ACKS, ACKS_OF_ALL, OK, PARTIAL
 from dragoman.protocols.cursus.errors import Refusal
@@ -189,7 +189,10 @@ def publish_batch(session: CursusSession, batch: Batch, place: Place) -> None:
 
 
 def _publish(
-    session: CursusSession, partition: PartitionMetadata, request: RelayedBatch, reply: TakeReply
+    session: CursusSession,
+    partition: PartitionMetadata,
+    request: RelayedBatch,
+    reply: Callback[bytes],
 ) -> None:
     """Append on this node, or forward to the partition's leader. Raises `DragomanError`."""
     service = session.service
@@ -206,7 +209,7 @@ def _publish(
 
 
 def append_batch(
-    service: CursusService, request: RelayedBatch, replica: Replica, reply: TakeReply
+    service: CursusService, request: RelayedBatch, replica: Replica, reply: Callback[bytes]
 ) -> None:
     """Append on the leader of the partition. Raises `DragomanError`."""
     batch = request.batch
@@ -239,7 +242,7 @@ def append_batch(
 
 
 def _acknowledge(
-    reply: TakeReply, batch: Batch, last: Message, offset: int, status: str, error: str
+    reply: Callback[bytes], batch: Batch, last: Message, offset: int, status: str, error: str
 ) -> None:
     """Reply with an acknowledgement. `last` is the last message that it covers."""
     ack = Ack(

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, TypeAlias, assert_never
+from typing import Final, TypeAlias
 
 import msgspec
 
-from dragoman.broker.leader_queues import Answered, Relay, TakeReply
+from dragoman.broker.leader_queues import Answered, Relay
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DecodeError, DragomanError
-from dragoman.outcome import start
+from dragoman.outcome import Callback, called_back, start
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.service import PROTOCOL, CursusService
 from dragoman.protocols.cursus.messages import Batch, Command, Message
@@ -80,7 +80,7 @@ def ask_leader(
     service: CursusService,
     partition: PartitionMetadata,
     request: ForLeader,
-    reply: TakeReply,
+    reply: Callback[bytes],
     *,
     in_leader_queue: bool = False,
 ) -> None:
@@ -94,7 +94,7 @@ def ask_leader(
 class _Operation:
     """A request for the leader of a partition."""
 
-    def __init__(self, service: CursusService, request: ForLeader, reply: TakeReply) -> None:
+    def __init__(self, service: CursusService, request: ForLeader, reply: Callback[bytes]) -> None:
         self._service = service
         self._request = request
         self._reply = reply
@@ -117,30 +117,23 @@ def _result_of(body: memoryview) -> bytes | Refusal:
 # ---- on the leader or coordinator
 
 
-def perform(service: CursusService, body: memoryview, reply: TakeReply) -> None:
-    """Handle a request of another node. Raises `DecodeError`."""
+async def perform(service: CursusService, body: memoryview) -> bytes:
+    """Perform the request of another node. Raises `DecodeError`."""
     request = decode(body)
-    send = partial(_send, reply)
     try:
-        match request:
-            case RelayedBatch(batch=batch):
-                replica = service.broker.partitions.find(batch.topic, batch.partition)
-                _perform_as_leader(service, request, replica, send)
-            case StagedMessage():
-                replica = service.broker.partitions.find(request.topic, request.partition)
-                _perform_as_leader(service, request, replica, send)
-            case StagedOffsets():
-                from dragoman.protocols.cursus.handlers.participants import stage_offsets
+        if isinstance(request, StagedOffsets):
+            from dragoman.protocols.cursus.handlers.participants import stage_offsets
 
-                start(stage_offsets(service, request.command)).then(send)
-            case _:
-                assert_never(request)
-    except DragomanError as error:
-        send(error)
+            return await stage_offsets(service, request.command)
+        place = request.batch if isinstance(request, RelayedBatch) else request
+        replica = service.broker.partitions.find(place.topic, place.partition)
+        return await called_back(partial(_perform_as_leader, service, request, replica))
+    except Refusal as refusal:
+        return _ERROR + refusal.text.encode()
 
 
 def _perform_as_leader(
-    service: CursusService, request: ForLeader, replica: Replica, reply: TakeReply
+    service: CursusService, request: ForLeader, replica: Replica, reply: Callback[bytes]
 ) -> None:
     """Raises `DragomanError`."""
     # Both modules send requests to other nodes as well, so they import this one.
@@ -160,7 +153,3 @@ def decode(body: memoryview) -> Relayed:
         return _decoder.decode(body)
     except msgspec.DecodeError as error:
         raise DecodeError(f"not a request on behalf of a client: {error}") from None
-
-
-def _send(reply: TakeReply, result: bytes | DragomanError) -> None:
-    reply(_ERROR + result.text.encode() if isinstance(result, Refusal) else result)

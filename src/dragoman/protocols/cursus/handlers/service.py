@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -10,7 +10,7 @@ from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.coordination import Coordination, CoordinatorKind
 from dragoman.broker.errors import CoordinatorLoading, CoordinatorNotAvailable
 from dragoman.broker.global_table import GlobalTables
-from dragoman.broker.leader_queues import LeaderQueues, TakeReply
+from dragoman.broker.leader_queues import LeaderQueues
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.readers import Readers
 from dragoman.broker.topics import Topics
@@ -65,10 +65,10 @@ _COORDINATED_SOON: Final = Retry(
     interval_s=CURSUS_COORDINATOR_RETRY_S,
     patience_s=CURSUS_COORDINATOR_WAIT_S,
 )
-#: Handles requests of other nodes on behalf of their clients.
-_RELAYED: Final[dict[str, Callable[[CursusService, memoryview, TakeReply], None]]] = (
-    handlers_by_name(__package__, {PROTOCOL: "relayed.perform"})
-)
+#: Performs requests of other nodes for their clients.
+_RELAYED: Final[
+    dict[str, Callable[[CursusService, memoryview], Coroutine[object, None, bytes]]]
+] = handlers_by_name(__package__, {PROTOCOL: "relayed.perform"})
 
 
 class Core(service.Core, Protocol):

@@ -35,7 +35,7 @@ from dragoman.broker.groups import TopicPartition
 from dragoman.broker.transactions import ProducerIdentity, TransactionDescription, TransactionState
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import ClusterError, DragomanError, NotSentError
-from dragoman.outcome import Outcome, acknowledged, attempt, called_back, start
+from dragoman.outcome import Outcome, attempt, called_back, start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.groups import parse_offsets
@@ -338,9 +338,7 @@ async def _new_identity(service: CursusService, transactional_id: str) -> Produc
     tries = _INIT_TRIES
     while True:
         try:
-            return await called_back(
-                partial(coordinator.init_producer_id, transactional_id, timeout_ms, None)
-            )
+            return await coordinator.init_producer_id(transactional_id, timeout_ms, None)
         except ConcurrentTransactions:
             tries -= 1
             if not tries:
@@ -348,7 +346,7 @@ async def _new_identity(service: CursusService, transactional_id: str) -> Produc
                 reason = f"transaction {transactional_id} is committing; {then}"
                 raise _failed("init_producer_failed", reason) from None
         # The previous transaction is being ended.
-        await acknowledged(partial(coordinator.when_idle, transactional_id))
+        await coordinator.idle(transactional_id)
 
 
 def handle_begin_txn(call: Call) -> None:
@@ -412,9 +410,7 @@ async def _stage_at_leader(
     coordinator = transactions_of(service).coordinator
     identity = ProducerIdentity(request.producer_id, request.epoch)
     places = [(TopicName(request.topic), Partition(request.partition))]
-    enrol = coordinator.enrol_implicitly
-    await acknowledged(partial(enrol, request.transactional_id, identity, places, ()))
-
+    await coordinator.enrol_implicitly(request.transactional_id, identity, places, ())
     with _calling_nodes():
         await called_back(partial(ask_leader, service, partition, request))
 
@@ -438,9 +434,9 @@ async def handle_send_offsets_to_txn(call: Call) -> None:
     transactions, coordination = transactions_of(call.service), call.service.broker.coordination
     begun = transactions.open(who, _OFFSETS_FAILED)
     transactional_id = who.transactional_id
-    enrol = transactions.coordinator.enrol_implicitly
+    coordinator = transactions.coordinator
     with transactions.translated_errors(who, _OFFSETS_FAILED):
-        await acknowledged(partial(enrol, transactional_id, who.identity, (), (group,)))
+        await coordinator.enrol_implicitly(transactional_id, who.identity, (), (group,))
         with _calling_nodes():
             node = await coordination.find_coordinator(CoordinatorKind.GROUP, group)
             await ask(call.service, node, StagedOffsets(call.command))
@@ -455,17 +451,16 @@ async def handle_end_txn(call: Call) -> None:
         raise Refusal(f"invalid_transaction_result value={result}")
     transactions, transactional_id = transactions_of(call.service), who.transactional_id
     coordinator = transactions.coordinator
-    become_idle = partial(coordinator.when_idle, transactional_id)
     # The command may repeat one that is still running.
-    await acknowledged(become_idle)
+    await coordinator.idle(transactional_id)
     state, begun = transactions.to_be_ended(who, result)
     if state is not TransactionState.EMPTY:
-        end = partial(coordinator.end, transactional_id, who.identity, result == "commit", False)
+        is_commit = result == "commit"
         with transactions.translated_errors(who, _NOT_FOUND):
-            await called_back(end)
+            await coordinator.end(transactional_id, who.identity, is_commit, False)
         # Wait for the markers, because clients expect to read what they committed. The decision
-        # holds even if writing the markers fails.
-        await attempt(acknowledged(become_idle))
+        # stands even if writing the markers fails.
+        await attempt(coordinator.idle(transactional_id))
     shown = _SHOWN[result]
     if begun is not None:
         begun.result = result

@@ -30,7 +30,7 @@ Elements: TypeAlias = Iterator[tuple[Message, int]]
 def answer(call: Call, steps: Steps[Message] | Steps[list[Buffer]]) -> None:
     """Reply with the result of the steps; an error that they raise closes the connection."""
     call.session.working_on(call)
-    call.service.broker.work.run(steps, partial(finish, call), call.is_wanted)
+    call.service.broker.work.run(steps, call.is_wanted).then(partial(finish, call))
 
 
 def answer_array(call: Call, rest: Message, field: str, elements: Elements) -> None:
@@ -88,7 +88,7 @@ class _Gathering(Generic[Result]):
         call.on_drop(self._drop)
         call.session.working_on(call)
         steps = self._steps(items, work, weigh)
-        call.service.broker.work.run(steps, self._begun, call.is_wanted)
+        call.service.broker.work.run(steps, call.is_wanted).then(self._begun)
 
     def _steps(
         self,

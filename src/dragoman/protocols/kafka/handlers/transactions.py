@@ -11,14 +11,13 @@ adds it, and every transaction has its own epoch. Clients choose by the feature
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
 from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.broker.groups.registry import check_group_id
 from dragoman.broker.transactions import ProducerIdentity, TransactionCoordinator
 from dragoman.errors import DragomanError
-from dragoman.outcome import acknowledged, called_back, start
+from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
@@ -62,9 +61,7 @@ async def handle_init_producer_id(call: Call) -> m.InitProducerIdResponse:
         if name is not None:
             transactions.require(name)
         timeout_ms = request.transaction_timeout_ms
-        identity: ProducerIdentity = await called_back(
-            partial(transactions.coordinator.init_producer_id, name, timeout_ms, current)
-        )
+        identity = await transactions.coordinator.init_producer_id(name, timeout_ms, current)
     except DragomanError as error:
         code = code_for_version(
             error,
@@ -92,7 +89,7 @@ async def handle_add_partitions(call: Call) -> m.AddPartitionsToTxnResponse:
     partitions = [(TopicName(topic), Partition(index)) for topic, index in requested]
     try:
         coordinator = open_transactions(call, name)
-        await acknowledged(partial(coordinator.add_partitions, name, producer, partitions))
+        await coordinator.add_partitions(name, producer, partitions)
     except DragomanError as error:
         return _added(request, missing, _code(call, error, knows_abortable=False))
     return _added(request, missing, ErrorCode.NONE)
@@ -130,7 +127,7 @@ async def handle_add_offsets(call: Call) -> m.AddOffsetsToTxnResponse:
         check_group_id(group)
         call.authorize(Operation.READ, Resource.GROUP, group)
         coordinator = open_transactions(call, name)
-        await acknowledged(partial(coordinator.add_offsets, name, producer, group))
+        await coordinator.add_offsets(name, producer, group)
     except DragomanError as error:
         code = _code(call, error, knows_abortable=call.version >= 4)
         return m.AddOffsetsToTxnResponse(error_code=code)
@@ -145,9 +142,7 @@ async def handle_end(call: Call) -> m.EndTxnResponse:
     with_epoch = call.version >= END_WITH_EPOCH_SINCE
     try:
         coordinator = open_transactions(call, name)
-        identity: ProducerIdentity = await called_back(
-            partial(coordinator.end, name, producer, request.committed, with_epoch)
-        )
+        identity = await coordinator.end(name, producer, request.committed, with_epoch)
     except DragomanError as error:
         code = _code(call, error, knows_abortable=call.version >= 4)
         return m.EndTxnResponse(error_code=code)

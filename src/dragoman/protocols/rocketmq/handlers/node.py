@@ -19,7 +19,7 @@ from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_DESCRIBED_OFFSETS_MAX
 from dragoman.log_limiter import LogLimiter
-from dragoman.outcome import Acknowledge, Outcome, attempt, gather, ignore, start
+from dragoman.outcome import Outcome, attempt, gather, ignore, start
 from dragoman.protocols.rocketmq.bodies import SubscriptionGroupConfig
 from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.handlers import rpc
@@ -51,8 +51,8 @@ class Commits:
         #: By queue, the requests that wait for its last commit.
         self._pending: _Waiting = {}
 
-    def commit(self, group: str, topic: str, offsets: Mapping[int, int], done: Acknowledge) -> None:
-        """Commit offsets by queue; call back when they are durable."""
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> Outcome[None]:
+        """Commit offsets by queue. Settled when they are durable."""
         waiting: _Waiting = {(group, topic, queue): [] for queue in offsets}
         self._pending.update(waiting)
         commits = tuple(
@@ -60,14 +60,18 @@ class Commits:
             for queue, offset in offsets.items()
         )
         request = CommitRequest(group_id=GroupId(group), offsets=commits, owner=OWNER)
-        finished = partial(self._finish, waiting, done)
+        committed: Outcome[None] = Outcome()
+        finished = partial(self._finish, waiting, committed)
         self._broker.coordination.groups.commit_anywhere(request, finished)
+        return committed
 
-    def _finish(self, waiting: _Waiting, done: Acknowledge, error: DragomanError | None) -> None:
+    def _finish(
+        self, waiting: _Waiting, committed: Outcome[None], error: DragomanError | None
+    ) -> None:
         for queue, waiters in waiting.items():
             if self._pending.get(queue) is waiters:
                 del self._pending[queue]
-        done(error)
+        committed.acknowledge(error)
         for waiters in waiting.values():
             for each in waiters:
                 each.succeed(None)
@@ -104,7 +108,7 @@ class RocketmqNode:
         self.traffic = Traffic(broker.clock)
         self.rpc = NodeRpc(broker.node_id, broker.rpc)
         self._serve()
-        broker.leader_queues.protocols[PROTOCOL] = self.rpc.receive
+        broker.leader_queues.protocols[PROTOCOL] = self.rpc.answer
         broker.on_stopping.append(self.clients.stop)
         watch_halves(self)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dragoman.broker.readers import Ends
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
-from dragoman.outcome import acknowledged, ignore, start
+from dragoman.outcome import ignore, start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import MessageQueue, QueueOffset
 from dragoman.protocols.rocketmq.constants import RETRY_PREFIX, Request, Response
@@ -252,7 +252,7 @@ async def _reset_offsets(
 
 
 async def _commit(call: Call, group: str, topic: str, offsets: dict[int, int]) -> None:
-    await acknowledged(partial(call.node.commits.commit, group, topic, offsets))
+    await call.node.commits.commit(group, topic, offsets)
 
 
 async def _notify_members(

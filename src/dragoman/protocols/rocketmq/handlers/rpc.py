@@ -12,9 +12,8 @@ from typing import Final, Generic, TypeAlias, TypeVar, cast, get_args, get_origi
 
 import msgspec
 
-from dragoman.broker.leader_queues import Relay, TakeReply
+from dragoman.broker.leader_queues import Relay
 from dragoman.errors import DecodeError
-from dragoman.outcome import start
 from dragoman.protocols.rocketmq.bodies import ConsumerData
 from dragoman.rpc import Node, Rpc
 
@@ -268,10 +267,7 @@ class NodeRpc:
         except msgspec.DecodeError as error:
             raise DecodeError(f"not an answer of another node: {error}") from None
 
-    def receive(self, body: memoryview, take: TakeReply) -> None:
+    async def answer(self, body: memoryview) -> bytes:
         """Handle a request of another node."""
-        start(self._answer(body)).then(take)
-
-    async def _answer(self, body: memoryview) -> bytes:
         request = decode_request(body)
         return encode(await self._handlers[type(request)](request))
