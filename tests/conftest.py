@@ -3,8 +3,8 @@
 `HYPOTHESIS_PROFILE` picks a profile. `ci` tries the same examples in every run, so that a red build
 is the change's fault and not the dice's; `nightly` looks for new ones for longer.
 
-Tests run on several cores, a file at a time. Those that need Spark share one session, so they stay
-together, and they begin first: whatever takes longest must not be what is left at the end.
+Workers of xdist run a file at a time (`--dist=loadfile`). Tests that need Spark share one session,
+so they stay in one worker, and they start first: the longest work must not be left for the end.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
+
     from nodes.etcd import RealEtcd
 
 PLUGIN = "dragoman.testing.plugin"
@@ -61,7 +64,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        together = SPARK if SPARK in item.path.parents else item.path
-        item.add_marker(pytest.mark.xdist_group(str(together)))
     items.sort(key=lambda item: SPARK not in item.path.parents)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from distribution import SessionScheduling
+
+    return SessionScheduling(config, log)

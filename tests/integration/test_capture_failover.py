@@ -24,8 +24,6 @@ from dragoman.cli.remote import Remote
 from dragoman.testing import EphemeralCluster
 from nodes.process import ServedNode
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[LocalPostgres]:

@@ -286,7 +286,6 @@ def test_passwords_are_in_the_metadata_and_nowhere_else(
 # ---- several nodes
 
 
-@pytest.mark.xdist_group("cluster")
 def test_a_capture_moves_when_its_node_dies_and_any_node_answers(cdc: Callable[..., Ran]) -> None:
     with EphemeralCluster() as cluster:
         urls = {number: node.http_url for number, node in cluster.nodes.items()}

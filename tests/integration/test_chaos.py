@@ -17,9 +17,6 @@ from chaos.totals import Book, Totals
 from dragoman.net.peer_frames import Hello, Kind, frame
 from nodes.cluster import free_ports
 
-#: One cluster at a time: they look for free ports.
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 @pytest.mark.timeout(300)
 def test_promises_survive_kills_pauses_and_cuts(tmp_path: Path) -> None:

@@ -22,9 +22,6 @@ from nodes.cluster import ServedCluster
 from nodes.etcd import RealEtcd, free_port
 from nodes.process import WAIT_S
 
-#: One cluster at a time: they look for free ports.
-pytestmark = pytest.mark.xdist_group("cluster")
-
 TOPIC = "t"
 NODES = (1, 2, 3)
 

@@ -16,9 +16,6 @@ from dragoman.client.rocketmq import BlockingRocketmqClient, Message
 from nodes.cluster import free_ports
 from nodes.process import SOURCE, WAIT_S
 
-#: One cluster at a time: they look for free ports.
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 def sent_and_read(name_server: str) -> list[bytes]:
     """By a RocketMQ client that knows nothing but a name server."""
