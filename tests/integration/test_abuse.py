@@ -277,7 +277,7 @@ GIANTS = 50
 
 
 @pytest.mark.parametrize("listener", LISTENERS)
-def test_sizes_that_nobody_accepts(node: Abused, listener: str) -> None:
+def test_frame_sizes_beyond_every_bound_close_the_connection(node: Abused, listener: str) -> None:
     sizes = ((100 << 20) + 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
     lead = b"\x00\x02" if listener == "mlog" else b""
     with node.hosting(len(sizes), FRAME_GROWTH_BYTES_MAX) as guests:
@@ -368,7 +368,7 @@ def test_nonsense(node: Abused, listener: str) -> None:
 # ---- peers of `any` that cannot be told
 
 
-def test_whoever_cannot_be_told_is_gone_in_time(node: Abused) -> None:
+def test_peer_that_cannot_be_notified_is_disconnected_in_time(node: Abused) -> None:
     beginnings = (b"", b"\x00", b"\x00\x00\x00\x0a\x00")
     with node.hosting(HALF_OPEN_PEERS, DETECTION_BYTES_MAX) as guests:
         peers = [guests.connect("any") for _ in range(HALF_OPEN_PEERS)]

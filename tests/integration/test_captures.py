@@ -138,7 +138,7 @@ def test_positions_are_written_by_captures_alone_and_read_by_all(broker: Ephemer
 # ---- life
 
 
-def test_a_capture_is_added_told_things_and_removed(
+def test_capture_is_added_paused_resumed_and_removed(
     broker: EphemeralBroker, cdc: Callable[..., Ran]
 ) -> None:
     ran = added(cdc)

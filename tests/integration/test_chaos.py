@@ -71,7 +71,7 @@ def test_the_checker_sees_what_was_acknowledged_and_is_doubled_or_late(
     assert bool(judge(log, [publisher], [])) == bool(fault)
 
 
-def test_the_checker_sees_a_record_that_changed_and_one_that_nobody_read() -> None:
+def test_the_checker_sees_a_changed_and_an_unread_record() -> None:
     reader = GroupReader("r", "127.0.0.1:1")
     reader.seen = written(b"a")
     assert "saw b'a'" in judge(written(b"b"), [], [reader])[0]

@@ -31,9 +31,7 @@ def sent_and_read(name_server: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_local_cluster_serves_until_it_is_told_to_stop(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_local_cluster_serves_until_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
     base = next(free_ports()) // 100 * 100
     command = ["cluster", "up", "-n", "2", "--data", str(tmp_path), "--port-base", str(base)]
     process = subprocess.Popen(

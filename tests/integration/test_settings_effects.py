@@ -189,7 +189,7 @@ EFFECTS: dict[str, Callable[[Path], None]] = {
 #: Keys whose effect other modules see, named here so that nobody looks in vain.
 SEEN_ELSEWHERE = {
     "cluster": "test_nodes",
-    "broker.rack": "test_cluster.test_the_rack_is_told_to_the_others",
+    "broker.rack": "test_cluster.test_node_registers_with_its_rack",
     "broker.session.timeout.ms": "test_cluster.test_a_node_that_is_silent_for_its_session",
     "broker.heartbeat.interval.ms": "test_cluster.test_the_node_itself_is_heard",
     "replica.lag.time.max.ms": "test_cluster.test_a_follower_that_does_not_come",

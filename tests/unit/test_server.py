@@ -646,7 +646,7 @@ def test_start_that_fails_before_recovery_loses_nothing(start: Callable[..., Run
         assert values_in(client.fetch("t", 0).records) == [b"acknowledged"]
 
 
-def test_metadata_of_a_newer_release_is_refused_and_the_directory_let_go(
+def test_metadata_of_a_newer_release_is_refused_and_the_directory_released(
     start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = start()

@@ -240,7 +240,7 @@ def test_tables_may_change_in_between(start: Start) -> None:
     assert [each["pgcdc-operation"] for each in mine] == ["SCHEMA_CHANGE"] * 3
 
 
-def test_truncate_is_told_to_every_partition(start: Start) -> None:
+def test_truncate_is_written_to_every_partition(start: Start) -> None:
     scene = start(ORDERS, partitions=3)
     scene.sql("INSERT INTO orders VALUES (1, 'a')", "TRUNCATE orders")
     found = scene.events("orders", 4)

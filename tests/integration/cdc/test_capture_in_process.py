@@ -127,7 +127,7 @@ async def test_a_capture_stops_when_the_database_keeps_too_much_and_a_pause_is_w
                 assert "--wal-limit" in status.problem
 
 
-async def test_a_row_whose_commit_is_sent_before_anybody_sees_it_is_not_undone(
+async def test_row_whose_commit_is_sent_before_it_is_visible_is_not_undone(
     postgres: LocalPostgres, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit waits for a standby, and the capture's own sessions do not."""

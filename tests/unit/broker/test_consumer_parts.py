@@ -287,7 +287,7 @@ def test_failure_dooms_later_writes_and_all_is_written_again() -> None:
     assert writes.unstored.is_empty
 
 
-def test_abandoned_writes_tell_whoever_waits_and_nothing_later() -> None:
+def test_abandoned_writes_fail_their_waiters_and_complete_nothing_later() -> None:
     writes = Writes()
     writes.change("a", "1", "first")
     writes.unstored.abandon(CoordinatorNotAvailable("over"))
@@ -508,7 +508,7 @@ def test_members_may_be_loaded_before_their_group() -> None:
         assert (now.epoch, now.state) == (then.epoch, then.state)
 
 
-def test_whoever_waits_when_the_node_stops_is_told() -> None:
+def test_stopping_the_node_fails_waiting_requests() -> None:
     world = World()
     world.log.is_holding = True
     answers: list[HeartbeatReply | DragomanError] = []

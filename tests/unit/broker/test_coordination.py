@@ -286,7 +286,7 @@ def test_a_node_that_stops_makes_no_topics(world: World) -> None:
 # ---- who waits
 
 
-def test_who_waits_in_a_group_is_told_to_look_elsewhere(world: World) -> None:
+def test_waiting_group_members_get_not_coordinator(world: World) -> None:
     told: list[object] = []
     world.broker.coordination.groups.table.join(join_request(), told.append)
     commit(world, 1, "other")
@@ -499,7 +499,7 @@ async def never(*_: object) -> None:
     await Unsettled()
 
 
-def test_a_decided_transaction_is_finished_by_whoever_leads_next(world: World) -> None:
+def test_decided_transaction_is_finished_by_the_next_leader(world: World) -> None:
     identity = begin(world)
     coordination = world.broker.coordination
     told: list[object] = []

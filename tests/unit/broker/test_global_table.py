@@ -258,7 +258,7 @@ def test_who_waits_too_long_is_refused_and_may_come_again(pair: Pair) -> None:
     assert far.values == {b"a": b"1"}
 
 
-def test_lost_answer_to_a_put_is_told_and_the_record_may_count(pair: Pair) -> None:
+def test_put_with_a_lost_answer_fails_although_the_record_may_count(pair: Pair) -> None:
     far = Table(pair.one.broker)
     far.put("a", "1")
     pair.settle()

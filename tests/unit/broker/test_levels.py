@@ -119,7 +119,7 @@ def register(world: World, level: int, lowest: int) -> ControlReply:
     ],
     ids=["too old", "too new", "newer"],
 )
-def test_whoever_cannot_work_at_the_level_is_refused(level: int, lowest: int, why: str) -> None:
+def test_node_that_cannot_work_at_the_level_is_refused(level: int, lowest: int, why: str) -> None:
     reply = register(World(ALONE), level, lowest)
     assert (Answer.REFUSED in reply.outcomes) == bool(why)
     assert why in reply.text

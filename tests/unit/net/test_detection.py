@@ -256,7 +256,7 @@ def test_tls_is_known() -> None:
         b"\x00\x00\x00\x09BOGUS a=b",
     ],
 )
-def test_what_nobody_speaks_is_refused(data: bytes) -> None:
+def test_bytes_of_no_protocol_are_refused(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="no protocol begins with"):
         detect(data)
 

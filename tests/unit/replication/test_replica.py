@@ -79,7 +79,7 @@ def test_waiter_may_append_again_from_its_callback(world: World, replica: Replic
     assert replica.log.high_watermark == 2
 
 
-def test_failed_waiters_are_told_once_and_forgotten(world: World, replica: Replica) -> None:
+def test_waiters_fail_once_and_are_forgotten(world: World, replica: Replica) -> None:
     outcomes = [Outcome(), Outcome()]
     for outcome in outcomes:
         appended = world.write(replica, b"a", settle=False)

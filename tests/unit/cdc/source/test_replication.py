@@ -70,7 +70,7 @@ async def test_who_was_called_back_may_wait_again(
         assert await waiting == [b"frame"]
 
 
-def test_text_that_cannot_be_sent_is_told_with_its_remedy() -> None:
+def test_unencodable_text_error_names_a_remedy() -> None:
     error = psycopg.errors.CharacterNotInRepertoire('invalid byte sequence for encoding "UTF8"')
     found = refusal(error, SHOP.dsn)
     assert "text that is not UTF-8" in found.what

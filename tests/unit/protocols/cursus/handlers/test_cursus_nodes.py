@@ -179,7 +179,7 @@ def test_messages_by_text_share_a_request(pair: Pair) -> None:
     assert stored(pair, 1) == [str(number) for number in range(10)]
 
 
-def test_offsets_of_all_partitions_are_told_by_any_node(pair: Pair) -> None:
+def test_any_node_returns_offsets_of_all_partitions(pair: Pair) -> None:
     """Nobody leads them all: a client that is sent on would be sent on for ever."""
     one = Client(pair, 1)
     one.publish(batch("a", "b", partition=1))

@@ -78,7 +78,7 @@ def test_errors_are_those_of_the_other_face(broker: EphemeralBroker) -> None:
             producer.send("nope", NewRecord(partition=7))
 
 
-def test_failure_is_told_at_the_next_hand_over(broker: EphemeralBroker) -> None:
+def test_failure_is_raised_at_the_next_hand_over(broker: EphemeralBroker) -> None:
     with BlockingKafkaClient(broker.bootstrap_servers) as client:
         producer = client.producer()
         producer.send("t", NewRecord(value=b"x" * 2_000_000))
