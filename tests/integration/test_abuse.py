@@ -365,7 +365,7 @@ def test_nonsense(node: Abused, listener: str) -> None:
         guests.check(f"{NONSENSE} that talk nonsense, {listener}")
 
 
-# ---- peers of `any` that cannot be told
+# ---- peers of `any` whose protocol stays unknown
 
 
 def test_peer_that_cannot_be_notified_is_disconnected_in_time(node: Abused) -> None:

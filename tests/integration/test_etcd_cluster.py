@@ -44,7 +44,7 @@ def three(tmp_path: Path, own_etcd: RealEtcd) -> Iterator[ServedCluster]:
 
 
 class Writer(threading.Thread):
-    """Writes numbers to one partition with `acks=all`, each until it is told that it is there."""
+    """Writes numbers to one partition with `acks=all`, each until it is acknowledged."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__()

@@ -48,7 +48,7 @@ def readiness(cluster: ServedCluster, node: int) -> tuple[int, str]:
 
 
 class Load:
-    """A stock producer that goes on, and what it was told."""
+    """A stock producer that keeps sending, and its outcomes."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged = 0

@@ -1,4 +1,4 @@
-"""Goal: every node of a cluster is restarted in turn, and no client is told of a failed write.
+"""Goal: every node of a cluster is restarted in turn, and no client sees a failed write.
 
 Method: nodes as processes; idempotent stock producers write all the time, one to each partition.
 """

@@ -164,7 +164,7 @@ def live_change_of_protocol(client: Client, topic: str) -> None:
 
 def _broker_restart(protocol: str) -> Callable[[Client, str], None]:
     def run(client: Client, topic: str) -> None:
-        """A member reads on where it was, without being told."""
+        """A member reads on where it was, without a call."""
         client.create_topic(topic, PARTITIONS)
         with closing(client.member(f"group-{topic}", [topic], protocol=protocol)) as member:
             Readers(member).share(topic)

@@ -447,7 +447,7 @@ def port_of(running: Running, name: str) -> int:
 
 
 def advertised_by(host: str, port: int) -> set[str]:
-    """Where the brokers are that a client on this port is told of."""
+    """The broker addresses that a client on this port gets."""
     with socket.create_connection((host, port), 30) as client:
         client.sendall(encode(Command(code=106)))
         connection, found = Connection(), []
@@ -676,7 +676,7 @@ def test_failed_sync_sets_the_node_failed(start: Callable[..., Running]) -> None
 
 
 class FailingDisk(MemoryDisk):
-    """Fails every durable write once told to."""
+    """Fails every durable write once a test says so."""
 
     is_failing = False
 

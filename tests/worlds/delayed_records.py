@@ -36,7 +36,7 @@ async def never(*_: object) -> None:
 
 
 class Told:
-    """Remembers what a callback was told."""
+    """Records the result passed to a callback."""
 
     def __init__(self) -> None:
         self.calls: list[Token | Content | DragomanError | None] = []

@@ -465,7 +465,7 @@ class Member:
         self.loaded += 1
 
     def crash(self) -> None:
-        """Nothing is given back; whoever waits is told nothing that counts."""
+        """Nothing is given back; the result of waiters does not count."""
         self.is_up = False
         old, self.gateway = self.gateway, ToyGateway(self.world.etcd, Random(self.node_id))
         old.cut()

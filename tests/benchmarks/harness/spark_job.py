@@ -146,7 +146,7 @@ def rate(spark: SparkSession, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _triggers(query: Any, given: dict[str, Any]) -> dict[str, float]:
-    """Run a query until told to stop; the times of its triggers after the first few."""
+    """Run a query until stopped; the times of its triggers after the first few."""
     print("running", file=sys.stderr, flush=True)
     stop = Path(given["stop"])
     times: dict[int, float] = {}

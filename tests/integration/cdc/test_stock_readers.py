@@ -44,7 +44,7 @@ class Read(NamedTuple):
 
 
 class Member(ABC):
-    """Reads on a thread of its own until it is told to end."""
+    """Reads on a thread of its own until stopped."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap

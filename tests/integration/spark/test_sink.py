@@ -1,4 +1,4 @@
-"""Goal: tables and streams are written to topics through Spark, and mistakes are told in a line.
+"""Goal: tables and streams are written to topics through Spark, mistakes are reported in one line.
 
 Method: the shared session, a broker in this process. Faults are in test_exactly_once.py, and what
 needs no Spark in tests/integration/test_spark_writes.py.

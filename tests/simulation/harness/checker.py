@@ -413,7 +413,7 @@ def check_writes(
     logs: Mapping[Any, Iterable[bytes]],
     log_starts: Mapping[Any, int] | None = None,
 ) -> None:
-    """S4, S11 and S15: what producers were told is true of the final logs.
+    """S4, S11 and S15: the final logs bear out every acknowledgement of producers.
 
     `logs` has the batches by partition. What is acknowledged below `log_starts` may have been
     deleted; without them, logs start with their first record.

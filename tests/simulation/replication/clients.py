@@ -48,7 +48,7 @@ class Producer(Client):
         self._partition = 0
         self._values: list[bytes] = []
         self._attempts = 0
-        #: Values by what their producer was told.
+        #: Values by the outcome that their producer saw.
         self.acknowledged: dict[bytes, tuple[int, int]] = {}
         self.refused: dict[bytes, str] = {}
         self.acknowledged_at: dict[int, float] = {}

@@ -77,7 +77,7 @@ class MetadataLog:
         self._is_replacing = True
         proposed, self._proposed = self._proposed, []
         for events, done in proposed:
-            # Nobody was told; it may have been agreed on all the same.
+            # No client got an answer; it may have been agreed on all the same.
             if self._random.random() < 0.5:
                 self._agree(events, lambda _: None)
             done(ClusterError("the leader changed; the outcome is unknown"))

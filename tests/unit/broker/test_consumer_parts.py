@@ -588,7 +588,7 @@ def test_deletion_takes_along_members_whose_removal_could_not_be_written() -> No
 
 
 def test_of_two_records_with_one_partition_the_earlier_counts() -> None:
-    """The later one was built on a release whose write failed, so nobody was told of it."""
+    """The later one was built on a release whose write failed, so no member received it."""
     group = ConsumerGroup("g", "kafka", World().groups._ports, 3)
     giver, taker = group.new_member("giver", None), group.new_member("taker", None)
     giver.position = Position(1, MemberState.UNREVOKED, NOTHING, frozenset({A}))

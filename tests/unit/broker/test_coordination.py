@@ -49,7 +49,7 @@ def world() -> World:
 
 
 def commit(world: World, offset: int, group: str = G) -> list[DragomanError | None]:
-    """What the commit is told, now or later."""
+    """The outcome of the commit, now or later."""
     told: list[DragomanError | None] = []
     each = OffsetCommit(topic=T, partition=Partition(0), offset=Offset(offset))
 
@@ -153,7 +153,7 @@ def test_only_the_groups_of_the_partition_go() -> None:
     gone = [name for name in names if committed(world, name) is None]
     assert gone == [name for name in names if coordination.groups.home_of(name)[1] == 4] != []
     with pytest.raises(CoordinatorLoading):
-        # The image still says that this node leads: it has not been told to.
+        # The image still says that this node leads: no event changed it.
         coordination.groups.require(gone[0])
     coordination.led(OFFSETS_TOPIC, 4, 0)
     assert all(committed(world, name) == 3 for name in names)

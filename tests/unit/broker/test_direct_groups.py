@@ -1,6 +1,6 @@
 """Goal: direct groups share partitions out at once, tell whom it concerns, and evict the silent.
 
-Method: a broker on virtual time; members that write down what they are told.
+Method: a broker on virtual time; members that record their callbacks.
 """
 
 from __future__ import annotations

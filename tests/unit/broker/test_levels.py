@@ -40,7 +40,7 @@ def _newer_release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def older_among_us() -> World:
-    """A node that has been told of another before it could agree on more than that knows."""
+    """A node that met another before it could agree on more than that knows."""
     world = World(ALONE, start=False)
     world.broker.image.apply(NodeAdded(node_id=2, address="two.example:9190"))
     world.start()

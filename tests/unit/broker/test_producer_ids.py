@@ -15,7 +15,7 @@ Answer = Callable[[range | DragomanError], None]
 
 
 class Blocks:
-    """Reserves blocks of `size` when told to."""
+    """Reserves blocks of `size` when a test lets it."""
 
     def __init__(self, size: int = 3) -> None:
         self.size = size

@@ -17,7 +17,7 @@ from dragoman.world import Handle
 
 
 class Turns:
-    """A scheduler that runs one turn when it is told to."""
+    """A scheduler that runs one turn at a time."""
 
     def __init__(self) -> None:
         self._ready: list[Callable[[], object]] = []

@@ -1,4 +1,4 @@
-"""Goal: captures are agreed on, run by one node, kept alive, asked and told things, and removed.
+"""Goal: captures are agreed on, run by one node, kept alive, described and commanded, and removed.
 
 Method: a broker on virtual time, or two that ask each other; what would be processes are objects
 that a test makes speak and end.

@@ -1,4 +1,4 @@
-"""Goal: a listener binds where it was told, fails in one line, tells clients a useful address."""
+"""Goal: a listener binds as configured, fails in one line, advertises a useful address."""
 
 from __future__ import annotations
 

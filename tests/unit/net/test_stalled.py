@@ -18,7 +18,7 @@ BUDGET = 100 << 20
 
 
 class Holding:
-    """A session that holds what it is told to."""
+    """A session that holds what a test gives it."""
 
     def __init__(self) -> None:
         self.pending_bytes = 0

@@ -242,7 +242,7 @@ def test_replies_that_wait_for_an_earlier_one_count_as_memory(rig: Rig) -> None:
 
 
 class Matched(MatchedSession[Service[Broker]]):
-    """Answers each frame at once with much, unless it is told to wait."""
+    """Answers each frame at once with much, unless a test holds it."""
 
     def __init__(self, channel: Channel, world: World) -> None:
         super().__init__(channel, FrameReader(1 << 20, Scratch()), world.service)

@@ -41,7 +41,7 @@ THREE = Membership((1, 2, 3))
 
 
 class Voter:
-    """A core, its storage, and a disk that syncs when told."""
+    """A core, its storage, and a disk that syncs when a test lets it."""
 
     def __init__(
         self,

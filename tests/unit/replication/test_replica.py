@@ -1,4 +1,4 @@
-"""Goal: whoever waits for a partition is told exactly once, in order, and never too early.
+"""Goal: waiters of a partition are called exactly once, in order, and never too early.
 
 Method: a replica of a broker on virtual time, whose commits happen when the test says so.
 """

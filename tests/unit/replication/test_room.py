@@ -50,7 +50,7 @@ class Disk:
 
 
 class Decisions:
-    """Notes what it is asked, and answers as it is told to."""
+    """Records requests and answers as scripted."""
 
     def __init__(self) -> None:
         self.hand_overs: list[Member] = []

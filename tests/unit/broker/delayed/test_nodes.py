@@ -281,7 +281,7 @@ def test_a_target_that_moves_while_a_batch_is_under_way(keeper: int) -> None:
 
 
 class Clients:
-    """Defer, hold and decide, and note what they were told."""
+    """Defer, hold and decide, and note the outcomes."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

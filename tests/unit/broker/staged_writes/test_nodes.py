@@ -230,7 +230,7 @@ def test_the_word_of_a_node_that_is_gone_does_not_hold_for_ever() -> None:
 
 
 class Query:
-    """A driver that publishes one batch after the other, and repeats one until it is told done."""
+    """A driver that publishes one batch after the other, and repeats each until acknowledged."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

@@ -1,4 +1,4 @@
-"""Goal: minibroker clients of several nodes share groups, read everything, and are told who leads.
+"""Goal: minibroker clients of several nodes share groups, read everything, and learn who leads.
 
 Method: two nodes on one virtual time; topics whose leaders are given, groups that one coordinates.
 """

@@ -1,6 +1,6 @@
 """Goal: simulated connections behave as real ones do, at their best and at their worst.
 
-Method: two hosts, protocols that note what they are told, and faults at chosen moments.
+Method: two hosts, protocols that record their callbacks, and faults at chosen moments.
 """
 
 from __future__ import annotations

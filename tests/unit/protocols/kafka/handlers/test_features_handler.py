@@ -1,4 +1,4 @@
-"""Goal: feature levels change only within what this release can do, and clients are told."""
+"""Goal: feature levels change only within what this release can do, and clients see them."""
 
 from __future__ import annotations
 
