@@ -45,7 +45,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEtcd]:
-    """A real etcd; whoever uses it does so under a prefix of its own, and lets it live."""
+    """A real etcd; each test uses a prefix of its own and leaves it running."""
     from nodes.etcd import RealEtcd
 
     started = RealEtcd(tmp_path_factory.mktemp("etcd"))

@@ -159,7 +159,7 @@ class Writer:
 
 
 class Kills:
-    """The whole scene. `round` kills somebody; `check` compares."""
+    """The whole scene. `round` kills a process; `check` compares."""
 
     def __init__(self, directory: Path, seed: int, release: int = 18) -> None:
         self._dice = random.Random(seed)

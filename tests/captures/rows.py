@@ -48,7 +48,7 @@ class Writer(threading.Thread):
         self.join()
 
     def again(self) -> Writer:
-        """Goes on where this one has stopped."""
+        """Continues where this one has stopped."""
         return Writer(self._dsn, self.rows)
 
     def run(self) -> None:

@@ -109,7 +109,7 @@ class Chaos:
         return judge(log, self.writers, self.readers)
 
     def _wait_for_readers(self) -> None:
-        """The group goes on by itself, and comes to the end."""
+        """The group continues by itself, and comes to the end."""
         with BlockingKafkaClient(self.cluster.bootstrap()) as client:
             wanted = {TopicPartition(KAFKA_TOPIC, n): LATEST for n in range(PARTITIONS)}
             ends = {where: each.offset for where, each in client.list_offsets(wanted).items()}

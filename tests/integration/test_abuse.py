@@ -1,4 +1,4 @@
-"""Goal: peers without manners cost a node bounded memory, no descriptors, and nobody their service.
+"""Goal: peers without manners cost a node bounded memory, no descriptors, no client its service.
 
 Method: one served process with all listeners, and real sockets that never read, never finish what
 they began, send byte by byte, announce giants or talk nonsense, on each protocol's own port and on
@@ -386,7 +386,7 @@ HOARDERS = 120
 
 @pytest.mark.parametrize("protocol", ["kafka", "cursus"])
 def test_peers_that_use_up_the_memory_are_cut_off(node: Abused, protocol: str) -> None:
-    """Nobody else would be served any more. The others' answers are too small for that."""
+    """No other client would be served. The others' answers are too small for that."""
     requests, sizes = zip(*(all_of_it(protocol, 0) for _ in range(HOARDERS)), strict=True)
     with node.hosting(HOARDERS, 2 * (SEND_BUFFER_BYTES_MAX + max(sizes))) as guests:
         for request in requests:

@@ -65,7 +65,7 @@ def test_the_checker_sees_what_was_acknowledged_and_is_doubled_or_late(
     log: dict[Place, bytes], fault: str
 ) -> None:
     publisher = Publisher("p", lambda: pytest.fail("not started"))
-    # Whether the second was written nobody knows.
+    # Whether the second was written is unknown.
     publisher.acknowledged = {where: log[where] for where in list(log)[:2] if log[where] != b"p:1"}
     assert fault in "; ".join(judge(log, [publisher], []) or [""])
     assert bool(judge(log, [publisher], [])) == bool(fault)

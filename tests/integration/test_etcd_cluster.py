@@ -74,7 +74,7 @@ class Writer(threading.Thread):
             self._progress.notify_all()
 
     def wait_for_more(self, count: int = 20) -> None:
-        """Until so many more are acknowledged: it goes on."""
+        """Until so many more are acknowledged: it makes progress."""
         with self._progress:
             wanted = len(self.acknowledged) + count
             assert self._progress.wait_for(lambda: len(self.acknowledged) >= wanted, WAIT_S)

@@ -1,4 +1,4 @@
-"""Goal: clients nobody here wrote do their work against a served node and an in-process one.
+"""Goal: stock clients do their work against a served node and an in-process one.
 
 Method: confluent-kafka (librdkafka), kafka-python and aiokafka; each creates, lists and deletes
 topics, produces plain and idempotent with every codec, and reads back by assignment, by offset and

@@ -88,7 +88,7 @@ def _join(
 
 def _static(protocol: str) -> Callable[[Client, str], None]:
     def run(client: Client, topic: str) -> None:
-        """A static member that comes back has its partitions again, and nobody else lost any."""
+        """A returning static member has its partitions again, and no other member lost any."""
         client.create_topic(topic, PARTITIONS)
         group = f"group-{topic}"
 
@@ -132,7 +132,7 @@ def _pattern(protocol: str) -> Callable[[Client, str], None]:
 
 
 def change_of_protocol(client: Client, topic: str) -> None:
-    """An empty group goes on in the other protocol from its offsets, there and back."""
+    """An empty group continues in the other protocol from its offsets, there and back."""
     client.create_topic(topic, PARTITIONS)
     group = f"group-{topic}"
     for round_, protocol in enumerate(("classic", "consumer", "classic")):

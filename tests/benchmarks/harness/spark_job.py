@@ -1,4 +1,4 @@
-"""Spark's side of a measurement, in a process of its own: its processor time is nobody else's.
+"""Spark's side of a measurement, in a process of its own, so that its processor time is its own.
 
 `python -m harness.spark_job JOB` reads what the job needs as JSON from its input and prints what it
 found as JSON. Processor time is that of this process, of the JVM and of Spark's Python workers.

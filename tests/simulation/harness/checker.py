@@ -202,7 +202,7 @@ class Checker:
         self._note_committed(node, leading, watermark)
 
     def agreed(self, event: PartitionChanged) -> None:
-        """S6 and S9: whoever is in sync is there in that life and has all that is committed."""
+        """S6 and S9: each in-sync replica is there in that life and has all that is committed."""
         end = self.committed_end.get(event.partition_id, 0)
         for member in event.in_sync:
             known = self._cluster.image.nodes.get(member.node_id)
@@ -244,7 +244,7 @@ class Checker:
                 found = log.read(offset, 1 << 20, watermark)
             except CorruptionError:
                 self.expect(node is self._cluster.victim, f"{log!r} is damaged")
-                # It leads all the same until somebody reads that; the others have it whole.
+                # It leads all the same until that is read; the others have it whole.
                 if not others:
                     return
                 log = others.pop()

@@ -181,7 +181,7 @@ class SimNode:
             self.quorum.driver.stable()
 
     def _failed(self) -> None:
-        """A sync failed: the node stops itself, and somebody starts it again later."""
+        """A sync failed: the node stops itself, and is started again later."""
         self.quorum.fail()
         self.crash()
         self.cluster.restart_later(self)

@@ -27,7 +27,7 @@ class Client:
         self.is_stopped = False
 
     def leader_of(self, partition_id: int) -> int:
-        """As some node knows it, or anybody."""
+        """As some node knows it, or any."""
         up = [each for each in self.cluster.nodes if each.is_up]
         if up:
             partition = self.random.choice(up).image.partitions.get(partition_id)

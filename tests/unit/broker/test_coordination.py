@@ -324,7 +324,7 @@ def test_a_commit_under_way_when_the_node_resigns_is_not_applied(world: World) -
     assert isinstance(told[0], NotCoordinator)
     assert committed(world) is None
     coordination.led(OFFSETS_TOPIC, 0, 0)
-    # It is in the log: whoever leads finds it there.
+    # It is in the log: the next leader finds it there.
     assert committed(world) == 2
 
 

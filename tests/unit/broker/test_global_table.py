@@ -210,7 +210,7 @@ def test_both_nodes_have_what_either_puts(pair: Pair) -> None:
 
 
 def test_who_has_read_all_back_does_not_wait_for_what_others_put(pair: Pair) -> None:
-    """And whoever asks meanwhile is answered, then and later."""
+    """Requests that arrive meanwhile are answered, then and later."""
     far = Table(pair.one.broker)
     far.put("a", "1")
     pair.settle()

@@ -372,7 +372,7 @@ def test_a_coordinator_that_cannot_be_asked_is_one_to_wait_for(pair: Pair) -> No
 
 
 def test_an_end_that_overtakes_the_permission_to_write_takes_it_back(pair: Pair) -> None:
-    """Else the write would open a transaction that nobody ends."""
+    """Else the write would open a transaction that never ends."""
     transaction = Transaction(pair)
     transaction.write(2)
     transaction.written[2] = 0

@@ -974,7 +974,7 @@ def test_refused_completion_is_persisted_again_without_new_markers() -> None:
     assert len(world.markers) == 1
 
 
-# ---- whoever waits for the end
+# ---- waiting for the end
 
 
 def test_waiting_request_completes_when_the_markers_are_written() -> None:

@@ -176,7 +176,7 @@ def test_pipelines_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     table, _, listed = out.partition("[")
     assert "done" in table
     assert "80" in table
-    # Nobody holds it: whoever ran it is gone.
+    # It is not locked: the process that ran it is gone.
     assert "died" in table
     found = msgspec.json.decode("[" + listed, type=list[Status])
     assert [status.name for status in found] == ["a", "b"]

@@ -161,7 +161,7 @@ def test_refusal_comes_back_in_words(pair: Pair) -> None:
 def test_what_is_larger_than_a_frame_is_refused_in_both_directions(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asks or answers goes on, perhaps in the middle of something else."""
+    """A caller or its peer continues, perhaps in the middle of something else."""
     asked = pair.one.ask(2, b"hold 1")
     pair.wait(1)
     monkeypatch.setattr("dragoman.net.peer_frames.PEER_FRAME_BYTES_MAX", 1000)

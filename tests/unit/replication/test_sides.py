@@ -362,7 +362,7 @@ def test_a_follower_copies_and_follows_the_watermark() -> None:
 
 
 def test_a_diverging_tail_is_cut_by_epochs() -> None:
-    """The follower led epoch 1 and wrote what nobody took over; the leader is in epoch 2."""
+    """The follower led epoch 1 and wrote what was never replicated; the leader is in epoch 2."""
     leader = Leader(records=2)
     side, following = follower_of(leader)
     exchange(leader, side, following)

@@ -206,7 +206,7 @@ def test_fresh(broker):
 
 
 def test_plugin_gives_each_test_a_broker(tmp_path: Path) -> None:
-    """In a process of its own, as in the suite of somebody who has installed the package."""
+    """In a process of its own, as in the suite of a user of the installed package."""
     suite = tmp_path / "test_suite.py"
     suite.write_text(SUITE)
     plugins = ("dragoman.testing.plugin", "pytest_asyncio.plugin")

@@ -55,7 +55,7 @@ def other_leader(world: EtcdWorld, old: Member) -> Member:
 
 
 def cut_off(world: EtcdWorld) -> Member:
-    """The leader, whom nobody hears any more; another leads when this returns."""
+    """The leader, cut off; another leads when this returns."""
     old = world.leader
     old.gateway.cut()
     world.advance(2 * TTL_S)

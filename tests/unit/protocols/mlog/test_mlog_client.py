@@ -109,7 +109,7 @@ def alone(then: Script) -> tuple[list[ScriptedServer], Script]:
     return me, leader_at(lambda: me[0].address, then)
 
 
-# ---- records of which nobody knows
+# ---- records with an unknown outcome
 
 
 async def test_records_are_not_sent_again_unless_that_is_wanted() -> None:
