@@ -29,6 +29,8 @@ INSTALLED := pyproject.toml constraints.txt hatch_build.py src/dragoman/spark/ba
 
 # The broker refuses to run without its assertions.
 export PYTHONOPTIMIZE =
+# Tests start hundreds of processes, which would each compile what they import.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help
 help: ## say what there is
@@ -89,7 +91,7 @@ types: $(VENV)/dev.stamp ## mypy, strict
 .PHONY: unit
 unit: $(VENV)/dev.stamp ## pytest in JOBS processes; ARGS="-k name" picks tests
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest \
-		--numprocesses=$(JOBS) --dist=loadgroup --no-loadscope-reorder $(ARGS)
+		--numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: coverage
 coverage: $(VENV)/dev.stamp ## branch coverage of the tests

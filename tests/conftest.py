@@ -3,26 +3,29 @@
 `HYPOTHESIS_PROFILE` picks a profile. `ci` tries the same examples in every run, so that a red build
 is the change's fault and not the dice's; `nightly` looks for new ones for longer.
 
-Tests run on several cores, a file at a time. Those that need Spark share one session, so they stay
-together, and they begin first: whatever takes longest must not be what is left at the end.
+Workers of xdist run a file at a time (`--dist=loadfile`). Tests that need Spark share one session,
+so they stay in one worker, and they start first: the longest work must not be left for the end.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
+
     from nodes.etcd import RealEtcd
 
 PLUGIN = "dragoman.testing.plugin"
-SPARK = Path(__file__).parent / "integration" / "spark"
+SPARK = os.path.join(os.path.dirname(__file__), "integration", "spark", "")
 
 # No deadlines: a shared machine may stall any single example.
 settings.register_profile("dev", deadline=None)
@@ -42,7 +45,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEtcd]:
-    """A real etcd; whoever uses it does so under a prefix of its own, and lets it live."""
+    """A real etcd; each test uses a prefix of its own and leaves it running."""
     from nodes.etcd import RealEtcd
 
     started = RealEtcd(tmp_path_factory.mktemp("etcd"))
@@ -60,8 +63,28 @@ def pytest_configure(config: pytest.Config) -> None:
         plugins.import_plugin(PLUGIN)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector away from the items, which live until the end.
+
+    There are fourteen thousand; each full collection of the tests would walk over all of them.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        together = SPARK if SPARK in item.path.parents else item.path
-        item.add_marker(pytest.mark.xdist_group(str(together)))
-    items.sort(key=lambda item: SPARK not in item.path.parents)
+    items.sort(key=lambda item: not os.fspath(item.path).startswith(SPARK))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from distribution import SessionScheduling
+
+    return SessionScheduling(config, log)

@@ -6,7 +6,7 @@
 Measured from the signal to the next acknowledged write with acks=all, through a connection that is
 open already to one of the other nodes, asked every few milliseconds. `kill` is kill -9: the peers
 see their connections reset. `kill-controller`: the node leads the metadata as well. `pause` is
-SIGSTOP: nobody is told. `stop` is SIGTERM: the node hands over before it goes.
+SIGSTOP: no peer is notified. `stop` is SIGTERM: the node hands over before it goes.
 """
 
 from __future__ import annotations

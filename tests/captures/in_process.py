@@ -53,7 +53,7 @@ class Running:
 async def running(
     dsn: str, bootstrap: str, spool: Path, name: str, **fields: object
 ) -> AsyncIterator[Running]:
-    """Stopped in the end; another one of the same name goes on where it was."""
+    """Stopped in the end; another one of the same name continues where it stopped."""
     fields.setdefault("tables", (f"{name}*",))
     definition = Definition(name=name, dsn=dsn, **fields)  # type: ignore[arg-type]
     made = Running(definition, bootstrap, spool)

@@ -39,7 +39,7 @@ SERVER = {"logical_decoding_work_mem": "64kB", "wal_level": "logical"}
 
 
 class Writer:
-    """Changes rows until it is told to stop. `history` is what was committed, by key."""
+    """Changes rows until stopped. `history` is what was committed, by key."""
 
     def __init__(self, dsn: str, seed: int) -> None:
         self._dsn = dsn
@@ -75,7 +75,7 @@ class Writer:
             while not self._is_stopping.is_set():
                 with suppress(psycopg.OperationalError):
                     self._write()
-        except Exception as error:  # noqa: BLE001  # Told to whoever joins.
+        except Exception as error:  # noqa: BLE001  # Raised again by `join`.
             self.error = error
 
     def _write(self) -> None:
@@ -159,7 +159,7 @@ class Writer:
 
 
 class Kills:
-    """The whole scene. `round` kills somebody; `check` compares."""
+    """The whole scene. `round` kills a process; `check` compares."""
 
     def __init__(self, directory: Path, seed: int, release: int = 18) -> None:
         self._dice = random.Random(seed)

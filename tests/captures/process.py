@@ -1,4 +1,4 @@
-"""A capturing process beside a test: told what to do over its pipes, its reports kept."""
+"""A capturing process beside a test: commands go over its pipes, its reports are kept."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def empty(dsn: str) -> str:
 
 
 class Writer(threading.Thread):
-    """Inserts a row and changes the one before, a transaction each, until told to stop."""
+    """Inserts a row and changes the one before, a transaction each, until stopped."""
 
     def __init__(self, dsn: str, rows: int = 0) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Writer(threading.Thread):
         self.join()
 
     def again(self) -> Writer:
-        """Goes on where this one has stopped."""
+        """Continues where this one has stopped."""
         return Writer(self._dsn, self.rows)
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Captures without processes: what they were told is remembered, and a test says what they say."""
+"""Captures without processes: they record their commands, and a test makes their reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Ran:
         self._ended = ended
         self.told: list[Command] = []
         self.is_over = False
-        #: Whether it ends when it is told to.
+        #: Whether it ends on command.
         self.is_obedient = True
         self.was_killed = False
 

@@ -53,7 +53,7 @@ def make_tables(dsn: str, rows: int) -> None:
 
 
 class Changes:
-    """Of all kinds, all over the tables, until told to stop."""
+    """Of all kinds, all over the tables, until stopped."""
 
     def __init__(self, dsn: str, rows: int, seed: int) -> None:
         self._dsn = dsn
@@ -80,7 +80,7 @@ class Changes:
             while not self._is_stopping.is_set():
                 with suppress(psycopg.OperationalError):  # the database is killed as well
                     self._write()
-        except Exception as error:  # noqa: BLE001  # Told to whoever joins.
+        except Exception as error:  # noqa: BLE001  # Raised again by `join`.
             self._error = error
 
     def _write(self) -> None:

@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 class Worker:
-    """A thread that goes on until it is told to stop; what goes wrong in it is kept."""
+    """A thread that runs until stopped and keeps its error."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -65,7 +65,7 @@ class Worker:
     def _run(self) -> None:
         try:
             self.work()
-        except Exception as error:  # noqa: BLE001 (told to whoever joins)
+        except Exception as error:  # noqa: BLE001 (raised again by `join`)
             self.failure = error
 
     def work(self) -> None:

@@ -54,6 +54,6 @@ class ChaosCluster(ServedCluster):
         return super().begin(node, *advertise, *options, cluster=None if self._has_etcd else named)
 
     def kill(self, node: int) -> None:
-        # First: whoever dials it again at once shall find nobody, as without a proxy.
+        # First: a peer that dials again at once shall be refused, as without a proxy.
         self.network.down(node)
         self.nodes[node].kill()

@@ -26,7 +26,7 @@ Way: TypeAlias = tuple[int, int]
 _SIZE_BYTES = 4
 _READ_BYTES = 1 << 16
 _PATIENCE_S = 30.0
-#: Whoever closes such a socket resets the connection.
+#: Closing such a socket resets the connection.
 _RESETTING = struct.pack("ii", 1, 0)
 
 
@@ -57,7 +57,7 @@ class Network:
         self._ports: dict[int, int] = {}
         self._behind: dict[int, str] = {}
         self._servers: dict[int, asyncio.Server] = {}
-        #: Ways that are cut, and whoever waits for them to be open.
+        #: Ways that are cut, and the waiters for them to open.
         self._cut: dict[Way, asyncio.Event] = {}
         self._connections: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,7 +98,7 @@ class Network:
         self._do(work())
 
     def down(self, node: int) -> None:
-        """Nobody listens where the node was."""
+        """The node's port refuses connections."""
 
         async def work() -> None:
             server = self._servers.pop(node, None)

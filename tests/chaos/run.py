@@ -69,7 +69,7 @@ class Chaos:
             for name, count in TOPICS.items():
                 client.create_topic(NewTopic(name=name, partitions=count, replication_factor=3))
         for node in NODES:
-            # A client whose node has not heard of its topic yet is told that there is none.
+            # A node that does not know the topic yet answers that there is none.
             self.cluster.wait(lambda status: status.topics >= len(TOPICS), node)
         for each in (*self.writers, *self.readers):
             each.start()
@@ -109,7 +109,7 @@ class Chaos:
         return judge(log, self.writers, self.readers)
 
     def _wait_for_readers(self) -> None:
-        """The group goes on by itself, and comes to the end."""
+        """The group continues by itself, and comes to the end."""
         with BlockingKafkaClient(self.cluster.bootstrap()) as client:
             wanted = {TopicPartition(KAFKA_TOPIC, n): LATEST for n in range(PARTITIONS)}
             ends = {where: each.offset for where, each in client.list_offsets(wanted).items()}

@@ -1,4 +1,4 @@
-"""What runs add up to: kept in a file between them, so that a seed goes on where it was left."""
+"""What runs add up to: kept in a file between them, so that a seed continues where it was left."""
 
 from __future__ import annotations
 

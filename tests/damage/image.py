@@ -193,7 +193,7 @@ async def _settle(broker: Broker) -> None:
 
 
 def read_all(broker: Broker) -> Records:
-    """Every record that a reader gets who goes on behind damage."""
+    """Every record that a reader gets if it continues behind damage."""
     found: Records = {}
     for topic in broker.image.topics.values():
         if topic.is_internal:

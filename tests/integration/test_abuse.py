@@ -1,4 +1,4 @@
-"""Goal: peers without manners cost a node bounded memory, no descriptors, and nobody their service.
+"""Goal: peers without manners cost a node bounded memory, no descriptors, no client its service.
 
 Method: one served process with all listeners, and real sockets that never read, never finish what
 they began, send byte by byte, announce giants or talk nonsense, on each protocol's own port and on
@@ -277,7 +277,7 @@ GIANTS = 50
 
 
 @pytest.mark.parametrize("listener", LISTENERS)
-def test_sizes_that_nobody_accepts(node: Abused, listener: str) -> None:
+def test_frame_sizes_beyond_every_bound_close_the_connection(node: Abused, listener: str) -> None:
     sizes = ((100 << 20) + 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
     lead = b"\x00\x02" if listener == "mlog" else b""
     with node.hosting(len(sizes), FRAME_GROWTH_BYTES_MAX) as guests:
@@ -365,10 +365,10 @@ def test_nonsense(node: Abused, listener: str) -> None:
         guests.check(f"{NONSENSE} that talk nonsense, {listener}")
 
 
-# ---- peers of `any` that cannot be told
+# ---- peers of `any` whose protocol stays unknown
 
 
-def test_whoever_cannot_be_told_is_gone_in_time(node: Abused) -> None:
+def test_peer_that_cannot_be_notified_is_disconnected_in_time(node: Abused) -> None:
     beginnings = (b"", b"\x00", b"\x00\x00\x00\x0a\x00")
     with node.hosting(HALF_OPEN_PEERS, DETECTION_BYTES_MAX) as guests:
         peers = [guests.connect("any") for _ in range(HALF_OPEN_PEERS)]
@@ -386,7 +386,7 @@ HOARDERS = 120
 
 @pytest.mark.parametrize("protocol", ["kafka", "cursus"])
 def test_peers_that_use_up_the_memory_are_cut_off(node: Abused, protocol: str) -> None:
-    """Nobody else would be served any more. The others' answers are too small for that."""
+    """No other client would be served. The others' answers are too small for that."""
     requests, sizes = zip(*(all_of_it(protocol, 0) for _ in range(HOARDERS)), strict=True)
     with node.hosting(HOARDERS, 2 * (SEND_BUFFER_BYTES_MAX + max(sizes))) as guests:
         for request in requests:

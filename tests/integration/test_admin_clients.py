@@ -264,7 +264,7 @@ def test_confluent_elections(confluent: cka.AdminClient) -> None:
     assert confluent.elect_leaders(preferred, None).result(WAIT_S) == {}
 
 
-def test_confluent_is_told_that_there_is_no_security(confluent: cka.AdminClient) -> None:
+def test_confluent_gets_security_disabled(confluent: cka.AdminClient) -> None:
     rule = cka.AclBinding(
         cka.ResourceType.TOPIC,
         "t",
@@ -501,7 +501,7 @@ def test_kafka_python_features_and_quorum(python: kp.KafkaAdminClient) -> None:
     assert partition["current_voters"][0]["log_end_offset"] == partition["high_watermark"]
 
 
-def test_kafka_python_is_told_that_there_is_no_security(python: kp.KafkaAdminClient) -> None:
+def test_kafka_python_gets_security_disabled(python: kp.KafkaAdminClient) -> None:
     pattern = kp.ResourcePatternFilter(kp.ResourceType.ANY, None, kp.ACLResourcePatternType.ANY)
     wanted = kp.ACLFilter(
         principal=None,

@@ -1,4 +1,4 @@
-"""Goal: a capture goes on when its node dies, elsewhere or where it was, and each change is in the
+"""Goal: a capture continues when its node dies, elsewhere or on it again, and each change is in the
 topic once.
 
 Method: a real PostgreSQL, in which rows are written all the time. Three nodes in this process, of
@@ -23,8 +23,6 @@ from dragoman.cli.main import main
 from dragoman.cli.remote import Remote
 from dragoman.testing import EphemeralCluster
 from nodes.process import ServedNode
-
-pytestmark = pytest.mark.xdist_group("cluster")
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,7 @@ def test_positions_are_written_by_captures_alone_and_read_by_all(broker: Ephemer
 # ---- life
 
 
-def test_a_capture_is_added_told_things_and_removed(
+def test_capture_is_added_paused_resumed_and_removed(
     broker: EphemeralBroker, cdc: Callable[..., Ran]
 ) -> None:
     ran = added(cdc)
@@ -288,7 +288,6 @@ def test_passwords_are_in_the_metadata_and_nowhere_else(
 # ---- several nodes
 
 
-@pytest.mark.xdist_group("cluster")
 def test_a_capture_moves_when_its_node_dies_and_any_node_answers(cdc: Callable[..., Ran]) -> None:
     with EphemeralCluster() as cluster:
         urls = {number: node.http_url for number, node in cluster.nodes.items()}

@@ -17,9 +17,6 @@ from chaos.totals import Book, Totals
 from dragoman.net.peer_frames import Hello, Kind, frame
 from nodes.cluster import free_ports
 
-#: One cluster at a time: they look for free ports.
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 @pytest.mark.timeout(300)
 def test_promises_survive_kills_pauses_and_cuts(tmp_path: Path) -> None:
@@ -68,13 +65,13 @@ def test_the_checker_sees_what_was_acknowledged_and_is_doubled_or_late(
     log: dict[Place, bytes], fault: str
 ) -> None:
     publisher = Publisher("p", lambda: pytest.fail("not started"))
-    # Whether the second was written nobody knows.
+    # Whether the second was written is unknown.
     publisher.acknowledged = {where: log[where] for where in list(log)[:2] if log[where] != b"p:1"}
     assert fault in "; ".join(judge(log, [publisher], []) or [""])
     assert bool(judge(log, [publisher], [])) == bool(fault)
 
 
-def test_the_checker_sees_a_record_that_changed_and_one_that_nobody_read() -> None:
+def test_the_checker_sees_a_changed_and_an_unread_record() -> None:
     reader = GroupReader("r", "127.0.0.1:1")
     reader.seen = written(b"a")
     assert "saw b'a'" in judge(written(b"b"), [], [reader])[0]

@@ -80,7 +80,7 @@ def run(
 
 
 def read(node: ServedNode, topic: str, protocol: str, count: int, *arguments: str) -> list[dict]:
-    """Lines of JSON. minibroker has to be told how many there are; others find the end."""
+    """Lines of JSON. minibroker needs their number; the others find the end."""
     bound = ("--max", str(count)) if protocol == "minibroker" else ()
     out = run(node, "consume", topic, protocol, "--json", *bound, *arguments)
     return [json.loads(line) for line in out.splitlines()]

@@ -15,9 +15,6 @@ from dragoman.api.values import Election, Moves, NewMoves, NewNode, Told, TopicD
 from dragoman.client.kafka import LATEST, BlockingKafkaClient, NewRecord, NewTopic, TopicPartition
 from nodes.cluster import ServedCluster
 
-#: One cluster at a time: they look for free ports.
-pytestmark = pytest.mark.xdist_group("cluster")
-
 TOPIC = "t"
 COUNT = 2000
 VALUES = [b"%06d" % n * 20 for n in range(COUNT)]

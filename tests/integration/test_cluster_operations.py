@@ -29,9 +29,6 @@ from dragoman.protocols.mlog.handlers.metadata_events import decode_event
 from nodes.cluster import ServedCluster
 from nodes.process import WAIT_S
 
-#: One cluster at a time: they look for free ports.
-pytestmark = pytest.mark.xdist_group("cluster")
-
 TOPIC = "t"
 OFFSETS = "__consumer_offsets"
 

@@ -146,7 +146,7 @@ class CursusSocket:
 
 
 def only_at(cluster: EphemeralCluster, kind: str, node: int) -> Speaker:
-    """One that knows a single node and cannot go elsewhere unless it is told where."""
+    """One that knows a single node and follows redirects only."""
     speaker = GROUP_SPEAKERS[kind]
     return speaker(cluster.nodes[node].address(speaker.name))
 

@@ -120,7 +120,7 @@ def test_all_readers_are_shown_what_all_writers_wrote(tmp_path: Path) -> None:
     demo.end(signal.SIGTERM)
 
 
-def test_ends_by_itself_when_told_to(tmp_path: Path) -> None:
+def test_demo_exits_by_itself_on_request(tmp_path: Path) -> None:
     result = _run(tmp_path, "--exit", "--without-spark", "--records", "100")
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count(" ✓ ") == 13
@@ -135,7 +135,7 @@ def test_serves_until_it_is_terminated(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_spark_that_cannot_start_is_a_failure_that_is_told_in_a_line(tmp_path: Path) -> None:
+def test_spark_start_failure_is_reported_in_one_line(tmp_path: Path) -> None:
     """With a Java that is one by its looks only."""
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)

@@ -256,7 +256,7 @@ async def test_kill_9_of_etcd_loses_and_doubles_nothing(own_etcd: RealEtcd) -> N
     outcomes: dict[str, DragomanError | None] = {}
 
     async def propose(name: str) -> None:
-        # Whoever leads at the moment; a node that does not is a no that counts.
+        # The leader of the moment; a refusal by any other node is final.
         leader = await cluster.led()
         outcomes[name] = await cluster.propose(leader, [event(name)])
 

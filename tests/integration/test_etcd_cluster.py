@@ -22,9 +22,6 @@ from nodes.cluster import ServedCluster
 from nodes.etcd import RealEtcd, free_port
 from nodes.process import WAIT_S
 
-#: One cluster at a time: they look for free ports.
-pytestmark = pytest.mark.xdist_group("cluster")
-
 TOPIC = "t"
 NODES = (1, 2, 3)
 
@@ -47,7 +44,7 @@ def three(tmp_path: Path, own_etcd: RealEtcd) -> Iterator[ServedCluster]:
 
 
 class Writer(threading.Thread):
-    """Writes numbers to one partition with `acks=all`, each until it is told that it is there."""
+    """Writes numbers to one partition with `acks=all`, each until it is acknowledged."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__()
@@ -77,7 +74,7 @@ class Writer(threading.Thread):
             self._progress.notify_all()
 
     def wait_for_more(self, count: int = 20) -> None:
-        """Until so many more are acknowledged: it goes on."""
+        """Until so many more are acknowledged: it makes progress."""
         with self._progress:
             wanted = len(self.acknowledged) + count
             assert self._progress.wait_for(lambda: len(self.acknowledged) >= wanted, WAIT_S)

@@ -20,11 +20,7 @@ from nodes.cluster import ServedCluster
 from nodes.full_disk import SmallDisk, launcher, reason_against
 from nodes.process import WAIT_S
 
-#: One cluster at a time: they look for free ports.
-pytestmark = [
-    pytest.mark.xdist_group("cluster"),
-    pytest.mark.skipif(bool(reason_against()), reason=reason_against()),
-]
+pytestmark = pytest.mark.skipif(bool(reason_against()), reason=reason_against())
 
 TOPIC = "t"
 VICTIM = 3
@@ -52,7 +48,7 @@ def readiness(cluster: ServedCluster, node: int) -> tuple[int, str]:
 
 
 class Load:
-    """A stock producer that goes on, and what it was told."""
+    """A stock producer that keeps sending, and its outcomes."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged = 0

@@ -178,7 +178,7 @@ def test_pattern_finds_topics_that_are_made_later(broker: EphemeralBroker) -> No
         poll_until([member], lambda: sorted(member.read) == [0, 1, 2, 3, 4])
 
 
-def test_bad_pattern_is_told_to_the_client(broker: EphemeralBroker) -> None:
+def test_bad_pattern_returns_invalid_regular_expression(broker: EphemeralBroker) -> None:
     create(broker, "t", partitions=1)
     # Back-references are fine with the client's own library, and not with RE2.
     member = Member(broker, r"^(a)\1")

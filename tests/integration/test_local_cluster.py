@@ -16,9 +16,6 @@ from dragoman.client.rocketmq import BlockingRocketmqClient, Message
 from nodes.cluster import free_ports
 from nodes.process import SOURCE, WAIT_S
 
-#: One cluster at a time: they look for free ports.
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 def sent_and_read(name_server: str) -> list[bytes]:
     """By a RocketMQ client that knows nothing but a name server."""
@@ -34,9 +31,7 @@ def sent_and_read(name_server: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_local_cluster_serves_until_it_is_told_to_stop(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_local_cluster_serves_until_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
     base = next(free_ports()) // 100 * 100
     command = ["cluster", "up", "-n", "2", "--data", str(tmp_path), "--port-base", str(base)]
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Goal: whoever materializes may be killed at any point of a batch; tables come out right.
+"""Goal: a materializing process may be killed at any point of a batch; tables come out right.
 
 Method: processes apply the batches of a random history, each killed at a later point than the one
 before, until one lives to the end. `tests/spark_torture/materialize_rounds.py` does that to Spark.

@@ -150,7 +150,9 @@ def test_installed_command_says_its_version(installed: Path) -> None:
     assert said.stdout == f"dragoman {__version__}\n"
 
 
-def test_installed_broker_gets_ready_and_stops_when_told(installed: Path, tmp_path: Path) -> None:
+def test_installed_broker_becomes_ready_and_stops_on_a_signal(
+    installed: Path, tmp_path: Path
+) -> None:
     process = subprocess.Popen(
         [
             *(installed / "dragoman", "serve", "--data", str(tmp_path / "data")),

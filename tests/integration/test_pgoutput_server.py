@@ -147,7 +147,7 @@ def check_changes(messages: list[m.Message]) -> None:
 
 
 def check_streams(messages: list[m.Message]) -> None:
-    """Messages of a block name a transaction, and what was undone can be told from the rest."""
+    """Messages of a block name a transaction, which separates rolled back rows from the rest."""
     committed = [each for each in messages if isinstance(each, m.StreamCommit)][-1]
     undone = {each.sub_xid for each in messages if isinstance(each, m.StreamAbort)}
     rows = 0

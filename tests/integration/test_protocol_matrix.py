@@ -75,7 +75,9 @@ def second_of(broker: EphemeralBroker, kind: str) -> Speaker:
 # ---- addresses
 
 
-def test_clients_of_any_are_told_to_stay_there(broker: EphemeralBroker, topic: str) -> None:
+def test_clients_of_the_any_listener_get_its_own_address(
+    broker: EphemeralBroker, topic: str
+) -> None:
     address = broker.address("any")
     with BlockingMlogClient(address) as mlog, BlockingCursusClient(address) as cursus:
         assert mlog.topic_leader(topic) == address

@@ -1,4 +1,4 @@
-"""Goal: clients nobody here wrote do their work against a served node and an in-process one.
+"""Goal: stock clients do their work against a served node and an in-process one.
 
 Method: confluent-kafka (librdkafka), kafka-python and aiokafka; each creates, lists and deletes
 topics, produces plain and idempotent with every codec, and reads back by assignment, by offset and
@@ -177,7 +177,7 @@ def test_confluent_creates_by_producing_and_waits_for_data(servers: str) -> None
     consumer.close()
 
 
-def test_confluent_is_told_that_a_message_is_too_large(servers: str) -> None:
+def test_confluent_producer_reports_message_too_large(servers: str) -> None:
     topic = "confluent-small"
     with KafkaSocket(servers) as client:
         client.create_topic(topic, max_message_bytes="500")

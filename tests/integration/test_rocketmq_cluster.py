@@ -22,7 +22,7 @@ NODES = (1, 2, 3)
 
 
 async def eventually(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """A node hears a moment later of what another was told; a leader has to be found."""
+    """A node learns a moment later what another has; a leader has to be found."""
     async with asyncio.timeout(60):
         while True:
             try:

@@ -35,7 +35,7 @@ async def sent(client: RocketmqClient, numbers: range) -> None:
                     await producer.send(message)
                     break
                 except ClientError:
-                    # Nobody leads the topic at the moment.
+                    # The topic has no leader at the moment.
                     await asyncio.sleep(0.05)
 
 

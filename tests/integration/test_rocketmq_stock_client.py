@@ -1,4 +1,4 @@
-"""Goal: a RocketMQ client nobody here wrote does its work: PyPI's `rocketmq`, the official client
+"""Goal: a stock RocketMQ client does its work: PyPI's `rocketmq`, the official client
 for C++ behind Python.
 
 Method: the operations of `make interop` that do not take half a minute, against a broker in this

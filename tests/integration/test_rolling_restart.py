@@ -1,4 +1,4 @@
-"""Goal: every node of a cluster is restarted in turn, and no client is told of a failed write.
+"""Goal: every node of a cluster is restarted in turn, and no client sees a failed write.
 
 Method: nodes as processes; idempotent stock producers write all the time, one to each partition.
 """
@@ -9,15 +9,10 @@ import os
 import time
 from pathlib import Path
 
-import pytest
-
 from chaos.checker import judge, read_all
 from chaos.clients import KAFKA_TOPIC, PARTITIONS, KafkaWriter, Writer
 from dragoman.client.kafka import BlockingKafkaClient, NewTopic
 from nodes.cluster import ServedCluster
-
-#: One cluster at a time: they look for free ports.
-pytestmark = pytest.mark.xdist_group("cluster")
 
 
 def _wait_for_more(writer: Writer, count: int) -> None:

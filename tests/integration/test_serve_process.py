@@ -233,7 +233,7 @@ def test_default_port_that_is_taken_is_a_warning(tmp_path: Path) -> None:
             taken.bind(("127.0.0.1", 8080))
             taken.listen()
         except OSError:
-            # Somebody has it already, which is just what this is about.
+            # Another process has it already, which is what this test is about.
             pass
         others = ",".join(f"{name}=off" for name in available_names() if name != "http")
         node = ServedNode("--data", str(tmp_path), environment={"DRAGOMAN_LISTEN": others})

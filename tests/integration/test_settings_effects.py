@@ -1,4 +1,4 @@
-"""Goal: every documented key that the core obeys changes something that somebody sees.
+"""Goal: every documented key that the core obeys changes something observable.
 
 Method: one small broker per key. A key that is in none of the lists fails the test, so that a new
 one cannot come without an effect.
@@ -186,10 +186,10 @@ EFFECTS: dict[str, Callable[[Path], None]] = {
     "min.insync.replicas": min_insync_replicas,
 }
 
-#: Keys whose effect other modules see, named here so that nobody looks in vain.
+#: Keys whose effect other modules see, named here so that the list is complete.
 SEEN_ELSEWHERE = {
     "cluster": "test_nodes",
-    "broker.rack": "test_cluster.test_the_rack_is_told_to_the_others",
+    "broker.rack": "test_cluster.test_node_registers_with_its_rack",
     "broker.session.timeout.ms": "test_cluster.test_a_node_that_is_silent_for_its_session",
     "broker.heartbeat.interval.ms": "test_cluster.test_the_node_itself_is_heard",
     "replica.lag.time.max.ms": "test_cluster.test_a_follower_that_does_not_come",

@@ -371,7 +371,7 @@ def _drop_all(node: EphemeralBroker, end: int) -> None:
         pass
 
 
-def test_without_pins_deleted_records_are_a_loss_that_is_told(
+def test_without_pins_deleted_records_are_reported_as_data_loss(
     node: EphemeralBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_topic(node)
@@ -423,7 +423,7 @@ def test_maintenance_of_the_node_sweeps_leases(node: EphemeralBroker) -> None:
         pass
 
 
-def test_start_before_the_log_is_a_loss_that_is_told(node: EphemeralBroker) -> None:
+def test_start_before_the_log_is_reported_as_data_loss(node: EphemeralBroker) -> None:
     make_topic(node)
     write(node, range(600))
     with BlockingKafkaClient(node.bootstrap_servers) as client:

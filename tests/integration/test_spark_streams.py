@@ -45,7 +45,7 @@ def test_micro_batches_follow_the_topic(node: EphemeralBroker) -> None:
         assert sorted(numbers_in(stream.step())) == list(range(100, 150))
 
 
-def test_stream_begins_at_the_end_unless_told_otherwise(node: EphemeralBroker) -> None:
+def test_stream_starts_at_the_end_by_default(node: EphemeralBroker) -> None:
     make_topic(node)
     write(node, range(10))
     with Stream(options_for(node)) as stream:
@@ -235,7 +235,7 @@ def test_records_deleted_before_they_were_read_are_a_loss(node: EphemeralBroker)
         assert numbers_in(stream.step()) == list(range(50, 70))
 
 
-def test_start_past_the_end_of_the_log_is_a_loss_that_is_told(node: EphemeralBroker) -> None:
+def test_start_past_the_end_of_the_log_is_reported_as_data_loss(node: EphemeralBroker) -> None:
     make_topic(node)
     write(node, range(10))
     given = options_for(node, startingOffsets='{"orders": {"0": 15}}')
@@ -254,7 +254,7 @@ def test_start_past_the_end_of_the_log_is_a_loss_that_is_told(node: EphemeralBro
 # ---- files and progress
 
 
-def test_leases_are_let_go_when_a_batch_is_done(node: EphemeralBroker) -> None:
+def test_leases_are_released_when_a_batch_is_done(node: EphemeralBroker) -> None:
     make_topic(node)
     write(node, range(500))
     node.restart()

@@ -21,9 +21,6 @@ from dragoman.log.node import FEATURE_LEVEL
 from nodes.cluster import ServedCluster
 from nodes.process import WAIT_S
 
-#: One cluster at a time: they look for free ports.
-pytestmark = pytest.mark.xdist_group("cluster")
-
 OLD, NEW = FEATURE_LEVEL, FEATURE_LEVEL + 1
 NEWER = "nodes.newer_release"
 

@@ -18,7 +18,7 @@ from client import SECONDS_MAX
 
 SOURCES = Path(__file__).parent / "rocketmq" / "broker"
 BUILD = Path(__file__).parents[2] / "build" / "interop" / "rocketmq-broker"
-#: Old clients connect to a port that is this many below the one they are told.
+#: Old clients connect to a port that is this many below the advertised one.
 VIP_DISTANCE = 2
 
 

@@ -92,7 +92,7 @@ class Worker:
             try:
                 self.ask("PUT", f"/connectors/{config['name']}/config", config)
             except urllib.error.HTTPError as error:
-                # Rebalancing, or not yet able to write to its topics: told to try again.
+                # Rebalancing, or not yet able to write to its topics: retriable.
                 if error.code not in (409, 500, 503):
                     raise AssertionError(error.read().decode()) from None
                 time.sleep(0.2)
@@ -183,7 +183,7 @@ def _distributed_settings(client: ConnectClient, topic: str, **more: str) -> dic
 
 
 def distributed(client: ConnectClient, topic: str) -> None:
-    """What a worker needs to go on is in its topics: the second one is told nothing."""
+    """What a worker needs to continue is in its topics: the second one gets no configuration."""
     settings = _distributed_settings(client, topic)
     with tempfile.TemporaryDirectory() as name:
         pipe = Pipe(Path(name), topic)

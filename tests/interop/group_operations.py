@@ -88,7 +88,7 @@ def _join(
 
 def _static(protocol: str) -> Callable[[Client, str], None]:
     def run(client: Client, topic: str) -> None:
-        """A static member that comes back has its partitions again, and nobody else lost any."""
+        """A returning static member has its partitions again, and no other member lost any."""
         client.create_topic(topic, PARTITIONS)
         group = f"group-{topic}"
 
@@ -132,7 +132,7 @@ def _pattern(protocol: str) -> Callable[[Client, str], None]:
 
 
 def change_of_protocol(client: Client, topic: str) -> None:
-    """An empty group goes on in the other protocol from its offsets, there and back."""
+    """An empty group continues in the other protocol from its offsets, there and back."""
     client.create_topic(topic, PARTITIONS)
     group = f"group-{topic}"
     for round_, protocol in enumerate(("classic", "consumer", "classic")):
@@ -164,7 +164,7 @@ def live_change_of_protocol(client: Client, topic: str) -> None:
 
 def _broker_restart(protocol: str) -> Callable[[Client, str], None]:
     def run(client: Client, topic: str) -> None:
-        """A member reads on where it was, without being told."""
+        """A member reads on where it was, without a call."""
         client.create_topic(topic, PARTITIONS)
         with closing(client.member(f"group-{topic}", [topic], protocol=protocol)) as member:
             Readers(member).share(topic)

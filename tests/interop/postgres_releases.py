@@ -32,7 +32,7 @@ def main() -> int:
             version = said_by(str(installation / "bin/postgres"), "--version").strip()
             print(f"{version} …", flush=True)
             done = subprocess.run(
-                [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *TESTS],
+                [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *TESTS],
                 cwd=ROOT,
                 env={**os.environ, INSTALLATION: str(installation)},
                 check=False,

@@ -189,7 +189,7 @@ def connections(mqadmin: MqadminClient, topic: str) -> None:
 
 
 def reset(mqadmin: MqadminClient, topic: str) -> None:
-    """With nobody there, and under a member that then reads everything again."""
+    """Without a member, and under a member that then reads everything again."""
     consumer = mqadmin.reader(mqadmin.prepare(topic))
     consumer.close()
     mqadmin.run("resetOffsetByTime", "-g", topic, "-t", topic, "-s", "0")

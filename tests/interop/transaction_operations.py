@@ -100,7 +100,7 @@ def fencing(client: Client, topic: str) -> None:
 
 
 def broker_restart(client: Client, topic: str) -> None:
-    """A transaction that was open before goes on after."""
+    """A transaction that was open before continues after."""
     client.create_topic(topic, 1)
     with closing(client.transactor(topic)) as transactor:
         transactor.begin()

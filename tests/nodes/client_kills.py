@@ -39,7 +39,7 @@ class Figures(msgspec.Struct, kw_only=True):
     acknowledged: int
     lost: int
     doubled: int
-    #: Records on their way when the node died: nobody could know whether it had taken them.
+    #: Records in flight when the node died: their outcome is unknown.
     unknown: int
     delivered: int
     delivered_again: int

@@ -23,7 +23,7 @@ _LOOK_S = 0.02
 
 
 def free_ports() -> Iterator[int]:
-    """Ports that nobody listens on; another process of the same kind begins elsewhere."""
+    """Ports without a listener; another process of the same kind begins elsewhere."""
     start = os.getpid() * 97 % len(_PORTS)
     for step in range(len(_PORTS)):
         port = _PORTS[(start + step) % len(_PORTS)]
@@ -71,7 +71,7 @@ class ServedCluster:
     def __exit__(self, *_: object) -> None:
         for node in self.nodes.values():
             if node.process.poll() is None:
-                # A node that is paused would not be killed before it goes on.
+                # A paused node would not be killed before it is resumed.
                 node.signal(signal.SIGCONT)
             node.kill()
 

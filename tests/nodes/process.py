@@ -37,7 +37,7 @@ class ServedNode:
             stderr=subprocess.PIPE,
             text=True,
             env={**inherited, "PYTHONPATH": f"{SOURCE}:{_TESTS}", **(environment or {})},
-            # A group of its own: the node and its helper process, and nobody else.
+            # A process group of its own: the node and its helper process.
             start_new_session=True,
         )
         self.output: list[str] = []

@@ -97,7 +97,7 @@ class ModelLog:
         self.cut(max(end, self.log_start))
         self.check_content(partition)
         if not may_lose_acknowledged or self.log_start < end:
-            # With the records below the log start lost too, nobody can tell what producers wrote.
+            # With the records below the log start lost too, what producers wrote is unknown.
             self._check_producers(partition)
         self.acknowledged_end = self.end
 

@@ -187,7 +187,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         return {}
 
     def _readable(self, client: ConsumerClient | ClassicClient) -> frozenset[tuple[bytes, int]]:
-        """What is left of a topic that was deleted cannot be read by anybody."""
+        """No member is assigned what is left of a deleted topic."""
         return client.owned & self.catalog.partitions(*TOPICS)
 
     def _is_consumer_group(self, groups: Groups) -> bool:

@@ -60,7 +60,7 @@ CLIENTS = st.integers(0, 4)
 
 
 class VirtualTime:
-    """The ports `Scheduler` and `Clock` in one; time moves when told to."""
+    """The ports `Scheduler` and `Clock` in one; time moves when a test moves it."""
 
     class Entry:
         def __init__(self, callback: Callable[..., object], args: tuple[object, ...]) -> None:
@@ -383,7 +383,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.append(prepared.records, lambda error: self.applied(prepared.records, error))
 
     def may_commit(self, request: CommitRequest) -> bool:
-        """The rule, told once more from the description that anybody can see."""
+        """The rule, derived once more from the public description."""
         membership = self.membership()
         if membership is None:
             return request.generation < 0

@@ -42,7 +42,7 @@ class Database:
         self.rng = rng
         self.next_xid = FIRST_XID
         self.open = {}  # xid -> {key: value or None}
-        self.committed = []  # xids whose commit is in the log, but which nobody sees yet
+        self.committed = []  # xids whose commit is in the log, but not yet visible
         self.visible = {}  # key -> value
         self.writers = {}  # key -> xid that holds its lock
         self.log = []  # (xid, changes) or ("mark", n), in order of commits
@@ -66,7 +66,7 @@ class Database:
             self.open[xid][key] = None if self.rng.random() < 0.3 else (xid, number, number)
 
     def empty(self):
-        """TRUNCATE: nobody else may have written."""
+        """TRUNCATE: no other transaction may have written."""
         if self.writers or self.committed or not self.open:
             return
         xid = self.rng.choice(list(self.open))
@@ -93,7 +93,7 @@ class Database:
         self.log.append(("mark", number))
 
     def look(self):
-        """As PostgreSQL does: nothing is shown behind the last that anybody has seen."""
+        """As PostgreSQL does: nothing is shown behind the last visible transaction."""
         running = frozenset(self.open) | {xid for xid, _ in self.committed}
         shown = (xid for xid in range(FIRST_XID, self.next_xid) if xid not in running)
         xmax = max(shown, default=FIRST_XID - 1) + 1

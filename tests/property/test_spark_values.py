@@ -36,7 +36,7 @@ def test_avro_values_come_out_as_written(data: st.DataObject, typed: Typed) -> N
 
 
 @given(data=st.data(), typed=records(depth=2))
-def test_wrong_avro_values_are_told_from_right_ones(data: st.DataObject, typed: Typed) -> None:
+def test_wrong_avro_values_differ_from_right_ones(data: st.DataObject, typed: Typed) -> None:
     """Cut off, or longer: those are refused, and no other."""
     schema, values = typed
     rows = data.draw(st.lists(values, min_size=1, max_size=5))

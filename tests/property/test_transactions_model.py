@@ -207,7 +207,7 @@ class CoordinatorUnderFire(RuleBasedStateMachine):
                 self._check_members(record.transactional_id, {*last.partitions, *last.groups})
 
     def _check_members(self, name: str, members: set[object]) -> None:
-        """A transaction takes all that was confirmed and nothing that nobody asked for."""
+        """A transaction takes all that was confirmed and nothing that was not requested."""
         possible = self.confirmed[name] | self.unclear[name]
         for where, asked in self.open.values():
             if where == name:

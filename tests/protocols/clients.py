@@ -127,7 +127,7 @@ class Speaker(ABC):
 
     @abstractmethod
     def commit(self, topic: str, group: str, place: Place) -> None:
-        """As nobody's member."""
+        """Without a member."""
 
     @abstractmethod
     def join(self, topic: str, group: str) -> Member: ...

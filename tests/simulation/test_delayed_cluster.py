@@ -150,7 +150,7 @@ class Cluster:
         self.world.after(back_s, lambda: None if node.is_running else _begin(node))
 
     def fault(self) -> None:
-        """Somebody who matters dies, if all others are well."""
+        """A node that matters dies, if all others are well."""
         if len(self._ready()) < len(self.nodes):
             return
         places = [(DELAYED_TOPIC, 0), *((TOPIC, each) for each in range(PARTITIONS))]

@@ -31,7 +31,7 @@ class Checked(Member):
     world: Run
 
     def start(self) -> None:
-        # The version is known before the event is told, except after a snapshot.
+        # The version is known before the event is delivered, except after a snapshot.
         self.world.restarted(self)
         super().start()
 

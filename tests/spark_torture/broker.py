@@ -1,4 +1,4 @@
-"""`dragoman serve`, except that what is staged is too old as soon as somebody says so.
+"""`dragoman serve`, except that what is staged is too old on command.
 
 Staged records live for a day, which no test can wait for.
 """

@@ -114,7 +114,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.point in points and batch_id >= self.batch_id
 
     def is_first(self) -> bool:
-        """Whether nobody has done this in this life yet."""
+        """Whether this has not happened in this life yet."""
         try:
             (self.home / "done").touch(exist_ok=False)
         except FileExistsError:

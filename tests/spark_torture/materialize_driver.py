@@ -63,7 +63,7 @@ def main() -> None:
             bootstrap=bootstrap,
             trigger=trigger,
             history=name == "history",
-            # What nobody disturbs any more is done in few steps.
+            # Without further faults the work is done in few steps.
             batch_records=4_000 if int(points) else 100_000,
             tidy_every=5,
         )

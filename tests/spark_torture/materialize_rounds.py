@@ -43,7 +43,7 @@ FAILURES_MAX = 5
 
 
 class Source:
-    """Changes rows, some transactions a second, until it is told to stop."""
+    """Changes rows, some transactions a second, until stopped."""
 
     def __init__(self, dsn: str, seed: int) -> None:
         self._dsn = dsn
@@ -82,7 +82,7 @@ class Source:
                     else:
                         connection.commit()
                         self.transactions += 1
-        except BaseException as error:  # noqa: BLE001 - told to whoever stops it
+        except BaseException as error:  # noqa: BLE001 - raised again by `stop`
             self.error = error
 
     def _change(self, connection: psycopg.Connection) -> None:

@@ -1,3 +1,3 @@
-"""Groups and transactions under torture: clients nobody here wrote, killed and paused at random,
+"""Groups and transactions under torture: stock clients, killed and paused at random,
 against a served node that is killed too. What they saw they write down; a judge reads it.
 """

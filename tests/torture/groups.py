@@ -135,7 +135,7 @@ class Torture:
         self.figures.started += 1
 
     def _change(self) -> None:
-        """Something happens to somebody."""
+        """A fault hits a client or the broker."""
         awake = [each for each in self._present if each.thaws_at is None]
         if len(self._present) < self._plan.members and self._random.random() < 0.6:
             self._start()
@@ -181,7 +181,7 @@ class Torture:
 
     def _check_description(self) -> str:
         state, assigned = self._described()
-        # Between two generations a classic group shows what it had, which nobody relies on.
+        # Between two generations a classic group shows what it had, which means nothing.
         if self._plan.protocol == "consumer" or state == "Stable":
             everything = [index for indexes in assigned.values() for index in indexes]
             assert len(everything) == len(set(everything)), (state, assigned)
@@ -270,7 +270,7 @@ def _consumer_group(client: KafkaSocket) -> tuple[int, Description]:
     request = m.ConsumerGroupDescribeRequest([GROUP])
     group = client.ask(request, 0, m.ConsumerGroupDescribeResponse).groups[0]
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return 0, ("Empty", {})  # Nobody has joined yet.
+        return 0, ("Empty", {})  # No member has joined yet.
     return group.error_code, (
         group.group_state,
         {

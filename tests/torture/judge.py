@@ -16,7 +16,7 @@ Diaries: TypeAlias = Mapping[str, Sequence[Entry]]
 
 
 def check_faults(diaries: Diaries) -> None:
-    """Nobody was given a record twice, or a later one too early."""
+    """No reader was given a record twice, or a later one too early."""
     for name, entries in diaries.items():
         faults = [entry for entry in entries if entry["kind"] == "fault"]
         assert not faults, (name, faults[:5])
@@ -49,7 +49,7 @@ class Tenure(msgspec.Struct):
 
 
 def check_tenures(diaries: Diaries) -> None:
-    """Nobody else had a partition before its owner gave it up in good order.
+    """No other member had a partition before its owner gave it up in good order.
 
     One that has lost it may go on believing that it has it, until it hears of it or is killed.
     """
@@ -92,7 +92,7 @@ class _Moment(NamedTuple):
 
 
 def check_commits(diaries: Diaries) -> int:
-    """What is committed never goes back, whoever looks. How often somebody looked.
+    """What is committed never goes back for any observer. Returns the number of looks.
 
     With one exception: kafka-python, rebalancing cooperatively, may be thrown out and let in again
     without dropping its partitions. It then commits from where it was, which the broker has to
@@ -113,7 +113,7 @@ def check_commits(diaries: Diaries) -> int:
 
 
 def _moments(entries: Sequence[Entry]) -> Iterator[_Moment]:
-    """When somebody began to look or to commit, and when a commit was acknowledged."""
+    """When a look or a commit began, and when a commit was acknowledged."""
     had_as: dict[int, str] = {}
     for entry in entries:
         if entry["kind"] in ("owns", "lost"):

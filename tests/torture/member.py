@@ -82,7 +82,7 @@ class Book:
         self._own("lost" if lost else "owns", place)
 
     def is_at_start(self, partition: int) -> bool:
-        """It has the partition, and nobody knows yet from where on."""
+        """It has the partition, and its start is not known yet."""
         return self._next.get(partition, 0) is None
 
     def resumes(self, started: float, offsets: Mapping[int, int]) -> None:

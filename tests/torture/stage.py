@@ -146,7 +146,7 @@ class ClientProcess:
 
     @property
     def ended_well(self) -> bool:
-        """As it was told to: killed, or asked to leave, perhaps before it had begun."""
+        """As planned: killed, or asked to leave, perhaps before it had begun."""
         return self.was_killed or self.process.returncode in (0, -signal.SIGTERM)
 
     def finish(self) -> int:
@@ -161,7 +161,7 @@ class ClientProcess:
 
 
 class Feeder:
-    """An idempotent producer that writes numbers evenly, as keys, until it is told to stop."""
+    """An idempotent producer that writes numbers evenly, as keys, until stopped."""
 
     def __init__(self, servers: str, topic: str, partitions: int, per_second: int) -> None:
         self.delivered = 0

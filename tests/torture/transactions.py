@@ -186,7 +186,7 @@ class Torture:
                 self._start(name)
 
     def _kill_broker(self) -> None:
-        """Kills it while a transaction is open, which then goes on."""
+        """Kills it while a transaction is open, which then continues."""
         name = f"held-{self._node.kills}"
         held = HeldTransaction(self._node.servers, name)
         self._node.kill()

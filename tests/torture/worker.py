@@ -147,7 +147,7 @@ class Worker:
                     self._consumer.seek(each)
                 return
             except KafkaException as error:
-                # The broker is down, or the partitions have just gone to somebody else.
+                # The broker is down, or the partitions have just moved to another member.
                 last = error
         raise last
 

@@ -1,4 +1,4 @@
-"""Goal: codes of errors, which programs match on, do not change when somebody renames a class.
+"""Goal: codes of errors, which programs match on, do not change when a class is renamed.
 
 A code that is missing here was renamed or removed, which is a breaking change of the HTTP API; one
 that is new is added here.

@@ -189,7 +189,7 @@ def test_requests_beyond_those_of_one_turn_are_answered_too(
     assert len(frames("kafka", exchange(running, listener, data))) == count
 
 
-def test_member_of_a_group_that_is_not_complete_is_told_so(running: Running) -> None:
+def test_member_of_an_incomplete_group_gets_rebalance_in_progress(running: Running) -> None:
     join = kafka.JoinGroupRequest(
         group_id="g",
         session_timeout_ms=10_000,

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from measures.source import import_cycles, imports, modules
+import pytest
 
-KNOWN = modules(Path(__file__).parents[2] / "src")
-
-
-def test_no_modules_import_each_other_in_a_cycle() -> None:
-    assert import_cycles(KNOWN) == []
+from measures.source import Module, import_cycles, imports, modules
 
 
-def test_only_the_composition_root_and_the_test_kit_import_the_broker() -> None:
+@pytest.fixture(scope="module")
+def known() -> dict[str, Module]:
+    """Not a constant: every worker would parse the package, and keep the trees to the end."""
+    return modules(Path(__file__).parents[2] / "src")
+
+
+def test_no_modules_import_each_other_in_a_cycle(known: dict[str, Module]) -> None:
+    assert import_cycles(known) == []
+
+
+def test_only_the_composition_root_and_the_test_kit_import_the_broker(
+    known: dict[str, Module],
+) -> None:
     importers = [
-        name for name, module in KNOWN.items() if "dragoman.broker.broker" in imports(module, KNOWN)
+        name for name, module in known.items() if "dragoman.broker.broker" in imports(module, known)
     ]
     assert [each for each in importers if not each.startswith("dragoman.testing")] == [
         "dragoman.server"

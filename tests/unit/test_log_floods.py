@@ -1,4 +1,4 @@
-"""Goal: no client can flood the log, whatever it sends before anybody knows who it is.
+"""Goal: no client can flood the log, whatever it sends before it is authenticated.
 
 Method: a node over real sockets, connections that talk nonsense on every listener, and what the
 loggers were given.

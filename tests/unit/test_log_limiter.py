@@ -33,7 +33,7 @@ def test_few_lines_are_logged_as_they_are(
     assert caplog.messages == [f"line {number}" for number in range(LIMITED_LOG_LINES_MAX)]
 
 
-def test_more_are_counted_and_told_once(
+def test_suppressed_lines_are_counted_and_reported_once(
     limiter: LogLimiter, scheduler: SimScheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3900 + LIMITED_LOG_LINES_MAX - 1):

@@ -1,4 +1,4 @@
-"""Goal: whoever asked a node that is taken for gone is told so at once, and only once.
+"""Goal: requests to a node that is taken for gone fail at once, and only once.
 
 Method: the connections are an object that keeps what is sent; the broker is one that leads alone.
 """

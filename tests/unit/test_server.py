@@ -447,7 +447,7 @@ def port_of(running: Running, name: str) -> int:
 
 
 def advertised_by(host: str, port: int) -> set[str]:
-    """Where the brokers are that a client on this port is told of."""
+    """The broker addresses that a client on this port gets."""
     with socket.create_connection((host, port), 30) as client:
         client.sendall(encode(Command(code=106)))
         connection, found = Connection(), []
@@ -646,7 +646,7 @@ def test_start_that_fails_before_recovery_loses_nothing(start: Callable[..., Run
         assert values_in(client.fetch("t", 0).records) == [b"acknowledged"]
 
 
-def test_metadata_of_a_newer_release_is_refused_and_the_directory_let_go(
+def test_metadata_of_a_newer_release_is_refused_and_the_directory_released(
     start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = start()
@@ -676,7 +676,7 @@ def test_failed_sync_sets_the_node_failed(start: Callable[..., Running]) -> None
 
 
 class FailingDisk(MemoryDisk):
-    """Fails every durable write once told to."""
+    """Fails every durable write once a test says so."""
 
     is_failing = False
 

@@ -46,7 +46,7 @@ Answer = TypeVar("Answer", bound=m.Message)
 
 
 class Outcome:
-    """Remembers what a callback was told."""
+    """Records the result passed to a callback."""
 
     def __init__(self) -> None:
         self.calls: list[DragomanError | None] = []

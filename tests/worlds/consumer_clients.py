@@ -41,7 +41,7 @@ DIALECT = KafkaGroupDialect()
 
 
 class FakeCatalog:
-    """Topics that come, go and grow when told to."""
+    """Topics that come, go and grow when a test changes them."""
 
     def __init__(self) -> None:
         self.revision = 0
@@ -110,7 +110,7 @@ class ConsumerClient:
         self.is_running = False
         #: It reads these.
         self.owned: frozenset[tuple[bytes, int]] = frozenset()
-        #: It was told to read these, and no others.
+        #: It was assigned these, and no others.
         self.assigned: frozenset[tuple[bytes, int]] = frozenset()
         self.reported: frozenset[tuple[bytes, int]] | None = None
         self.must_tell_all = True

@@ -26,7 +26,7 @@ TOPIC = "out"
 #: Fewer internal partitions than by default: each costs operations of the disk.
 SETTINGS = Settings(transaction_state_log_num_partitions=1, offsets_topic_num_partitions=1)
 LABELS = {"owner": "me"}
-#: Nobody gives up while the power goes again and again.
+#: No retry gives up while the power fails again and again.
 SCENARIO_SETTINGS = msgspec.structs.replace(SETTINGS, held_record_check_max=1_000_000)
 
 
@@ -36,7 +36,7 @@ async def never(*_: object) -> None:
 
 
 class Told:
-    """Remembers what a callback was told."""
+    """Records the result passed to a callback."""
 
     def __init__(self) -> None:
         self.calls: list[Token | Content | DragomanError | None] = []
@@ -118,7 +118,7 @@ class _Sent:
     def __init__(self, value: bytes, partition: int, due_ms: int | None) -> None:
         self.value = value
         self.partition = partition
-        #: None: nobody has decided.
+        #: None: undecided.
         self.due_ms = due_ms
         self.token: Token | None = None
         #: Whether it was said, and whether it was heard, that it is to be delivered, or dropped.

@@ -219,7 +219,7 @@ class ToyEtcd:
                 stream.news(made)
 
     def put(self, key: str, value: bytes) -> None:
-        """As somebody else would."""
+        """As another client would."""
         request = {"success": [{"request_put": {"key": key.encode(), "value": value}}]}
         assert self.handle("/v3/kv/txn", msgspec.json.encode(request))[0] == 200
 
@@ -263,7 +263,7 @@ class ToyStream:
         self._key, self._end = _bytes(request["key"]), _bytes(request["range_end"])
         self._start = int(request["start_revision"])
         self.is_closed = False
-        #: Nothing is heard any more, and nobody says so.
+        #: No event arrives any more, and no error either.
         self.is_dead = False
         #: What is said waits until it is released.
         self.is_held = False
@@ -465,7 +465,7 @@ class Member:
         self.loaded += 1
 
     def crash(self) -> None:
-        """Nothing is given back; whoever waits is told nothing that counts."""
+        """Nothing is given back; the result of waiters does not count."""
         self.is_up = False
         old, self.gateway = self.gateway, ToyGateway(self.world.etcd, Random(self.node_id))
         old.cut()

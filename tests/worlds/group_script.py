@@ -1,4 +1,4 @@
-"""A group driven by a script of commands, told in lines that a person can read.
+"""A group driven by a script of commands, traced in lines that a person can read.
 
     > command name=value ...
     what came of it, one line each
@@ -66,7 +66,7 @@ from worlds.consumer_clients import FakeCatalog
 
 
 class VirtualTime:
-    """The ports `Scheduler` and `Clock` in one; time moves when told to."""
+    """The ports `Scheduler` and `Clock` in one; time moves when a test moves it."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -195,7 +195,7 @@ class GroupScript:
         for name, ids in self.ids.items():
             if member_id in ids:
                 return f"{name}#{ids.index(member_id) + 1}"
-        # An id that its client has not been told yet ends in a UUID.
+        # An id that its client does not know yet ends in a UUID.
         return f"{member_id[:-37]}#?" if member_id else "nobody"
 
     def member_id(self, word: str) -> str:

@@ -24,7 +24,7 @@ def register_another(world: World) -> None:
 
 
 def move(world: World, topic: str, leader: int, index: int = 0) -> int:
-    """The partition gets a leader in the next epoch, which is returned; nobody is told yet."""
+    """The partition gets a leader in the next epoch, which is returned; no node knows it yet."""
     partition = world.broker.image.topics[topic].partitions[index]
     propose(
         world,

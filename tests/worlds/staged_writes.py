@@ -209,5 +209,5 @@ class PublishingScenario:
             possibly = [value for batch in contents[: self.acknowledged + 1] for value in batch]
             assert found[: len(surely)] == surely, (partition, found, surely)
             rest = found[len(surely) :]
-            # After a restart a decided batch is published without anybody asking: all or nothing.
+            # After a restart a decided batch is published unasked: all or nothing.
             assert not rest or found == possibly, (partition, found, possibly)

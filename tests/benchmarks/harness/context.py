@@ -49,7 +49,7 @@ class Context:
         return quick if self.quick else full
 
     def directory(self, label: str) -> Path:
-        """A path under the data directory that nobody has used."""
+        """An unused path under the data directory."""
         self._directories += 1
         return self.root / f"{self._directories:03d}-{label}"
 

@@ -32,7 +32,7 @@ class Progress(Protocol):
 
 
 class Load:
-    """Runs `step` over and over in another process until told to stop; adds up what it returns."""
+    """Runs `step` over and over in another process until stopped; adds up what it returns."""
 
     def __init__(self, make_step: Callable[..., Callable[[], int]], *arguments: object) -> None:
         # Not forked: librdkafka's threads may hold locks in this process.

@@ -1,4 +1,4 @@
-"""Spark's side of a measurement, in a process of its own: its processor time is nobody else's.
+"""Spark's side of a measurement, in a process of its own, so that its processor time is its own.
 
 `python -m harness.spark_job JOB` reads what the job needs as JSON from its input and prints what it
 found as JSON. Processor time is that of this process, of the JVM and of Spark's Python workers.
@@ -146,7 +146,7 @@ def rate(spark: SparkSession, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _triggers(query: Any, given: dict[str, Any]) -> dict[str, float]:
-    """Run a query until told to stop; the times of its triggers after the first few."""
+    """Run a query until stopped; the times of its triggers after the first few."""
     print("running", file=sys.stderr, flush=True)
     stop = Path(given["stop"])
     times: dict[int, float] = {}

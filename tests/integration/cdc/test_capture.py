@@ -240,7 +240,7 @@ def test_tables_may_change_in_between(start: Start) -> None:
     assert [each["pgcdc-operation"] for each in mine] == ["SCHEMA_CHANGE"] * 3
 
 
-def test_truncate_is_told_to_every_partition(start: Start) -> None:
+def test_truncate_is_written_to_every_partition(start: Start) -> None:
     scene = start(ORDERS, partitions=3)
     scene.sql("INSERT INTO orders VALUES (1, 'a')", "TRUNCATE orders")
     found = scene.events("orders", 4)
@@ -380,7 +380,7 @@ def test_rewind_captures_again_what_the_database_has_kept(start: Start) -> None:
     scene.capture.until(lambda it: "back" in it.done)
     assert scene.capture.done["back"].problem == ""
     again = scene.events("orders", 4)
-    # The same events by their ids, so that whoever keeps those sees through it.
+    # The same events by their ids, so that a reader that keeps ids can drop them.
     assert [each["pgcdc-event-id"] for each in again[::2]] == [
         each["pgcdc-event-id"] for each in first
     ]
@@ -408,7 +408,7 @@ def test_lost_slot_is_an_error_that_says_what_to_do(start: Start) -> None:
     status = scene.capture.until_state("failed")
     assert "is gone" in status.problem
     assert "dragoman cdc remove" in status.problem
-    # Nor is one taken that somebody has made in its place.
+    # Nor is one taken that another session has made in its place.
     scene.sql(f"SELECT pg_create_logical_replication_slot('{slot(scene)}', 'pgoutput')")
     scene.capture.tell(Resume())
     status = scene.capture.until(

@@ -95,7 +95,7 @@ async def test_a_publication_that_is_dropped_is_noticed_and_nothing_goes_on_over
             await it.until_end()
             connection.execute("DROP PUBLICATION dragoman_unsaid")
             status = await it.until(lambda status: status.state == "failed")
-            # The database says it, or, from 18 on, whoever looks for new tables.
+            # The database says it, or, from 18 on, the scan for new tables.
             assert re.search('publication "?dragoman_unsaid"? is gone', status.problem)
             assert "add it again" in status.problem
 
@@ -118,7 +118,7 @@ async def test_a_capture_stops_when_the_database_keeps_too_much_and_a_pause_is_w
             assert status.state == "paused"
             assert "of WAL for the slot dragoman_kept" in status.warnings[0]
             assert status.retained_bytes > 1 << 20
-        # Somebody else's transaction holds the slot back, however fast it is read.
+        # A transaction of another session holds the slot back, however fast it is read.
         with psycopg.connect(postgres.dsn()) as holding:
             holding.execute("INSERT INTO kept VALUES (1)")
             async with running(postgres.dsn(), bootstrap, tmp_path, "kept", **limits) as it:
@@ -127,7 +127,7 @@ async def test_a_capture_stops_when_the_database_keeps_too_much_and_a_pause_is_w
                 assert "--wal-limit" in status.problem
 
 
-async def test_a_row_whose_commit_is_sent_before_anybody_sees_it_is_not_undone(
+async def test_row_whose_commit_is_sent_before_it_is_visible_is_not_undone(
     postgres: LocalPostgres, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit waits for a standby, and the capture's own sessions do not."""

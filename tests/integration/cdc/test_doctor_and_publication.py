@@ -84,7 +84,7 @@ async def test_an_address_that_leads_nowhere_is_explained_without_its_password(
     assert SECRET not in finding.what + finding.remedy
 
 
-async def test_a_weak_role_is_told_what_it_lacks(postgres):
+async def test_error_for_a_weak_role_names_missing_privileges(postgres):
     given = definition(postgres, dsn=postgres.dsn(user="weak", password=SECRET))
     found = await findings(given)
     remedies = " ".join(each.remedy for each in found if each.level == "problem")
@@ -125,7 +125,7 @@ async def test_a_table_that_matches_later_is_added(postgres):
         await connection.execute("DROP TABLE late_1")
 
 
-async def test_a_publication_of_somebody_else_is_neither_changed_nor_dropped(postgres):
+async def test_publication_of_another_owner_is_neither_changed_nor_dropped(postgres):
     given = definition(postgres, tables=("orders", "whole"), name="foreign", publication="theirs")
     async with await connect(given.dsn, name="foreign") as connection:
         await connection.execute("CREATE PUBLICATION theirs FOR TABLE orders")
@@ -197,7 +197,7 @@ def test_the_doctor_is_a_program(postgres):
     assert json.loads(bad.stdout)["level"] == "problem"
 
 
-async def test_a_server_that_writes_too_little_log_is_told_the_setting():
+async def test_too_low_wal_level_error_names_the_setting():
     with LocalPostgres(18, {"wal_level": "replica"}) as server:
         with psycopg.connect(server.dsn(), autocommit=True) as connection:
             connection.execute("CREATE TABLE orders (id int PRIMARY KEY)")
@@ -233,7 +233,7 @@ async def test_a_publication_that_is_gone_is_not_made_again_by_itself(postgres):
         await publication.remove(connection, given)
 
 
-async def test_a_later_table_of_somebody_else_does_not_hold_up_the_others(postgres):
+async def test_later_table_of_another_owner_does_not_block_the_others(postgres):
     with psycopg.connect(postgres.dsn(), autocommit=True) as owner:
         owner.execute("CREATE SCHEMA mine AUTHORIZATION weak")
         owner.execute("ALTER ROLE weak REPLICATION")

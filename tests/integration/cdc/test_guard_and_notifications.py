@@ -85,7 +85,7 @@ def test_a_capture_whose_slot_is_gone_fails_and_says_why(
             connection.execute(
                 "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
             )
-            # It may be back before the slot is dropped; then it is told once more.
+            # It may be back before the slot is dropped; then the event is repeated.
             for _ in range(100):
                 try:
                     connection.execute("SELECT pg_drop_replication_slot('dragoman_snap')")

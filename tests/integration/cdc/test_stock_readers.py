@@ -44,7 +44,7 @@ class Read(NamedTuple):
 
 
 class Member(ABC):
-    """Reads on a thread of its own until it is told to end."""
+    """Reads on a thread of its own until stopped."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -139,7 +139,7 @@ def test_three_stock_clients_share_the_changes_of_a_table(tmp_path: Path) -> Non
         connection.execute("insert into fruit values (0, 0)")
         definition = Definition(name="fruit", dsn=database.dsn(), tables=("fruit",))
         with CaptureProcess(definition, broker.bootstrap_servers, tmp_path / "spool"):
-            # Whoever asks for a topic that does not exist makes it, in a form of his own.
+            # A request for a missing topic creates it, with defaults.
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
             wait(lambda: TOPIC in admin.list_topics(timeout=WAIT_S).topics, ())
             members: list[Member] = [

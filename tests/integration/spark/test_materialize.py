@@ -36,7 +36,7 @@ def _produce(node: EphemeralBroker, topic: str, events: list[Event]) -> None:
         for event in events:
             value, headers = pgcdc(event)
             key = None if event.key is None else event.key.encode()
-            # A truncation is told to every partition.
+            # A truncation is written to every partition.
             where = range(PARTITIONS) if key is None else [sum(key) % PARTITIONS]
             client.produce_records(
                 topic,

@@ -427,7 +427,9 @@ output = "counted"
         ),
     ],
 )
-def test_a_wrong_query_is_told_before_anything_runs(world: World, step: str, problem: str) -> None:
+def test_wrong_query_is_reported_before_anything_runs(
+    world: World, step: str, problem: str
+) -> None:
     text = f'{HEAD}\n[steps.bad]\nsql = "{step}"\n[sinks.out]\ntype = "delta"\nfrom = "bad"\n'
 
     with pytest.raises(ConfigError) as refused:
@@ -442,7 +444,7 @@ def test_a_wrong_query_is_told_before_anything_runs(world: World, step: str, pro
     assert status.state == "failed"
 
 
-def test_a_missing_topic_is_told_with_a_remedy(world: World) -> None:
+def test_missing_topic_error_names_a_remedy(world: World) -> None:
     sink = '\n[sinks.out]\ntype = "delta"\nfrom = "orders"\npath = "out"\n'
     with pytest.raises(ConfigError, match=r"no topic 'order' at .*; is 'orders' meant\?"):
         world.run(HEAD.replace('topic = "orders"', 'topic = "order"') + sink)

@@ -1,4 +1,4 @@
-"""Goal: tables and streams are written to topics through Spark, and mistakes are told in a line.
+"""Goal: tables and streams are written to topics through Spark, mistakes are reported in one line.
 
 Method: the shared session, a broker in this process. Faults are in test_exactly_once.py, and what
 needs no Spark in tests/integration/test_spark_writes.py.
@@ -84,7 +84,7 @@ def test_a_stream_goes_on_from_its_checkpoint(
     assert [bytes(row.value) for row in read(spark, node, "to-b")] == [b"0b", b"1b"]
 
 
-def test_mistakes_are_told_in_a_line(spark: SparkSession, node: EphemeralBroker) -> None:
+def test_mistakes_are_reported_in_one_line(spark: SparkSession, node: EphemeralBroker) -> None:
     rows = spark.createDataFrame([("v",)], "value string")
     with pytest.raises(PySparkException) as caught:
         write(rows, node)

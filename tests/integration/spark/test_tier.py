@@ -97,7 +97,7 @@ def test_history_and_tail_hold_every_record_once(
         run(spark, options, lambda _: None)
 
 
-def test_only_what_is_stable_in_files_is_copied_unless_told_otherwise(
+def test_only_stable_records_in_files_are_copied_by_default(
     spark: SparkSession, node: EphemeralBroker, tmp_path: Path
 ) -> None:
     make_topic(node, partitions=1)

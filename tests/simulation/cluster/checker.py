@@ -39,7 +39,7 @@ class ClusterChecker(Checker):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
-        #: The first promise that was broken. Whoever raises may be inside of a node.
+        #: The first promise that was broken. The raising code may be inside of a node.
         self.violation: Violation | None = None
         self._terms: dict[int, int] = {}
         self._last_terms: dict[int, int] = {}

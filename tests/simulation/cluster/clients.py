@@ -80,7 +80,7 @@ class Producer(Client):
         self._identity = (-1, -1)
         self._number = 0
         self._sequences: dict[TopicPartition, int] = {}
-        #: Values by what their producer was told.
+        #: Values by the outcome that their producer saw.
         self.acknowledged: dict[bytes, tuple[TopicPartition, int]] = {}
         self.refused: dict[bytes, str] = {}
         self.acknowledged_at: dict[TopicPartition, float] = {}
@@ -90,7 +90,7 @@ class Producer(Client):
 
     @property
     def promises(self) -> bool:
-        """Whether what it is told holds for ever."""
+        """Whether an acknowledgement holds for ever."""
         return self._acks == -1
 
     async def work(self, client: KafkaClient) -> None:
@@ -223,7 +223,7 @@ class Consumer(Client):
 
 
 class Change(NamedTuple):
-    """What an operator asked a node for, and was told."""
+    """A request of an operator to a node, and its outcome."""
 
     kind: type[Event]
     #: Found in the event and in no other.

@@ -49,7 +49,7 @@ class Cluster(ReplicatedCluster):
         #: Topics that clients use, and their numbers of partitions.
         self.topics: dict[str, int] = {}
         self.producer_ids: set[int] = set()
-        #: Told of every process that has ended, however it did.
+        #: Called with every process that has ended, however it did.
         self.on_down: Callable[[Process], None] = lambda _process: None
         self.pace_s = self.random.choice((0.05, 0.15, 0.4))
         self.admin_pace_s = self.random.choice((0.15, 0.5, 2.0))

@@ -1,4 +1,4 @@
-"""The checker is told of what nodes do inside."""
+"""Reports to the checker what nodes do inside."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ class Checker:
         self._note_committed(node, leading, watermark)
 
     def agreed(self, event: PartitionChanged) -> None:
-        """S6 and S9: whoever is in sync is there in that life and has all that is committed."""
+        """S6 and S9: each in-sync replica is there in that life and has all that is committed."""
         end = self.committed_end.get(event.partition_id, 0)
         for member in event.in_sync:
             known = self._cluster.image.nodes.get(member.node_id)
@@ -244,7 +244,7 @@ class Checker:
                 found = log.read(offset, 1 << 20, watermark)
             except CorruptionError:
                 self.expect(node is self._cluster.victim, f"{log!r} is damaged")
-                # It leads all the same until somebody reads that; the others have it whole.
+                # It leads all the same until that is read; the others have it whole.
                 if not others:
                     return
                 log = others.pop()
@@ -413,7 +413,7 @@ def check_writes(
     logs: Mapping[Any, Iterable[bytes]],
     log_starts: Mapping[Any, int] | None = None,
 ) -> None:
-    """S4, S11 and S15: what producers were told is true of the final logs.
+    """S4, S11 and S15: the final logs bear out every acknowledgement of producers.
 
     `logs` has the batches by partition. What is acknowledged below `log_starts` may have been
     deleted; without them, logs start with their first record.

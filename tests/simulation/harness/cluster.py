@@ -74,7 +74,7 @@ class ReplicatedCluster:
         """Until they have stopped."""
 
     def check_clients(self) -> None:
-        """What clients were told is true."""
+        """Every answer to a client is true."""
         raise NotImplementedError
 
     # ---- a run

@@ -1,4 +1,4 @@
-"""What must hold of a quorum whatever happens to it; told everything, it objects at once.
+"""The invariants of a quorum under any faults; it sees every step and objects at once.
 
 S1 one leader to a term · S2 terms and votes never go back · S3 equal places hold equal bytes · S14
 equal places, equal state · S15 what was refused never happens · nothing agreed on is ever lost, no
@@ -26,7 +26,7 @@ def expect(condition: bool, text: str) -> None:
 
 
 class Operation(msgspec.Struct):
-    """One proposal of a client, and what it was told."""
+    """One proposal of a client, and its outcome."""
 
     number: int
     expected_version: int | None
@@ -59,7 +59,7 @@ class Checker:
         self._image = MetadataImage()
         self._version = 0
         self._states: dict[int, bytes] = {0: self._state()}
-        #: Agreed up to here as far as any client was told.
+        #: Agreed up to here as far as any client knows.
         self.acknowledged_end = 0
 
     @property
@@ -162,7 +162,7 @@ class Checker:
         expect(state is not None, f"node {node} has applied up to {end}, inside an entry")
         expect(encode_image(image, version) == state, f"S14: node {node} differs at {end}")
 
-    # ---- what clients are told
+    # ---- answers to clients
 
     def answered(self, operation: Operation, outcome: str) -> None:
         expect(operation.outcome == "waiting", f"operation {operation.number} is answered twice")

@@ -181,7 +181,7 @@ class SimNode:
             self.quorum.driver.stable()
 
     def _failed(self) -> None:
-        """A sync failed: the node stops itself, and somebody starts it again later."""
+        """A sync failed: the node stops itself, and is started again later."""
         self.quorum.fail()
         self.crash()
         self.cluster.restart_later(self)
@@ -233,7 +233,7 @@ class Cluster:
         self.checker = Checker()
         self.history: list[str] = []
         self.is_healing = False
-        #: Proposals by what their clients were told.
+        #: Proposals by the outcome that their clients saw.
         self.answers = {"agreed": 0, "refused": 0, "unknown": 0}
         self._next_operation = 0
         self.nodes = {

@@ -82,7 +82,7 @@ class DiskMachine:
         # Now and then only the process dies.
         is_kill = self._random.random() < 0.2
         self._disk = self._disk.kill() if is_kill else self._disk.crash()
-        # Whoever starts the node again has replaced a disk that fails.
+        # A failing disk is replaced before the node starts again.
         self._disk.faults = msgspec.structs.replace(self._disk.faults, sync_error_at=None)
 
     def slow_down(self, seconds_max: float) -> None:

@@ -31,7 +31,7 @@ class Network:
         self.faults = faults
         #: (from, to) that nothing passes.
         self.cuts: set[tuple[int, int]] = set()
-        #: Nodes that hear nobody and that nobody hears.
+        #: Nodes that are cut off in both directions.
         self.isolated: set[int] = set()
         self.delivered = 0
 

@@ -33,7 +33,7 @@ def test_plans_that_show_mutants_do_not_harm_right_code(mutant: Mutant):
         run(seed, MemoryMachine, plan=PLANS[mutant])
 
 
-#: Runs that failed once; why is told where the code was put right.
+#: Runs that failed once; the reason is where the code was corrected.
 @pytest.mark.parametrize("seed", [34, 44, 5350])
 def test_failing_seeds_stay_mended(seed: int):
     run(seed, MemoryMachine)

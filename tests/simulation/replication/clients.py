@@ -27,7 +27,7 @@ class Client:
         self.is_stopped = False
 
     def leader_of(self, partition_id: int) -> int:
-        """As some node knows it, or anybody."""
+        """As some node knows it, or any."""
         up = [each for each in self.cluster.nodes if each.is_up]
         if up:
             partition = self.random.choice(up).image.partitions.get(partition_id)
@@ -48,7 +48,7 @@ class Producer(Client):
         self._partition = 0
         self._values: list[bytes] = []
         self._attempts = 0
-        #: Values by what their producer was told.
+        #: Values by the outcome that their producer saw.
         self.acknowledged: dict[bytes, tuple[int, int]] = {}
         self.refused: dict[bytes, str] = {}
         self.acknowledged_at: dict[int, float] = {}

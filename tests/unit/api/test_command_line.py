@@ -257,7 +257,7 @@ async def test_operators_ask_for_what_the_api_takes(dragoman, node, arguments, a
         (["unclean-elect", "t", "1"], "expected TOPIC-PARTITION"),
     ],
 )
-async def test_mistakes_of_operators_are_told(dragoman, node, arguments, text) -> None:
+async def test_mistakes_of_operators_are_reported(dragoman, node, arguments, text) -> None:
     ran = await dragoman("cluster", *arguments)
     assert ran.status == 2
     assert text in ran.err
@@ -276,7 +276,7 @@ async def test_an_unclean_election_is_confirmed(
     assert node.asked == [Election(topic="t", partition=0, unclean_node=2)]
 
 
-async def test_a_refusal_is_told_in_its_own_words(dragoman, node) -> None:
+async def test_refusal_is_printed_with_its_own_text_and_code(dragoman, node) -> None:
     node.failure = ApiError(409, "refused", "node 2 holds 1 replica")
     ran = await dragoman("cluster", "remove", "2")
     assert (ran.status, ran.err) == (1, "dragoman: node 2 holds 1 replica (refused)\n")
@@ -301,7 +301,7 @@ async def test_hostile_name_does_not_reach_the_terminal(dragoman, node) -> None:
 ADD = ("cdc", "add", "shop", "--dsn", "host=db password=hunter2", "--tables", "a,public.b")
 
 
-async def test_a_capture_is_added_with_all_that_it_is_told(dragoman, node) -> None:
+async def test_capture_is_added_with_every_option(dragoman, node) -> None:
     ran = await dragoman(
         *ADD,
         *("--tables", "c", "--channels", "news", "--envelope", "flat", "--key", "a=x,y"),
@@ -355,7 +355,7 @@ async def test_the_address_may_come_from_elsewhere(dragoman, node, monkeypatch) 
     assert [each.dsn for each in node.asked] == ["host=environment", "host=stdin"]
 
 
-async def test_a_capture_that_fails_is_told(dragoman, node, monkeypatch) -> None:
+async def test_failed_capture_is_reported(dragoman, node, monkeypatch) -> None:
     node.capture_status = Status(state="failed", problem="the slot is gone")
     ran = await dragoman(*ADD)
     assert ran.status == 1
@@ -399,7 +399,7 @@ async def test_captures_are_listed_and_shown(dragoman, node) -> None:
     )
 
 
-async def test_captures_are_told_what_to_do(dragoman, node) -> None:
+async def test_cdc_commands_reach_the_node(dragoman, node) -> None:
     for arguments in (
         ("pause", "shop"),
         ("resume", "shop"),

@@ -36,7 +36,7 @@ class Timer:
 
 
 class RecordingLoop:
-    """The running loop, except that timers only fire when told to."""
+    """The running loop, except that timers only fire when a test fires them."""
 
     def __init__(self) -> None:
         self.timers: list[Timer] = []

@@ -104,7 +104,7 @@ def test_record_without_a_key_is_refused_alone_where_keys_are_needed(world: Worl
     assert [type(each) for each in told.errors] == [InvalidRecord]
 
 
-def test_several_records_of_one_owner_lie_together_and_are_told_of_once(world: World) -> None:
+def test_several_records_of_one_owner_are_contiguous_and_acknowledged_once(world: World) -> None:
     told = Told(world, *world.create("t"))
     told.add(b"first")
     told.add_all(b"a", b"b", b"c")
@@ -113,7 +113,7 @@ def test_several_records_of_one_owner_lie_together_and_are_told_of_once(world: W
     assert told.offsets == [0, 1, 4]
 
 
-def test_several_records_that_do_not_fit_one_batch_are_told_of_once(world: World) -> None:
+def test_several_records_that_do_not_fit_one_batch_are_acknowledged_once(world: World) -> None:
     told = Told(world, *world.create("t", config={"max.message.bytes": "1000"}))
     told.add(b"before")
     told.add_all(*[bytes(300)] * 10)
@@ -140,7 +140,7 @@ def test_error_of_one_part_is_the_error_of_all(world: World) -> None:
     assert [type(each) for each in told.errors] == [MessageTooLarge]
 
 
-def test_what_is_gathered_goes_first_when_somebody_else_appends(world: World) -> None:
+def test_gathered_records_are_appended_before_those_of_others(world: World) -> None:
     (replica,) = world.create("t")
     told = Told(world, replica)
     told.add(b"a", b"b")

@@ -173,7 +173,7 @@ def test_stop_makes_staged_appends_durable_and_acknowledges_them(world: World) -
     assert world.broker.is_stopping
 
 
-def test_stop_answers_whoever_still_waits(world: World) -> None:
+def test_stop_completes_waiting_requests(world: World) -> None:
     (replica,) = world.create("t")
     outcome = Outcome()
     # Nothing will ever bring the log this far.

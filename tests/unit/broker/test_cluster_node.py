@@ -34,7 +34,7 @@ def test_the_first_node_of_a_cluster_is_its_own_controller() -> None:
     assert world.broker.image.cluster_id
 
 
-def test_the_rack_is_told_to_the_others() -> None:
+def test_node_registers_with_its_rack() -> None:
     assert node(broker_rack="r7").broker.image.registrations[1].rack == "r7"
 
 

@@ -91,7 +91,7 @@ def test_uniform_moves_from_a_full_member_to_an_empty_one_where_subscriptions_di
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-def test_nobody_gets_nothing(name: str) -> None:
+def test_empty_group_and_empty_subscription_get_no_partitions(name: str) -> None:
     assert ASSIGNORS[name]([], {}) == {}
     assert told(ASSIGNORS[name]([member("m", "")], {})) == {"m": ""}
 

@@ -289,7 +289,7 @@ def test_failure_dooms_later_writes_and_all_is_written_again() -> None:
     assert writes.unstored.is_empty
 
 
-def test_abandoned_writes_tell_whoever_waits_and_nothing_later() -> None:
+def test_abandoned_writes_fail_their_waiters_and_complete_nothing_later() -> None:
     writes = Writes()
     writes.change("a", "1", "first")
     writes.unstored.abandon(CoordinatorNotAvailable("over"))
@@ -510,7 +510,7 @@ def test_members_may_be_loaded_before_their_group() -> None:
         assert (now.epoch, now.state) == (then.epoch, then.state)
 
 
-def test_whoever_waits_when_the_node_stops_is_told() -> None:
+def test_stopping_the_node_fails_waiting_requests() -> None:
     world = World()
     world.log.is_holding = True
     answers: list[HeartbeatReply | DragomanError] = []
@@ -590,7 +590,7 @@ def test_deletion_takes_along_members_whose_removal_could_not_be_written() -> No
 
 
 def test_of_two_records_with_one_partition_the_earlier_counts() -> None:
-    """The later one was built on a release whose write failed, so nobody was told of it."""
+    """The later one was built on a release whose write failed, so no member received it."""
     group = ConsumerGroup("g", "kafka", World().groups._ports, 3)
     giver, taker = group.new_member("giver", None), group.new_member("taker", None)
     giver.position = Position(1, MemberState.UNREVOKED, NOTHING, frozenset({A}))

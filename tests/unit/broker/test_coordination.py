@@ -49,7 +49,7 @@ def world() -> World:
 
 
 def commit(world: World, offset: int, group: str = G) -> list[DragomanError | None]:
-    """What the commit is told, now or later."""
+    """The outcome of the commit, now or later."""
     told: list[DragomanError | None] = []
     each = OffsetCommit(topic=T, partition=Partition(0), offset=Offset(offset))
 
@@ -153,7 +153,7 @@ def test_only_the_groups_of_the_partition_go() -> None:
     gone = [name for name in names if committed(world, name) is None]
     assert gone == [name for name in names if coordination.groups.home_of(name)[1] == 4] != []
     with pytest.raises(CoordinatorLoading):
-        # The image still says that this node leads: it has not been told to.
+        # The image still says that this node leads: no event changed it.
         coordination.groups.require(gone[0])
     coordination.groups.log.lead(4, 0)
     assert all(committed(world, name) == 3 for name in names)
@@ -286,7 +286,7 @@ def test_a_node_that_stops_makes_no_topics(world: World) -> None:
 # ---- who waits
 
 
-def test_who_waits_in_a_group_is_told_to_look_elsewhere(world: World) -> None:
+def test_waiting_group_members_get_not_coordinator(world: World) -> None:
     told: list[object] = []
     world.broker.coordination.groups.table.join(join_request(), told.append)
     commit(world, 1, "other")
@@ -324,7 +324,7 @@ def test_a_commit_under_way_when_the_node_resigns_is_not_applied(world: World) -
     assert isinstance(told[0], NotCoordinator)
     assert committed(world) is None
     coordination.groups.log.lead(0, 0)
-    # It is in the log: whoever leads finds it there.
+    # It is in the log: the next leader finds it there.
     assert committed(world) == 2
 
 
@@ -499,7 +499,7 @@ async def never(*_: object) -> None:
     await Unsettled()
 
 
-def test_a_decided_transaction_is_finished_by_whoever_leads_next(world: World) -> None:
+def test_decided_transaction_is_finished_by_the_next_leader(world: World) -> None:
     identity = begin(world)
     coordination = world.broker.coordination
     told: list[object] = []

@@ -1,6 +1,6 @@
 """Goal: direct groups share partitions out at once, tell whom it concerns, and evict the silent.
 
-Method: a broker on virtual time; members that write down what they are told.
+Method: a broker on virtual time; members that record their callbacks.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def claim(world: World, owner: str = "minibroker") -> DirectGroup:
     return coordination.groups.direct(GROUP, owner, rules)
 
 
-def test_members_share_at_once_and_the_others_are_told(group: DirectGroup) -> None:
+def test_join_rebalances_at_once_and_notifies_other_members(group: DirectGroup) -> None:
     a, b = Member("a"), Member("b")
     assert group.join(a.member) == (0, 1, 2, 3)
     assert group.join(b.member) == (1, 3)
@@ -108,7 +108,9 @@ def test_a_live_group_is_closed_to_other_protocols(world: World, group: DirectGr
     assert commit(world, "cursus") is None
 
 
-def test_commits_name_the_generation_or_nobody(world: World, group: DirectGroup) -> None:
+def test_commit_names_a_member_of_the_current_generation_or_none(
+    world: World, group: DirectGroup
+) -> None:
     group.join(Member("a").member)
     assert commit(world, "minibroker") is None
     assert commit(world, "minibroker", "a", group.generation) is None

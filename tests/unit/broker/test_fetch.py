@@ -344,7 +344,9 @@ def test_what_a_commit_uncovers_counts_as_new_bytes(world: World, replica: Repli
     assert probe.values == [[b"x" * 5000]]
 
 
-def test_abort_is_told_with_its_first_offset(world: World, replica: Replica) -> None:
+def test_aborted_transaction_is_listed_with_its_first_offset(
+    world: World, replica: Replica
+) -> None:
     world.write(replica, b"before")
     open_transaction(world, replica, 9, b"one")
     open_transaction(world, replica, 7, b"two")
@@ -358,7 +360,7 @@ def test_abort_is_told_with_its_first_offset(world: World, replica: Replica) -> 
     assert found.aborted is None
 
 
-def test_aborts_outside_what_is_read_are_not_told(world: World, replica: Replica) -> None:
+def test_aborts_outside_the_fetched_range_are_not_listed(world: World, replica: Replica) -> None:
     open_transaction(world, replica, 7, b"x" * 1000)
     world.end_transaction(replica, 7, commit=False)
     world.write(replica, b"y" * 1000)

@@ -210,7 +210,7 @@ def test_both_nodes_have_what_either_puts(pair: Pair) -> None:
 
 
 def test_who_has_read_all_back_does_not_wait_for_what_others_put(pair: Pair) -> None:
-    """And whoever asks meanwhile is answered, then and later."""
+    """Requests that arrive meanwhile are answered, then and later."""
     far = Table(pair.one.broker)
     far.put("a", "1")
     pair.settle()
@@ -258,7 +258,7 @@ def test_who_waits_too_long_is_refused_and_may_come_again(pair: Pair) -> None:
     assert far.values == {b"a": b"1"}
 
 
-def test_lost_answer_to_a_put_is_told_and_the_record_may_count(pair: Pair) -> None:
+def test_put_with_a_lost_answer_fails_although_the_record_may_count(pair: Pair) -> None:
     far = Table(pair.one.broker)
     far.put("a", "1")
     pair.settle()

@@ -386,7 +386,7 @@ def test_refused_join_leaves_no_group_behind() -> None:
     assert world.time.pending == 0
 
 
-def test_group_that_never_had_a_generation_goes_with_its_last_guest() -> None:
+def test_group_without_a_generation_is_removed_with_its_last_pending_member() -> None:
     world = World()
     world.join(requires_known_member_id=True)
     promise = world.answers[-1]

@@ -62,14 +62,14 @@ def test_a_drained_node_is_replaced_from_a_free_rack() -> None:
     assert moved(drain(made, made.partitions.values(), 2)) == {0: (1, 4)}
 
 
-def test_nobody_takes_over_who_is_not_there() -> None:
+def test_drain_does_not_move_replicas_to_fenced_nodes() -> None:
     made = image((1, 2), racks="   ")
     made.apply(NodeFenced(node_id=3, incarnation=1))
     with pytest.raises(InvalidReplicaAssignment, match="no node is left to take t-0 from node 2"):
         drain(made, made.partitions.values(), 2)
 
 
-def test_what_nobody_can_take_may_be_left_to_the_others() -> None:
+def test_replica_without_a_new_home_may_be_left_to_the_others() -> None:
     made = image((1, 2, 3), (3, 2), racks="   ")
     with pytest.raises(InvalidReplicaAssignment, match="no node is left to take t-0"):
         drain(made, made.partitions.values(), 3)

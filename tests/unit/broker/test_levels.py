@@ -41,7 +41,7 @@ def _newer_release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def older_among_us() -> World:
-    """A node that has been told of another before it could agree on more than that knows."""
+    """A node that met another before it could agree on more than that knows."""
     world = World(ALONE, start=False)
     world.broker.image.apply(NodeAdded(node_id=2, address="two.example:9190"))
     world.start()
@@ -120,7 +120,7 @@ def register(world: World, level: int, lowest: int) -> ControlReply:
     ],
     ids=["too old", "too new", "newer"],
 )
-def test_whoever_cannot_work_at_the_level_is_refused(level: int, lowest: int, why: str) -> None:
+def test_node_that_cannot_work_at_the_level_is_refused(level: int, lowest: int, why: str) -> None:
     reply = register(World(ALONE), level, lowest)
     assert (Answer.REFUSED in reply.outcomes) == bool(why)
     assert why in reply.text

@@ -125,7 +125,9 @@ def test_nothing_of_an_open_or_aborted_transaction_is_given(world: World, replic
     assert values(tail) == [b"committed", b"plain"]
 
 
-def test_a_deleted_position_is_told_and_the_tail_may_go_on(world: World, replica: Replica) -> None:
+def test_tail_at_a_deleted_position_raises_and_continues_after_a_seek(
+    world: World, replica: Replica
+) -> None:
     world.write(replica, b"0")
     world.write(replica, b"1")
     tail, _ = tail_at(replica)

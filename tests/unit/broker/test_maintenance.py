@@ -167,7 +167,7 @@ def test_changed_retention_takes_effect_without_a_restart() -> None:
     assert len(replica.log.all_segments()) == 1
 
 
-def test_partitions_that_nobody_opened_are_retained_too() -> None:
+def test_retention_covers_unopened_partitions() -> None:
     world = World(Settings(log_retention_check_interval_ms=1000))
     (replica,) = world.create("t", config={**SMALL, "retention.ms": "5000"})
     fill(world, replica, 30)
@@ -276,7 +276,7 @@ def test_records_gathered_in_one_turn_are_one_batch_in_order() -> None:
     assert len(replica.log.read(0, 1000, 5).buffers) == 1
 
 
-def test_gathered_records_that_are_refused_are_all_told() -> None:
+def test_refused_batch_fails_all_its_gathered_records() -> None:
     world = World()
     (replica,) = world.create("t", config={"max.message.bytes": "100"})
     accumulator = RecordAccumulator(world.scheduler, world.clock)

@@ -12,7 +12,7 @@ from dragoman.outcome import Outcome, start, succeeded
 
 
 class Blocks:
-    """Reserves blocks of `size` on demand."""
+    """Reserves blocks of `size` when a test lets it."""
 
     def __init__(self, size: int = 3) -> None:
         self.size = size

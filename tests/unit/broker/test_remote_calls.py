@@ -196,7 +196,7 @@ def test_offsets_are_committed_and_looked_up_from_any_node(pair: Pair, node: int
     ]
 
 
-def test_a_refused_commit_is_told(pair: Pair) -> None:
+def test_refused_commit_is_reported(pair: Pair) -> None:
     group = name_of(pair, CoordinatorKind.GROUP, 2)
     outcome = Outcome()
     pair.one.broker.coordination.groups.commit_anywhere(commit_request(group, -1), outcome)
@@ -370,7 +370,7 @@ def test_a_coordinator_that_cannot_be_asked_is_one_to_wait_for(pair: Pair) -> No
 
 
 def test_an_end_that_overtakes_the_permission_to_write_takes_it_back(pair: Pair) -> None:
-    """Else the write would open a transaction that nobody ends."""
+    """Else the write would open a transaction that never ends."""
     transaction = Transaction(pair)
     transaction.write(2)
     transaction.written[2] = 0
@@ -534,7 +534,7 @@ def test_a_group_that_moves_before_the_end_hears_of_it_where_it_is_then(pair: Pa
     assert transaction.state is TransactionState.COMPLETE_COMMIT
 
 
-def test_while_nobody_leads_a_partition_its_transaction_waits(pair: Pair) -> None:
+def test_transaction_waits_while_its_partition_has_no_leader(pair: Pair) -> None:
     transaction = Transaction(pair)
     transaction.write(2)
     for world in pair.worlds.values():

@@ -52,7 +52,7 @@ def delete(world: World, name: str) -> Outcome:
         "__staged_records",
     ],
 )
-def test_topics_of_the_broker_are_made_by_nobody_else(world: World, name: str) -> None:
+def test_internal_topic_names_are_refused(world: World, name: str) -> None:
     outcome = world.create_outcome(NewTopic(name=name))
     assert isinstance(outcome, InvalidTopicName)
     assert name not in world.broker.image.topics
@@ -206,7 +206,7 @@ def test_second_creation_of_the_same_name_is_refused(world: World) -> None:
     assert isinstance(world.create_outcome(NewTopic(name="t")), TopicExists)
 
 
-def test_second_change_while_one_is_under_way_is_told_to_come_back(world: World) -> None:
+def test_second_concurrent_change_is_retriable(world: World) -> None:
     first, second = Outcome(), Outcome()
     start(world.broker.topics.create(NewTopic(name="t"))).then(first)
     start(world.broker.topics.create(NewTopic(name="t"))).then(second)
@@ -301,7 +301,7 @@ def test_deleted_topic_is_gone_with_its_files(world: World) -> None:
     assert "t" not in world.reopened().broker.image.topics
 
 
-def test_deletion_of_a_partition_nobody_opened_removes_its_files(world: World) -> None:
+def test_deletion_of_an_unopened_partition_removes_its_files(world: World) -> None:
     (replica,) = world.create("t")
     world.write(replica, b"v")
     again = world.reopened()

@@ -245,7 +245,7 @@ def test_refused_first_record_leaves_the_id_unknown() -> None:
     assert world.init() == ProducerIdentity(1001, 0)
 
 
-def test_second_initialisation_during_the_first_is_told_to_repeat() -> None:
+def test_concurrent_init_producer_id_is_retriable() -> None:
     world = World()
     world.hold_persist = True
     answers: list[object] = []
@@ -631,7 +631,7 @@ def test_reply_comes_with_the_durable_decision_before_any_marker() -> None:
     assert world.coordinator.describe("t").pending is State.COMPLETE_COMMIT
 
 
-def test_everything_is_told_to_repeat_until_the_transaction_is_complete() -> None:
+def test_requests_are_retriable_until_the_transaction_is_complete() -> None:
     world = World()
     producer = world.begun()
     world.hold_markers = True
@@ -978,10 +978,10 @@ def test_refused_completion_is_persisted_again_without_new_markers() -> None:
     assert len(world.markers) == 1
 
 
-# ---- whoever waits for the end
+# ---- waiting for the end
 
 
-def test_who_waits_is_told_when_the_markers_are_there() -> None:
+def test_waiting_request_completes_when_the_markers_are_written() -> None:
     world = World()
     told: list[object] = []
     start(world.coordinator.idle("unknown")).then(told.append)
@@ -996,7 +996,7 @@ def test_who_waits_is_told_when_the_markers_are_there() -> None:
     assert told[2:] == [State.COMPLETE_COMMIT]
 
 
-def test_who_waits_is_told_when_it_will_take_long_or_the_coordinator_closes() -> None:
+def test_when_idle_calls_back_after_a_marker_failure_and_at_close() -> None:
     world = World()
     world.hold_markers = True
     world.end(world.begun(), True)

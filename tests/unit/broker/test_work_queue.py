@@ -17,7 +17,7 @@ from dragoman.world import Handle
 
 
 class Turns:
-    """A scheduler that runs one turn when it is told to."""
+    """A scheduler that runs one turn at a time."""
 
     def __init__(self) -> None:
         self._ready: list[Callable[[], object]] = []
@@ -140,7 +140,7 @@ def test_error_of_a_step_is_the_result(queue: WorkQueue, turns: Turns) -> None:
     assert late.results == [error]
 
 
-def test_work_that_nobody_wants_ends_without_a_call(queue: WorkQueue, turns: Turns) -> None:
+def test_unwanted_work_ends_without_a_callback(queue: WorkQueue, turns: Turns) -> None:
     work = Counted(10 * WORK_ITEMS_PER_TURN).run(queue)
     work.is_wanted = False
     done = work.done_items

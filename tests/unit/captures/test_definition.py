@@ -1,4 +1,4 @@
-"""Goal: what a capture is told is checked where it is made, and shows no secret."""
+"""Goal: the definition of a capture is validated where it is made, and shows no secret."""
 
 from __future__ import annotations
 

@@ -79,7 +79,9 @@ async def processes(tmp_path: Path) -> AsyncIterator[CaptureProcesses]:
     assert not os.path.exists(spool)
 
 
-async def test_a_process_is_heard_and_told_things(processes: CaptureProcesses) -> None:
+async def test_capture_process_sends_reports_and_receives_commands(
+    processes: CaptureProcesses,
+) -> None:
     heard = Heard()
     running = processes.run(assignment(is_paused=True), heard.report, heard.ended)
     # Before there is a process.
@@ -186,7 +188,7 @@ async def looked(
         return await found
 
 
-async def test_what_is_found_in_a_database_is_told(processes: CaptureProcesses) -> None:
+async def test_findings_of_a_database_check_are_returned(processes: CaptureProcesses) -> None:
     connected = Finding(level="ok", what="connected")
     assert await looked(processes, defined()) == (connected,)
     found = await looked(processes, defined(tables=("warning",)))

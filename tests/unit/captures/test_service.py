@@ -1,4 +1,4 @@
-"""Goal: captures are agreed on, run by one node, kept alive, asked and told things, and removed.
+"""Goal: captures are agreed on, run by one node, kept alive, described and commanded, and removed.
 
 Method: a broker on virtual time, or two that ask each other; what would be processes are objects
 that a test makes speak and end.
@@ -128,7 +128,7 @@ def test_names_and_slots_are_taken_once(world: World, runner: FakeRunner) -> Non
     assert runner.alive == ["shop", "another"]
 
 
-def test_there_is_a_bound_to_captures_and_to_what_they_are_told(
+def test_captures_and_their_commands_are_bounded(
     world: World, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dragoman.captures.service.CAPTURES_MAX", 3)
@@ -362,7 +362,7 @@ def test_commands_to_a_process_that_says_nothing_or_ends_are_answered(
     assert "gone" in str(too_late.error)
 
 
-def test_what_there_is_not_cannot_be_told_anything(world: World, runner: FakeRunner) -> None:
+def test_commands_for_an_unknown_capture_are_refused(world: World, runner: FakeRunner) -> None:
     told = Outcome()
     start(world.captures.command("shop", Snapshot(id=""))).then(told)
     assert isinstance(told.error, UnknownCapture)
@@ -625,7 +625,7 @@ def test_a_capture_that_comes_back_waits_for_its_own_end() -> None:
     assert pair.runners[1].alive == ["shop"]
 
 
-def test_any_node_is_asked_and_told() -> None:
+def test_captures_are_described_and_commanded_through_any_node() -> None:
     pair = CapturingPair()
     assert added(pair.one, defined()) is None
     ran = pair.runners[1].ran[0]

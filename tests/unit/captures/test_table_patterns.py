@@ -57,6 +57,6 @@ def test_stars_mean_anything_at_all() -> None:
 
 
 def test_many_stars_come_to_an_end() -> None:
-    """Trying all places for all stars would take longer than anybody waits."""
+    """Trying all places for all stars would take longer than any client waits."""
     assert not table_matches("*a" * 60 + "*b", "public", "a" * 2_000)
     assert table_matches("*a" * 60 + "*", "public", "a" * 2_000)

@@ -152,7 +152,7 @@ async def test_trouble_that_may_go_away_is_waited_for(
 
 
 @pytest.mark.parametrize("error", [SourceError("no slot", "do this"), CdcError("broken")])
-async def test_trouble_that_somebody_has_to_end_waits_for_them(
+async def test_failed_capture_waits_for_resume(
     play: Callable[..., Played], error: Exception
 ) -> None:
     played = play(error)

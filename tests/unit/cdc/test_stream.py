@@ -299,7 +299,7 @@ class Watching(NoSnapshots):
         )
 
 
-async def test_snapshots_are_told_and_their_chunks_are_written_with_their_progress(
+async def test_snapshots_are_reported_and_chunks_are_written_with_their_progress(
     tmp_path: Path,
 ) -> None:
     chunk = [EventRecord("pgcdc.t", 0, key, b"{}", b"\0", 5) for key in (b"c1", b"c2")]

@@ -195,7 +195,7 @@ async def test_large_batches_are_cut_and_keep_their_order(
     assert [len(each) for each in desk.log.writes] == [2, 1, 1, 1, 1]
 
 
-async def test_batches_fit_topics_that_somebody_else_has_made(desk: Desk) -> None:
+async def test_batches_fit_topics_created_by_others(desk: Desk) -> None:
     desk.writer.batch_bytes["t"] = 200
     desk.transaction(10, *(f"{index:060}" for index in range(6)))
     await desk.writer.idle()

@@ -81,7 +81,7 @@ def test_reading_may_take_long_and_waiting_may_not(monkeypatch: pytest.MonkeyPat
         wait_until_it_runs(looks(*many, *[waiting] * 10))
 
 
-def test_whoever_watches_sees_it_again_and_again() -> None:
+def test_watch_shows_the_view_repeatedly() -> None:
     seen: list[int] = []
 
     def show() -> None:

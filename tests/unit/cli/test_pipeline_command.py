@@ -176,7 +176,7 @@ def test_pipelines_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     table, _, listed = out.partition("[")
     assert "done" in table
     assert "80" in table
-    # Nobody holds it: whoever ran it is gone.
+    # It is not locked: the process that ran it is gone.
     assert "died" in table
     found = msgspec.json.decode("[" + listed, type=list[Status])
     assert [status.name for status in found] == ["a", "b"]
@@ -215,7 +215,7 @@ def test_a_job_without_batch_numbers_shows_none() -> None:
     assert line(PART) == "out: batch 2, 1,200 rows, 80 rows/s, 7 behind, 15 ms a batch"
 
 
-def test_lines_are_few_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_lines_are_printed_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     status = Status(name="a", file="f", state="running", parts=(PART,))
     with StatusView() as view:
         for _ in range(5):
@@ -248,7 +248,9 @@ def test_a_line_has_what_matters() -> None:
 # ---- over the API
 
 
-def test_a_node_is_told_and_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipeline_is_started_and_listed_on_a_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with EphemeralBroker(listeners=("kafka", "http")) as broker:
         server = f"http://{broker.address('http')}"
         path = tmp_path / "pipeline.toml"

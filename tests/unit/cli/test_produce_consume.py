@@ -273,7 +273,7 @@ def test_group_goes_on_where_it_was(dragoman: Run, client: BlockingKafkaClient) 
     assert dragoman("consume", "t", "-g", "g").out == b""
 
 
-def test_group_without_commits_begins_where_it_is_told(
+def test_group_without_commits_starts_at_the_requested_position(
     dragoman: Run, client: BlockingKafkaClient
 ) -> None:
     numbers(client, 4)

@@ -476,7 +476,7 @@ def test_group_goes_on_where_it_was_and_only_what_was_printed_is_committed(
         assert (again.status, again.out, again.err) == (0, b"", "")
 
 
-def test_cursus_group_begins_at_the_end_when_told(
+def test_cursus_group_starts_at_the_end_on_request(
     dragoman: Run, client: BlockingKafkaClient, topic: str
 ) -> None:
     numbers(client, topic, 4)
@@ -505,7 +505,7 @@ def test_cursus_group_stops_before_the_end_of_a_transaction(
     assert (again.status, again.out, again.err) == (0, b"", "")
 
 
-def test_mlog_group_begins_where_it_is_told_without_commits(
+def test_mlog_group_without_commits_starts_at_the_requested_position(
     dragoman: Run, client: BlockingKafkaClient, topic: str
 ) -> None:
     numbers(client, topic, 4)
@@ -712,7 +712,7 @@ async def test_failure_of_a_source_is_raised_behind_what_it_gave() -> None:
     await merged.close()
 
 
-async def test_closing_ends_sources_whose_records_nobody_took() -> None:
+async def test_closing_ends_sources_with_untaken_records() -> None:
     ended: list[int] = []
     merged = Merged([_source(partition, 1000, None, ended) for partition in range(2)])
     await merged.next_batch()

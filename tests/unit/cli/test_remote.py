@@ -101,7 +101,7 @@ def test_endless_listing_is_given_up(
         listing(remote)
 
 
-def test_nobody_there_is_said_with_the_url(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_server_error_names_the_url(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
     assert main(["cluster", "status", "--server", url]) == 1

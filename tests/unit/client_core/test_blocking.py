@@ -48,7 +48,7 @@ def test_failure_comes_back(thread: LoopThread) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 7, lambda: 7])
-def test_what_cannot_be_begun_is_told_and_not_waited_for(thread: LoopThread, wrong: Any) -> None:
+def test_call_that_cannot_start_fails_at_once(thread: LoopThread, wrong: Any) -> None:
     with pytest.raises(TypeError):
         thread.run(wrong)
     assert thread.run(_seven) == 7

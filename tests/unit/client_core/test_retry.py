@@ -1,4 +1,4 @@
-"""Retries: how long the pauses are, when they end, which errors are final, and who is told."""
+"""Retries: how long pauses are, when they end, which errors are final, which callbacks run."""
 
 from __future__ import annotations
 

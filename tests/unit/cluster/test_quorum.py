@@ -33,7 +33,7 @@ def test_proposal_is_applied_when_durable_and_not_before() -> None:
     assert world.broker.image.nodes[5] == 1
 
 
-def test_events_are_applied_in_order_before_the_proposer_is_told() -> None:
+def test_events_are_applied_in_order_before_the_proposal_completes() -> None:
     world = World()
     seen: list[object] = []
     world.broker.quorum.on_applied = lambda event, _: seen.append(event)

@@ -1,4 +1,4 @@
-"""Goal: the nodes of a cluster are named in one place, and mistakes in it are told at once."""
+"""Goal: the nodes of a cluster are named in one place, and mistakes in it are reported at once."""
 
 from __future__ import annotations
 

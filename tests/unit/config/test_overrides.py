@@ -108,7 +108,7 @@ def test_node_setting_is_the_topics_default(setting: dict, field: str) -> None:
     assert getattr(config, field) == next(iter(setting.values()))
 
 
-def test_policies_are_told_apart() -> None:
+def test_cleanup_policies_are_distinct() -> None:
     both = TopicConfig.build(Settings(), {"cleanup.policy": "compact,delete"})
     compact = TopicConfig.build(Settings(), {"cleanup.policy": "compact"})
     assert (both.is_compacted, both.is_retained_by_age_or_size) == (True, True)

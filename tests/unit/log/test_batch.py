@@ -1,4 +1,4 @@
-"""Goal: batches are byte for byte what Kafka's clients write, and bad ones are told apart.
+"""Goal: batches are byte for byte what Kafka's clients write, and bad ones are recognised.
 
 Method: published vectors both ways, then every kind of damage.
 """

@@ -1,4 +1,4 @@
-"""Goal: a process without descriptors refuses for a while, loses nothing, and goes on.
+"""Goal: a process without descriptors refuses for a while, loses nothing, and continues.
 
 Method: a disk in memory that opens nothing while the test says so.
 """

@@ -68,7 +68,7 @@ def test_sizes_of_what_other_writers_write() -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED, ids=lambda codec: codec.name)
-def test_what_expands_beyond_the_bound_is_told(codec: Codec) -> None:
+def test_expansion_beyond_the_bound_is_reported(codec: Codec) -> None:
     data = memoryview(compress(codec, bytes(40 * MIB)))
     assert expands_beyond(codec, data, 32 * MIB)
     assert not expands_beyond(codec, data, 48 * MIB)

@@ -269,7 +269,7 @@ def test_close_finishes_what_was_submitted_and_calls_no_done(
         os.kill(pid or 0, 0)
 
 
-def test_close_raises_the_first_error_nobody_was_told_of(flusher: Flusher, poller: Poller) -> None:
+def test_close_raises_the_first_unreported_error(flusher: Flusher, poller: Poller) -> None:
     answers: list[OSError | None] = []
     flusher.submit(BackgroundJob(), answers.append)
     flusher.submit(BackgroundJob(replace=(Replacement("no/a", b""),)), answers.append)
@@ -291,7 +291,7 @@ def test_close_raises_when_the_process_died_with_work_left(
         flusher.close()
 
 
-def test_close_within_a_done_answers_nobody_else(flusher: Flusher, poller: Poller) -> None:
+def test_close_within_a_callback_completes_no_other_job(flusher: Flusher, poller: Poller) -> None:
     poller.outcome(flusher, BackgroundJob())
     assert flusher.pid is not None
     wait_until_stopped(flusher.pid)

@@ -174,7 +174,7 @@ def test_restart_goes_on_in_a_new_generation(disk: MemoryDisk):
     assert contents(disk) == [b"b"]
 
 
-def test_unfinished_files_are_let_go(disk: MemoryDisk):
+def test_tidy_removes_unfinished_journal_files(disk: MemoryDisk):
     disk.make_directory("journal")
     disk.open("journal/00000003.jnl", "create").close()
     disk.open("journal/notes.txt", "create").close()

@@ -94,7 +94,7 @@ def test_groups_that_were_acknowledged_and_are_gone_are_reported(
     assert killed.store.journal_damage
     assert "were acknowledged and are missing or damaged" in caplog.text
     assert killed.store.node.has_lost
-    # What is appended next goes on behind the groups that are lost.
+    # The next append continues behind the lost groups.
     killed.fill(3)
     killed.restart(clean=False)
     assert killed.store.journal_damage == []

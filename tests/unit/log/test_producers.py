@@ -103,7 +103,7 @@ def test_part_of_a_remembered_batch_is_out_of_order() -> None:
 
 
 def test_records_before_a_lenient_start_are_never_called_duplicates() -> None:
-    """Clients take a duplicate for success, and nobody knows that these were ever written."""
+    """Clients take a duplicate for success, and these may never have been written."""
     states = ProducerStates()
     states.state_lost(producer_ids_below=8)
     for index in range(6):

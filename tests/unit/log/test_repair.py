@@ -31,7 +31,7 @@ def segments(world: World) -> list[str]:
 
 
 def readable(world: World) -> dict[int, bytes | None]:
-    """What a reader gets that goes on behind every damaged range."""
+    """What a reader gets that continues behind every damaged range."""
     log = world.log
     found: dict[int, bytes | None] = {}
     offset = log.log_start_offset

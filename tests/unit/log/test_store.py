@@ -163,7 +163,7 @@ def test_the_disk_begins_with_large_writes_before_they_are_synced(
     assert [position for _, position, _ in advice] == [0, *ends[:-1]]
     assert len(advice) == 5
     assert log.size - ends[-1] < WRITE_OUT_BYTES_MIN
-    # At a stop there is nobody left to advise.
+    # At a stop there is no advice left to give.
     world.append(bytes(2 * WRITE_OUT_BYTES_MIN), log=log)
     world.store.close()
 

@@ -1,4 +1,4 @@
-"""Goal: the budget counts right, and all who wait for room are told once when there is some."""
+"""Goal: the budget counts right, and all who wait for room are called once when there is some."""
 
 from __future__ import annotations
 

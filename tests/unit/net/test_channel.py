@@ -400,7 +400,7 @@ def test_channel_that_keeps_little_unsent_stops_being_writable_early(rig: Rig) -
     assert rig.channel.is_writable
 
 
-def test_whoever_waits_for_the_last_connection_is_told(rig: Rig) -> None:
+def test_waiter_for_the_last_connection_is_called(rig: Rig) -> None:
     emptied: list[bool] = []
     rig.channels.on_empty = lambda: emptied.append(True)
     _, _, stuck = rig.connect()

@@ -226,7 +226,7 @@ def test_minibroker_topics_of_few_letters() -> None:
                 check_every_cut("minibroker", (struct.pack(">I", len(body)) + body)[:40])
 
 
-# ---- nobody's
+# ---- of no protocol
 
 
 def test_tls_is_known() -> None:
@@ -251,12 +251,12 @@ def test_tls_is_known() -> None:
         b"\x00\x00\x00\x45\x01\x00\x00\x3d\x00\x00\x00\x01\x5f" + bytes(30),
         b"\x00\x00\x00\x45\x01\x00\x00\x3d\x00\x69\x0e\x01\x5f" + bytes(30),
         b"\x00\x00\x00\x45\x07\x00\x00\x3d\x00\x69\x00\x01\x5f" + bytes(30),
-        # A Kafka version that nobody has, a Cursus command that there is not.
+        # A Kafka version and a Cursus command that do not exist.
         bytes.fromhex("0000000a0003010000000001ffff"),
         b"\x00\x00\x00\x09BOGUS a=b",
     ],
 )
-def test_what_nobody_speaks_is_refused(data: bytes) -> None:
+def test_bytes_of_no_protocol_are_refused(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="no protocol begins with"):
         detect(data)
 

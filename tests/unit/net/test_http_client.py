@@ -1,7 +1,7 @@
 """Goal: every request has exactly one outcome, streams end when they should, and a server that does
 not answer is left for the next.
 
-Method: the client and servers that do as they are told, on simulated loops and network.
+Method: the client and scripted servers, on simulated loops and network.
 """
 
 from __future__ import annotations

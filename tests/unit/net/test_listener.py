@@ -1,4 +1,4 @@
-"""Goal: a listener binds where it was told, fails in one line, tells clients a useful address."""
+"""Goal: a listener binds as configured, fails in one line, advertises a useful address."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_port_0_becomes_the_port_the_system_chose() -> None:
         await asyncio.open_connection("127.0.0.1", made.bound.port)
 
 
-async def test_bound_address_is_what_clients_are_told() -> None:
+async def test_bound_address_is_advertised() -> None:
     made = await opened(listener("127.0.0.1"))
     assert made.advertised == made.bound
     assert made.address_for(("10.1.1.1", 5)) == ("127.0.0.1", made.bound.port)

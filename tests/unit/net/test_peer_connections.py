@@ -161,7 +161,7 @@ def test_refusal_comes_back_in_words(pair: Pair) -> None:
 def test_what_is_larger_than_a_frame_is_refused_in_both_directions(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asks or answers goes on, perhaps in the middle of something else."""
+    """A caller or its peer continues, perhaps in the middle of something else."""
     asked = pair.one.ask(2, b"hold 1")
     pair.wait(1)
     monkeypatch.setattr("dragoman.net.peer_frames.PEER_FRAME_BYTES_MAX", 1000)
@@ -241,7 +241,7 @@ def test_node_of_another_cluster_and_ones_own_shadow_are_turned_away() -> None:
     assert isinstance(outcomes[0], ClusterError)
 
 
-def test_whoever_is_turned_away_comes_again_after_pauses_that_grow() -> None:
+def test_refused_node_retries_with_growing_pauses() -> None:
     world = SimWorld(1)
     one, stranger = Member(world, 1), Member(world, 2, "other")
     stranger.know(one)
@@ -275,7 +275,7 @@ def test_what_is_not_taken_is_not_piled_up(pair: Pair) -> None:
     assert all(isinstance(each, NotSentError) for each in refused)
 
 
-def test_peer_that_is_not_wanted_any_more_is_let_go(pair: Pair) -> None:
+def test_peer_that_is_no_longer_wanted_is_disconnected(pair: Pair) -> None:
     pair.one.know()
     pair.wait(1)
     assert not pair.one.connections.is_connected(2)
@@ -355,7 +355,7 @@ def test_too_old_and_too_new_a_version_is_refused(hello: Hello, cure: str) -> No
         read_hello(arrived)
 
 
-def test_whoever_is_turned_away_is_told_why_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_node_logs_the_reason_once(caplog: pytest.LogCaptureFixture) -> None:
     world = SimWorld(1)
     one, newer = Member(world, 1), Member(world, 2)
     hello = Hello(node_id=2, incarnation=1, cluster_id="c", version=9, version_min=8)

@@ -18,7 +18,7 @@ BUDGET = 100 << 20
 
 
 class Holding:
-    """A session that holds what it is told to."""
+    """A session that holds what a test gives it."""
 
     def __init__(self) -> None:
         self.pending_bytes = 0
@@ -84,7 +84,7 @@ def rig() -> Rig:
     return Rig()
 
 
-def test_nobody_minds_while_there_is_enough(rig: Rig) -> None:
+def test_stalled_connection_stays_while_there_is_memory(rig: Rig) -> None:
     peer = rig.connect()
     peer.begin_frame(BUDGET - 1)
     for _ in range(5):
@@ -92,7 +92,7 @@ def test_nobody_minds_while_there_is_enough(rig: Rig) -> None:
     assert not peer.is_gone
 
 
-def test_half_a_frame_keeps_nobody_waiting_for_long(rig: Rig) -> None:
+def test_connection_stalled_in_a_frame_is_closed_so_that_others_proceed(rig: Rig) -> None:
     peer, other = rig.connect(), rig.connect("other")
     peer.begin_frame(BUDGET)
     other.send(1)
@@ -106,7 +106,7 @@ def test_half_a_frame_keeps_nobody_waiting_for_long(rig: Rig) -> None:
     assert rig.budget.used == 0
 
 
-def test_replies_that_nobody_takes_keep_nobody_waiting_for_long(rig: Rig) -> None:
+def test_connection_with_unread_replies_is_closed_so_that_others_proceed(rig: Rig) -> None:
     peer, other = rig.connect(), rig.connect()
     peer.ignore_reply(BUDGET)
     other.send(1)
@@ -134,7 +134,7 @@ def test_what_the_node_does_not_read_is_not_held_against_its_peer(rig: Rig) -> N
     assert not peer.is_gone
 
 
-def test_whoever_moves_may_stay(rig: Rig) -> None:
+def test_connections_that_make_progress_are_kept(rig: Rig) -> None:
     sender, taker, trickler = rig.connect(), rig.connect(), rig.connect()
     sender.begin_frame(BUDGET // 2)
     taker.ignore_reply(BUDGET // 4)
@@ -202,7 +202,7 @@ def test_nodes_are_not_cut_off_for_the_sake_of_clients(rig: Rig) -> None:
     assert (node.is_gone, client.is_gone) == (False, True)
 
 
-def test_whoever_holds_nothing_is_never_meant(rig: Rig) -> None:
+def test_stall_check_spares_connections_that_hold_no_memory(rig: Rig) -> None:
     quiet, small = rig.connect(), rig.connect()
     small.transport.is_stuck = True
     small.channel.send([bytes(SEND_BUFFER_BYTES_MAX // 2)])

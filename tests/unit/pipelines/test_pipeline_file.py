@@ -180,7 +180,7 @@ def test_a_wrong_file_is_refused_with_its_key_and_a_remedy(
     assert "\n" not in str(refused.value)
 
 
-def test_a_file_that_is_not_there_is_told_with_how_to_get_one(tmp_path: Path) -> None:
+def test_missing_file_error_says_how_to_create_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file or directory; `dragoman pipeline init`"):
         load(str(tmp_path / "none.toml"))
 
@@ -204,9 +204,7 @@ def test_a_job_has_the_options_of_its_module(tmp_path: Path) -> None:
     assert found.options.table == str(tmp_path / "tables" / "t")
 
 
-def test_a_job_of_the_command_line_is_told_in_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_line_job_is_shown_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given = {
         "topic": "pgcdc.Orders",

@@ -70,7 +70,7 @@ def _status(folder: StateFolder) -> Status:
 @pytest.mark.parametrize(
     "context", [_NoGateway(), _Context(is_stopped=True)], ids=["ended", "stopped"]
 )
-def test_a_jvm_that_ends_is_told_in_a_line(
+def test_jvm_exit_is_reported_in_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

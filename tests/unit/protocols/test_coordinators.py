@@ -90,7 +90,7 @@ def test_kafka_lists_what_this_node_coordinates(world: World) -> None:
     assert (listed.error_code, listed.transaction_states) == (0, [])
 
 
-def test_kafka_is_told_when_nobody_coordinates(world: World) -> None:
+def test_kafka_gets_coordinator_not_available_without_a_coordinator(world: World) -> None:
     wire = Wire(world)
     hand_over(world, OFFSETS_TOPIC, NO_NODE)
     answer = found(wire, 0)

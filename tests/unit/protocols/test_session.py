@@ -178,7 +178,7 @@ def test_answers_for_a_connection_that_is_gone_are_dropped(rig: Rig) -> None:
     assert rig.budget.used == 0
 
 
-def test_half_a_frame_is_let_go_with_its_connection(rig: Rig) -> None:
+def test_half_a_frame_is_released_with_its_connection(rig: Rig) -> None:
     start = (1 << 20).to_bytes(4, "big") + b"half"
     rig.channel.get_buffer(-1)[: len(start)] = start
     rig.channel.buffer_updated(len(start))
@@ -242,7 +242,7 @@ def test_replies_that_wait_for_an_earlier_one_count_as_memory(rig: Rig) -> None:
 
 
 class Matched(MatchedSession[Service[Broker]]):
-    """Answers each frame at once with much, unless it is told to wait."""
+    """Answers each frame at once with much, unless a test holds it."""
 
     def __init__(self, channel: Channel, world: World) -> None:
         super().__init__(channel, FrameReader(1 << 20, Scratch()), world.service)

@@ -41,7 +41,7 @@ THREE = Membership((1, 2, 3))
 
 
 class Voter:
-    """A core, its storage, and a disk that syncs when told."""
+    """A core, its storage, and a disk that syncs when a test lets it."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ def ask(**others: int | bool) -> VoteRequest:
 # ---- elections
 
 
-def test_voter_that_hears_nobody_asks_before_it_raises_its_term():
+def test_isolated_voter_pre_votes_before_it_raises_its_term():
     voter = Voter()
     requests = voter.time_out()
     assert [node for node, _ in requests] == [2, 3]
@@ -156,7 +156,7 @@ def test_majority_of_pre_votes_begins_an_election_and_votes_are_asked_when_the_o
     assert voter.storage.durable.ballot == Ballot(2, 1)
 
 
-def test_whoever_has_no_history_begins_one_only_with_all_others():
+def test_voter_with_an_empty_log_is_elected_only_by_all_others():
     voter = Voter()
     voter.time_out()
     voter.raft.receive(VoteReply(source=3, term=1, is_granted=True, is_pre_vote=True), 1.0)
@@ -202,7 +202,7 @@ def test_vote_is_remembered_after_a_restart():
     [(2, 2, True), (2, 1, False), (1, 9, False), (3, 1, True)],
 )
 @pytest.mark.parametrize("is_pre_vote", [True, False])
-def test_nobody_votes_for_a_log_behind_its_own(last_term, end, is_granted, is_pre_vote):
+def test_no_voter_votes_for_a_log_behind_its_own(last_term, end, is_granted, is_pre_vote):
     voter = Voter(durable=written(1, 2))
     request = ask(term=5, last_term=last_term, end=end, is_pre_vote=is_pre_vote)
     assert [each.is_granted for _, each in voter.receive(request)] == [is_granted]
@@ -252,7 +252,7 @@ def test_leader_follows_a_newer_term():
     assert (voter.raft.role, voter.raft.term, voter.raft.leader) == (Role.FOLLOWER, 4, 3)
 
 
-def test_deposed_leader_is_told_the_newer_term():
+def test_deposed_leader_receives_the_newer_term():
     voter = Voter()
     voter.receive(append(term=4, source=3))
     replies = voter.receive(append(term=3))

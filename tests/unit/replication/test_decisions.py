@@ -163,7 +163,7 @@ def test_members_of_an_earlier_life_leave_a_partition_made_meanwhile() -> None:
     assert world.controller.settle(world.image.partitions.values()) == []
 
 
-def test_whoever_decides_next_leaves_members_of_an_earlier_life_out() -> None:
+def test_next_leader_leaves_members_of_an_earlier_incarnation_out() -> None:
     """A partition is made while node 1 comes back, and node 2 goes before that is settled."""
     world = World()
     placement = PartitionPlacement(2, (2, 1, 3))
@@ -212,7 +212,7 @@ def test_a_change_to_what_is_there_ends_earlier_requests() -> None:
     assert world.partition.partition_epoch == 1
 
 
-def test_nobody_is_eligible_once_the_minimum_is_lowered() -> None:
+def test_no_replica_is_eligible_once_the_minimum_is_lowered() -> None:
     world = World()
     world.change(1, 1)
     assert world.partition.eligible == (2, 3)
@@ -260,7 +260,7 @@ def test_a_move_to_nowhere_is_refused(replicas: tuple[int, ...]) -> None:
         World().controller.reassign(1, replicas)
 
 
-def test_an_unclean_election_is_asked_for_and_told() -> None:
+def test_unclean_election_happens_on_request_and_is_marked() -> None:
     world = World()
     with pytest.raises(ElectionNotNeeded):
         world.controller.elect_unclean(1, 1)

@@ -1,4 +1,4 @@
-"""Goal: whoever waits for a partition is told exactly once, in order, and never too early.
+"""Goal: waiters of a partition are called exactly once, in order, and never too early.
 
 Method: a replica of a broker on virtual time, whose commits happen when the test says so.
 """
@@ -79,7 +79,7 @@ def test_waiter_may_append_again_from_its_callback(world: World, replica: Replic
     assert replica.log.high_watermark == 2
 
 
-def test_failed_waiters_are_told_once_and_forgotten(world: World, replica: Replica) -> None:
+def test_waiters_fail_once_and_are_forgotten(world: World, replica: Replica) -> None:
     outcomes = [Outcome(), Outcome()]
     for outcome in outcomes:
         appended = world.write(replica, b"a", settle=False)

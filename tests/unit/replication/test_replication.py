@@ -142,7 +142,7 @@ def test_damage_that_a_client_meets_gives_the_lead_to_another() -> None:
     assert last.damaged == (1,)
 
 
-def test_damage_in_what_a_leader_was_told_of_begins_another_life() -> None:
+def test_damage_below_the_reported_end_starts_a_new_incarnation() -> None:
     """It is not in sync, but its leader may have asked for that already."""
     world = World()
     world.register()

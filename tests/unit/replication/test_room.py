@@ -51,7 +51,7 @@ class Disk:
 
 
 class Decisions:
-    """Notes what it is asked, and answers as it is told to."""
+    """Records requests and answers as scripted."""
 
     def __init__(self) -> None:
         self.hand_overs: list[Member] = []
@@ -64,7 +64,7 @@ class Decisions:
         return ControlReply(outcomes=(Decision.ACCEPTED,))
 
 
-def test_a_full_disk_is_handed_over_until_somebody_takes_it_and_once() -> None:
+def test_full_disk_hand_over_is_retried_until_accepted_and_happens_once() -> None:
     image, scheduler, controller, disk = MetadataImage(), SimScheduler(), Decisions(), Disk()
     replication = Replication(
         1,

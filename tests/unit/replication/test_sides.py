@@ -175,7 +175,7 @@ def test_another_life_of_a_member_does_not_count() -> None:
     assert leader.log.high_watermark == 0
 
 
-def test_whoever_was_asked_for_counts_until_it_is_known() -> None:
+def test_proposed_in_sync_members_count_until_they_are_agreed() -> None:
     leader = Leader()
     leader.agree(Member(1, 1), Member(2, 1))
     leader.leading.agreed()
@@ -231,7 +231,7 @@ def test_members_that_lag_or_are_silent_leave() -> None:
     assert wanted(leader, 20.0) == [1, 2]
 
 
-def test_an_idle_partition_loses_nobody() -> None:
+def test_idle_partition_keeps_all_replicas_in_sync() -> None:
     leader = Leader()
     leader.hear(2, 0)
     leader.hear(3, 0)
@@ -317,7 +317,7 @@ def test_a_change_that_was_on_its_way_before_tells_nothing() -> None:
     assert leader.leading.is_sure("b")
 
 
-def test_a_leader_that_nobody_may_replace_is_sure() -> None:
+def test_only_voter_is_sure_of_its_leadership() -> None:
     leader = Leader()
     leader.agree(Member(1, 1))
     leader.leading.agreed()
@@ -362,7 +362,7 @@ def test_a_follower_copies_and_follows_the_watermark() -> None:
 
 
 def test_a_diverging_tail_is_cut_by_epochs() -> None:
-    """The follower led epoch 1 and wrote what nobody took over; the leader is in epoch 2."""
+    """The follower led epoch 1 and wrote what was never replicated; the leader is in epoch 2."""
     leader = Leader(records=2)
     side, following = follower_of(leader)
     exchange(leader, side, following)
@@ -607,7 +607,7 @@ def test_the_fetch_after_a_report_says_the_same_for_the_report_may_be_lost() -> 
     assert wire.fetches[3][0].positions == ()
 
 
-def test_what_was_told_before_a_cut_is_of_another_session() -> None:
+def test_replies_from_before_a_cut_belong_to_another_session() -> None:
     leader = Leader(records=2)
     side, following = follower_of(leader)
     exchange(leader, side, following)

@@ -95,7 +95,7 @@ def test_wrong_options_are_refused_by_name(given: dict[str, str], message: str) 
         parse(given, "batch")
 
 
-def test_settings_of_kafka_clients_without_a_meaning_here_are_told(
+def test_unused_settings_of_kafka_clients_are_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     parse({**GIVEN, "kafka.fetch.max.bytes": "5"}, "batch")

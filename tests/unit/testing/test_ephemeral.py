@@ -125,7 +125,7 @@ def test_settings_are_those_of_serve() -> None:
         assert client.metadata("t").topics[0].error_code == 3
 
 
-def test_bad_setting_is_told_and_leaves_nothing() -> None:
+def test_bad_setting_is_reported_and_leaves_nothing() -> None:
     before = set(threading.enumerate())
     broker = EphemeralBroker(settings={"nun.partitions": "3"})
     with pytest.raises(ConfigError, match="did you mean"):
@@ -134,7 +134,7 @@ def test_bad_setting_is_told_and_leaves_nothing() -> None:
     broker.stop()
 
 
-def test_directory_in_use_is_told_and_leaves_the_owner_alone(tmp_path: Path) -> None:
+def test_directory_in_use_is_refused_and_its_owner_undisturbed(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     with EphemeralBroker(storage="directory", directory=data) as owner:
         with pytest.raises(DirectoryInUseError):
@@ -142,7 +142,7 @@ def test_directory_in_use_is_told_and_leaves_the_owner_alone(tmp_path: Path) -> 
         write(owner, b"v")
 
 
-def test_port_taken_in_the_meantime_is_told_and_lets_the_directory_go(tmp_path: Path) -> None:
+def test_taken_port_is_reported_and_the_directory_released(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     broker = EphemeralBroker(storage="directory", directory=data)
     with broker:
@@ -206,7 +206,7 @@ def test_fresh(broker):
 
 
 def test_plugin_gives_each_test_a_broker(tmp_path: Path) -> None:
-    """In a process of its own, as in the suite of somebody who has installed the package."""
+    """In a process of its own, as in the suite of a user of the installed package."""
     suite = tmp_path / "test_suite.py"
     suite.write_text(SUITE)
     plugins = ("dragoman.testing.plugin", "pytest_asyncio.plugin")

@@ -62,7 +62,7 @@ class Pushed:
         self._consumer.set_instance_name(f"consumer-{Pushed.count}")
         self._consumer.set_thread_count(1)
         self._consumer.subscribe(topic, self._received, options["expression"])
-        # What the library registers turns a refusal into an exception that nobody catches.
+        # What the library registers turns a refusal into an uncaught exception.
         self._consumer._unregister_callback()
         self._consumer._register_callback(self._came_in)
         self._consumer.start()

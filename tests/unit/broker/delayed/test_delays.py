@@ -235,7 +235,7 @@ def test_one_too_many_is_refused_until_there_is_room(world: World) -> None:
     assert delivered(world) == [b"0", b"1", b"again"]
 
 
-def test_a_full_disk_is_told_and_nothing_is_delivered(world: World) -> None:
+def test_full_disk_is_reported_and_nothing_is_delivered(world: World) -> None:
     delay(world, b"a", _in(world, 5))
     with mock.patch.object(world.store.commits, "admit", side_effect=DiskFullError("full")):
         assert isinstance(delay(world, b"b", _in(world, 5)).outcome, DiskFullError)
@@ -245,7 +245,7 @@ def test_a_full_disk_is_told_and_nothing_is_delivered(world: World) -> None:
     assert delivered(world) == [b"a"]
 
 
-def test_a_target_that_nobody_leads_is_tried_again(world: World) -> None:
+def test_delivery_to_a_partition_without_leader_is_retried(world: World) -> None:
     delay(world, b"a", _in(world, 1))
     with mock.patch.object(world.broker.directory, "locate", side_effect=NotLeader("no leader")):
         world.advance(10)
@@ -379,7 +379,7 @@ def test_producers_of_batches_under_way_are_remembered(world: World) -> None:
         assert world.broker.delayed.is_delivering_to(target)
 
 
-def test_who_waits_when_the_node_stops_is_told(world: World) -> None:
+def test_stopping_the_node_fails_waiting_requests(world: World) -> None:
     told = delay(world, b"a", _in(world, 5), settle=False)
     world.broker.stop()
     world.settle()

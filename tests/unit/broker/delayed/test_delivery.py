@@ -1,4 +1,4 @@
-"""Goal: the machine that delivers records goes on after every error, and stops when it is to.
+"""Goal: the machine that delivers records continues after every error, and stops on request.
 
 Method: ports that remember what is asked of them and answer when the test says so.
 """

@@ -1,6 +1,6 @@
 """Goal: a held record waits for its owner's decision, who is asked for when that takes too long.
 
-Method: one node on virtual time, with hooks that remember what they were told.
+Method: one node on virtual time, with hooks that record their calls.
 """
 
 from __future__ import annotations

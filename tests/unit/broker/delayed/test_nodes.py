@@ -88,7 +88,9 @@ class DelayedPair(Pair):
 @pytest.mark.parametrize("asked", [1, 2])
 @pytest.mark.parametrize("keeper", [1, 2])
 @pytest.mark.parametrize("partition", [0, 1])
-def test_whoever_is_asked_keeps_and_leads(asked: int, keeper: int, partition: int) -> None:
+def test_delayed_records_work_through_any_node_and_placement(
+    asked: int, keeper: int, partition: int
+) -> None:
     pair = DelayedPair(keeper)
     for value in (b"a", b"b"):
         assert pair.delay(value, 5, partition, asked).token
@@ -115,7 +117,7 @@ def test_whoever_is_asked_keeps_and_leads(asked: int, keeper: int, partition: in
     assert pair.values(1 - partition) == []
 
 
-def test_what_is_wrong_is_told_from_afar() -> None:
+def test_errors_of_a_remote_coordinator_reach_the_caller() -> None:
     pair = DelayedPair(2)
     assert isinstance(pair.delay(b"a", 5, 7).outcome, UnknownTopic)
     target = pair.one.broker.image.topics[TOPIC].partitions[0].partition_id
@@ -279,7 +281,7 @@ def test_a_target_that_moves_while_a_batch_is_under_way(keeper: int) -> None:
 
 
 class Clients:
-    """Defer, hold and decide, and note what they were told."""
+    """Defer, hold and decide, and note the outcomes."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

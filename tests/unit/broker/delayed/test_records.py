@@ -1,4 +1,4 @@
-"""Goal: what is kept aside is read back as it was written, and other versions are told apart.
+"""Goal: what is kept aside is read back as it was written, and other versions are refused.
 
 Method: round trips from hypothesis, bytes written down by hand, and bytes that are wrong.
 """

@@ -87,7 +87,7 @@ def both(piece: Piece) -> list[Destination]:
 @pytest.mark.parametrize("asked", [1, 2])
 @pytest.mark.parametrize("coordinator", [1, 2])
 @pytest.mark.parametrize("staging", [1, 2])
-def test_whoever_is_asked_decides_and_holds_the_records(
+def test_publication_works_through_any_node_and_placement(
     asked: int, coordinator: int, staging: int
 ) -> None:
     pair = PublishingPair(staging=staging, coordinator=coordinator)
@@ -102,7 +102,7 @@ def test_whoever_is_asked_decides_and_holds_the_records(
     assert pair.values(0) == pair.values(1) == expected
 
 
-def test_what_is_wrong_is_told_from_afar() -> None:
+def test_errors_of_a_remote_coordinator_reach_the_caller() -> None:
     pair = PublishingPair(staging=2, coordinator=1)
     piece = pair.stage([b"a"], [b"b"])
     partition, first, end, count, checksum = msgspec.structs.astuple(piece)
@@ -230,7 +230,7 @@ def test_the_word_of_a_node_that_is_gone_does_not_hold_for_ever() -> None:
 
 
 class Query:
-    """A driver that publishes one batch after the other, and repeats one until it is told done."""
+    """A driver that publishes one batch after the other, and repeats each until acknowledged."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

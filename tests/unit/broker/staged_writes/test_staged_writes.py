@@ -110,7 +110,7 @@ def test_staged_records_are_in_no_topic_before_their_publication(world: World):
     assert values_of(world) == []
 
 
-def test_a_repeated_batch_is_told_done_and_writes_nothing(world: World):
+def test_repeated_batch_is_acknowledged_and_writes_nothing(world: World):
     assert publish(world, publication(3, to(stage(world, [b"a"])))) is False
     assert publish(world, publication(3, to(stage(world, [b"again"])))) is True
     assert publish(world, publication(1, to(stage(world, [b"older"])))) is True
@@ -328,7 +328,7 @@ def test_a_partition_that_lost_published_records_goes_on(world: World):
     assert values_of(world) == [b"a", b"c", b"d"]
 
 
-def test_who_waits_at_a_stop_is_told_and_the_next_start_goes_on(world: World):
+def test_stop_fails_waiting_requests_and_the_next_start_continues(world: World):
     replies = [Published(), Published()]
     with mock.patch(COPY, mock.Mock(side_effect=never)):
         request = publication(0, to(stage(world, [b"a"])))

@@ -64,7 +64,7 @@ def test_marks_ask_for_topics_of_one_partition() -> None:
     assert (needed.value.topic, needed.value.partitions) == ("pgcdc._heartbeat", 1)
 
 
-def test_a_changed_table_is_told() -> None:
+def test_changed_table_writes_a_schema_change_event() -> None:
     made = encoder(schema_changes=True)
     made.partitions["pgcdc._schema"] = 1
     after = relation("id:int4 status:text total:numeric")
@@ -88,7 +88,7 @@ def test_a_changed_table_is_told() -> None:
     assert silent.relation(after, (), transaction()) == []
 
 
-def test_a_table_that_is_seen_for_the_first_time_is_told() -> None:
+def test_first_event_of_a_table_writes_its_schema() -> None:
     made = encoder(schema_changes=True)
     made.partitions["pgcdc._schema"] = 1
     other = relation("id:int4", name="other", number=2)

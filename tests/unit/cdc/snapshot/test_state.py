@@ -40,7 +40,7 @@ def test_chunks_add_up_and_an_empty_one_moves_no_key():
     state = TableState(key=("id",)).behind((b"5",), 5, 50, is_done=False)
     after = state.behind(None, 0, 0, is_done=False)
     assert (after.last_key, after.rows, after.bytes, after.is_done) == ((b"5",), 5, 50, False)
-    # From where nobody goes on, it is not kept.
+    # A position that no capture continues from is not kept.
     done = after.behind((b"7",), 2, 20, is_done=True)
     assert (done.last_key, done.rows, done.bytes, done.is_done) == (None, 7, 70, True)
 

@@ -1,4 +1,4 @@
-"""Frames from a connection: whoever waits for them can be called back, and go on after that.
+"""Frames from a connection: a waiter is called back, and can wait again after that.
 
 What libpq would do is played over a pair of sockets.
 """
@@ -59,7 +59,7 @@ async def test_who_was_called_back_may_wait_again(
     await asyncio.sleep(0)
     replication.interrupt()
     assert await waiting == []
-    # Nobody waited: the next one is called back.
+    # There was no waiter: the next one is called back.
     replication.interrupt()
     assert await replication.receive() == []
     waiting = asyncio.create_task(replication.receive())
@@ -70,7 +70,7 @@ async def test_who_was_called_back_may_wait_again(
         assert await waiting == [b"frame"]
 
 
-def test_text_that_cannot_be_sent_is_told_with_its_remedy() -> None:
+def test_unencodable_text_error_names_a_remedy() -> None:
     error = psycopg.errors.CharacterNotInRepertoire('invalid byte sequence for encoding "UTF8"')
     found = refusal(error, SHOP.dsn)
     assert "text that is not UTF-8" in found.what

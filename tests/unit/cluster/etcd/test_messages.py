@@ -82,7 +82,7 @@ def test_lease_without_time_is_gone() -> None:
         (b"<html>502 Bad Gateway</html>", 0, False),
     ],
 )
-def test_refusals_are_told_from_what_leaves_the_outcome_open(
+def test_refusals_differ_from_errors_with_unknown_outcome(
     body: bytes, code: int, is_refusal: bool
 ) -> None:
     failure = m.read_failure(body)

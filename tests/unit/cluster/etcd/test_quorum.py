@@ -56,7 +56,7 @@ def other_leader(world: EtcdWorld, old: Member) -> Member:
 
 
 def cut_off(world: EtcdWorld) -> Member:
-    """The leader, whom nobody hears any more; another leads when this returns."""
+    """The leader, cut off; another leads when this returns."""
     old = world.leader
     old.gateway.cut()
     world.advance(2 * TTL_S)
@@ -67,7 +67,7 @@ def cut_off(world: EtcdWorld) -> Member:
 # ---- proposals
 
 
-def test_proposal_is_applied_on_every_node_before_its_proposer_is_told(world: EtcdWorld) -> None:
+def test_proposal_is_applied_on_every_node_before_it_completes(world: EtcdWorld) -> None:
     leader = world.leader
     seen: list[object] = []
     leader.quorum.on_applied = lambda event, _: seen.append(event)
@@ -316,7 +316,7 @@ def test_outcome_stays_unknown_when_a_snapshot_has_taken_the_entrys_place() -> N
     assert_alike(world)
 
 
-def test_snapshot_in_the_entrys_place_is_told_from_an_entry_that_never_was() -> None:
+def test_entry_replaced_by_a_snapshot_differs_from_a_missing_entry() -> None:
     settings = msgspec.structs.replace(QUICK, snapshot_entries=3, outcome_s=100.0)
     world = EtcdWorld(settings=settings)
     leader = world.leader
@@ -374,7 +374,7 @@ def test_failed_log_ends_the_leadership(world: EtcdWorld) -> None:
     assert world.leader is not old
 
 
-def test_head_that_somebody_else_wrote_makes_the_leader_begin_anew(world: EtcdWorld) -> None:
+def test_head_written_by_another_node_restarts_the_leader(world: EtcdWorld) -> None:
     term = world.leader.quorum.term
     world.etcd.put(f"{PREFIX}/head", msgspec.json.encode(Head(0, 0)))
     refused = world.leader.propose()
@@ -839,7 +839,7 @@ def test_metadata_of_a_newer_release_stop_the_node(world: EtcdWorld) -> None:
         assert isinstance(error, FormatError)
 
 
-def test_nothing_is_told_after_the_end(world: EtcdWorld) -> None:
+def test_no_callback_runs_after_stop(world: EtcdWorld) -> None:
     follower = world.followers[0]
     follower.quorum.stop()
     roles, liveness = len(follower.roles), len(follower.liveness)

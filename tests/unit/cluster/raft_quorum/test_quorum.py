@@ -136,7 +136,7 @@ def test_outcome_is_unknown_when_the_leader_is_deposed():
     assert isinstance(outcome.error, OutcomeUnknownError)
 
 
-def test_whoever_is_told_that_the_node_stops_and_asks_again_is_refused():
+def test_retry_after_a_shutdown_error_is_refused():
     """A log that fails in the middle of an append stops the node from within."""
     cluster = Quorum()
     leader = cluster.leader

@@ -123,7 +123,7 @@ def test_old_markers_of_deletes_are_forgotten_and_truncations_are_not(tmp_path: 
     assert [(row["_key"], row["_lsn"]) for row in held] == [(None, 11)]
 
 
-def test_table_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_table_of_another_owner_is_left_alone(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "table"), pa.table({"x": [1]}))
     with pytest.raises(ConfigError, match="was not created by this job"):
         _job(tmp_path / "table").apply(_plain(("1", b'{"x": 1}')), 0, "w")

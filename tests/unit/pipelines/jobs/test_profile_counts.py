@@ -120,7 +120,7 @@ def test_records_older_than_the_one_before_are_counted() -> None:
     assert found.steps_back == 2
 
 
-def test_fields_that_come_go_and_change_are_told() -> None:
+def test_added_removed_and_changed_fields_are_reported() -> None:
     slices = [
         _slice(_values([{"id": 1, "old": 1, "x": 1, "deep": {"a": None}}]), 0),
         _slice(_values([{"id": 2, "old": 1, "x": "1", "deep": {"a": 1}}]), 1),

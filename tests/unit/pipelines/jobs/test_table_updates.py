@@ -32,7 +32,7 @@ def _columns(job: MemoryMaterializer) -> list[dict[str, Any]]:
     ]
 
 
-def test_new_columns_are_added_and_told() -> None:
+def test_new_columns_are_added_and_reported() -> None:
     job = MemoryMaterializer()
     job.apply(_batch({"id": 1, "empty": None}), 0, "w")
     job.apply(_batch({"id": 2, "name": "two", "empty": None}, first=5), 1, "w")

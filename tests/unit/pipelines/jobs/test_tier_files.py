@@ -73,7 +73,7 @@ def test_every_difference_changes_the_hash(column: str, value: object) -> None:
     assert _digest(_batches(rows, 9)) != before
 
 
-def test_null_and_empty_are_told_apart() -> None:
+def test_null_and_empty_are_distinct() -> None:
     rows = _rows(1)
     digests = {
         _digest(_batches([rows[0] | {"key": key, "value": value}], 1))

@@ -120,7 +120,7 @@ def test_unknown_api_versions_version_gets_as_far_as_the_handler(text: str) -> N
 
 
 @pytest.mark.parametrize("key_and_version", ["03e7 0000", "ffff ffff", "0000 0002"])
-def test_unknown_keys_are_told_apart_from_malformed_requests(key_and_version: str) -> None:
+def test_unknown_keys_differ_from_malformed_requests(key_and_version: str) -> None:
     request = received(f"{key_and_version} 00000001 ffff")
     with pytest.raises(UnsupportedVersionError):
         request.decode()

@@ -29,7 +29,7 @@ def test_replies_belong_to_the_oldest_request_and_pushes_to_none() -> None:
     assert (client.unanswered, server.unanswered) == (0, 0)
 
 
-def test_error_that_nobody_asked_for_leaves_the_line_as_it_is() -> None:
+def test_unsolicited_error_leaves_the_line_as_it_is() -> None:
     client = Connection(Role.CLIENT)
     client.send(PUBLISH)
     evicted = m.Failed(reason="evicted: heartbeat timeout")

@@ -1,4 +1,4 @@
-"""Goal: minibroker clients of several nodes share groups, read everything, and are told who leads.
+"""Goal: minibroker clients of several nodes share groups, read everything, and learn who leads.
 
 Method: two nodes on one virtual time; topics whose leaders are given, groups that one coordinates.
 """
@@ -150,7 +150,7 @@ def test_a_leader_that_cannot_be_reached_is_left_to_the_client(pair: Pair) -> No
 
 
 def test_a_lost_answer_does_not_send_the_client_elsewhere(pair: Pair) -> None:
-    """It would publish the record twice without a word to anybody."""
+    """It would publish the record twice without an error."""
     pair.lines[1].loses_answers = True
     told = connect(pair, 1).ask(m.Publish(topic=TOPIC, payload=b"", key=key_of(1)))
     assert isinstance(told, m.Failed)

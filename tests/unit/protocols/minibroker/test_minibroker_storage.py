@@ -1,4 +1,4 @@
-"""Goal: the original's files are read as it writes them, and damage is told from a torn write.
+"""Goal: the original's files are read as it writes them, and damage differs from a torn write.
 
 Method: captured records, and segments with every byte changed or cut.
 """

@@ -109,7 +109,7 @@ def alone(then: Script) -> tuple[list[ScriptedServer], Script]:
     return me, leader_at(lambda: me[0].address, then)
 
 
-# ---- records of which nobody knows
+# ---- records with an unknown outcome
 
 
 async def test_records_are_not_sent_again_unless_that_is_wanted() -> None:
@@ -212,7 +212,7 @@ async def test_name_that_only_a_cluster_knows_stands_for_this_machine() -> None:
             assert await client.topics() == []
 
 
-async def test_topic_that_nobody_knows_is_given_up_before_other_troubles() -> None:
+async def test_unknown_topic_fails_before_other_errors() -> None:
     settings = msgspec.structs.replace(QUICK, missing_topic_timeout_s=1e-9)
     async with (
         scripted(lambda _: m.RPCError(code=3, message="topic t not found")) as (server,),
@@ -239,7 +239,7 @@ async def test_topic_that_is_not_known_yet_is_asked_for_again() -> None:
     assert [type(each) for each in server.asked] == [m.FindTopicLeader, m.Fetch] * 3
 
 
-async def test_nobody_there() -> None:
+async def test_unreachable_broker_fails_the_call() -> None:
     me, script = alone(lambda _: m.ListTopicsResp())
     async with scripted(script) as (server,):
         me.append(server)

@@ -547,7 +547,7 @@ def test_bad_frame_behind_a_stream_closes_when_its_turn_comes(world: World, pipe
     assert pipe.is_closed
 
 
-def test_stream_of_a_topic_that_goes_is_told(world: World, pipe: MlogPipe) -> None:
+def test_deletion_of_a_topic_ends_its_stream_with_an_error(world: World, pipe: MlogPipe) -> None:
     world.create("t")
     pipe.ask_all(m.FetchStream(topic="t"))
     other = MlogPipe(world)

@@ -51,7 +51,7 @@ def test_message_without_tags_matches_no_tag() -> None:
     assert not compile_filter(TAG, "a").matches({"KEYS": "a"})
 
 
-def test_tags_of_the_same_hash_are_told_apart() -> None:
+def test_tags_with_equal_hashes_are_distinct() -> None:
     """`Aa` and `BB` have the same hash in Java."""
     assert not compile_filter(TAG, "Aa").matches({"TAGS": "BB"})
 

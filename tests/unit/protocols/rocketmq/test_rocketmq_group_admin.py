@@ -527,7 +527,9 @@ def test_one_queue_is_reset_to_an_offset(pipe: RocketmqPipe) -> None:
         ),
     ],
 )
-def test_members_are_told_of_a_reset(pipe: RocketmqPipe, language: str, body: bytes) -> None:
+def test_members_are_notified_of_an_offset_reset(
+    pipe: RocketmqPipe, language: str, body: bytes
+) -> None:
     filled(pipe, 2)
     member = RocketmqPipe(pipe.world, language)
     member.beat("c1", "g", {"T": "*"})

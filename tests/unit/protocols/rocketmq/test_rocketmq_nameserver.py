@@ -231,7 +231,7 @@ def test_system_topics_are_those_of_cluster_and_broker(pipe: RocketmqPipe) -> No
     assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "DefaultCluster", BROKER} <= set(names)
 
 
-def test_unit_topics_are_told_by_their_flags(pipe: RocketmqPipe) -> None:
+def test_unit_topics_are_listed_by_their_flags(pipe: RocketmqPipe) -> None:
     for flag in range(4):
         pipe.ok(CREATE, topic_fields(f"T{flag}", topicSysFlag=flag))
     assert names_in(pipe.ok(Request.GET_UNIT_TOPIC_LIST)) == ["T1", "T3"]
@@ -262,7 +262,7 @@ def test_brokers_of_others_are_refused(pipe: RocketmqPipe, code: Request) -> Non
     assert pipe.refused(code)[0] == Response.NO_PERMISSION
 
 
-def test_a_brokers_addresses_are_told(pipe: RocketmqPipe) -> None:
+def test_broker_member_group_returns_broker_addresses(pipe: RocketmqPipe) -> None:
     fields: dict[str, object] = {"clusterName": "DefaultCluster", "brokerName": BROKER}
     reply = table(pipe.ok(Request.GET_BROKER_MEMBER_GROUP, fields))
     assert reply["brokerMemberGroup"] == {

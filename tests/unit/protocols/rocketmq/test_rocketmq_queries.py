@@ -71,7 +71,7 @@ def test_messages_are_found_by_one_of_their_keys_in_every_queue(pipe: RocketmqPi
     assert only == pulled
 
 
-def test_nothing_found_is_told(pipe: RocketmqPipe) -> None:
+def test_query_without_a_match_returns_query_not_found(pipe: RocketmqPipe) -> None:
     pipe.create("T", 2)
     assert pipe.refused(QUERY, query("T", "k"))[0] == Response.QUERY_NOT_FOUND
     assert pipe.refused(QUERY, query("U", "k"))[0] == Response.TOPIC_NOT_EXIST

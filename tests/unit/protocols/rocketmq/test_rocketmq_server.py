@@ -78,7 +78,7 @@ def test_a_one_way_request_has_no_answer_whatever_comes_of_it(pipe: RocketmqPipe
     assert [each.body for each in pipe.messages("T")] == [b"v"]
 
 
-def test_responses_that_nobody_waits_for_are_dropped(pipe: RocketmqPipe) -> None:
+def test_unexpected_responses_are_dropped(pipe: RocketmqPipe) -> None:
     pipe.feed(encode(Command(code=0, opaque=77, flag=1)))
     assert pipe.ask(Request.GET_BROKER_CLUSTER_INFO).code == 0
 
@@ -295,7 +295,7 @@ def test_what_is_not_compressed_as_it_says_is_refused(pipe: RocketmqPipe) -> Non
             assert pipe.put("T", body, sysFlag=1 | kind << 8).code == Response.MESSAGE_ILLEGAL
 
 
-def test_a_queue_is_chosen_for_whoever_names_none(pipe: RocketmqPipe) -> None:
+def test_send_without_a_queue_is_spread_over_all_queues(pipe: RocketmqPipe) -> None:
     pipe.create("T", 4)
     found = {pipe.put("T", queue=-1).fields["queueId"] for _ in range(40)}
     assert found == {"0", "1", "2", "3"}
@@ -312,7 +312,7 @@ def test_a_queue_is_chosen_for_whoever_names_none(pipe: RocketmqPipe) -> None:
         ("OFFSET_MOVED_EVENT", 16),
     ],
 )
-def test_topics_that_nobody_may_send_to(pipe: RocketmqPipe, topic: str, code: int) -> None:
+def test_send_to_a_reserved_topic_is_refused(pipe: RocketmqPipe, topic: str, code: int) -> None:
     assert pipe.refused(Request.SEND_MESSAGE, send_fields(topic), b"v")[0] == code
 
 
@@ -582,7 +582,7 @@ def test_ends_and_times(pipe: RocketmqPipe) -> None:
 # ---- groups
 
 
-def test_members_are_listed_and_told_of_each_other(world: World) -> None:
+def test_members_are_listed_and_notified_of_changes(world: World) -> None:
     one, two = RocketmqPipe(world), RocketmqPipe(world)
     assert one.beat("c1", "g", {"T": "*"}).version == 399
     assert one.ids("g") == ["c1"]
@@ -600,7 +600,7 @@ def test_members_are_listed_and_told_of_each_other(world: World) -> None:
     assert [each.code for each in one.pushed] == [40]
 
 
-def test_a_subscription_that_changes_is_told(world: World) -> None:
+def test_changed_subscription_is_reported(world: World) -> None:
     one, two = RocketmqPipe(world), RocketmqPipe(world)
     one.beat("c1", "g", {"T": "*"})
     two.beat("c2", "g", {"T": "*"})

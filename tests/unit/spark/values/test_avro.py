@@ -127,7 +127,7 @@ def test_long_arrays_keep_their_order() -> None:
     assert decode(numbers[0], [numbers[1]]).values.to_pylist() == [{"v": list(range(3000))}]
 
 
-def test_fields_that_nobody_asks_for_are_passed_over() -> None:
+def test_unrequested_fields_are_skipped() -> None:
     inner = {
         "type": "record",
         "name": "I",

@@ -68,7 +68,7 @@ def test_close_finishes_what_was_submitted_and_calls_no_done(world: World) -> No
     assert world.disk.names("") == ["a", "b", "c"]
 
 
-def test_close_raises_the_first_error_nobody_was_told_of(world: World) -> None:
+def test_close_raises_the_first_unreported_error(world: World) -> None:
     for path in ("a", "no/b", "no/c"):
         world.background.submit(replacing(path), lambda _: None)
     with pytest.raises(FileNotFoundError, match="no/b"):

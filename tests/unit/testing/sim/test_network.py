@@ -1,6 +1,6 @@
 """Goal: simulated connections behave as real ones do, at their best and at their worst.
 
-Method: two hosts, protocols that note what they are told, and faults at chosen moments.
+Method: two hosts, protocols that record their callbacks, and faults at chosen moments.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_abort_resets_the_peer(rig: Rig) -> None:
     assert rig.server.told == ["made", "lost ConnectionResetError"]
 
 
-def test_nobody_listening_is_refused(rig: Rig) -> None:
+def test_connection_to_a_closed_port_is_refused(rig: Rig) -> None:
     work = rig.client_loop.create_connection(Noting, "server", 10)
     with pytest.raises(ConnectionRefusedError):
         rig.world.run(work, rig.client_loop, 60)
@@ -246,7 +246,7 @@ def test_threads_are_refused(rig: Rig) -> None:
         rig.client_loop.call_soon_threadsafe(print)
 
 
-def test_what_nobody_awaits_is_noted(rig: Rig) -> None:
+def test_unhandled_failures_of_the_loop_are_recorded(rig: Rig) -> None:
     def fail() -> None:
         raise ValueError("noticed")
 

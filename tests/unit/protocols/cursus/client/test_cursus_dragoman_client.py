@@ -464,7 +464,7 @@ async def test_a_stream_of_garbage_or_silence_is_opened_again() -> None:
             await consumer.close()
 
 
-async def test_nobody_there() -> None:
+async def test_unreachable_broker_fails_the_call() -> None:
     settings = CursusSettings(operation_timeout_s=2.0, backoff_first_s=0.5)
     async with CursusClient("127.0.0.1:1", settings) as client:
         with pytest.raises(UnreachableError):

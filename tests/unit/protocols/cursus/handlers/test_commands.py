@@ -504,7 +504,7 @@ def test_a_read_past_the_end_is_empty_and_waits(pipe: CursusPipe, world: World, 
 
 
 def test_a_commit_past_the_end_is_waited_for(pipe: CursusPipe, world: World) -> None:
-    """The topic was made again under its name, say: the group goes on where it was."""
+    """The topic was made again under its name, say: the group continues where it was."""
     joined = pipe.ask("JOIN_GROUP topic=orders group=g member=m").split()[2]
     commit = f"COMMIT_OFFSET topic=orders partition=0 group=g offset=1 generation=1 {joined}"
     assert pipe.ask(commit) == "OK"

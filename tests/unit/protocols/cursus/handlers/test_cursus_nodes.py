@@ -53,7 +53,7 @@ def pair() -> Pair:
     state = NewTopic(name=STATE_TOPIC, assignment=((2,),), is_internal=True)
     start(made.one.broker.topics.create(state)).then(lambda _: None)
     made.settle()
-    # Both serve Cursus, whoever comes.
+    # Both serve Cursus to any client.
     for node in made.worlds:
         Client(made, node)
     return made
@@ -179,8 +179,8 @@ def test_messages_by_text_share_a_request(pair: Pair) -> None:
     assert stored(pair, 1) == [str(number) for number in range(10)]
 
 
-def test_offsets_of_all_partitions_are_told_by_any_node(pair: Pair) -> None:
-    """Nobody leads them all: a client that is sent on would be sent on for ever."""
+def test_any_node_returns_offsets_of_all_partitions(pair: Pair) -> None:
+    """No node leads them all: a redirected client would be redirected for ever."""
     one = Client(pair, 1)
     one.publish(batch("a", "b", partition=1))
     asked = f"LIST_OFFSETS topic={TOPIC}"
@@ -334,7 +334,7 @@ def test_a_message_that_comes_after_the_end_does_not_leave_an_open_transaction(p
     assert stored(pair, 1) == ["later"]
 
 
-# ---- a cluster on which nobody has used groups or transactions
+# ---- a cluster without any group or transaction yet
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ def test_repeats_are_known_after_a_restart(pipe: CursusPipe, kill: bool) -> None
     assert stored(reopened) == ["a", "b", "c"]
 
 
-def test_numbers_beyond_the_logs_are_told_apart(pipe: CursusPipe) -> None:
+def test_sequence_numbers_beyond_32_bits_are_distinct(pipe: CursusPipe) -> None:
     world = pipe.world
     pipe.publish(batch("a"))
     replica = world.broker.partitions.find("orders", 0)

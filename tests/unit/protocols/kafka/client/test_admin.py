@@ -91,7 +91,9 @@ async def test_controller_that_moved_is_found(
     await client.create_topic(NewTopic(name="n"))
 
 
-async def test_broker_without_defaults_is_told_numbers(cluster: ScriptedCluster) -> None:
+async def test_create_topic_on_an_old_broker_sends_explicit_numbers(
+    cluster: ScriptedCluster,
+) -> None:
     for broker in cluster.brokers:
         broker.versions[ApiKey.CREATE_TOPICS] = (0, 3)
     cluster.topics["n"] = [1]

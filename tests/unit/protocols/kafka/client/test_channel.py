@@ -164,7 +164,7 @@ async def test_late_reply_ends_the_connection_for_all() -> None:
     assert not channel.is_open
 
 
-async def test_lost_connection_is_told_to_those_who_wait_for_room() -> None:
+async def test_lost_connection_fails_those_who_wait_for_room() -> None:
     channel, _ = connect()
     channel.pause_writing()
     asked = ask(channel)

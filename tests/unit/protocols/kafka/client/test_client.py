@@ -45,7 +45,7 @@ def test_every_method_has_its_blocking_twin_with_the_same_parameters() -> None:
     blocking = public(BlockingKafkaClient)
     # What only begins has no twin: whoever can await simply does not.
     assert blocking.pop("begin_produce") == blocking["produce"]
-    # Transactions are for asyncio only: nobody has asked for more.
+    # Transactions are for asyncio only.
     asked = public(KafkaClient)
     del asked["transactional_producer"]
     assert blocking == asked
@@ -78,7 +78,7 @@ def test_errors_are_those_of_the_other_face(broker: EphemeralBroker) -> None:
             producer.send("nope", NewRecord(partition=7))
 
 
-def test_failure_is_told_at_the_next_hand_over(broker: EphemeralBroker) -> None:
+def test_failure_is_raised_at_the_next_hand_over(broker: EphemeralBroker) -> None:
     with BlockingKafkaClient(broker.bootstrap_servers) as client:
         producer = client.producer()
         producer.send("t", NewRecord(value=b"x" * 2_000_000))
@@ -138,7 +138,7 @@ def test_calls_of_several_threads_do_not_mix(broker: EphemeralBroker) -> None:
 def test_interrupt_on_the_way_to_the_loop_leaves_nothing_behind(
     broker: EphemeralBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A coroutine that nobody awaits is a warning, which fails this test."""
+    """A coroutine that is never awaited is a warning, which fails this test."""
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

@@ -160,7 +160,7 @@ async def test_created_topic_is_waited_for(client: KafkaClient, cluster: Scripte
     assert info.all_partitions() == [("new", 0)]
 
 
-async def test_topic_that_nobody_creates_is_given_up(client: KafkaClient) -> None:
+async def test_missing_topic_fails_after_its_retries(client: KafkaClient) -> None:
     with pytest.raises(UnknownTopicError):
         await client.topic("nope", auto_create=True)
 

@@ -290,7 +290,7 @@ async def test_send_waits_while_the_producer_is_full(
     assert log.values() == [b"%d" % n for n in range(1000)]
 
 
-async def test_unknown_topic_and_partition_are_told_at_once(client: KafkaClient, log: Log) -> None:
+async def test_unknown_topic_and_partition_fail_at_once(client: KafkaClient, log: Log) -> None:
     async with client.producer(ProducerOptions(auto_create=False)) as producer:
         with pytest.raises(UnknownTopicError, match="no such topic"):
             await producer.send("nope", NewRecord(value=b"v"))

@@ -209,7 +209,7 @@ async def test_sequences_go_on_within_a_transaction_and_begin_anew_with_the_epoc
     assert cluster.brokers[1].asked_versions(EndTxnRequest) == [5]
 
 
-async def test_end_of_nothing_asks_nobody(
+async def test_ending_an_empty_transaction_sends_no_request(
     producer: TransactionalProducer, cluster: ScriptedCluster
 ) -> None:
     await producer.commit()
@@ -259,7 +259,7 @@ async def test_after_an_error_the_identity_is_renewed_by_its_name(
     assert written(cluster)[-1] == (0, 9, 6, 0, 1, True)
 
 
-async def test_batch_that_is_too_large_is_told_to_the_caller(
+async def test_batch_that_is_too_large_fails_the_send(
     producer: TransactionalProducer, cluster: ScriptedCluster
 ) -> None:
     cluster.answers[ProduceRequest] = refuse(ErrorCode.MESSAGE_TOO_LARGE)
@@ -297,7 +297,7 @@ async def older(cluster: ScriptedCluster) -> AsyncIterator[TransactionalProducer
         yield made
 
 
-async def test_older_cluster_is_told_of_partitions_first(
+async def test_older_cluster_receives_partitions_first(
     older: TransactionalProducer, cluster: ScriptedCluster
 ) -> None:
     await older.write_records({ALL[0]: records(b"a"), ALL[1]: records(b"b")})

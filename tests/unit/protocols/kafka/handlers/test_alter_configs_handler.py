@@ -434,7 +434,7 @@ def test_authorizer_is_asked(resource: Resource, resource_type: int, name: str, 
 
 
 def test_client_that_leaves_before_the_answer(world: World, wire: Wire) -> None:
-    """The change is made; nobody is there to be told."""
+    """The change is made although the client has gone."""
     world.create("t")
     change = m.IncrementalAlterConfigsRequestConfig(name="segment.ms", value="1")
     resource = m.IncrementalAlterConfigsRequestResource(

@@ -116,7 +116,7 @@ def test_broker_shows_settings_and_which_may_change(wire: Wire, version: int) ->
     assert values["listeners"] == ",".join(f"{name}://{address}" for name, address in addresses)
 
 
-def test_sources_of_a_broker_are_told_apart() -> None:
+def test_config_sources_of_a_broker_are_distinct() -> None:
     world = World(Settings(num_partitions=2, explicit=frozenset({"num.partitions"})))
     wire = Wire(world)
     assert value_of(wire, BROKER, "1", "num.partitions") == ("2", 4)

@@ -65,7 +65,7 @@ def describe(wire: Wire, group: str = "g") -> m.ConsumerGroupDescribeResponseGro
     return wire.ask(request, 1, m.ConsumerGroupDescribeResponse).groups[0]
 
 
-def test_clients_are_told_that_consumer_groups_are_served(wire: Wire) -> None:
+def test_api_versions_advertise_consumer_groups(wire: Wire) -> None:
     request = m.ApiVersionsRequest(client_software_name="a", client_software_version="1")
     answer = wire.ask(request, 4, m.ApiVersionsResponse)
     served = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}

@@ -101,7 +101,9 @@ def test_internal_topic_keeps_its_records(world: World, wire: Wire) -> None:
     assert delete(wire, -1, "__inside")[0] == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_reader_that_waits_is_told(world: World, wire: Wire, replica: Replica) -> None:
+def test_fetch_waiting_at_the_end_survives_deletion_below_it(
+    world: World, wire: Wire, replica: Replica
+) -> None:
     """It waits at the end; deleting everything below must not leave it hanging nor break it."""
     reader = Wire(world)
     reader.send(fetch_request("t", 10, max_wait_ms=60_000), 11)
@@ -113,7 +115,7 @@ def test_reader_that_waits_is_told(world: World, wire: Wire, replica: Replica) -
     assert only(reply.message).log_start_offset == 10
 
 
-def test_reader_that_waits_for_more_is_told_that_its_place_is_gone(
+def test_waiting_reader_fails_when_its_position_is_deleted(
     world: World, wire: Wire, replica: Replica
 ) -> None:
     reader = Wire(world)

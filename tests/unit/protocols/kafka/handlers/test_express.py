@@ -108,7 +108,7 @@ def test_a_changed_configuration_holds_at_once(world: World, wire: Wire) -> None
     assert ask(wire) == (0, 2)
 
 
-def test_deletion_while_requests_wait_is_told_to_those_it_hits() -> None:
+def test_deletion_fails_waiting_requests_of_that_topic_alone() -> None:
     world = World(durability=Durability.FSYNC)
     wire = Wire(world)
     world.create("t")

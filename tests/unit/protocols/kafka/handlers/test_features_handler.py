@@ -1,4 +1,4 @@
-"""Goal: feature levels change only within what this release can do, and clients are told."""
+"""Goal: feature levels change only within what this release can do, and clients see them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def finalized(wire: Wire) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_level_goes_down_and_up_and_clients_are_told(
+def test_level_is_lowered_and_raised_and_advertised_to_clients(
     world: World, wire: Wire, version: int
 ) -> None:
     assert finalized(wire)[FEATURE] == (2, 2)

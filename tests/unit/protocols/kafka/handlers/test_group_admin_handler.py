@@ -128,7 +128,7 @@ def test_describing_asks_the_authorizer(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 6])
-def test_nothing_is_told_while_groups_are_read_back(wire: Wire, version: int) -> None:
+def test_nothing_is_answered_while_groups_are_loaded(wire: Wire, version: int) -> None:
     wire.world.pretend_loading(True)
     (group,) = described(wire, "g", version=version)
     assert group.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -266,7 +266,7 @@ def test_offsets_of_a_topic_that_is_read_stay(world: World, wire: Wire) -> None:
 @pytest.mark.parametrize(
     ("metadata", "kind"), [(b"", "consumer"), (b"\xff\xff", "consumer"), (SUBSCRIPTION, "connect")]
 )
-def test_members_whose_topics_cannot_be_told_keep_all(
+def test_offsets_of_members_with_unreadable_subscriptions_are_kept(
     world: World, wire: Wire, metadata: bytes, kind: str
 ) -> None:
     world.create("t")

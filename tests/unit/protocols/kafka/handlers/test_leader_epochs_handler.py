@@ -80,7 +80,9 @@ def test_earlier_leaderships_end_where_the_next_began(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_clients_of_another_leadership_are_told(world: World, wire: Wire, version: int) -> None:
+def test_clients_of_another_leader_epoch_are_refused(
+    world: World, wire: Wire, version: int
+) -> None:
     (replica,) = world.create("t")
     lead_again(world, replica, 2)
     older = end_of(wire, 0, current=1, version=version)

@@ -65,7 +65,7 @@ def test_many_partitions_are_gathered_over_several_turns(world: World, wire: Wir
     assert len(sizes(described(wire))) == LOG_SIZES_PER_SLICE * 3
 
 
-def test_sizes_of_partitions_nobody_opened_since_the_start(world: World, wire: Wire) -> None:
+def test_sizes_of_partitions_unopened_since_the_start(world: World, wire: Wire) -> None:
     (replica,) = world.create("t")
     world.write(replica, b"v" * 100)
     before = sizes(described(wire))

@@ -107,7 +107,7 @@ def test_unknown_topic_is_created_when_the_client_wants_it(
 
 
 @pytest.mark.parametrize("version", range(4, 14))
-def test_client_that_does_not_want_it_is_told_unknown(
+def test_metadata_without_auto_create_returns_unknown_topic(
     world: World, wire: Wire, version: int
 ) -> None:
     (topic,) = ask(wire, version, "new", create=False)
@@ -213,7 +213,7 @@ def test_internal_topics_are_marked(world: World, wire: Wire) -> None:
     assert topic.is_internal
 
 
-def test_creation_that_is_not_possible_is_told(world: World, wire: Wire) -> None:
+def test_impossible_topic_creation_is_reported(world: World, wire: Wire) -> None:
     world.broker.topics._settings = msgspec.structs.replace(
         world.settings, default_replication_factor=3
     )

@@ -52,7 +52,7 @@ def test_authentication_on_a_listener_without_sasl(wire: Wire, version: int) -> 
     found = wire.ask(request, version, m.SaslAuthenticateResponse)
     assert (found.error_code, found.auth_bytes) == (ErrorCode.ILLEGAL_SASL_STATE, b"")
     assert found.error_message
-    # The connection goes on as before.
+    # The connection works as before.
     assert not wire.is_closed
 
 

@@ -1,4 +1,4 @@
-"""Goal: a client that asks about telemetry is told that none is wanted."""
+"""Goal: a request for telemetry subscriptions is answered with none."""
 
 from __future__ import annotations
 

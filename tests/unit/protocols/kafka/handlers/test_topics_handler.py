@@ -271,7 +271,7 @@ def test_change_that_is_durable_in_the_same_turn_is_in_time(
 
 
 @pytest.mark.parametrize("kind", range(3))
-def test_client_is_told_when_its_time_is_over_and_the_change_still_happens(
+def test_request_times_out_while_the_change_still_happens(
     world: World, wire: Wire, kind: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.create("t")

@@ -266,7 +266,7 @@ def mark(
 
 
 def committed_values(wire: Wire) -> list[bytes | None]:
-    """What a reader of committed records keeps: aborted batches are told apart by the list."""
+    """What a reader of committed records keeps: the list names aborted batches."""
     found = only(wire.ask(fetch_request("t", isolation_level=1), 11, m.FetchResponse))
     aborted = {each.producer_id for each in found.aborted_transactions or ()}
     return [] if aborted else values_in(found.records)

@@ -158,7 +158,7 @@ async def after_an_hour_of_silence(node: Node) -> None:
 # ---- a handler that is slower than the records
 
 
-async def test_reading_stops_while_nobody_takes_records(broker: EphemeralBroker) -> None:
+async def test_reading_stops_while_records_are_not_consumed(broker: EphemeralBroker) -> None:
     address = broker.address("minibroker")
     small = ClientSettings(queue_records_max=10)
     async with MinibrokerClient(address) as writer, MinibrokerClient(address, small) as reader:

@@ -1,4 +1,4 @@
-"""Goal: the client's rules for lost connections, redirects and errors that nobody asked for.
+"""Goal: the client's rules for lost connections, redirects and unsolicited errors.
 
 Method: a server that answers by script, over loopback, and writes down what it was asked.
 """

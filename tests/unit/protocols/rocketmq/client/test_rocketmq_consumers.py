@@ -181,7 +181,7 @@ async def test_a_heartbeat_tells_what_is_wanted() -> None:
         client.push_consumer("g", {}, Seen())
 
 
-async def test_tags_with_the_same_hash_are_told_apart() -> None:
+async def test_tags_with_equal_hashes_are_distinct() -> None:
     async with ScriptedRocketmq() as server, client_of(server) as client:
         server.topics["T"] = 1
         # Java's hash of both is the same.
@@ -196,7 +196,7 @@ async def test_tags_with_the_same_hash_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("start", "meant"), [(ConsumeFrom.LAST_OFFSET, 3), (FIRST, 0), (ConsumeFrom.TIMESTAMP, 1)]
 )
-async def test_groups_without_offsets_begin_where_they_are_told(
+async def test_groups_without_offsets_start_at_the_requested_position(
     start: ConsumeFrom, meant: int
 ) -> None:
     async with ScriptedRocketmq() as server, client_of(server) as client:
@@ -528,7 +528,7 @@ async def test_in_order_to_everybody_needs_no_lock() -> None:
             assert server.asked(code) == []
 
 
-async def test_a_member_that_cannot_be_told_of_others_keeps_its_queues() -> None:
+async def test_member_that_cannot_be_notified_keeps_its_queues() -> None:
     async with ScriptedRocketmq() as server, client_of(server) as client:
         server.topics["T"] = 1
         async with client.push_consumer("g", {"T": "*"}, Seen(), start=FIRST) as consumer:
@@ -652,7 +652,7 @@ async def test_a_file_of_offsets_that_is_damaged_is_not_overwritten(tmp_path: Pa
     assert path.read_bytes() == b"{damaged"
 
 
-async def test_a_file_of_offsets_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_unwritable_offsets_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     store = LocalOffsets(tmp_path / "file" / "offsets")
     with pytest.raises((ConfigError, DecodeError)):
@@ -782,7 +782,7 @@ async def test_offsets_are_moved_by_operators(form: str) -> None:
 # ---- pulling
 
 
-async def test_a_pull_consumer_reads_what_it_is_told_to() -> None:
+async def test_pull_consumer_reads_the_assigned_queues() -> None:
     async with ScriptedRocketmq() as server, client_of(server) as client:
         server.topics["T"] = 2
         for number in range(5):

@@ -86,7 +86,7 @@ async def test_a_connection_on_which_nothing_comes_is_made_anew() -> None:
         assert first not in server.served
 
 
-async def test_who_waits_when_the_client_is_closed_is_told() -> None:
+async def test_closing_the_client_fails_waiting_calls() -> None:
     async with ScriptedRocketmq() as server:
         client = RocketmqClient(server.address)
         server.answers[1] = lambda _: None
