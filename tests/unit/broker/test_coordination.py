@@ -528,7 +528,7 @@ def test_an_operation_under_way_is_answered_when_the_node_resigns(world: World) 
     coordination = world.broker.coordination
     told: list[object] = []
     start(coordination.transactions.coordinator.end("x", identity, True, False)).then(told.append)
-    coordination.resigned(TRANSACTIONS_TOPIC, 0)
+    coordination.transactions.log.resign(0)
     assert [type(each) for each in told] == [NotTransactionCoordinator]
     world.settle()
     assert len(told) == 1

@@ -1,7 +1,8 @@
 """Administration of clusters: name servers, brokers, topics, groups, users.
 
 Each operation is a row of the table in `operations`. The methods provide its field values and
-servers, and merge the results of several servers.
+servers, and merge the results of several servers. The file is longer than most because it has a
+short method for each operation of RocketMQ's own administration client.
 """
 
 from __future__ import annotations
