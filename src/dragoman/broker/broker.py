@@ -278,7 +278,7 @@ class Broker:
 
     def _replay_partitions(self) -> None:
         """What the journal holds goes into the partitions, whether they are still wanted or not:
-        what is agreed on is not known yet, only what this node was told.
+        this node knows what it has received, but not yet what is committed.
         """
         pending = self.store.pending_partitions
         known = self.quorum.local_image() if pending else self.image
@@ -325,7 +325,7 @@ class Broker:
             part.resigned(partition.topic.name, partition.index)
 
     def stop(self) -> None:
-        """Give everybody who waits an answer; appends already taken become durable first."""
+        """Answer every waiting request; appends that were accepted become durable first."""
         self.context.is_stopping = True
         for each in self.on_stopping:
             each()
@@ -335,7 +335,7 @@ class Broker:
         self.delayed.close()
         self.store.settle_all()
         self.fetches.finish_all()
-        # First: of records that other nodes may have by now nobody must say that they are refused.
+        # First: records that other nodes may have by now must not be reported as refused.
         self.cluster.stop()
         self.partitions.fail_all(ShuttingDown("the node is stopping"))
 
@@ -418,7 +418,7 @@ class Broker:
             extension.applied(None)
 
     def _reconfigure(self) -> None:
-        """Settings changed at run time: everybody who keeps some is told."""
+        """Settings changed at run time: update every part that keeps a copy."""
         self.context.settings = self.node_configs.effective()
         self.topics.reconfigure(self.settings)
         self.coordination.reconfigure(self.settings)
@@ -428,7 +428,7 @@ class Broker:
     def _drop_deleted(self, topic: TopicMetadata) -> None:
         self.partitions.drop(topic)
         if self.is_ready:
-            # Partitions that nobody used since the start have directories, too.
+            # Partitions that were not used since the start have directories, too.
             self.partitions.remove_leftovers()
             self.coordination.groups.topic_deleted(TopicName(topic.name))
             self.delayed.targets_deleted()

@@ -1,10 +1,10 @@
-"""Changes of the metadata, made from any node: decided here, agreed on by the quorum.
+"""Changes of the metadata, made from any node: decided here, committed by the quorum.
 
-A change is *decided* on the image: checks, then events. Where the quorum is led, changes of this
-node follow each other without waiting; whoever makes them sees to it that two that are under way do
-not touch the same thing. Anywhere else the events go to the leader together with the version of the
-image that they were decided on, and are refused when anything has been agreed on since: then the
-change is decided again, on the newer image. So what was checked still holds when it is applied.
+A change is *decided* on the image: checks, then events. On the leader of the quorum, changes follow
+each other without waiting; their callers make sure that two that are under way do not conflict. On
+any other node the events go to the leader with the version of the image that they were decided on,
+and are refused if anything was committed since: then the change is decided again, on the newer
+image. So what was checked still holds when it is applied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dragoman.limits import METADATA_CHANGE_TIMEOUT_S, METADATA_PROPOSALS_MAX
 from dragoman.outcome import Outcome, attempt
 from dragoman.world import Handle, Scheduler
 
-#: Looks at the image and says what shall happen; nothing: it is as wanted. Raises `DragomanError`.
+#: Decides on the image; no events: it is as wanted already. Raises `DragomanError`.
 Decide: TypeAlias = Callable[[], list[Event]]
 
 
@@ -42,9 +42,9 @@ class Proposal(msgspec.Struct, frozen=True):
 
 class Verdict(IntEnum):
     AGREED = 0
-    #: Something was agreed on in between, or is about to be.
+    #: Another change was committed in between, or is about to be.
     CONFLICT = 1
-    #: The node that was asked does not lead the quorum.
+    #: The receiver does not lead the quorum.
     NOT_LEADER = 2
     REFUSED = 3
     UNKNOWN = 4
@@ -69,7 +69,7 @@ class _Change:
     def __init__(self, decide: Decide) -> None:
         self.decide = decide
         self.outcome: Outcome[None] = Outcome()
-        #: The image must have got this far before it is decided on.
+        #: The change is not decided, or seen, before the image has this version.
         self.version = 0
         self.timer: Handle | None = None
 
@@ -79,12 +79,12 @@ class Changes:
         self._quorum = quorum
         self._scheduler = scheduler
         self._forward = forward
-        #: This node leads, and its image has all that was agreed on before.
+        #: This node leads, and its image has everything committed before.
         self._leads = False
         #: Proposals of other nodes that are under way here.
         self._foreign = 0
         self._waiting: dict[_Change, None] = {}
-        #: Agreed on elsewhere, and not yet in the image here.
+        #: Changes that are committed, but not yet in the image here.
         self._unseen: dict[_Change, None] = {}
         self._is_looking = False
         self._is_closed = False
@@ -109,7 +109,7 @@ class Changes:
             self._look_soon()
 
     def close(self) -> None:
-        """The node stops: whoever waits is told."""
+        """The node stops: fail all changes that wait."""
         self._is_closed = True
         for change in [*self._waiting, *self._unseen]:
             self._finish(change, OutcomeUnknownError("the node is stopping"))
@@ -119,7 +119,7 @@ class Changes:
     # ---- changes of this node
 
     def make(self, decide: Decide) -> Outcome[None]:
-        """Settled when the events are in the image here. With an error they were not agreed on and
+        """Settled when the events are in the image here. With an error they were not committed and
         never will be, unless it is an `OutcomeUnknownError`.
         """
         change = _Change(decide)
@@ -162,7 +162,7 @@ class Changes:
     def _time_is_over(self, change: _Change) -> None:
         change.timer = None
         if change in self._unseen:
-            # Agreed on; that this node lags does not change it.
+            # The change is committed, even if this node lags.
             self._finish(change, None)
         elif change in self._waiting:
             self._finish(change, NotControllerError(-1))
@@ -190,10 +190,10 @@ class Changes:
                 self._decide_elsewhere(change)
 
     def _decided(self, change: _Change) -> list[Event] | None:
-        """None: it is over."""
+        """The events of a change; None: it has ended."""
         try:
             events = change.decide()
-            # Whoever leads may not even be able to read them.
+            # The leader may run a release that cannot read them.
             self._quorum.check_level(events)
         except DragomanError as error:
             self._finish(change, error)
@@ -233,7 +233,7 @@ class Changes:
                 self._look_soon()
             case ProposalReply(verdict=Verdict.NOT_LEADER):
                 self._waiting[change] = None
-                # Whoever leads will be known soon.
+                # The new leader will be known soon.
                 self._scheduler.call_later(_RETRY_S, self._look_soon)
             case ProposalReply(verdict=Verdict.REFUSED):
                 self._finish(change, Overloaded(reply.text))

@@ -1,32 +1,32 @@
-"""`EtcdQuorum`: the metadata quorum behind its port, by an etcd instead of voters of our own.
+"""`EtcdQuorum`: the metadata quorum behind its port, by an etcd in place of Raft.
 
-In place of `RaftQuorum` for those who run an etcd already. What is agreed on lies in etcd
-(`layout.py`); every node reads it and applies it to its image, in order (`history.py`). One node
-leads: the one whose key etcd keeps for as long as its lease lives (`session.py`). Only that node
-proposes (`leading.py`), others say who leads, as with Raft; versions count events, as with Raft.
+It replaces `RaftQuorum` where an etcd runs already. Committed metadata is in etcd (`layout.py`);
+every node reads it and applies it to its image, in order (`history.py`). One node leads: the one
+whose key etcd keeps while its lease lives (`session.py`). Only that node proposes
+(`leadership.py`), others report who leads; versions count events. All of this is as with Raft.
 
 **How a node uses it** (`broker/cluster_node.py`).
 
 - There is no log of metadata on the node's disk. `start` reads what is in etcd, and `on_loaded`
-  comes when the image has it; only then can partitions be opened. It never comes while etcd cannot
-  be reached: a node that wants to start without it has nothing to start with.
-- `register`, once the node is recovered and can be asked: from then on others know that it lives,
-  and it may lead. A quorum that was not registered follows.
-- `nodes` is who lives, as far as etcd can tell. It says nothing about who may write. Whoever acts
-  on it proposes an event, and the event carries the epochs that fence.
-- `on_role` is told once the image has everything that earlier leaders wrote. The term is the
+  is called when the image has it; only then can partitions be opened. While etcd cannot be reached,
+  a node cannot start.
+- Call `register` once the node is recovered and serves requests: from then on other nodes know that
+  it lives, and it may lead. A quorum that was not registered follows.
+- `nodes` are the nodes that live, as far as etcd can tell, not those that may write. To act on it,
+  propose an event: the event carries the epochs that fence.
+- `on_role` is called once the image has everything that earlier leaders wrote. The term is the
   revision of etcd that made the leader's key: it only grows, with gaps.
 - `propose`, `read`, `version` and `leader` are those of the port. A proposal on a leader that was
   replaced ends with `NotControllerError`: it was not accepted. `OutcomeUnknownError` comes when
   etcd has not answered for `Settings.outcome_s`, or when the quorum stops first; the leadership is
-  over then, because whoever decides next has to see what became of it.
+  over then, because the next decision needs the outcome of this one.
 - `on_failed` gets a `ConfigError` for an etcd that is not to be trusted, a `FormatError` for
   metadata of a newer release, a `ClusterError` when etcd has lost metadata that this node has seen
   or when the same node was started again elsewhere. The quorum is stopped by then.
 - A clean stop is `stop()`, then `await client.finish(1.0)`: the lease is given back, and another
-  node can lead at once. Without it the lease runs out, or whoever sees that the process is gone
+  node can lead at once. Without it the lease expires, or a node that sees that the process is gone
   gives it back (`gone`).
-- Who votes is etcd's affair: `VotersChanged` and `TermBegan` do not occur.
+- etcd has voters of its own: `VotersChanged` and `TermBegan` do not occur.
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ class EtcdQuorum:
         )
         self._session: Session | None = None
         self._leadership: Leadership | None = None
-        #: Leaderships that are over and of which something is still to be found out.
+        #: Leaderships that are over, with a transaction whose outcome is not known yet.
         self._ended: list[Leadership] = []
-        #: Who holds the leader's key, as last seen.
+        #: The holder of the leader's key, as last seen.
         self._holder: Held | None = None
-        #: Of the last snapshot: the entries it has, also if it failed; the revision that made it.
+        #: The entries of the last snapshot, also if it failed, and the revision that made it.
         self._snapshot_entries = 0
         self._snapshot_revision = 0
         self._is_snapshotting = False
@@ -120,19 +120,19 @@ class EtcdQuorum:
         self.on_applied: Callable[[Event, TopicMetadata | None], None] = _nothing
         #: Called when a snapshot has replaced the image: anything may be different.
         self.on_restored: Callable[[], None] = _no_change
-        #: Called when this node's role, the term or the leader is another.
+        #: Called when this node's role, the term or the leader changes.
         self.on_role: Callable[[RoleChanged], None] = _no_role
         #: Called once, when the image is what etcd had when this node started.
         self.on_loaded: Callable[[], None] = _no_change
         #: Called with the incarnation of a node that lives, with None for one that is suspected.
         self.on_node: Callable[[int, int | None], None] = _no_node
-        #: Called when this quorum cannot go on; it has stopped.
+        #: Called when this quorum cannot continue; it has stopped.
         self.on_failed: Callable[[DragomanError], None] = _no_failure
 
     # ---- start and stop
 
     def register(self, incarnation: int, ttl_s: int) -> None:
-        """Let the others know that this node lives, and let it lead."""
+        """Announce that this node lives, and allow it to lead."""
         assert self._session is None
         if self._is_stopped:
             return
@@ -144,14 +144,14 @@ class EtcdQuorum:
         self._session.start()
 
     def replay(self) -> None:
-        """Nothing is kept on this node's disk."""
+        """Nothing to replay: this node's disk has no metadata."""
 
     def start(self) -> None:
         """Read what is in etcd, and follow it."""
         self._history.look()
 
     def stop(self, error: DragomanError | None = None) -> None:
-        """Nothing is proposed or applied any more; those who wait are told `error`."""
+        """Propose and apply nothing more; fail all proposals and reads with `error`."""
         if self._is_stopped:
             return
         self._is_stopped = True
@@ -174,9 +174,9 @@ class EtcdQuorum:
         self.stop(LogStoppedError("the log stopped; the outcome is unknown"))
 
     def gone(self, node: int) -> None:
-        """The process of that node is gone: if it led, nobody need wait for the end of its lease.
+        """The process of that node is gone: if it led, end its lease at once.
 
-        Were it not so, it would lose its lead and nothing else.
+        Should it live after all, it loses its leadership and nothing else.
         """
         if self._holder is not None and self._holder.holder.node == node and not self._is_stopped:
             self._calls.revoke(self._holder.lease)
@@ -189,7 +189,7 @@ class EtcdQuorum:
 
     @property
     def has_agreed(self) -> bool:
-        """This node leads, and everything that was agreed on before it did is in the image."""
+        """This node leads, and everything that was committed before is in the image."""
         return self.is_leading
 
     @property
@@ -198,11 +198,11 @@ class EtcdQuorum:
         return Membership((), tuple(sorted(self._image.nodes)))
 
     def ends(self) -> dict[int, int]:
-        """How far this node is; of the others it knows nothing."""
+        """The end of this node only: those of other nodes are unknown."""
         return {self._node_id: self.applied}
 
     def local_image(self) -> MetadataImage:
-        """What this node's own files may be about."""
+        """The metadata that this node's own files may belong to."""
         return self._image
 
     def version_at_end(self) -> int:
@@ -261,7 +261,7 @@ class EtcdQuorum:
 
     def _apply(self, number: int, entry: Entry) -> None:
         if number != self.applied:
-            # It came another way before.
+            # The watch or a look brought it before.
             assert number < self.applied
             return
         self.applied += 1
@@ -278,7 +278,7 @@ class EtcdQuorum:
         self._answer_reads()
 
     def question(self, ranges: tuple[m.Operation, ...]) -> m.Transaction:
-        """A look; where nobody leads, one that takes the leadership if there is still nobody."""
+        """A look. If no node leads, it takes the leadership, unless another node has by then."""
         session = self._session
         if self._holder is not None or session is None or not session.lease or not self._is_loaded:
             return m.Transaction(success=ranges)
@@ -326,7 +326,7 @@ class EtcdQuorum:
 
     def _failed(self, error: DragomanError) -> None:
         if not self._is_stopped:
-            # What was sent may have happened, whatever is wrong here.
+            # Proposals that were sent may have been committed, whatever is wrong here.
             self.stop(OutcomeUnknownError(f"the node stops: {error}"))
             self.on_failed(error)
 
@@ -358,7 +358,7 @@ class EtcdQuorum:
             self._history.look()
 
     def _lead(self, seen: Seen) -> None:
-        """Nobody else writes in this term, so what the look saw is where it begins."""
+        """No other node writes in this term, so it begins with what the look saw."""
         assert seen.leader is not None
         ours = (self.applied, self.version)
         if ours != (seen.head.entries, seen.head.version):
@@ -376,14 +376,14 @@ class EtcdQuorum:
         )
 
     def _deposed(self, term: int) -> None:
-        """A leadership was refused: with what it hangs on, everything begins anew."""
+        """A leadership was refused: begin a new session, on which the next one depends."""
         is_current = self._leadership is not None and self._leadership.term == term
         if is_current and self._session is not None:
             self._session.lost()
         self._history.look()
 
     def _update_role(self) -> None:
-        """Role, term and leader follow from who holds the key."""
+        """Derive role, term and leader from the holder of the key."""
         if self._is_stopped:
             return
         holder, leadership = self._holder, self._leadership
@@ -408,10 +408,10 @@ class EtcdQuorum:
         session = self._session
         lease = 0 if session is None else session.lease
         if holder is not None and is_own and lease not in (0, holder.lease):
-            # Of an earlier session, perhaps of an earlier life: it keeps others from leading.
+            # The lease of an earlier session or process keeps other nodes from leading.
             self._calls.revoke(holder.lease)
         if holder is None and lease:
-            # Not at once: a look may be what brought this.
+            # Not within the call: it may come from a look.
             self._scheduler.call_soon(self._history.look)
 
     def _committed(self, number: int, entry: Entry) -> None:

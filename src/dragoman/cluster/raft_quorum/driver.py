@@ -50,23 +50,23 @@ _EARLY_S = 0.0001
 
 class Peers(Protocol):
     def send(self, node: int, message: Message, /) -> None:
-        """Try to deliver; nobody is told when that fails."""
+        """Try to deliver; a failure is not reported."""
         ...
 
 
 class StateMachine(Protocol):
-    """What the agreed entries are for."""
+    """Applies committed entries."""
 
     def apply(self, end: int) -> None:
-        """Apply every entry below `end`, in order. May be called for what is applied already."""
+        """Apply every entry below `end`, in order, that is not applied yet."""
         ...
 
     def install(self, snapshot: Snapshot) -> None:
-        """Become the snapshot's state."""
+        """Replace the state by the snapshot's."""
         ...
 
     def save(self) -> tuple[int, bytes]:
-        """The state, and the end of what has been applied to it."""
+        """The end of the applied entries, and the state."""
         ...
 
     def role_changed(self, changed: RoleChanged) -> None: ...
@@ -103,7 +103,7 @@ class RaftDriver:
         self._tell(lambda now: self.raft.receive(message, now))
 
     def stable(self) -> None:
-        """Storage made something durable, perhaps in the middle of what the core asked of it."""
+        """Storage made something durable, perhaps within a call of the core to it."""
         if self._is_inside:
             self._is_stable_due = True
         else:
@@ -139,13 +139,13 @@ class RaftDriver:
             self._is_inside = False
 
     def stop(self, error: DragomanError) -> None:
-        """Nothing is sent or answered any more; those who wait are told `error`."""
+        """Send nothing more; fail proposals and promotions with `error`."""
         self.is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
         self._fail_all(error)
 
-    # ---- what is asked
+    # ---- requests
 
     def propose(self, batch: bytearray) -> Outcome[None]:
         """Commit an entry. Settled once it is applied.
@@ -294,7 +294,7 @@ class RaftDriver:
         end, state = self._machine.save()
         if len(state) > RAFT_SNAPSHOT_BYTES_MAX:
             return
-        # Without room there will be one later.
+        # Without room, a later snapshot will do.
         with suppress(LogError):
             self._enter(lambda: self.raft.compact(end, state, self._scheduler.time()))
 

@@ -1,8 +1,8 @@
-"""`RaftQuorum`: the metadata quorum behind its port; events agreed on become the image.
+"""`RaftQuorum`: the metadata quorum behind its port; committed events become the image.
 
-The version counts the events applied, as every node does. A proposal may say which version it was
-made for; the leader refuses it when an event came in between, also one that is not agreed on yet:
-if that one is never agreed on, neither could the proposal be that follows it in the log.
+The version counts the applied events, alike on every node. A proposal may name the version that it
+was made for; the leader refuses it if an event came in between, even one that is not committed yet:
+if that one is never committed, a proposal behind it in the log cannot be either.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class RaftQuorum:
         self.version = 0
         #: Every entry below is in the image.
         self.applied = 0
-        #: A place in the log and the version there, for proposals with an expected version.
+        #: An offset of the log and the version there, for proposals with an expected version.
         self._tail = (0, 0)
         #: Called for every event right after it is applied, with the topic that it removed.
         self.on_applied: Callable[[Event, TopicMetadata | None], None] = _nothing
         #: Called when a snapshot has replaced the image: anything may be different.
         self.on_restored: Callable[[], None] = _no_change
-        #: Called when others have agreed on something that this release does not know.
+        #: Called when something is committed that this release does not know.
         self.on_unreadable: Callable[[FormatError], None] = _raise
-        #: Called when this node's role, the term or the leader is another.
+        #: Called when this node's role, the term or the leader changes.
         self.on_role: Callable[[RoleChanged], None] = _no_role
 
     @property
@@ -62,7 +62,7 @@ class RaftQuorum:
 
     @property
     def has_agreed(self) -> bool:
-        """This node leads, and everything that was agreed on before it did is in the image."""
+        """This node leads, and everything that was committed before is in the image."""
         leadership = self._raft.leadership
         return leadership is not None and leadership.has_agreed
 
@@ -75,16 +75,16 @@ class RaftQuorum:
         return self._raft.term
 
     def ends(self) -> dict[int, int]:
-        """How far the logs of the nodes are, as far as this one knows."""
+        """The ends of the nodes' logs, as far as this one knows."""
         known = {self._raft.node_id: self._raft.storage.end}
         if self._raft.leadership is not None:
             known |= self._raft.leadership.ends()
         return known
 
     def local_image(self) -> MetadataImage:
-        """All that this node has been told, agreed on or not: what its own files may be about.
+        """Everything that this node has received, committed or not: its own files may belong to it.
 
-        Nothing is deleted: the deletion may never be agreed on.
+        Nothing is deleted: the deletion may never be committed.
         """
         image = MetadataImage()
         snapshot = self._raft.storage.snapshot
@@ -101,9 +101,9 @@ class RaftQuorum:
     # ---- start and stop
 
     def replay(self) -> None:
-        """Bring back what is known to be agreed on, before anything is written.
+        """Restore what is known to be committed, before anything is written.
 
-        That is the snapshot; and for the only voter the whole log, which nobody else can object to.
+        That is the snapshot; and for the only voter the whole log, which no other node votes on.
         """
         snapshot = self._raft.storage.snapshot
         if snapshot is not None:
@@ -116,7 +116,7 @@ class RaftQuorum:
         self.driver.start()
 
     def fail(self) -> None:
-        """The node stops, or its log did: what was proposed may still be agreed on."""
+        """The node stops, or its log did: what was proposed may still be committed."""
         self.driver.stop(OutcomeUnknownError("the node stopped; the outcome is unknown"))
 
     # ---- the port
@@ -192,7 +192,7 @@ class RaftQuorum:
         return self.applied, encode_image(self._image, self.version)
 
     def role_changed(self, changed: RoleChanged) -> None:
-        # What lies behind the agreed end may have been replaced.
+        # Entries behind the committed end may have been replaced.
         self._tail = (0, 0)
         self.on_role(changed)
 
