@@ -195,7 +195,7 @@ def test_new_partitions_are_shared(broker: EphemeralBroker) -> None:
         node = broker._node
         assert node is not None
         topics = node.broker.topics
-        node._loop.call_soon_threadsafe(lambda: start(topics.add_partitions("t", 6, ())))
+        node.listeners._loop.call_soon_threadsafe(lambda: start(topics.add_partitions("t", 6, ())))
         poll_until(members, lambda: shares(members) == [3, 3] and is_whole(members, 6))
 
 

@@ -220,7 +220,9 @@ async def test_records_deleted_under_a_group_are_gone_past(broker: EphemeralBrok
             await taken(consumer, 1)
         node = broker._node
         assert node is not None
-        node._loop.call_soon_threadsafe(node.broker.partitions.find("orders", 0).delete_below, 3)
+        node.listeners._loop.call_soon_threadsafe(
+            node.broker.partitions.find("orders", 0).delete_below, 3
+        )
         async with client.consumer("orders", "g") as consumer:
             assert [each.offset for each in await taken(consumer, 1)] == [3]
 
