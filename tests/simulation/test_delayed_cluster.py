@@ -230,7 +230,7 @@ class Cluster:
             self._check(partition)
 
     def _check(self, partition: int) -> None:
-        log = self.broker(self.leader(TOPIC, partition)).find(TOPIC, partition).log
+        log = self.broker(self.leader(TOPIC, partition)).partitions.find(TOPIC, partition).log
         found: dict[bytes, Record] = {}
         for record in log.iterate(0, log.high_watermark):
             assert record.value is not None
