@@ -15,28 +15,6 @@ from measures.continuations import Continuations
 from measures.hot_paths import BRIDGES, HOT_PATHS
 from measures.source import ROOT, Module, modules
 
-# ---- temporary: modules that are still being converted to outcomes
-
-BEING_CONVERTED = frozenset(
-    {
-        "dragoman.broker.broker",
-        "dragoman.broker.changes",
-        "dragoman.broker.controller_access",
-        "dragoman.cluster.etcd.calls",
-        "dragoman.cluster.etcd.history",
-        "dragoman.cluster.etcd.leadership",
-        "dragoman.cluster.etcd.quorum",
-        "dragoman.cluster.etcd.snapshots",
-        "dragoman.cluster.quorum",
-        "dragoman.cluster.raft_quorum.driver",
-        "dragoman.cluster.raft_quorum.quorum",
-        "dragoman.net.hosts",
-        "dragoman.net.http_client",
-        "dragoman.replication.controller",
-        "dragoman.server",
-    }
-)
-
 # ---- the package
 
 KNOWN = modules()
@@ -45,7 +23,7 @@ ALLOWED = [*BRIDGES, *(module for path in HOT_PATHS.values() for module in path)
 
 
 def test_continuations_exist_on_hot_paths_only() -> None:
-    assert [str(each) for each in FOUND if each.module not in {*ALLOWED, *BEING_CONVERTED}] == []
+    assert [str(each) for each in FOUND if each.module not in ALLOWED] == []
 
 
 def test_every_module_of_a_hot_path_has_a_continuation() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
-from dragoman.rpc.client import RawReply
 
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import (
@@ -23,7 +22,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, DragomanError, NotSentError
 from dragoman.log.partition import PartitionLog
 from dragoman.outcome import Outcome, ignore, start
-from dragoman.rpc import Answer, Request
+from dragoman.rpc import Answer, RawReply, Request
 from dragoman.testing.sim.scheduler import SimScheduler
 from dragoman.types import Buffer
 from worlds.broker import World
