@@ -26,7 +26,6 @@ from dragoman.config.listeners import Address
 from dragoman.errors import DragomanError
 from dragoman.net.future import future_of
 from dragoman.net.http_client import HttpClient
-from dragoman.outcome import attempt
 from dragoman.raft.ports import Role
 
 #: Without its wheel, which not every machine has one of, whatever needs an etcd is left out.
@@ -235,13 +234,10 @@ class RealCluster:
     async def propose(
         self, member: RealMember, events: list[Event], expected_version: int | None = None
     ) -> DragomanError | None:
-        proposed = attempt(member.quorum.propose(events, expected_version))
-        async with asyncio.timeout(_WAIT_S):
-            return await future_of(proposed)
+        return await _error_of(future_of(member.quorum.propose(events, expected_version)))
 
     async def read(self, member: RealMember) -> DragomanError | None:
-        async with asyncio.timeout(_WAIT_S):
-            return await future_of(attempt(member.quorum.read()))
+        return await _error_of(future_of(member.quorum.read()))
 
     async def agree(self, version: int) -> None:
         await self.until(
@@ -252,3 +248,12 @@ class RealCluster:
         for member in self.members.values():
             await member.stop()
         self.members.clear()
+
+
+async def _error_of(work: asyncio.Future[None]) -> DragomanError | None:
+    try:
+        async with asyncio.timeout(_WAIT_S):
+            await work
+    except DragomanError as error:
+        return error
+    return None
