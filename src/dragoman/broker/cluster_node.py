@@ -1,7 +1,7 @@
 """This node among the nodes of its cluster: the quorum, the controller, and replication.
 
 A single node is a cluster of one: it is the only voter, its own controller, and leads everything.
-`Links` is the way to other nodes; how they are reached is not known here.
+`Links` connects to the other nodes; nothing here knows how.
 
 With etcd in place of the voters, the node that leads the metadata there is the controller. Two
 things differ. Committed metadata is read from etcd before anything is opened. And a node that does

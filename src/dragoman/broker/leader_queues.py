@@ -132,7 +132,7 @@ class LeaderQueues:
         protocol = call.request.protocol
         answer = self.protocols.get(protocol)
         if answer is None:
-            raise BrokerError(f"no listener of this node speaks {protocol}")
+            raise BrokerError(f"no listener of this node serves {protocol}")
         return Reply(Relayed(), (await answer(call.body),))
 
     def add(

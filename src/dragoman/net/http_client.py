@@ -327,7 +327,7 @@ class _Connection(asyncio.Protocol):
             while self._exchange is not None and self._take(self._http.next_event()):
                 pass
         except h11.RemoteProtocolError as error:
-            self._end(f"{self._host} does not speak HTTP: {error}")
+            self._end(f"{self._host} sent no valid HTTP: {error}")
             self.abort()
 
     def _take(self, event: object) -> bool:

@@ -84,7 +84,7 @@ class Entry:
 
 class EntryTable:
     def __init__(self, partition_of: Callable[[str], int]) -> None:
-        """`partition_of` says which partition of the internal topic keeps an id."""
+        """`partition_of` maps an id to a partition of the internal topic."""
         self._partition_of = partition_of
         self._entries: dict[str, Entry] = {}
         self._kept_in: dict[int, dict[str, Entry]] = {}

@@ -102,9 +102,9 @@ class Calls:
         self,
         keys: tuple[bytes, bytes],
         start_revision: int,
-        heard: Callable[[m.WatchAnswer | m.Failure], None],
+        on_answer: Callable[[m.WatchAnswer | m.Failure], None],
     ) -> Stream:
-        """A failure is the last thing that `heard` gets."""
+        """A failure is the last thing that `on_answer` gets."""
         key, end = keys
         request = m.WatchRequest(
             create_request=m.Watch(
@@ -114,8 +114,8 @@ class Calls:
         return self._gateway.stream(
             "/v3/watch",
             m.encode(request),
-            lambda line: self._hear(_read_watch(line), heard),
-            lambda reason: self._hear(m.Failure(reason), heard),
+            lambda line: self._report(_read_watch(line), on_answer),
+            lambda reason: self._report(m.Failure(reason), on_answer),
         )
 
     async def _post(
@@ -137,12 +137,12 @@ class Calls:
             raise CallFailedError(found)
         return found
 
-    def _hear(
+    def _report(
         self,
         answer: m.WatchAnswer | m.Failure,
-        heard: Callable[[m.WatchAnswer | m.Failure], None],
+        on_answer: Callable[[m.WatchAnswer | m.Failure], None],
     ) -> None:
         try:
-            heard(answer)
+            on_answer(answer)
         except DragomanError as error:
             self.on_error(error)

@@ -6,7 +6,7 @@ head is still the one that this leader wrote or found. Hence no two leaders ever
 number, and a leader that was replaced without knowing it writes nothing.
 
 A transaction without an answer is retried until there is one. Its success moves the head, so it
-succeeds at most once; when a retry fails, term and proposal number of the entry in its place tell
+succeeds at most once; when a retry fails, term and proposal number of the entry in its place show
 whether an earlier try succeeded. An outcome is unknown only while etcd does not answer.
 """
 
@@ -230,7 +230,7 @@ class Leadership:
         error: DragomanError = NotControllerError(successor)
         entries = read_head(head.kvs[0].value).entries if head.kvs else 0
         if flight.is_doubtful and not first.kvs and entries > flight.number:
-            # A snapshot has replaced the entry that would tell.
+            # A snapshot has replaced the entry that would show it.
             error = OutcomeUnknownError(_UNKNOWN)
         self._land()
         self.end(successor)

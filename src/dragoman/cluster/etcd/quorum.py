@@ -247,7 +247,7 @@ class EtcdQuorum:
             return
         if isinstance(answer, DragomanError):
             self._reads.remove(read)
-            read.outcome.fail(OutcomeUnknownError(f"etcd does not tell: {answer}"))
+            read.outcome.fail(OutcomeUnknownError(f"etcd gave no answer: {answer}"))
             return
         leader, head = answer.found()
         if not leader.kvs or leader.kvs[0].create_revision != read.term:

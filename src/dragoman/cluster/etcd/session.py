@@ -1,4 +1,4 @@
-"""A node's lease in etcd: it tells other nodes that this one lives, and leadership depends on it.
+"""A node's lease in etcd: it shows other nodes that this one lives, and leadership depends on it.
 
 A session is a lease and the node's key bound to it. It ends when etcd reports that the lease is
 gone, or when the lease was not renewed in time by this node's clock; a new one begins at once. The

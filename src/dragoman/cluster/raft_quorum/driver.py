@@ -281,7 +281,7 @@ class RaftDriver:
             case ReadAnswered():
                 read = self._reads.pop(effect.token)
                 if effect.end < 0:
-                    read.fail(OutcomeUnknownError("nobody leads the quorum"))
+                    read.fail(OutcomeUnknownError("the quorum has no leader"))
                 else:
                     read.succeed(effect.end)
             case SnapshotInstalled():

@@ -138,7 +138,7 @@ def test_topic_without_a_filter_type_has_single_tags(pipe: RocketmqPipe) -> None
     [
         ({"topic": "a b"}, "illegal characters"),
         ({"topic": "t" * 128}, "longer"),
-        ({"topic": STATE_TOPIC}, "by itself"),
+        ({"topic": STATE_TOPIC}, "only the broker creates"),
         ({"readQueueNums": 0}, "0 queues"),
         ({"writeQueueNums": 1_000_000}, "1000000 queues"),
         ({"perm": 64}, "perm 64"),

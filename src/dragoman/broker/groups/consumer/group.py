@@ -321,7 +321,7 @@ class ConsumerGroup:
         return new
 
     def _update(self, member: ConsumerMember, request: HeartbeatRequest) -> bool:
-        """Take in what the member says of itself. True when that changes who should read what."""
+        """Apply the member's own data. Returns whether the target assignment has to change."""
         is_changed = member.update(request)
         # The rest is written when something else changes or the member joins.
         if is_changed or request.epoch == JOIN:
@@ -444,7 +444,7 @@ class ConsumerGroup:
         self.mark(member)
         self._unstored.mark(ConsumerTargetKey(self.group_id, member.member_id))
 
-    # ---- members that speak Kafka's first protocol
+    # ---- members that use Kafka's first protocol
 
     @property
     def should_be_classic(self) -> bool:

@@ -1,7 +1,7 @@
-"""The members of one consumer group: what each owns, and its way to the target (KIP-848).
+"""The members of one consumer group: what each owns, and its transition to the target (KIP-848).
 
     STABLE ------- new target takes partitions away ---> UNREVOKED   keeps its epoch
-    UNREVOKED ---- says it has given them up ----------> next step, from the epoch after its own
+    UNREVOKED ---- reports that it has revoked them ---> next step, from the epoch after its own
     any ---------- nothing to give up, all is free ----> STABLE      target epoch
     any ---------- nothing to give up, some is taken --> UNRELEASED  target epoch, the rest later
 
@@ -137,7 +137,7 @@ class ConsumerMember:
         self.phase = phase
 
     def update(self, request: HeartbeatRequest) -> bool:
-        """Take in what the member says of itself. True when that changes who should read what."""
+        """Apply the member's own data. Returns whether the target assignment has to change."""
         before = (self.topics, self.pattern, self.assignor)
         if request.topics is not None:
             self.topics = request.topics

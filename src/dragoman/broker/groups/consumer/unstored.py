@@ -55,7 +55,7 @@ class Unstored:
         self._changed[key] = None
 
     def store(self) -> Outcome[None]:
-        """Write what changed. Settled when all that changed so far is durable, or will not be."""
+        """Write the changes. Settled when all changes up to now are durable, or have failed."""
         if self.is_empty:
             return succeeded(None)
         stored: Outcome[None] = Outcome()
