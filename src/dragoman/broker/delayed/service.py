@@ -6,7 +6,7 @@ requests; it appends due records through the leader of their target (`targets`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 
 from dragoman.broker.context import NodeContext
 from dragoman.broker.delayed.held_records import Check, GiveUp
@@ -53,23 +53,25 @@ class DelayedRecords:
         """Called before a held record is dropped for lack of a decision."""
         return self.store.held_records.on_given_up
 
-    async def delay(self, topic: str, partition: int, record: Record, due_ms: int) -> Token:
+    def delay(
+        self, topic: str, partition: int, record: Record, due_ms: int
+    ) -> Coroutine[object, None, Token]:
         """Append the record to the partition at `due_ms` or soon after, exactly once.
 
         Returns when that is certain. Records for one partition that are due in the same millisecond
         keep their order. In the log they have the time of their delivery.
         """
         request = DelayRecord(topic=topic, partition=partition, when_ms=due_ms)
-        return await self._delay(request, record)
+        return self._delay(request, record)
 
-    async def hold(
+    def hold(
         self,
         topic: str,
         partition: int,
         record: Record,
         labels: dict[str, str],
         check_after_ms: int | None,
-    ) -> Token:
+    ) -> Coroutine[object, None, Token]:
         """Hold the record until `release` or `drop`. `on_check` is called from `check_after_ms` on,
         by default after the time in the settings.
         """
@@ -82,7 +84,7 @@ class DelayedRecords:
             is_held=True,
             labels=labels,
         )
-        return await self._delay(request, record)
+        return self._delay(request, record)
 
     async def release(self, token: Token, expected_labels: dict[str, str]) -> None:
         """Deliver a held record. Returns when its delivery is certain.
@@ -104,11 +106,14 @@ class DelayedRecords:
         found = reply.answer
         return Content(Target(found.topic, found.partition), record, found.labels)
 
-    async def _delay(self, request: DelayRecord, record: Record) -> Token:
+    def _delay(self, request: DelayRecord, record: Record) -> Coroutine[object, None, Token]:
         name = Target(request.topic, request.partition).name
         if self.store.serves_target(name):
             # The usual case at half the cost: no request is built, and the record is not encoded.
-            return await self.store.delay(request, record)
+            return self.store.delay(request, record)
+        return self._delay_remotely(name, request, record)
+
+    async def _delay_remotely(self, name: str, request: DelayRecord, record: Record) -> Token:
         found = await self._ask(request, Coordinator(TOPIC, name), (build_batch([record]),))
         return Token(found.answer.partition_id, found.answer.offset)
 

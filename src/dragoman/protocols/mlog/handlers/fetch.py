@@ -30,7 +30,6 @@ from dragoman.broker.local_reader import LocalReader
 from dragoman.errors import DragomanError
 from dragoman.limits import MLOG_FETCH_BYTES_MAX, MLOG_FETCH_COUNT_MAX, MLOG_FETCH_ONE_BYTES_MAX
 from dragoman.log.batch import Record
-from dragoman.outcome import acknowledged
 from dragoman.protocols.mlog.codec import encode_batch
 from dragoman.protocols.mlog.constants import DEFAULT_ID
 from dragoman.protocols.mlog.errors import ErrorCode, beyond_watermark
@@ -269,7 +268,7 @@ def handle_isr_update(session: MlogSession, request: ApplyIsrUpdateEvent, place:
 OWNER = "mlog"
 
 
-async def handle_commit(session: MlogSession, request: CommitOffset, place: Place) -> None:
+def handle_commit(session: MlogSession, request: CommitOffset, place: Place) -> None:
     require_topic(request.topic)
     topic, index = split(request.topic)
     group = GroupId(request.id or DEFAULT_ID)
@@ -277,10 +276,16 @@ async def handle_commit(session: MlogSession, request: CommitOffset, place: Plac
     commit = OffsetCommit(
         topic=TopicName(topic), partition=Partition(index), offset=Offset(request.offset)
     )
-    groups = session.service.broker.coordination.groups
     commit_request = CommitRequest(group_id=group, offsets=(commit,), owner=OWNER)
-    await acknowledged(partial(groups.commit_anywhere, commit_request))
-    session.reply(place, CommitOffsetResp(success=True))
+    groups = session.service.broker.coordination.groups
+    groups.commit_anywhere(commit_request, partial(_finish_commit, session, place))
+
+
+def _finish_commit(session: MlogSession, place: Place, error: DragomanError | None) -> None:
+    if error is None:
+        session.reply(place, CommitOffsetResp(success=True))
+    else:
+        session.fail(place, error)
 
 
 async def handle_fetch_offset(session: MlogSession, request: FetchOffset, place: Place) -> None:
