@@ -24,9 +24,6 @@ from dragoman.errors import ConfigError
 if TYPE_CHECKING:
     # Only the type checker needs it; most clients start faster without the ports.
     from dragoman.world import Random
-if TYPE_CHECKING:
-    # Only the type checker needs it; most clients start faster without the ports.
-    from dragoman.world import Random
 
 
 class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):

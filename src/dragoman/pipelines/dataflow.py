@@ -32,7 +32,7 @@ from dragoman.spark.failures import readable, without_spark_logs
 from dragoman.spark.tables import frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
 
 class Tables:
