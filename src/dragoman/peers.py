@@ -25,7 +25,7 @@ from dragoman.net.peer_connections import PeerAnswer, PeerConnections, Reply
 from dragoman.outcome import Outcome, attempt, ignore, start
 from dragoman.raft import messages as votes
 from dragoman.replication import messages as copies
-from dragoman.replication.ports import Fetched
+from dragoman.replication.ports import TakeReply
 from dragoman.rpc import RawReply, Registry, Rpc
 from dragoman.types import Buffer
 from dragoman.world import Scheduler
@@ -132,7 +132,7 @@ class Peers:
     def send(self, node: int, message: votes.Message) -> None:
         self.connections.send(node, Service.VOTES, votes.encode_message(message))
 
-    def fetch(self, node: int, request: copies.FetchRequest, done: Fetched) -> None:
+    def fetch(self, node: int, request: copies.FetchRequest, done: TakeReply) -> None:
         def answered(answer: PeerAnswer | ClusterError) -> None:
             reply = _answered(answer, copies.decode_message)
             if isinstance(answer, PeerAnswer) and isinstance(reply, copies.FetchReply):
@@ -208,8 +208,8 @@ class Peers:
 
 def peer_addresses(image: MetadataImage) -> dict[int, Address]:
     """The addresses of nodes for each other: as registered, else as given when they were added."""
-    said = {node: known.addresses.get("peer") for node, known in image.registrations.items()}
-    found = {**image.added, **{node: where for node, where in said.items() if where}}
+    registered = {n: known.addresses.get("peer") for n, known in image.registrations.items()}
+    found = {**image.added, **{node: where for node, where in registered.items() if where}}
     return {node: parse_address(f"node {node}", where, port_min=1) for node, where in found.items()}
 
 
@@ -223,13 +223,13 @@ def _decoded(data: memoryview, kind: type[Struct]) -> Struct:
 def _answered(
     answer: PeerAnswer | DragomanError, read: Callable[[memoryview], Read]
 ) -> Read | None:
-    """None: no answer, or one that cannot be read: the requester must not wait for ever."""
+    """The answer; None without one, or for one that cannot be read."""
     if isinstance(answer, DragomanError):
         return None
     try:
         return read(answer.header)
     except DecodeError as error:
-        log.warning("an answer of another node: %s", error)
+        log.warning("unreadable answer from another node: %s", error)
         return None
 
 
@@ -241,7 +241,7 @@ class _Service:
         self._cluster = broker.cluster
 
     def message(self, node: int, header: memoryview) -> None:  # noqa: ARG002
-        raise DecodeError("a message where there are only requests")
+        raise DecodeError("the service takes requests only, not messages")
 
     def request(
         self,
@@ -250,7 +250,7 @@ class _Service:
         body: memoryview,  # noqa: ARG002
         reply: Reply,  # noqa: ARG002
     ) -> None:
-        raise DecodeError("a request where there are only messages")
+        raise DecodeError("the service takes messages only, not requests")
 
 
 class _Votes(_Service):

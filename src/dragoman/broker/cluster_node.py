@@ -58,7 +58,7 @@ from dragoman.replication.messages import (
     FetchRequest,
     Progress,
 )
-from dragoman.replication.ports import Fetched, Timing
+from dragoman.replication.ports import TakeReply, Timing
 from dragoman.replication.replication import Replication
 
 log = logging.getLogger("dragoman.cluster")
@@ -75,7 +75,7 @@ class Links(Protocol):
         """Send to another voter, without a guarantee of delivery."""
         ...
 
-    def fetch(self, node_id: int, request: FetchRequest, done: Fetched, /) -> None: ...
+    def fetch(self, node_id: int, request: FetchRequest, done: TakeReply, /) -> None: ...
 
     def report(self, node_id: int, progress: Progress, /) -> None: ...
 
@@ -102,7 +102,7 @@ class NoLinks:
     def send(self, _node: int, _message: VoterMessage) -> None:
         return None
 
-    def fetch(self, _node: int, _request: FetchRequest, done: Fetched) -> None:
+    def fetch(self, _node: int, _request: FetchRequest, done: TakeReply) -> None:
         done(None, memoryview(b""))
 
     def report(self, _node: int, _progress: Progress) -> None:

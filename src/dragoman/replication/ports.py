@@ -20,14 +20,14 @@ from dragoman.replication.messages import (
 )
 from dragoman.types import Buffer
 
-#: The reply and its body, or None when there will be none.
-Fetched: TypeAlias = Callable[[FetchReply | None, memoryview], None]
-#: How a leader answers: header, and the pieces of the body.
+#: Receives the reply to a fetch and its body, or None when there will be no reply.
+TakeReply: TypeAlias = Callable[[FetchReply | None, memoryview], None]
+#: Sends a leader's reply: the header, and the pieces of the body.
 Answer: TypeAlias = Callable[[FetchReply, Sequence[Buffer]], None]
 
 
 class Peers(Protocol):
-    def fetch(self, node_id: int, request: FetchRequest, done: Fetched, /) -> None: ...
+    def fetch(self, node_id: int, request: FetchRequest, done: TakeReply, /) -> None: ...
 
     def report(self, node_id: int, progress: Progress, /) -> None:
         """May be lost; the next fetch says the same."""

@@ -41,8 +41,7 @@ from dragoman.replication.messages import (
     decode_message,
     encode_message,
 )
-from dragoman.replication.ports import Fetched as Answered
-from dragoman.replication.ports import Timing
+from dragoman.replication.ports import TakeReply, Timing
 from dragoman.replication.replica import Replica
 from dragoman.types import Buffer
 from worlds.log import World as LogWorld
@@ -562,10 +561,10 @@ class Wire:
     """Peers that keep what they are given."""
 
     def __init__(self) -> None:
-        self.fetches: list[tuple[FetchRequest, Answered]] = []
+        self.fetches: list[tuple[FetchRequest, TakeReply]] = []
         self.reports: list[Progress] = []
 
-    def fetch(self, node_id: int, request: FetchRequest, done: Answered) -> None:
+    def fetch(self, node_id: int, request: FetchRequest, done: TakeReply) -> None:
         self.fetches.append((request, done))
 
     def report(self, node_id: int, progress: Progress) -> None:
