@@ -12,7 +12,7 @@ from unittest import mock
 import msgspec
 
 from dragoman.broker.delayed import Content, Token
-from dragoman.broker.errors import UnknownDeferredRecord
+from dragoman.broker.errors import UnknownDelayedRecord
 from dragoman.broker.topics import NewTopic
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
@@ -134,7 +134,7 @@ class _Sent:
 
     def decided(self, error: DragomanError | None) -> None:
         # What was decided before the power went may be done by now.
-        assert error is None or isinstance(error, UnknownDeferredRecord), error
+        assert error is None or isinstance(error, UnknownDelayedRecord), error
         self.is_certain = True
 
 

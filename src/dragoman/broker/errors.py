@@ -187,7 +187,7 @@ class NotTransactionCoordinator(TransactionError):
 # ---- delayed records
 
 
-class UnknownDeferredRecord(BrokerError):
+class UnknownDelayedRecord(BrokerError):
     """No such record is stored: it never was, or it was delivered or dropped."""
 
 

@@ -91,7 +91,7 @@ ERROR_BY_NAME: Final[dict[str, type[DragomanError]]] = {
     "ProducerIdsUnavailable": refusals.ProducerIdsUnavailable,
     "TransactionCoordinatorLoading": refusals.TransactionCoordinatorLoading,
     "NotTransactionCoordinator": refusals.NotTransactionCoordinator,
-    "UnknownDeferredRecord": refusals.UnknownDeferredRecord,
+    "UnknownDeferredRecord": refusals.UnknownDelayedRecord,
     "LabelsDiffer": refusals.LabelsDiffer,
     "InvalidPublication": refusals.InvalidPublication,
     "StagedRecordsGone": refusals.StagedRecordsGone,

@@ -42,7 +42,7 @@ from dragoman.log.producer import (
 from dragoman.outcome import Outcome, attempt, ignore, pause, start
 from dragoman.world import Clock, Scheduler
 
-log = logging.getLogger("dragoman.deferring")
+log = logging.getLogger("dragoman.delayed")
 T = TypeVar("T")
 #: Queues change their producer id, never its epoch.
 PRODUCER_EPOCH = 0
@@ -287,7 +287,7 @@ class Delivery:
         """Remove the records of a deleted target, including later ones."""
         offsets = partition.offsets_for(queue.target_id)
         while offsets or queue.batch is not None:
-            text = "%d deferred records are dropped: partition %d was deleted"
+            text = "%d delayed records are dropped: partition %d was deleted"
             log.warning(text, len(offsets), queue.target_id)
             # At least one round, for a decision without records.
             for begin in range(0, max(len(offsets), 1), DELAYED_RECORDS_PER_SLICE):

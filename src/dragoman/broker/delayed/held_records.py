@@ -27,7 +27,7 @@ from dragoman.broker.delayed.state import (
     Token,
     Undecided,
 )
-from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord
+from dragoman.broker.errors import LabelsDiffer, UnknownDelayedRecord
 from dragoman.broker.internal_topic import KeyValue
 from dragoman.errors import DragomanError
 from dragoman.limits import DELAYED_DECISIONS_KEPT
@@ -36,7 +36,7 @@ from dragoman.log_limiter import LogLimiter
 from dragoman.outcome import Outcome, attempt, gather, ignore, start
 from dragoman.world import Clock, Scheduler
 
-log = logging.getLogger("dragoman.deferring")
+log = logging.getLogger("dragoman.delayed")
 
 #: Receives token, record, target, labels, and the number of checks.
 Check: TypeAlias = Callable[[Token, Record, Target, dict[str, str], int], None]
@@ -195,5 +195,5 @@ class HeldRecords:
             await attempt(self._write(partition, token, entry, False))
 
 
-def _unknown(token: Token, text: str) -> UnknownDeferredRecord:
-    return UnknownDeferredRecord(f"record {token.offset} {text}")
+def _unknown(token: Token, text: str) -> UnknownDelayedRecord:
+    return UnknownDelayedRecord(f"record {token.offset} {text}")

@@ -89,7 +89,7 @@ class DelayedRecords:
     async def release(self, token: Token, expected_labels: dict[str, str]) -> None:
         """Deliver a held record. Returns when its delivery is certain.
 
-        Raises `UnknownDeferredRecord` and `LabelsDiffer`. Repeating a decision is no error while it
+        Raises `UnknownDelayedRecord` and `LabelsDiffer`. Repeating a decision is no error while it
         is remembered.
         """
         await self._decide(token, expected_labels, is_release=True)
@@ -99,7 +99,7 @@ class DelayedRecords:
         await self._decide(token, expected_labels, is_release=False)
 
     async def read(self, token: Token) -> Content:
-        """A delayed or held record. Raises `UnknownDeferredRecord` once it is gone."""
+        """A delayed or held record. Raises `UnknownDelayedRecord` once it is gone."""
         request = ReadDelayed(partition_id=token.partition_id, offset=token.offset)
         reply = await self._ask(request, self._home(token))
         (record,) = records(reply.body, check_produced(reply.body))

@@ -37,7 +37,7 @@ from dragoman.broker.errors import (
     NotLeader,
     Overloaded,
     RequestTimedOut,
-    UnknownDeferredRecord,
+    UnknownDelayedRecord,
     UnknownTopic,
 )
 from dragoman.broker.internal_topic import InternalTopic, Keeper, KeyValue
@@ -60,7 +60,7 @@ from dragoman.outcome import Retry, acknowledged
 from dragoman.rpc import Answer, Call, Done, Registry, Reply, Request
 from dragoman.world import Handle
 
-log = logging.getLogger("dragoman.deferring")
+log = logging.getLogger("dragoman.delayed")
 #: While no node stores the record, or the node is still loading, nothing is done.
 _RETRY: Final = Retry(
     (CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator, NotLeader, NotSentError),
@@ -161,7 +161,7 @@ class RecordStore:
         return is_served and stored.TOPIC in self._context.image.topics
 
     def serves(self, token: Token) -> bool:
-        """Whether this node stores a record, if there is one. Raises `UnknownDeferredRecord`."""
+        """Whether this node stores a record, if there is one. Raises `UnknownDelayedRecord`."""
         return self.log.is_served(self.home(token).index)
 
     async def _delay(self, call: Call[DelayRecord]) -> Delayed:
@@ -227,7 +227,7 @@ class RecordStore:
         token = Token(call.request.partition_id, call.request.offset)
         partition = self._partition_of(token)
         if token.offset not in partition.entries:
-            raise UnknownDeferredRecord(f"no record is kept as {token.offset}")
+            raise UnknownDelayedRecord(f"no record is kept as {token.offset}")
         found = self.content(partition.index, token.offset)
         topic, index = found.target
         answer = DelayedContent(topic=topic, partition=index, labels=found.labels)
@@ -248,10 +248,10 @@ class RecordStore:
         )
 
     def home(self, token: Token) -> PartitionMetadata:
-        """The partition that stores a record. Raises `UnknownDeferredRecord`."""
+        """The partition that stores a record. Raises `UnknownDelayedRecord`."""
         found = self._context.image.partitions.get(token.partition_id)
         if found is None or found.topic.name != stored.TOPIC:
-            raise UnknownDeferredRecord(f"no records are kept in partition {token.partition_id}")
+            raise UnknownDelayedRecord(f"no records are kept in partition {token.partition_id}")
         return found
 
     def _partition_of(self, token: Token) -> StoredPartition:
@@ -373,7 +373,7 @@ class RecordStore:
         for found in partition.iterate(offset, min(offset + 1, partition.high_watermark)):
             if found.offset == offset and found.value is not None:
                 return stored.decode_value(Stored, found.value)
-        raise UnknownDeferredRecord(f"{partition.describe()} has no record at {offset}")
+        raise UnknownDelayedRecord(f"{partition.describe()} has no record at {offset}")
 
     def read_record(self, index: int, offset: int, timestamp: int) -> Record:
         return self.stored(index, offset).record(timestamp)

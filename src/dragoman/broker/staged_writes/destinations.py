@@ -46,7 +46,7 @@ from dragoman.replication.replica import Replica
 from dragoman.rpc import Answer, Call, Done, Node, Registry, Request, Rpc
 from dragoman.types import Buffer
 
-log = logging.getLogger("dragoman.publishing")
+log = logging.getLogger("dragoman.staged_writes")
 
 
 class CheckPieces(Request[Done], frozen=True, kw_only=True, tag="CheckPieces"):

@@ -7,7 +7,7 @@ A writer has published its batch, or it has decided on the next one:
 
 A decision is final. From its record alone any later process can finish the batch: it names the
 producer id and, for each partition, the sequence of the first record, so that records that are in
-the partition already can be told from missing ones.
+the partition already can be distinguished from missing ones.
 """
 
 from __future__ import annotations

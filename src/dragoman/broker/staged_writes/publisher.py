@@ -55,7 +55,7 @@ from dragoman.limits import (
 from dragoman.outcome import Outcome, attempt, ignore, start
 from dragoman.world import Clock
 
-log = logging.getLogger("dragoman.publishing")
+log = logging.getLogger("dragoman.staged_writes")
 T = TypeVar("T")
 
 

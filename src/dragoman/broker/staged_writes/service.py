@@ -45,7 +45,7 @@ from dragoman.outcome import acknowledged, gather, start
 from dragoman.rpc import Answer, Call, Coordinator, Leader, Node, Registry, Request, Rpc
 from dragoman.world import Handle
 
-log = logging.getLogger("dragoman.publishing")
+log = logging.getLogger("dragoman.staged_writes")
 
 
 class Published(Answer, frozen=True, kw_only=True, tag="Published"):

@@ -136,7 +136,7 @@ class StagingTopic:
     # ---- retention
 
     def hold(self, owner: str, pieces: Iterable[Piece]) -> None:
-        """Retain everything from the first of these pieces on, until `owner` lets go."""
+        """Retain everything from the first of these pieces on, until `owner` releases it."""
         first: dict[int, int] = {}
         for piece in pieces:
             known = first.get(piece.partition, piece.first_offset)

@@ -1,4 +1,4 @@
-"""Goal: a record that is deferred appears in its partition once, at its time and not before.
+"""Goal: a delayed record appears in its partition once, at its time and not before.
 
 Method: one node on virtual time; the wall clock is set by hand, the node is stopped and killed.
 """
@@ -19,7 +19,7 @@ from dragoman.broker.errors import (
     NotLeader,
     Overloaded,
     RequestTimedOut,
-    UnknownDeferredRecord,
+    UnknownDelayedRecord,
     UnknownTopic,
 )
 from dragoman.errors import DiskFullError, DragomanError
@@ -278,7 +278,7 @@ def test_one_that_is_not_due_yet_can_be_dropped(world: World) -> None:
     assert delivered(world) == [b"b"]
     other = delay(world, b"c", _in(world, 5)).token
     world.advance(6)
-    assert isinstance(drop(world, other, {}), UnknownDeferredRecord)
+    assert isinstance(drop(world, other, {}), UnknownDelayedRecord)
 
 
 def test_records_for_a_deleted_topic_are_dropped(
@@ -290,11 +290,11 @@ def test_records_for_a_deleted_topic_are_dropped(
     start(world.broker.delayed.delay("kept", 0, record_of(b"kept"), _in(world, 5))).then(Told())
     world.settle()
     outcome = Outcome()
-    with caplog.at_level(logging.WARNING, "dragoman.deferring"):
+    with caplog.at_level(logging.WARNING, "dragoman.delayed"):
         start(world.broker.topics.delete(TOPIC)).then(outcome)
         world.settle()
     assert outcome.error is None
-    assert [each.getMessage().split(" records")[0] for each in caplog.records] == ["5 deferred"]
+    assert [each.getMessage().split(" records")[0] for each in caplog.records] == ["5 delayed"]
     assert world.broker.delayed.record_count == 1
     world.create(TOPIC, 2)
     later = world.reopened()

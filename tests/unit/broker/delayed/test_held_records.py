@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dragoman.broker.delayed import Content, Target, Token
-from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord
+from dragoman.broker.errors import LabelsDiffer, UnknownDelayedRecord
 from dragoman.errors import CorruptionError, DiskFullError, DragomanError
 from dragoman.log.batch import Record
 from dragoman.outcome import Outcome, start
@@ -128,8 +128,8 @@ def test_who_repeats_a_decision_hears_the_same() -> None:
     for _ in range(3):
         assert release(world, first) is None
         assert drop(world, second) is None
-    assert isinstance(drop(world, first), UnknownDeferredRecord)
-    assert isinstance(release(world, second), UnknownDeferredRecord)
+    assert isinstance(drop(world, first), UnknownDelayedRecord)
+    assert isinstance(release(world, second), UnknownDelayedRecord)
     assert delivered(world) == [b"a"]
 
 
@@ -139,7 +139,7 @@ def test_a_decision_is_not_repeated_while_the_record_is_on_its_way() -> None:
     with mock.patch.object(world.broker.delayed.targets, "deliver", never):
         assert release(world, token) is None
         assert release(world, token) is None
-        assert isinstance(drop(world, token), UnknownDeferredRecord)
+        assert isinstance(drop(world, token), UnknownDelayedRecord)
 
 
 def test_only_the_last_decisions_are_remembered() -> None:
@@ -148,7 +148,7 @@ def test_only_the_last_decisions_are_remembered() -> None:
     with mock.patch("dragoman.broker.delayed.held_records.DELAYED_DECISIONS_KEPT", 1):
         assert release(world, first) is None
         assert release(world, second) is None
-    assert isinstance(release(world, first), UnknownDeferredRecord)
+    assert isinstance(release(world, first), UnknownDelayedRecord)
     assert release(world, second) is None
 
 
@@ -163,7 +163,7 @@ def test_decisions_at_the_same_moment() -> None:
     start(delayed.drop(token, LABELS)).then(contrary.append)
     world.settle()
     assert told == [None, None]
-    assert [type(each) for each in contrary] == [UnknownDeferredRecord]
+    assert [type(each) for each in contrary] == [UnknownDelayedRecord]
     assert delivered(world) == [b"a"]
 
 
@@ -187,15 +187,15 @@ def test_unknown_tokens_are_refused() -> None:
         Token(target, token.offset),
         Token(1 << 40, 0),
     ):
-        assert isinstance(release(world, unknown), UnknownDeferredRecord)
-        assert isinstance(drop(world, unknown), UnknownDeferredRecord)
-        assert isinstance(_read(world, unknown), UnknownDeferredRecord)
+        assert isinstance(release(world, unknown), UnknownDelayedRecord)
+        assert isinstance(drop(world, unknown), UnknownDelayedRecord)
+        assert isinstance(_read(world, unknown), UnknownDelayedRecord)
 
 
 def test_a_delayed_record_cannot_be_released() -> None:
     world = _world()
     token = delay(world, b"a", world.clock.wall_ms() + 5000).token
-    assert isinstance(release(world, token, {}), UnknownDeferredRecord)
+    assert isinstance(release(world, token, {}), UnknownDelayedRecord)
     world.advance(6)
     assert delivered(world) == [b"a"]
 
@@ -208,7 +208,7 @@ def test_what_is_held_can_be_read() -> None:
     assert (found.target, found.labels) == ((TOPIC, 1), LABELS)
     assert (found.record.value, found.record.headers) == (b"a", record_of(b"a").headers)
     release(world, token)
-    assert isinstance(_read(world, token), UnknownDeferredRecord)
+    assert isinstance(_read(world, token), UnknownDelayedRecord)
 
 
 def test_a_decision_that_could_not_be_written_is_open_again() -> None:
@@ -244,7 +244,7 @@ def test_the_owner_is_asked_at_the_times_that_are_set() -> None:
     assert len(owner.checks) == 6
     assert world.broker.delayed.record_count == 0
     assert owner.at_given_up is not None
-    assert isinstance(release(world, owner.at_given_up), UnknownDeferredRecord)
+    assert isinstance(release(world, owner.at_given_up), UnknownDelayedRecord)
     assert delivered(world) == []
 
 

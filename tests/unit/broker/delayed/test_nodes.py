@@ -2,7 +2,7 @@
 record and the one that leads its partition are different ones, which change.
 
 Method: two nodes on one virtual time. Connections are cut and answers lost, leaders move at any
-moment, from a seed; what is readable at the end is compared with what was deferred and decided.
+moment, from a seed; what is readable at the end is compared with what was delayed and decided.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dragoman.broker.errors import (
     CoordinatorNotAvailable,
     LabelsDiffer,
     RequestTimedOut,
-    UnknownDeferredRecord,
+    UnknownDelayedRecord,
     UnknownTopic,
 )
 from dragoman.config.settings import Settings
@@ -111,7 +111,7 @@ def test_delayed_records_work_through_any_node_and_placement(
         assert pair.decide(held, is_release=True, node=asked).outcome is None
         assert pair.decide(dropped, is_release=False, node=3 - asked).outcome is None
     contrary = pair.decide(dropped, is_release=True, node=asked)
-    assert isinstance(contrary.outcome, UnknownDeferredRecord)
+    assert isinstance(contrary.outcome, UnknownDelayedRecord)
     pair.advance(60)
     assert pair.values(partition) == [b"a", b"b", b"c"]
     assert pair.values(1 - partition) == []
@@ -125,7 +125,7 @@ def test_errors_of_a_remote_coordinator_reach_the_caller() -> None:
         told = Told()
         start(pair.one.broker.delayed.read(token)).then(told)
         pair.settle()
-        assert isinstance(told.outcome, UnknownDeferredRecord)
+        assert isinstance(told.outcome, UnknownDelayedRecord)
 
 
 def test_the_first_record_makes_the_topic() -> None:
@@ -173,7 +173,7 @@ def test_a_keeper_that_moves_is_followed() -> None:
     assert pair.decide(held.token, is_release=True, node=1).outcome is None
     assert pair.values(0) == [b"a", b"b"]
     unknown = pair.decide(told.token, is_release=False, node=1)
-    assert isinstance(unknown.outcome, UnknownDeferredRecord)
+    assert isinstance(unknown.outcome, UnknownDelayedRecord)
 
 
 def test_a_target_that_is_away_gets_its_records_later() -> None:

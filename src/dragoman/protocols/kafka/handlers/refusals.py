@@ -105,7 +105,7 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.TooManyOffsets: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     broker.GroupSubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     # Kafka's clients cannot cause errors of delayed records or captures.
-    broker.UnknownDeferredRecord: ErrorCode.INVALID_REQUEST,
+    broker.UnknownDelayedRecord: ErrorCode.INVALID_REQUEST,
     broker.LabelsDiffer: ErrorCode.INVALID_REQUEST,
     broker.UnknownCapture: ErrorCode.INVALID_REQUEST,
     broker.CaptureExists: ErrorCode.INVALID_REQUEST,

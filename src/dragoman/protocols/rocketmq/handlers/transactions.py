@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Final
 
 from dragoman.broker.delayed import Token
-from dragoman.broker.errors import LabelsDiffer, UnknownDeferredRecord
+from dragoman.broker.errors import LabelsDiffer, UnknownDelayedRecord
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import EncodeError
 from dragoman.protocols.rocketmq.constants import (
@@ -99,7 +99,7 @@ async def handle_end_transaction(call: Call) -> None:
         await decide(Token(partition_id, offset), {GROUP_LABEL: group})
     except LabelsDiffer:
         raise Refused(Response.SYSTEM_ERROR, "The producer group wrong") from None
-    except UnknownDeferredRecord:
+    except UnknownDelayedRecord:
         text = "Find prepared transaction message failed"
         raise Refused(Response.SYSTEM_ERROR, text) from None
 
