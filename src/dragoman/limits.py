@@ -340,7 +340,7 @@ ACKS_WAITING_MAX = 100_000
 #: outcome unknown.
 ACKS_PATIENCE_S = 30.0
 #: Refusals of a partition that wait until its node has confirmed that it is the leader. Past it
-#: the oldest is forgotten, and checked anew when the client retries.
+#: the oldest is forgotten, and checked again when the client retries.
 DOUBTS_MAX = 1000
 #: Parked fetches per partition. Further ones are answered at once with the data at hand.
 FETCHES_PARKED_MAX = 20_000

@@ -172,7 +172,7 @@ def registered_ids(disk: Disk, seed: int | None) -> list[str]:
         nodes = ", ".join(map(str, sorted(known)))
         raise ConfigError(
             f"the directory belongs to a cluster of nodes {nodes}: what it has voted for cannot be "
-            "made up. Let the node in anew: `dragoman cluster remove NODE --keep-replicas`, start "
+            "restored. Add the node again: `dragoman cluster remove NODE --keep-replicas`, start "
             "it with an empty directory, `dragoman cluster add NODE@HOST:PORT`"
         )
     return [each.directory for each in known.values() if each.directory]

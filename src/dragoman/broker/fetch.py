@@ -204,7 +204,7 @@ class Fetch:
     def cancel(self) -> None:
         """Drop the fetch without an answer."""
         self._finish = None
-        self._let_go()
+        self._unpark()
 
     def finish_now(self) -> None:
         """Answer with the available data: the node is stopping."""
@@ -212,11 +212,11 @@ class Fetch:
 
     def _answer(self, results: list[Fetched]) -> None:
         finish, self._finish = self._finish, None
-        self._let_go()
+        self._unpark()
         if finish is not None:
             finish(results)
 
-    def _let_go(self) -> None:
+    def _unpark(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

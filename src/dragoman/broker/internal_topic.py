@@ -317,12 +317,12 @@ class InternalTopic:
             elif error is not None and not isinstance(error, DiskFullError):
                 # After a full disk the record is known to be missing. Otherwise the outcome is
                 # unknown.
-                self._read_anew(index, kept)
+                self._load_again(index, kept)
             done(_in_words_of_coordinators(error))
 
         replica.when_committed(appended.next_offset, acknowledged)
 
-    def _read_anew(self, index: int, kept: _Kept) -> None:
+    def _load_again(self, index: int, kept: _Kept) -> None:
         self.resign(index)
         topic = self._context.image.topics.get(self.name)
         if topic is not None:

@@ -274,14 +274,14 @@ class LeaderQueues:
             operation.here(replica)
         except DragomanError as error:
             operation.done(error)
-        self._go_on(key)
+        self._try_next(key)
 
     def _answered(self, key: _Key, answer: Answered) -> None:
         scheduler = self._context.scheduler
         if not isinstance(answer, _TRANSIENT):
             self._finish(key, answer)
         elif self._give_up(key, 0, str(answer)):
-            self._go_on(key)
+            self._try_next(key)
         else:
             scheduler.call_later(RELAY_RETRY_S, self._try, key)
 
@@ -321,9 +321,9 @@ class LeaderQueues:
 
     def _finish(self, key: _Key, answer: Answered) -> None:
         self._queues[key].operations[0][1].done(answer)
-        self._go_on(key)
+        self._try_next(key)
 
-    def _go_on(self, key: _Key) -> None:
+    def _try_next(self, key: _Key) -> None:
         queue = self._queues[key]
         queue.operations.popleft()
         if queue.operations:

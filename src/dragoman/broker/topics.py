@@ -47,8 +47,8 @@ from dragoman.world import Clock, Random
 AlterConfig: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]
 #: Stands for the node's default.
 DEFAULT = -1
-#: Default number of replicas, by the number of nodes.
-_COPIES = 3
+#: The default number of replicas in a cluster with at least as many nodes.
+_REPLICAS = 3
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class Topics:
         self._reserved: dict[str, Reservation] = {}
         #: Requests that wait for a topic that is being created on first use.
         self._ensuring: dict[str, list[Outcome[None]]] = {}
-        #: Ids of topics whose creation is not applied yet.
+        #: The lowest partition id that no pending change of this node uses.
         self._next_partition_id = 0
         #: Replicas that pending changes add to each node: by topic, and in total.
         self._promised: dict[str, Counter[int]] = {}
@@ -191,13 +191,13 @@ class Topics:
         )
 
     def default_factor(self, nodes: int) -> int:
-        """The number of replicas of a topic that is created without a number."""
+        """Replicas of a topic that is created without a number, by the settings and the nodes."""
         return self._settings.default_replication_factor or self.factor_of_nodes(nodes)
 
     @staticmethod
     def factor_of_nodes(nodes: int) -> int:
-        """The default number of replicas."""
-        return min(_COPIES, nodes)
+        """The number of replicas when the settings give none."""
+        return min(_REPLICAS, nodes)
 
     def _nodes_by_rack(self) -> list[int]:
         """All nodes, ordered so that consecutive ones are in different racks where possible."""
@@ -213,8 +213,8 @@ class Topics:
             raise InvalidReplicaAssignment("an assignment excludes partition count and factor")
         _check_count(len(new.assignment))
         for replicas in new.assignment:
-            known = all(node in self._image.nodes for node in replicas)
-            if not replicas or len(set(replicas)) != len(replicas) or not known:
+            are_known = all(node in self._image.nodes for node in replicas)
+            if not replicas or len(set(replicas)) != len(replicas) or not are_known:
                 raise InvalidReplicaAssignment(f"{list(replicas)} is not a list of live nodes")
         return new.assignment
 

@@ -12,7 +12,7 @@ it. A secured address
     reveals a password only by SCRAM, or over TLS or a local socket,
     names only hosts that the operator of the node allows.
 
-The address that is checked is the address that is used: it is composed anew from the parsed values.
+The address that is checked is the address that is used: it is composed from the parsed values.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class Leadership:
 
     def _send_snapshot(self, node: int, progress: Progress) -> None:
         latest = self._storage.snapshot
-        assert latest is not None, "the log starts behind its beginning without a snapshot"
+        assert latest is not None, "the log does not start at 0, and there is no snapshot"
         if progress.snapshot is None or progress.snapshot[0] != latest.end:
             progress.snapshot = (latest.end, encode_snapshot(latest))
             progress.position = 0

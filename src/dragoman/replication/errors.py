@@ -28,7 +28,7 @@ class NoReassignmentInProgress(BrokerError): ...
 
 
 class NotLeader(BrokerError):
-    """Another node leads the partition now: `leader`, or -1 when nobody does."""
+    """Another node leads the partition now: `leader`, or -1 if there is none."""
 
     def __init__(self, message: str, leader: int = -1) -> None:
         super().__init__(message)

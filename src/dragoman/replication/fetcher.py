@@ -215,11 +215,11 @@ class Fetcher:
             self._is_pausing = True
             pause_s = self._pause_after(self._failures)
             self._failures += 1
-            self._scheduler.call_later(pause_s, self._go_on)
+            self._scheduler.call_later(pause_s, self._resume)
 
     def _pause_after(self, failures: int) -> float:
         return min(self._timing.fetch_again_s * (1 << min(failures, 10)), self._timing.retry_s)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._is_pausing = False
         self._send_soon()

@@ -81,9 +81,9 @@ class FollowedPartition:
                 self._follow_marks(fetched)
                 return True
             case Status.DIVERGING if not is_stale:
-                return self._cut(fetched)
+                return self._truncate_to_agreed(fetched)
             case Status.OUT_OF_RANGE if not is_stale:
-                return self._start_anew(fetched.epoch_end)
+                return self._copy_again(fetched.epoch_end)
             case _:
                 return False
 
@@ -92,7 +92,7 @@ class FollowedPartition:
         base_offset = int.from_bytes(body[:8], "big")
         if base_offset < partition.log_end_offset == partition.log_start_offset:
             # The log is empty, and starts within a batch of the leader's.
-            return self._start_anew(base_offset)
+            return self._copy_again(base_offset)
         if partition.epochs.latest_start >= partition.log_end_offset:
             # This node led an epoch without records; the next batches may be of earlier epochs.
             partition.truncate(partition.log_end_offset)
@@ -108,12 +108,12 @@ class FollowedPartition:
         if start > partition.log_start_offset:
             partition.move_log_start(start)
 
-    def _cut(self, fetched: Fetched) -> bool:
+    def _truncate_to_agreed(self, fetched: Fetched) -> bool:
         """Truncate to where the histories agree, as far as this answer can tell."""
         partition = self.replica.log
         start = partition.log_start_offset
         if fetched.epoch_end < start:
-            return self._start_anew(fetched.log_start_offset)
+            return self._copy_again(fetched.log_start_offset)
         own = partition.epochs.end_offset(fetched.epoch, partition.log_end_offset)
         if own is None:
             # All local records are newer than the epoch, or the leader knows no epoch that old.
@@ -122,7 +122,7 @@ class FollowedPartition:
             end = min(own[1], fetched.epoch_end) if own[0] == fetched.epoch else own[1]
         if max(end, start) < partition.log_end_offset:
             log.info(
-                "%s: cut from %d to %d, where the log of node %d parts from it",
+                "%s: truncated from %d to %d, where it diverges from the log of node %d",
                 *(partition.describe(), partition.log_end_offset, end, self.leader),
             )
             self.truncate(max(end, start))
@@ -134,13 +134,13 @@ class FollowedPartition:
         except CorruptionError as error:
             self.replica.log.report(str(error))
 
-    def _start_anew(self, offset: int) -> bool:
+    def _copy_again(self, offset: int) -> bool:
         """Copy the whole partition again, once it is committed that this copy does not count."""
         partition, metadata = self.replica.log, self.replica.metadata
         if self.member in metadata.members or self.member.node_id in metadata.eligible:
             return False
         log.warning(
-            "%s: is copied anew from node %d, from offset %d on",
+            "%s: is copied again from node %d, from offset %d on",
             *(partition.describe(), self.leader, offset),
         )
         partition.restart_at(offset)

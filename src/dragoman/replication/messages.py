@@ -154,7 +154,7 @@ class Heartbeat(_Message, frozen=True, kw_only=True, tag="Heartbeat"):
 
 
 class HandOver(_Message, frozen=True, kw_only=True, tag="HandOver"):
-    """The node is about to stop: other nodes shall lead its partitions."""
+    """The node is about to stop and requests that other nodes lead its partitions."""
 
     member: Member
 

@@ -238,7 +238,8 @@ class Replica:
             acks.popleft()[1](error)
 
     def fail_waiters(self, error: DragomanError, *, above: int = 0) -> None:
-        """Fail waiting producers after a stop, a deletion or the withdrawal of appends.
+        """Fail waiting producers after a stop, a deletion or the withdrawal of appends. Parked
+        fetches are woken: they answer with an error if the partition is gone.
 
         `above`: producers with offsets up to this one continue to wait; their records are in the
         log.

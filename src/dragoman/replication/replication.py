@@ -261,7 +261,7 @@ class Replication:
                 self._register()
             case _:
                 for gone in removed.partitions if removed is not None else ():
-                    self._let_go(gone.partition_id)
+                    self._forget(gone.partition_id)
 
     def _became(self, event: NodeRegistered) -> None:
         """The controller knows this node as this incarnation."""
@@ -288,7 +288,7 @@ class Replication:
             self._pause(partition_id)
             return
         if is_elsewhere or len(partition.replicas) == 1:
-            self._let_go(partition_id)
+            self._forget(partition_id)
             try:
                 self._unshared(partition)
             except DragomanError as error:
@@ -330,8 +330,8 @@ class Replication:
             self._resign(leading)
         self._unfollow(partition_id)
 
-    def _let_go(self, partition_id: int) -> None:
-        """The partition was deleted, or this node holds it alone or not any more."""
+    def _forget(self, partition_id: int) -> None:
+        """The partition was deleted, or this node is its only replica or no longer one of them."""
         leading = self._leading.get(partition_id)
         if leading is not None:
             self._resign(leading)
@@ -546,7 +546,7 @@ class Replication:
             return
         for partition_id in list(self._replicas):
             if partition_id not in self._image.partitions:
-                self._let_go(partition_id)
+                self._forget(partition_id)
         known = self._image.registrations.get(self.node_id)
         if known is not None and self._life.is_named_by(known):
             self._became(known)

@@ -72,7 +72,7 @@ _resign = Replication._resign
 
 
 def _empty_at_once(self: Replication, partition_id: int) -> None:
-    self._let_go(partition_id)
+    self._forget(partition_id)
     self._unshared(self._image.partitions[partition_id])
 
 

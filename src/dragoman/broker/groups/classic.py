@@ -82,11 +82,11 @@ class Rejoin(msgspec.Struct, frozen=True):
 
 class StaticRejoins:
     def __init__(
-        self, rebalance: Rebalance, join_anew: Callable[[JoinRequest, Parked[Joined]], None]
+        self, rebalance: Rebalance, join_again: Callable[[JoinRequest, Parked[Joined]], None]
     ) -> None:
         self._rebalance = rebalance
         #: Joins of members whose group changed while their record was written.
-        self._join_anew = join_anew
+        self._join_again = join_again
         #: By instance id, which bounds their number by that of the members.
         self._waiting: dict[str, Rejoin] = {}
         self._is_storing = False
@@ -140,9 +140,9 @@ class StaticRejoins:
             elif self._is_current(rejoin, generation):
                 self._finish(rejoin)
             elif rejoin.parked.is_waiting:
-                self._join_anew(rejoin.request, rejoin.parked)
+                self._join_again(rejoin.request, rejoin.parked)
         for rejoin in self._take_waiting():
-            self._join_anew(rejoin.request, rejoin.parked)
+            self._join_again(rejoin.request, rejoin.parked)
         self._rebalance.outbox.send()
 
     def _take_waiting(self) -> list[Rejoin]:
@@ -184,7 +184,7 @@ def take_over(group: Rebalance, old: Member, new: Member) -> None:
 
 
 def fenced(old: Member) -> FencedInstance:
-    return FencedInstance(f"instance {old.instance_id!r} has joined anew")
+    return FencedInstance(f"instance {old.instance_id!r} has joined again")
 
 
 # ---- the group
@@ -400,7 +400,7 @@ class ClassicGroup:
         if self.state is not State.PREPARING_REBALANCE:
             has_place = known is not None or len(self._roster) < size_max
         else:
-            # Places are counted anew in each rebalance: first come, first served. This is how a
+            # Places are counted again in each rebalance: first come, first served. This is how a
             # group shrinks when its maximum was lowered.
             has_joined = known is not None and known.join is not None
             has_place = has_joined or self._roster.awaiting_join < size_max

@@ -2,7 +2,7 @@
 
 The common part of minibroker's and Cursus's groups. Members join for one topic each; a join, a
 leave or a missed heartbeat changes the assignments at once and raises the generation. Members get
-changed assignments through `on_assigned`. After a restart members join anew; a group that is bound
+changed assignments through `on_assigned`. After a restart members join again; a group that is bound
 to a topic stores the binding and the generation, which survive.
 
 Each protocol brings its rule of assignment, its session time-out and the texts of its refusals.

@@ -182,10 +182,10 @@ class RemoteMembers:
 
     async def _leave(self, call: Call[LeaveMember]) -> Done:
         """Raises `UnknownMember`."""
-        self._let_go((call.request.group_id, call.request.member_id))
+        self._end_membership((call.request.group_id, call.request.member_id))
         return Done()
 
-    def _let_go(self, key: tuple[str, str]) -> None:
+    def _end_membership(self, key: tuple[str, str]) -> None:
         remote = self._find(key)
         member_id = key[1]
         self._remove(key, UnknownMember(f"{member_id!r} has left"))
@@ -200,7 +200,9 @@ class RemoteMembers:
     def _renew(self, key: tuple[str, str], remote: _RemoteMember) -> None:
         if remote.lease is not None:
             remote.lease.cancel()
-        remote.lease = self._scheduler.call_later(REMOTE_MEMBER_LEASE_S, lambda: self._let_go(key))
+        remote.lease = self._scheduler.call_later(
+            REMOTE_MEMBER_LEASE_S, lambda: self._end_membership(key)
+        )
 
     def _remove(self, key: tuple[str, str], answer: Assigned | DragomanError) -> None:
         remote = self._members.pop(key)

@@ -24,8 +24,9 @@ class ProducerIds:
         self._is_allocating = False
 
     async def next(self) -> int:
-        """An id that nobody had, at once or when a new block is reserved. Raises
-        `ProducerIdsUnavailable`.
+        """An id that was never used, at once or when a new block is reserved.
+
+        Raises `ProducerIdsUnavailable`.
         """
         if self._next < self._end and not self._waiting:
             self._next += 1

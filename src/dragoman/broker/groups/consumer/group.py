@@ -175,7 +175,7 @@ class ConsumerGroup:
     # ---- heartbeats
 
     def heartbeat(self, request: HeartbeatRequest, reply: Reply) -> None:
-        """Join, go on or leave; answers through `reply`, when what changed is durable.
+        """Join, stay or leave; answers through `reply` once the change is durable.
 
         The registry has checked what can be checked without the group.
         """

@@ -22,7 +22,7 @@ from dragoman.broker.groups.records import StoredPartitions
 from dragoman.errors import DragomanError
 from dragoman.types import GroupId, MemberId, TopicName
 
-#: A partition by the id of its topic: a topic made anew under an old name is another topic.
+#: A partition by the id of its topic: a topic that is deleted and created again is another topic.
 PartitionOf: TypeAlias = tuple[bytes, int]
 Partitions: TypeAlias = frozenset[PartitionOf]
 

@@ -1,6 +1,6 @@
 """A minibroker client with one long-lived connection for all requests and subscriptions.
 
-    open ── lost ──► dialling: every address, a pause, again ── made ──► subscribed anew ──► open
+    open ── lost ──► dialling: every address, a pause, again ── made ──► subscribed again ──► open
 
 Requests wait for the connection and are retried over the next one when it breaks (`retry_for_s`,
 `repeats_publish`). After "not leader" the next address is tried (spec, sections 9 and 10).

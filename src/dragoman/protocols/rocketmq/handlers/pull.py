@@ -256,9 +256,9 @@ class _Pull:
 
     def _look_again(self) -> None:
         if not self._call.is_done:
-            self._call.guarded(self._go_on)
+            self._call.guarded(self._scan_again)
 
-    def _go_on(self) -> None:
+    def _scan_again(self) -> None:
         reader = self._reader
         assert reader is not None
         body, next_offset, is_behind = self._scan(reader)
