@@ -6,9 +6,10 @@ partition that they name, and a template of the reply. A later request with the 
 decoding, no partition lookup and no encoding of its reply. All requests of one read that match
 routes wait together, and are answered together.
 
-Routes are valid for one version of the metadata: any change of topics, leaders, configurations or
-access rules drops them. A request that fails here, or does not match a route exactly, takes the
-ordinary path, which also reports errors. So the fast path makes no decisions of its own.
+Routes are valid for one version of the metadata: any change of topics, leaders, in-sync sets,
+configurations or access rules drops them. A request that fails here, or does not match a route
+exactly, takes the ordinary path, which also reports errors. So the fast path makes no decisions of
+its own.
 """
 
 from __future__ import annotations
