@@ -2,7 +2,7 @@
 
     make idle-cluster
 
-All listeners are open, a topic with 30 partitions has three replicas each, nobody writes.
+All listeners are open, a topic has 30 partitions with three replicas each, no client is connected.
 """
 
 from __future__ import annotations

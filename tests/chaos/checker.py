@@ -1,8 +1,8 @@
 """The judgement: what the log holds in the end against what clients were promised and saw.
 
-S4, S7, S11 and S12 of the invariants, from outside: every acknowledged record is where it was said
-to be, once and in the order in which it was written; a producer with numbers of its own lacks
-nothing; nobody ever saw anything else at a place; and the group has read to the end.
+Invariants S4, S7, S11 and S12, from outside: every acknowledged record is at the offset of its
+acknowledgement, once and in the order in which it was written; no record of a producer with its own
+sequence is missing; no client ever saw another record at an offset; the group has read to the end.
 """
 
 from __future__ import annotations

@@ -132,8 +132,8 @@ class KafkaWriter(Writer):
 
 
 class CursusWriter(Writer):
-    """A producer with an identity; nobody else writes to its partition, since the answer to a
-    repeat tells where the partition ends.
+    """A producer with an identity. It is the only writer of its partition, because the answer to a
+    repeated write contains the end of the partition.
     """
 
     is_exact = True

@@ -1,9 +1,9 @@
 """Goal: whatever bytes arrive, decoders of whole batches raise nothing but `DecodeError`, read
-nothing but their input, and agree with the log's own decoder on what is sound.
+nothing but their input, and agree with the log's own decoder on which batches are sound.
 
 Method: seeded mutations of the records of valid batches, with a new checksum so that they are
-looked at, and of whole chunks, without. For the compiled scan the input ends where memory may not
-be read any more: one byte too far ends the process. `DRAGOMAN_FUZZ_ROUNDS` multiplies the work.
+decoded, and of whole chunks, without one. The input of the compiled scan ends at a page that must
+not be read: one byte too far ends the process. `DRAGOMAN_FUZZ_ROUNDS` multiplies the work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tables.batch_oracle import EVERYTHING, WAYS, decode, random_records, refere
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))
 MUTANTS = 1500
-#: Lengths and their edges: zero, null, one and two bytes, those that go on and on.
+#: Lengths and their edges: zero, null, one and two bytes, and encodings that are too long.
 BYTES = (0, 1, 2, 3, 0x7E, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
 LENGTHS = (
     *(b"\xff" * 9 + b"\x01", b"\xfe" + b"\xff" * 8 + b"\x01", b"\xff" * 9 + b"\x02", b"\xff" * 12),
@@ -84,7 +84,7 @@ def outcome(action: Callable[[], list[tuple[object, ...]]]) -> Outcome:
 
 
 def has_bad_name(chunk: bytes) -> bool:
-    """Names of headers are looked at only by who wants headers."""
+    """Whether a header has an invalid name, which only readers of headers notice."""
     try:
         reference([chunk])
     except DecodeError as error:
@@ -142,7 +142,7 @@ def test_a_chunk_cut_off_anywhere_is_refused() -> None:
 
 
 class GuardedMemory:
-    """Bytes that end where a page begins that must not be touched."""
+    """Bytes that end at the start of a page without access."""
 
     def __init__(self, size_max: int) -> None:
         self._pages = -(-size_max // mmap.PAGESIZE)

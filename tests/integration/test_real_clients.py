@@ -227,8 +227,8 @@ def watermarks(consumer: Consumer, topic: str) -> tuple[int, int]:
 
 @pytest.fixture
 def _leaks_of_kafka_python() -> Iterator[None]:
-    """It leaves the sockets with which it wakes itself to the garbage collector: collect here,
-    where nobody minds, and not in the middle of a later test.
+    """kafka-python leaves the sockets with which it wakes itself to the garbage collector: collect
+    them here, and not in the middle of a later test, which would fail with a warning.
     """
     yield
     with warnings.catch_warnings():

@@ -136,7 +136,7 @@ def _is_running(pid: int) -> bool:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
-    # Whoever inherited it may let it lie for a while; dead it is.
+    # A zombie counts as dead: its new parent may reap it late.
     return status.rpartition(") ")[2][0] != "Z"
 
 

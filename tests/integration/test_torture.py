@@ -11,8 +11,8 @@ import pytest
 from torture import groups, judge, transactions
 
 
-# With the long runs: who owned what is judged by the word and the clocks of clients that others
-# wrote, which on a busy machine are late by more than a hand-over takes.
+# Runs with the soak tests: ownership is judged by the reports and clocks of stock clients, which on
+# a busy machine are late by more than a hand-over takes.
 @pytest.mark.soak
 @pytest.mark.parametrize("protocol", groups.MIXTURES)
 def test_no_partition_has_two_owners_and_no_commit_is_lost(tmp_path: Path, protocol: str) -> None:
@@ -53,7 +53,7 @@ def test_judge_sees_two_owners_in_one_generation() -> None:
 
 def test_judge_sees_an_owner_that_came_too_early() -> None:
     judge.check_tenures({"a": [owns(1, 1, 0), owns(2, 2)], "b": [owns(3, 2, 0)]})
-    # One that has lost its place does not know it at once.
+    # A member that was removed does not learn of it at once.
     judge.check_tenures({"a": [owns(1, 1, 0), owns(4, -1)], "b": [owns(3, 2, 0)]})
     with pytest.raises(AssertionError, match="in_good_order"):
         judge.check_tenures({"a": [owns(1, 1, 0), owns(4, 2)], "b": [owns(3, 2, 0)]})
@@ -65,9 +65,9 @@ def test_judge_sees_a_lost_commit() -> None:
     assert judge.check_commits({"a": [has, committed(1, 2, 7)], "b": [has, resumes]}) == 1
     with pytest.raises(AssertionError, match="8 was acknowledged"):
         judge.check_commits({"a": [has, committed(1, 2, 8)], "b": [has, resumes]})
-    # Both under way at the same time: either may have been first.
+    # Both commits were in progress at the same time: either may have been first.
     judge.check_commits({"a": [has, committed(1, 3, 8)], "b": [has, committed(2, 4, 7)]})
     with pytest.raises(AssertionError, match="8 was acknowledged"):
         judge.check_commits({"a": [has, committed(1, 2, 8)], "b": [has, committed(3, 4, 7)]})
-    # It was thrown out and let in again under another id, and never noticed.
+    # The member was removed and joined again under another id, unnoticed by the client.
     judge.check_commits({"a": [has, committed(1, 2, 8)], "b": [has, committed(3, 4, 7, "new")]})

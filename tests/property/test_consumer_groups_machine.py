@@ -1,12 +1,12 @@
 """Goal: no interleaving of joins, leaves, crashes, lost replies, time-outs, changes of topics and
 subscriptions, slow or failed records, changes of protocol and restarts breaks a consumer group.
 Method: a hypothesis state machine drives model clients of both of Kafka's protocols against one
-group, with virtual time and a log that answers when it is told to.
+group, with virtual time and a log that answers on request.
 
 The promises: no partition is read by two clients that the coordinator takes for members; what a
-client was told survives a restart at any moment; epochs only grow; once everybody gets on, every
-partition of a topic that somebody reads is read by exactly one client, and evenly where all read
-the same.
+client was answered survives a restart at any moment; epochs only grow; once all clients proceed,
+every partition of a subscribed topic is read by exactly one client, and partitions are divided
+evenly where all subscriptions are the same.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m spark_torture.materialize_driver BOOTSTRAP TOPIC HOME TRIGGER KILL TABLES
 
 KILL counts the points that are passed (before a batch is looked up, before it is written, when it
-is written, when Spark is told); there the driver, its JVM and its workers die. 0: nobody does.
+is written, before Spark learns of it); there the driver, its JVM and its workers die. 0: no kill.
 TABLES are `current`, `history` or both, with a comma.
 """
 

@@ -6,8 +6,8 @@ Checked:
 - in one generation (member epoch with KIP-848) no partition belongs to two members, neither by the
   members' own word nor by what the broker says about the group;
 - a member that gives up a partition in good order has had it alone until then;
-- an acknowledged commit is never lost: whoever asks for the committed offset afterwards finds it or
-  a later one, and no later commit goes behind it;
+- an acknowledged commit is never lost: a later request for the committed offset returns it or a
+  later one, and no later commit goes behind it;
 - after the storm every partition has one owner, both sides agree who it is, everything is read, and
   the committed offsets are the ends of the partitions.
 """

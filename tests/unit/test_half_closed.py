@@ -1,4 +1,4 @@
-"""Goal: a client that closes its half gets what is due to it, at once, and then the end.
+"""Goal: a client that closes its half of the connection gets all its replies at once, then the end.
 
 Method: a node over real sockets on both loops; clients of every protocol, on their own listener and
 on `any`, send requests and shut down their side, as `printf ... | nc -N` does.
@@ -99,7 +99,7 @@ def writes(protocol: str) -> bytes:
 
 
 def polls(protocol: str) -> bytes:
-    """A request that waits for records which do not come."""
+    """A request that waits for records that never arrive."""
     match protocol:
         case "kafka":
             return kafka_requests((fetch_request(TOPIC, 10_000, max_wait_ms=0), 11))
@@ -119,7 +119,7 @@ def polls(protocol: str) -> bytes:
 def exchange(
     running: Running, listener: str, data: bytes, until: Callable[[], bool] | None = None
 ) -> bytes:
-    """Send, wait until the node is where it should be, close our half, and read to the end."""
+    """Send, wait until `until` holds on the node, close our half, and read to the end."""
     port = next(each.bound.port for each in running.node.listeners.opened if each.name == listener)
     with socket.create_connection(("127.0.0.1", port), 60) as connected:
         connected.sendall(data)
@@ -158,7 +158,7 @@ def test_requests_that_came_completely_are_answered(
 
 @pytest.mark.parametrize(("protocol", "listener"), DOORS)
 def test_polls_end_at_once(running: Running, protocol: str, listener: str) -> None:
-    """Whether they had begun to wait or not; what follows them is answered, too."""
+    """Polls end whether they had begun to wait or not; requests after them are answered, too."""
     data = polls(protocol) + writes(protocol)
     assert len(frames(protocol, exchange(running, listener, data))) >= 4
     channels = running.node.listeners.channels[listener]
@@ -183,7 +183,7 @@ def test_kafka_fetch_that_waits_is_answered_at_once(running: Running) -> None:
 def test_requests_beyond_those_of_one_turn_are_answered_too(
     running: Running, listener: str
 ) -> None:
-    """Those that wait for the next turn of the loop are answered at once when they begin."""
+    """Requests that wait for the next turn of the loop are answered as soon as they begin."""
     count = 10 * KAFKA_REQUESTS_PER_TURN_MAX
     data = kafka_requests(*[(kafka.ApiVersionsRequest(), 0)] * count)
     assert len(frames("kafka", exchange(running, listener, data))) == count
@@ -197,7 +197,7 @@ def test_member_of_an_incomplete_group_gets_rebalance_in_progress(running: Runni
         protocol_type="consumer",
         protocols=[kafka.JoinGroupRequestProtocol("range", b"")],
     )
-    # It waits for others, who may join a new group for a while.
+    # The join waits: others may join a new group for a while.
     with running.connect() as client:
         client.ask(kafka.FindCoordinatorRequest(key="g"), 2, kafka.FindCoordinatorResponse)
         channels = running.node.listeners.channels["kafka"]

@@ -27,7 +27,7 @@ CONNECTIONS = 3 * LIMITED_LOG_LINES_MAX
 NONSENSE = {
     "bytes that no protocol has": b"\xff" * 64,
     "a frame that is too large": b"\x7f\xff\xff\xff",
-    "a request that nobody knows": b"\0\0\0\x0a\x7f\xff\0\0\0\0\0\1\xff\xff",
+    "a request of an unknown kind": b"\0\0\0\x0a\x7f\xff\0\0\0\0\0\1\xff\xff",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     "text": b"HELO example.org\r\n\r\n",
 }

@@ -1,5 +1,5 @@
-"""A capture that runs in the test, with a faster clock: snapshots that are repeated, resumed or in
-trouble; new tables; the log that the database keeps; commits that nobody sees yet.
+"""A capture that runs in the test, with a faster clock: snapshots that are repeated, resumed or
+fail; new tables; the WAL that the database retains; commits that are not visible yet.
 """
 
 from __future__ import annotations

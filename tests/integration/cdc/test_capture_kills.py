@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing doubled when a capture, its database or its broker is killed."""
+"""No change is lost or duplicated when a capture, its database or its broker is killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from captures.kills import Kills
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Kills]:
-    # The other release is what the tests of a capture's life have.
+    # The tests of a capture's life run on the other release of PostgreSQL.
     made = Kills(tmp_path, seed=1, release=16)
     yield made
     made.close()

@@ -185,8 +185,8 @@ class Cluster(ReplicatedCluster):
         check_changes(self)
 
     def _read_all(self) -> dict[TopicPartition, list[bytes]]:
-        """What a consumer finds in the end. Damage that nobody had seen before is found now, and
-        another node takes over.
+        """The records that a consumer finds in the end. Damage that no reader met before is found
+        now, and another node takes over.
         """
         reader = LastReader(self)
         self._others.append(reader)

@@ -39,7 +39,7 @@ class Faults(faults.Faults):
             # The one copy that is left on the way must not be the damaged one.
             self.chosen.remove("round trip")
             del self._kinds["round trip"]
-        # Until a sender gives up whose bytes nobody takes: as set by operators, or as it comes.
+        # How long a sender waits for a peer that takes no bytes.
         network = {"patience_s": random.choice((1.0, 3.0, 900.0))}
         if random.random() < 0.4:
             network["reset_rate"] = random.choice((0.001, 0.005))

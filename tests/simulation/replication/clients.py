@@ -1,7 +1,7 @@
 """Producers and consumers of a simulated cluster, and what they know in the end.
 
 An idempotent producer repeats a batch until it knows that it was acknowledged. A plain one tries
-each value once and notes the outcome. A consumer reads committed records from whoever leads.
+each value once and notes the outcome. A consumer reads committed records from the leader.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Goal: the table of groups keeps its rules: bounds, one owner at a time, loading before service,
-groups that nobody needs are forgotten. Method: calls on `Groups` with virtual time; the behaviour
+groups that are not needed are forgotten. Method: calls on `Groups` with virtual time; the behaviour
 of members is in the scripts.
 """
 

@@ -510,7 +510,7 @@ def test_a_capture_is_removed_once(world: World, runner: FakeRunner) -> None:
 def test_what_a_process_that_was_killed_left_open_is_aborted(
     world: World, runner: FakeRunner
 ) -> None:
-    """Nobody comes after it who would, and readers of its topics would wait."""
+    """The capture has no successor that would abort it, and readers of its topics would wait."""
     ran = running(world, runner)
     ran.is_obedient = False
     transactions = world.broker.coordination.transactions.coordinator

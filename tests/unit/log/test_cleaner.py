@@ -1,6 +1,6 @@
-"""Goal: retention drops what it may, compaction keeps what it must, whatever happens in between.
+"""Goal: retention drops only what it may, compaction keeps what it must, also when interrupted.
 
-Method: small logs with known records; the generator is driven to its end or broken off anywhere.
+Method: small logs with known records; the generator runs to its end or is stopped at any step.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def test_retention_stops_at_the_high_watermark(world: World):
 
 
 def put_timeless(world: World) -> None:
-    """What an earlier release kept, and what a leader of that release sends: base -1, maximum 0."""
+    """Write a batch as an earlier release stored and replicated it: base time -1, maximum 0."""
     batch = build_batch(
         [Record(value=b"v", timestamp=-1)], base_offset=world.log.log_end_offset, leader_epoch=0
     )

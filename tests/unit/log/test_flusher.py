@@ -1,8 +1,8 @@
 """The flusher process: the same work as `world.perform`, in order, without blocking the loop.
 
 Runs the real process on temporary directories, watched by a small poller and, in one test, by the
-event loops it is made for. What must not depend on time is arranged instead: the process is stopped
-with SIGSTOP while it shall not answer.
+event loops it is made for. Nothing depends on time: SIGSTOP stops the process while it must not
+answer.
 """
 
 from __future__ import annotations

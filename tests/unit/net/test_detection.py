@@ -1,7 +1,7 @@
-"""Goal: the first bytes of a connection tell its protocol: never a wrong one, and within 20 bytes.
+"""Goal: the first 20 bytes of a connection identify its protocol, and never a wrong one.
 
 Method: every request vector of the five specifications, cut at every byte; frames of each protocol
-with random sizes and names (seeded), cut likewise; what belongs to nobody.
+with random sizes and names (seeded), cut likewise; bytes of no protocol.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def public(kind: type) -> dict[str, list[str]]:
 
 def test_every_method_has_its_blocking_twin_with_the_same_parameters() -> None:
     blocking = public(BlockingKafkaClient)
-    # What only begins has no twin: whoever can await simply does not.
+    # The asynchronous client has no `begin_produce`: its callers need not await `produce`.
     assert blocking.pop("begin_produce") == blocking["produce"]
     # Transactions are for asyncio only.
     asked = public(KafkaClient)

@@ -1,4 +1,4 @@
-"""Goal: both ways to alter configurations change exactly what was asked, or nothing."""
+"""Goal: both ways to alter configurations change exactly what was requested, or nothing."""
 
 from __future__ import annotations
 

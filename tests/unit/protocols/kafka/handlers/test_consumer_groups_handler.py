@@ -26,13 +26,13 @@ def heartbeat(wire: Wire, version: int = 1, **fields: object) -> m.ConsumerGroup
 
 
 def join(wire: Wire, version: int = 1, **fields: object) -> m.ConsumerGroupHeartbeatResponse:
-    told: dict[str, object] = {
+    defaults: dict[str, object] = {
         "member_epoch": 0,
         "rebalance_timeout_ms": 10_000,
         "subscribed_topic_names": ["t"],
         "topic_partitions": [],
     }
-    return heartbeat(wire, version, **{**told, **fields})
+    return heartbeat(wire, version, **{**defaults, **fields})
 
 
 def assigned(response: m.ConsumerGroupHeartbeatResponse) -> dict[bytes, list[int]]:
@@ -75,7 +75,7 @@ def test_api_versions_advertise_consumer_groups(wire: Wire) -> None:
     assert {each.name for each in answer.supported_features} >= {"group.version"}
 
 
-def test_member_joins_goes_on_and_leaves(world: World, wire: Wire) -> None:
+def test_member_joins_stays_and_leaves(world: World, wire: Wire) -> None:
     topic_id = world.create("t", 2)[0].metadata.topic.topic_id
     answer = join(wire)
     assert (answer.member_id, answer.member_epoch) == ("m", 1)

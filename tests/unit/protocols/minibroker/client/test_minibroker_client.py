@@ -1,4 +1,4 @@
-"""Goal: the client does over sockets what it promises, and comes through a restart of the broker.
+"""Goal: the client keeps its promises over sockets, and survives a restart of the broker.
 
 Method: a real broker in the process, over loopback.
 """
@@ -133,7 +133,7 @@ async def test_heartbeats_keep_a_quiet_member(broker: EphemeralBroker) -> None:
 async def in_broker(
     broker: EphemeralBroker, work: Callable[[Node], Coroutine[None, None, None]]
 ) -> None:
-    """Done on the broker's own loop."""
+    """Run `work` on the broker's own loop."""
     loop, node = broker._loop, broker._node
     assert loop is not None
     assert node is not None
@@ -141,11 +141,11 @@ async def in_broker(
 
 
 async def after_an_hour_of_silence(node: Node) -> None:
-    """Look for silent members once the first of them has been heard again."""
+    """Remove silent members after the first member has sent another heartbeat."""
     group = node.broker.coordination.groups.table.require(GroupId("g")).membership
     assert isinstance(group, DirectGroup)
     assert group._sweeper is not None
-    # Nobody looks before: when that would be is not for the machine's speed to decide.
+    # No sweep runs earlier: its time must not depend on the speed of the machine.
     group._sweeper.cancel()
     first, second = group.members.values()
     for member in (first, second):

@@ -1,4 +1,4 @@
-"""Goal: topics grow, never shrink, and only when everything asked for is right."""
+"""Goal: topics grow, never shrink, and only when the whole request is valid."""
 
 from __future__ import annotations
 
