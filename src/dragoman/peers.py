@@ -198,7 +198,7 @@ class Peers:
         waiting = self._waiting.get(node, {})
         gone = ClusterError(f"node {node} is gone; the outcome is unknown")
         for outcome in waiting:
-            # Not within the call: committed events are being applied.
+            # In a later turn: committed events are being applied.
             self._broker.scheduler.call_soon(outcome.fail, gone)
         waiting.clear()
 

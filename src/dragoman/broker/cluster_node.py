@@ -376,7 +376,7 @@ class ClusterNode:
         if self._is_alone:
             self._notify_quorum()
         elif self._votes is not None and not self._is_stable_due:
-            # Not within the call: it may come from the middle of an append, or of a truncation to
+            # In a later turn: the call may come from the middle of an append, or of a truncation to
             # make room, and events committed then may take the partition away from this node.
             self._is_stable_due = True
             self._scheduler.call_soon(self._notify_quorum)
@@ -392,7 +392,7 @@ class ClusterNode:
     def applied(self, event: Event, removed: TopicMetadata | None) -> None:
         self.replication.applied(event, removed)
         if isinstance(event, TermBegan) and self.quorum.is_leading:
-            # Not within the call: later entries may be committed already.
+            # In a later turn: later entries may be committed already, and are applied first.
             self._scheduler.call_soon(self._lead)
         elif isinstance(event, NodeRegistered | NodeAdded | NodeRemoved | VotersChanged):
             self._links.refresh()
@@ -408,7 +408,7 @@ class ClusterNode:
             topic = self._image.topics_by_id[event.topic_id]
             self.controller.settle(topic.partitions[:])
             if topic.is_internal:
-                # It may have been decided before the last node registered.
+                # The creation may have been decided before the last node registered.
                 self.on_newcomer()
         self._note_etcd()
         self.changes.moved()
@@ -432,7 +432,7 @@ class ClusterNode:
         self._store.use_level(level)
 
     def _unreadable(self, error: FormatError) -> None:
-        # Not within the call: the quorum is in the middle of applying entries.
+        # In a later turn: the quorum is in the middle of applying entries.
         if not self._is_unreadable:
             self._is_unreadable = True
             self._scheduler.call_soon(self._give_up, error)

@@ -18,7 +18,7 @@ def full_match(pattern: str, bytes_max: int) -> Callable[[str], bool]:
     """Whether a text as a whole matches. Raises `InvalidRegularExpression`."""
     if len(pattern.encode("utf-8", "replace")) > bytes_max:
         raise InvalidRegularExpression(f"a pattern has at most {bytes_max} bytes")
-    # Few clients send patterns; the others shall not pay for the library.
+    # Few clients send patterns, and only they need the library.
     import re2
 
     options = re2.Options()

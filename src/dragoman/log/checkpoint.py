@@ -234,7 +234,7 @@ class PartitionSave:
         index.saved_entries = count
         index.saved_position = mark.written
         if segment.is_rolled:
-            # It can be loaded from now on, so the cache may drop it from memory.
+            # The index can be loaded from now on, so the cache may drop it from memory.
             self._checkpoints.indexes.add(segment)
 
     def index_job(self) -> BackgroundJob:

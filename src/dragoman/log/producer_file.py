@@ -270,6 +270,6 @@ def _note_producers(partition: PartitionLog, segment: Segment, offset: int) -> N
                 if place.base_offset >= offset:
                     partition.note_producer(header, batch)
         except CorruptionError as error:
-            # It is unknown what producers wrote in the damaged batch.
+            # The producers of the damaged batch are unknown.
             partition.report(f"{error}; producer state may lack the batches there")
         number += 1

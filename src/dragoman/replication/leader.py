@@ -115,8 +115,8 @@ class LedPartition:
             return diverging
         since = self._replicas.get(follower.node_id)
         if since is None or position.partition_epoch < since:
-            # Not a replica, or sent before it was removed and added again: its log may be empty by
-            # now.
+            # The sender is no replica, or sent this before it was removed and added again: its log
+            # may be empty by now.
             return self.answer(position, Status.NOT_LEADER)
         known = self.followers.get(follower.node_id)
         if known is None or known.incarnation < follower.incarnation:
@@ -138,7 +138,7 @@ class LedPartition:
         follower.stable_end = stable_end
         marked_end, marked_at = self._mark
         if stable_end >= marked_end:
-            # It has what existed then, so it has not lagged for longer than since then.
+            # The follower has all records of the time of the mark, so it lags at most since then.
             follower.caught_up_at = max(follower.caught_up_at, marked_at)
             self._mark = (self._end, now)
         self.advance()

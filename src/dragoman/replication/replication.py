@@ -252,7 +252,7 @@ class Replication:
                 for partition in self._image.topics_by_id[event.topic_id].partitions:
                     self._settle(partition)
             case NodeConfigChanged():
-                # It may change the minimum number of in-sync replicas.
+                # The change may concern the minimum number of in-sync replicas.
                 for leading in self._leading.values():
                     leading.agreed()
             case NodeRegistered() if event.node_id == self.node_id:
@@ -474,7 +474,7 @@ class Replication:
         if counts and others:
             self._life.begin_another()
             self.member = None
-            # Not within the call: the reader may be in the middle of anything.
+            # In a later turn: the reader may be in any state.
             self._scheduler.call_soon(self._register)
         return has_copies
 

@@ -271,7 +271,7 @@ class Delivery:
                 self._scheduler.call_soon(self._give_turns, node)
 
     async def _resequence(self, partition: StoredPartition, queue: TargetQueue) -> None:
-        """The same batch, under a sequence that the partition accepts."""
+        """Number the same batch so that the partition accepts it."""
         producer_id = await self._step(partition, self._ports.new_producer_id())
         batch = queue.batch
         assert batch is not None

@@ -24,9 +24,9 @@ class State(StrEnum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
-    #: Of consumer groups: the last change has no target assignment yet.
+    #: The last change of a consumer group has no target assignment yet.
     ASSIGNING = "Assigning"
-    #: Of consumer groups: some members have not reached the target assignment.
+    #: Some members of a consumer group have not reached the target assignment.
     RECONCILING = "Reconciling"
     DEAD = "Dead"
 

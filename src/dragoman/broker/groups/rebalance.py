@@ -87,7 +87,7 @@ class Member:
         self.protocols = stored.protocols
         self.assignment = stored.assignment
         self.byte_count = member_bytes(stored.client_id, stored.client_host, stored.protocols)
-        #: It has not been part of a generation yet.
+        #: Whether the member has not been part of a generation yet.
         self.is_new = is_new
         self.session = session
         self.join: Parked[Joined] | None = None
@@ -375,8 +375,8 @@ class Rebalance:
         assert member.join is parked, "only a request that waits can be abandoned"
         self.roster.take_join(member)
         if member.is_new and not member.is_static:
-            # It owns nothing, and its client may not even know its member id. Those who wait for
-            # others still do: it was not one of these.
+            # The member owns nothing, and its client may not even know its member id. The rebalance
+            # did not wait for it.
             self.drop(member, UnknownMember("connection lost"))
         else:
             member.touch()

@@ -230,7 +230,7 @@ class _Copy:
             stamp_producer(batch, self._producer_id, PRODUCER_EPOCH, self._sequence)
             now_ms = self._context.clock.wall_ms()
             fitted = as_configured(replica, memoryview(batch), read_header(batch), now_ms)
-            # Not `place`: the batch was checked against the topic before the decision.
+            # `place` would repeat checks that the batch passed before the decision.
             replica.log.append(*fitted, replica.leader_epoch)
         self._sequence = (self._sequence + count) & SEQUENCE_MASK
 

@@ -386,7 +386,7 @@ class Publisher:
 
 
 def _resequenced(writer: Writer, lost: PublishedRecordsLost) -> Writer:
-    """The same batch, under sequences that the partition accepts."""
+    """The writer with the same batch, numbered so that the partition accepts it."""
     targets = [
         msgspec.structs.replace(each, first_sequence=lost.expected)
         if each.partition_id == lost.partition_id

@@ -299,7 +299,7 @@ class Operations:
         entry.pending = None
         self._answer(entry, error)
         entry.resume_watchers()
-        # They may have begun the next operation; then they wait for that one too.
+        # A watcher may have begun the next operation; then the enrolments wait for that one, too.
         if entry.pending is None and entry.waiting and not entry.is_gone:
             waiting, entry.waiting = entry.waiting, None
             self._admit(entry, waiting)

@@ -156,7 +156,7 @@ class SimNetwork:
 
     def forget(self, server: SimServer) -> None:
         address = (server.loop.host, server.address[1])
-        # Not the loop of a later process in its place.
+        # A later process may listen at the address by now.
         if self._listeners.get(address) is server:
             del self._listeners[address]
 

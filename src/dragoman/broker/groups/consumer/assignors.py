@@ -27,7 +27,7 @@ class Assignee(msgspec.Struct, frozen=True):
     #: What it is sorted by: the instance id of a static member outlives its member id.
     name: str
     topics: frozenset[bytes]
-    #: Its last target.
+    #: The last target assignment of the member.
     before: Partitions
 
 

@@ -189,7 +189,7 @@ class ConsumerGroup:
         except BrokerError as error:
             reply(error)
             return
-        # It may have been changed since the last one.
+        # The session time-out may have been changed since the last heartbeat.
         member.session_timeout = self._session_timeout_s()
         member.touch()
         self._answer(member, request, reply)
@@ -273,7 +273,7 @@ class ConsumerGroup:
         if request.epoch == member.epoch:
             return
         if request.epoch == JOIN:
-            # It has given up everything, as a client does that was fenced.
+            # The member has given up all partitions, as a client does after it was fenced.
             self.roster.move(member, Position(JOIN, MemberState.STABLE, NOTHING, NOTHING))
             self.mark(member)
             return

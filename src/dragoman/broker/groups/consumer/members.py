@@ -310,10 +310,10 @@ class ConsumerRoster:
         return self._holders.get(partition)
 
     def held(self, partitions: Partitions) -> Partitions:
-        """Those of the partitions that some member has.
+        """The partitions among these that a member has.
 
-        Not by `&` with the keys of a dictionary: whatever its left side is, that gives a set, which
-        can be changed and has no hash, under the name of a frozen one.
+        `&` with the keys of a dictionary would give a set, which can be changed and has no hash,
+        whatever its left side is.
         """
         return frozenset(filter(self._holders.__contains__, partitions))
 

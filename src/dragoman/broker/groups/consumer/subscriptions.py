@@ -26,7 +26,9 @@ class Subscriptions:
         self._resolved: dict[_Subscription, dict[bytes, int]] = {}
 
     def names(self, member: ConsumerMember) -> frozenset[TopicName]:
-        """Those it asks for by name, whether they exist or not, and those its pattern means."""
+        """The topics that a member names, whether they exist or not, and those that match its
+        pattern.
+        """
         if member.pattern is None:
             return member.topics
         pattern = self._patterns.get(member.pattern)
@@ -34,7 +36,7 @@ class Subscriptions:
         return member.topics | matching
 
     def topics(self, member: ConsumerMember) -> dict[bytes, int]:
-        """Ids and partition counts of the topics a member reads. Not to be changed."""
+        """Partition counts by id of the topics that a member reads. Callers must not change it."""
         if self._revision != self._catalog.revision:
             self._revision = self._catalog.revision
             self._resolved.clear()

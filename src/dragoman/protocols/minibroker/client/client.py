@@ -293,7 +293,7 @@ class MinibrokerClient:
         """Repeat the subscriptions on a new connection. A refused one ends with the error."""
         for topic, subscription in list(self._subscriptions.items()):
             if not subscription.is_established:
-                # Its first request is still being retried by `_subscribe`.
+                # `_subscribe` still retries the first request of this subscription.
                 continue
             try:
                 _assign(subscription, await self._exchange(channel, subscription.request()))

@@ -185,7 +185,7 @@ class RocketmqNode:
     # ---- any group, wherever it is coordinated
 
     async def announce(self, request: rpc.Announce) -> rpc.Listing:
-        """rpc.Announce this node's members of a group to the group's coordinator."""
+        """Announce this node's members of a group to the group's coordinator."""
         return await self._call_coordinator(request.group, request)
 
     async def members(self, group: str) -> rpc.Listing:

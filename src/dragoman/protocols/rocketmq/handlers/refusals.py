@@ -40,6 +40,8 @@ _CODES: Final[tuple[tuple[type[DragomanError], Response], ...]] = (
     (broker.InvalidPartitions, Response.INVALID_PARAMETER),
     (broker.InvalidConfig, Response.INVALID_PARAMETER),
     (broker.InvalidGroupId, Response.INVALID_PARAMETER),
+    # The original has no code for a group whose members use another protocol.
+    (broker.ForeignGroup, Response.SYSTEM_ERROR),
     # Producers try another broker after code 14.
     (broker.NotLeader, Response.SERVICE_NOT_AVAILABLE),
     (broker.NotEnoughReplicas, Response.SERVICE_NOT_AVAILABLE),
