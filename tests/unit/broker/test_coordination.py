@@ -503,7 +503,7 @@ def test_decided_transaction_is_finished_by_the_next_leader(world: World) -> Non
     identity = begin(world)
     coordination = world.broker.coordination
     told: list[object] = []
-    with mock.patch.object(coordination.transactions.participants, "tell_end", never):
+    with mock.patch.object(coordination.transactions.participants, "end_everywhere", never):
         start(coordination.transactions.coordinator.end("x", identity, True, False)).then(
             told.append
         )

@@ -308,7 +308,7 @@ class RecordStore:
         partition = self._stored.setdefault(index, StoredPartition(index))
         resumed = self._delivery.resume(partition)
         if resumed:
-            log.info("delivering %d records that had come due before", resumed)
+            log.info("delivering %d records that came due earlier", resumed)
         self._arm()
 
     def _unload(self, index: int, _error: NotCoordinator) -> None:

@@ -2,8 +2,8 @@
 
 A transaction's partitions have leaders and its groups have coordinators, on this node and on
 others. Before one of them writes in the transaction, it enrols with the transaction's coordinator
-(`enrol`). When the transaction is decided, its coordinator ends it at all of them (`tell_end`), and
-looks up their nodes at each attempt.
+(`enrol`). When the transaction is decided, its coordinator ends it at all of them, and looks up
+their nodes at each attempt (`end_everywhere`).
 
 The end of a transaction may arrive between the coordinator's permission to write and the write
 itself: on another connection, and before the permission. So a participant that waits for another
@@ -203,7 +203,7 @@ class Participants:
 
     # ---- the end
 
-    async def tell_end(self, markers: Markers, coordinator_epoch: int) -> None:
+    async def end_everywhere(self, markers: Markers, coordinator_epoch: int) -> None:
         """End a transaction at all its participants. After an error the same call repeats all of
         it, which does no harm to participants that have ended it.
         """

@@ -110,7 +110,7 @@ class Transactions:
 
     def _write_markers(self, markers: Markers) -> Outcome[None]:
         home = self.log.partition_of(markers.transactional_id)
-        return start(self.participants.tell_end(markers, self.log.leader_epoch(home)))
+        return start(self.participants.end_everywhere(markers, self.log.leader_epoch(home)))
 
     def _allocate_block(self) -> Outcome[range]:
         return start(self._reserve_block())
