@@ -283,7 +283,7 @@ log.cleanup.policy                         | list ,delete,compact | live | Defau
 log.cleaner.delete.retention.ms            | long 0..     | live | Default of the topics' `delete.retention.ms`.
 log.cleaner.min.cleanable.ratio            | double 0..1  | live | Default of the topics' `min.cleanable.dirty.ratio`.
 log.cleaner.backoff.ms                     | long 0..     | live | How long the cleaner pauses when there is nothing to clean.
-min.insync.replicas                        | int 1..      | live | Default of the topics' `min.insync.replicas`.
+min.insync.replicas                        | int 1..      | live | Default of the topics' `min.insync.replicas`. With three or more replicas it is 2 unless the topic or the cluster says otherwise; a node's own value counts where it is higher.
 compression.type                           | string producer,uncompressed,gzip,snappy,lz4,zstd | live | Default of the topics' `compression.type`.
 log.message.timestamp.type                 | string CreateTime,LogAppendTime | live | Default of the topics' `message.timestamp.type`.
 minibroker.partitions                      | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic that a minibroker client creates by naming it.

@@ -214,7 +214,7 @@ class LedPartition:
     def committed_end(self) -> int:
         log, metadata = self.replica.log, self.replica.metadata
         watermark = log.high_watermark
-        if len(metadata.members) < metadata.min_insync:
+        if len(metadata.members) < self.replica.min_insync:
             return watermark
         end = log.stable_end
         for member in self.maximal():

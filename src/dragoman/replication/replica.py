@@ -137,10 +137,16 @@ class Replica:
             return epoch, self.log.log_end_offset
         return self.log.epochs.end_offset(epoch, self.log.log_end_offset)
 
+    @property
+    def min_insync(self) -> int:
+        """The replicas that must be in sync for a record to be committed: the minimum of the
+        metadata, or that of this node's own settings if it is higher.
+        """
+        return max(self.metadata.min_insync, self.config.min_insync_replicas)
+
     def check_in_sync(self) -> None:
         """Refuse writes that require all in-sync replicas while these are too few."""
-        found = len(self.metadata.in_sync)
-        wanted = max(self.metadata.min_insync, self.config.min_insync_replicas)
+        found, wanted = len(self.metadata.in_sync), self.min_insync
         if found < wanted:
             raise NotEnoughReplicas(
                 f"{self.log.describe()}: {found} replicas in sync, min.insync.replicas is {wanted}"

@@ -662,3 +662,17 @@ def test_messages_survive_their_encoding() -> None:
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_message(data)
+
+
+def test_the_higher_minimum_of_a_node_holds_back_what_is_committed() -> None:
+    leader = Leader()
+    # The topic requires one replica in sync, and the node's own settings two.
+    leader.metadata.topic.config = {"min.insync.replicas": "1"}
+    leader.replica.config = TopicConfig.build(Settings(min_insync_replicas=2), {})
+    leader.agree(Member(1, 1))
+    assert (leader.metadata.min_insync, leader.replica.min_insync) == (1, 2)
+    leader.write(3)
+    assert leader.log.high_watermark == 0
+    leader.replica.config = TopicConfig.build(Settings(), {})
+    leader.leading.advance()
+    assert leader.log.high_watermark == 3
