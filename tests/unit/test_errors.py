@@ -41,7 +41,7 @@ CODES = {
         too_many_offsets too_many_partitions too_many_transactional_ids topic_deletion_disabled
         topic_exists transaction transaction_abortable transaction_coordinator_loading
         transaction_not_persisted transaction_timeout_invalid transactional_id_not_authorized
-        transactional_id_not_found unknown_capture unknown_deferred_record unknown_member
+        transactional_id_not_found unknown_capture unknown_delayed_record unknown_member
         unknown_topic_id unreleased_instance unsupported_assignor unsupported_compression
         unsupported_format writer_of_another_query
     """,
