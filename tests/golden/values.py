@@ -52,12 +52,15 @@ from dragoman.raft import messages as raft
 from dragoman.raft import snapshots as raft_snapshots
 from dragoman.replication import messages as replication
 from dragoman.rpc import Done, Refused
+from dragoman.security.access import Operation, Resource
+from dragoman.security.rules import Pattern, Permission, Rule
+from dragoman.security.users import ApiToken, ScramVerifier, SealedSecret, User
 from golden.forms import Frame
 
 
-def _image() -> metadata.MetadataImage:
+def _image(names: tuple[str, ...]) -> metadata.MetadataImage:
     image = metadata.MetadataImage()
-    for name in _IMAGE_EVENTS:
+    for name in names:
         image.apply(_PLAIN[f"metadata {name} full"])
     return image
 
@@ -75,6 +78,7 @@ _IMAGE_EVENTS = (
     "CaptureDefined",
     "VotersChanged",
 )
+_SECURITY_EVENTS = ("UserChanged", "RulesChanged", "SecurityModeChanged", "ClusterKeyChanged")
 #: Refusals that have more than a text.
 _REFUSALS = (
     errors.CorruptionError("file", 1, "why"),
@@ -180,6 +184,53 @@ _PLAIN: dict[str, Any] = {
     "metadata CaptureDefined default": events.CaptureDefined(name="", definition=b""),
     "metadata CaptureRemoved full": events.CaptureRemoved(name="text 1"),
     "metadata CaptureRemoved default": events.CaptureRemoved(name=""),
+    "metadata UserChanged full": events.UserChanged(
+        user=User(
+            name="text 1",
+            incarnation="text 2",
+            is_enabled=False,
+            scram={"SCRAM-SHA-256": ScramVerifier(b"\x03\x00", 4, b"\x05\x00", b"\x06\x00")},
+            signing_secret=SealedSecret("text 7", b"\x08\x00\xff"),
+            tokens=(
+                ApiToken("text 9", b"\x0a\x00", 11, 12, True, "text 13"),
+                ApiToken("text 14", b"\x0f\x00", 16),
+            ),
+        )
+    ),
+    "metadata UserChanged default": events.UserChanged(user=User(name="", incarnation="")),
+    "metadata UserRemoved full": events.UserRemoved(name="text 1"),
+    "metadata UserRemoved default": events.UserRemoved(name=""),
+    "metadata RulesChanged full": events.RulesChanged(
+        added=(
+            Rule(
+                "text 1",
+                "text 2",
+                Operation.ALTER_CONFIGS,
+                Permission.ALLOW,
+                Resource.TRANSACTIONAL_ID,
+                Pattern.PREFIXED,
+                "text 3",
+            ),
+        ),
+        removed=(
+            Rule(
+                "text 4",
+                "*",
+                Operation.ALL,
+                Permission.DENY,
+                Resource.PIPELINE,
+                Pattern.LITERAL,
+                "*",
+            ),
+        ),
+    ),
+    "metadata RulesChanged default": events.RulesChanged(),
+    "metadata SecurityModeChanged full": events.SecurityModeChanged(mode="text 1"),
+    "metadata SecurityModeChanged default": events.SecurityModeChanged(mode=""),
+    "metadata ClusterKeyChanged full": events.ClusterKeyChanged(
+        key_id="text 1", check=b"\x02\x00\xff"
+    ),
+    "metadata ClusterKeyChanged default": events.ClusterKeyChanged(key_id="", check=b""),
     "metadata TermBegan full": events.TermBegan(leader=1),
     "metadata TermBegan default": events.TermBegan(leader=0),
     "metadata VotersChanged full": events.VotersChanged(voters=(1, 2), learners=(3, 4)),
@@ -1675,7 +1726,8 @@ _PLAIN: dict[str, Any] = {
 }
 VALUES: dict[str, object] = {
     **_PLAIN,
-    "image full": _image(),
+    "image full": _image(_IMAGE_EVENTS),
+    "image secured": _image(_SECURITY_EVENTS),
     "image default": metadata.MetadataImage(),
     "raft-entry events": [
         _PLAIN["metadata TopicCreated full"],

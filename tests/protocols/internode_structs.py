@@ -26,6 +26,8 @@ from dragoman.raft.messages import Message as VotersMessage
 from dragoman.replication.messages import Fetched, InSyncChange, Position
 from dragoman.replication.messages import Message as CopiesMessage
 from dragoman.rpc import Refused, answer_type
+from dragoman.security.rules import Rule
+from dragoman.security.users import ApiToken, ScramVerifier, SealedSecret, User
 from worlds.broker import World
 
 _served = World(start=False).broker.registry.request_types
@@ -42,6 +44,11 @@ ROOTS = {
 NAMES: dict[type, str] = {
     PartitionPlacement: "PartitionPlacement",
     Member: "Member",
+    Rule: "Rule",
+    User: "User",
+    ScramVerifier: "ScramVerifier",
+    SealedSecret: "SealedSecret",
+    ApiToken: "ApiToken",
     Position: "Position",
     Fetched: "Fetched",
     InSyncChange: "InSyncChange",

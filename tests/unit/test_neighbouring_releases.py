@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 import pytest
@@ -89,6 +89,6 @@ def test_fields_that_a_newer_node_adds_are_ignored(root: str, name: str) -> None
 
 def test_events_that_not_all_releases_know_have_a_level() -> None:
     first = released(FIRST_LEVEL)["events"]
-    newer = {name for name in structs(Event) if name not in first}
+    newer = {name_of(each) for each in get_args(Event)} - first.keys()
     assert newer <= {name_of(each) for each in LEVELS}, "see docs/guides/upgrading.md"
     assert all(FIRST_LEVEL < level <= FEATURE_LEVEL for level in LEVELS.values())

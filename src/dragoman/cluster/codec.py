@@ -26,13 +26,21 @@ from dragoman.cluster.events import (
     PartitionChanged,
     PartitionPlacement,
     ProducerIdsReserved,
+    RulesChanged,
+    SecurityModeChanged,
     TermBegan,
     TopicCreated,
+    UserChanged,
     VotersChanged,
     decode_event,
     encode_event,
 )
-from dragoman.cluster.metadata import MetadataImage, PartitionMetadata, TopicMetadata
+from dragoman.cluster.metadata import (
+    SECURITY_MODE_FIRST,
+    MetadataImage,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from dragoman.errors import DecodeError, FormatError
 from dragoman.log.batch import NO_TIMESTAMP, Record, build_batch, read_header, records
 from dragoman.raft.membership import Membership
@@ -106,6 +114,13 @@ def image_events(image: MetadataImage) -> list[Event]:
     events += [ClientQuotaChanged(entity=e, quotas=q) for e, q in image.client_quotas.items()]
     events += [FeatureLevelChanged(feature=f, level=n) for f, n in image.features.items()]
     events += image.captures.values()
+    events += [UserChanged(user=each) for each in image.users.values()]
+    if image.rules:
+        events.append(RulesChanged(added=tuple(image.rules)))
+    if image.security_mode != SECURITY_MODE_FIRST:
+        events.append(SecurityModeChanged(mode=image.security_mode))
+    if image.cluster_key is not None:
+        events.append(image.cluster_key)
     if image.voters:
         events.append(VotersChanged(voters=image.voters, learners=image.learners))
     return events

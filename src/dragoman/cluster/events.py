@@ -14,6 +14,8 @@ from typing import TypeAlias
 import msgspec
 
 from dragoman.errors import FormatError
+from dragoman.security.rules import Rule
+from dragoman.security.users import User
 
 #: The feature level of nodes that do not report one, and of clusters without a committed one.
 FIRST_LEVEL = 2
@@ -197,6 +199,37 @@ class CaptureRemoved(_Event, frozen=True, kw_only=True, tag="CaptureRemoved"):
     name: str
 
 
+class UserChanged(_Event, frozen=True, kw_only=True, tag="UserChanged"):
+    """The complete state of a user, after the change."""
+
+    user: User
+
+
+class UserRemoved(_Event, frozen=True, kw_only=True, tag="UserRemoved"):
+    name: str
+
+
+class RulesChanged(_Event, frozen=True, kw_only=True, tag="RulesChanged"):
+    """Access rules were removed and added, together."""
+
+    added: tuple[Rule, ...] = ()
+    removed: tuple[Rule, ...] = ()
+
+
+class SecurityModeChanged(_Event, frozen=True, kw_only=True, tag="SecurityModeChanged"):
+    """What becomes of a request that no rule allows: `open`, `audit` or `enforce`."""
+
+    mode: str
+
+
+class ClusterKeyChanged(_Event, frozen=True, kw_only=True, tag="ClusterKeyChanged"):
+    """Secrets are encrypted with the cluster's key of this id from now on."""
+
+    key_id: str
+    #: Tells the right key from another one under the same id; reveals nothing about it.
+    check: bytes
+
+
 class TermBegan(_Event, frozen=True, kw_only=True, tag="TermBegan"):
     """The first entry of a leader of the metadata quorum; it changes nothing."""
 
@@ -232,12 +265,25 @@ Event: TypeAlias = (
     | FeatureLevelChanged
     | CaptureDefined
     | CaptureRemoved
+    | UserChanged
+    | UserRemoved
+    | RulesChanged
+    | SecurityModeChanged
+    | ClusterKeyChanged
     | TermBegan
     | VotersChanged
 )
 
 #: The feature level from which on each kind of event may be written.
-LEVELS: dict[type[Event], int] = {CaptureDefined: 3, CaptureRemoved: 3}
+LEVELS: dict[type[Event], int] = {
+    CaptureDefined: 3,
+    CaptureRemoved: 3,
+    UserChanged: 5,
+    UserRemoved: 5,
+    RulesChanged: 5,
+    SecurityModeChanged: 5,
+    ClusterKeyChanged: 5,
+}
 
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 

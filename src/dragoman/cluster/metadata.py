@@ -16,6 +16,7 @@ from dragoman.cluster.events import (
     CaptureRemoved,
     ClientQuotaChanged,
     ClusterCreated,
+    ClusterKeyChanged,
     Event,
     FeatureLevelChanged,
     GroupConfigChanged,
@@ -30,14 +31,20 @@ from dragoman.cluster.events import (
     PartitionPlacement,
     PartitionsAdded,
     ProducerIdsReserved,
+    RulesChanged,
+    SecurityModeChanged,
     TermBegan,
     TopicConfigChanged,
     TopicCreated,
     TopicDeleted,
+    UserChanged,
+    UserRemoved,
     VotersChanged,
     level_needed,
 )
 from dragoman.errors import ClusterError
+from dragoman.security.rules import Rule
+from dragoman.security.users import User
 from dragoman.world import Random
 
 #: The partition id of the metadata log; ordinary partitions are numbered from 1.
@@ -49,6 +56,8 @@ EVERY_NODE = -1
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 NO_LEADER = -1
 MIN_INSYNC = "min.insync.replicas"
+#: The mode of a cluster that has never changed it: everything is allowed.
+SECURITY_MODE_FIRST = "open"
 
 
 class PartitionMetadata:
@@ -153,6 +162,14 @@ class MetadataImage:
         #: The committed metadata quorum; empty while the nodes use the one they were started with.
         self.voters: tuple[int, ...] = ()
         self.learners: tuple[int, ...] = ()
+        self.users: dict[str, User] = {}
+        #: The access rules, in the order in which they were added.
+        self.rules: dict[Rule, None] = {}
+        self.security_mode = SECURITY_MODE_FIRST
+        #: The cluster's key that encrypts secrets; None: there is no secret.
+        self.cluster_key: ClusterKeyChanged | None = None
+        #: Changes with users, rules and the mode.
+        self.security_revision = 0
         #: Changes whenever a topic is created, deleted or extended.
         self.topics_revision = 0
 
@@ -243,6 +260,22 @@ class MetadataImage:
                 self.captures[event.name] = event
             case CaptureRemoved():
                 self.captures.pop(event.name, None)
+            case UserChanged():
+                self.security_revision += 1
+                self.users[event.user.name] = event.user
+            case UserRemoved():
+                self.security_revision += 1
+                self.users.pop(event.name, None)
+            case RulesChanged():
+                self.security_revision += 1
+                for rule in event.removed:
+                    self.rules.pop(rule, None)
+                self.rules.update(dict.fromkeys(event.added))
+            case SecurityModeChanged():
+                self.security_revision += 1
+                self.security_mode = event.mode
+            case ClusterKeyChanged():
+                self.cluster_key = event
             case VotersChanged():
                 self._change_voters(event)
             case TermBegan():

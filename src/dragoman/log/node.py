@@ -23,7 +23,7 @@ NODE_FILE = "node.json"
 FORMAT = 1
 #: Features of data and of messages between nodes that this release knows. A node refuses a
 #: directory with a higher level (docs/guides/upgrading.md).
-FEATURE_LEVEL = 4
+FEATURE_LEVEL = 5
 #: From this level on, the checksums of indexes and producer state are seeded with the segment or
 #: partition they belong to. Releases with a lower level take such files for damaged.
 TAGGED_FILES_LEVEL = 4

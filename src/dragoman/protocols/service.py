@@ -1,7 +1,7 @@
 """State shared by the connections of one protocol: the nodes' addresses, and authorization.
 
 A service provides the address at which a client reaches each node of the cluster, and queries the
-node's authorizer for a principal's permissions. `handlers_by_name` builds the table of a protocol's
+node's authorizer for a caller's permissions. `handlers_by_name` builds the table of a protocol's
 request handlers.
 """
 
@@ -21,7 +21,8 @@ from dragoman.cluster.metadata import MetadataImage
 from dragoman.framing import Scratch
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
-from dragoman.security.authorizer import Authorizer, Operation, Principal, Resource
+from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.authorizer import Authorizer
 
 Key = TypeVar("Key")
 Arguments = ParamSpec("Arguments")
@@ -34,6 +35,10 @@ _REFUSALS: Final[dict[Resource, type[NotAuthorized]]] = {
     Resource.GROUP: GroupNotAuthorized,
     Resource.TRANSACTIONAL_ID: TransactionalIdNotAuthorized,
     Resource.CLUSTER: ClusterNotAuthorized,
+    # Administration of these is administration of the cluster to every protocol.
+    Resource.USER: ClusterNotAuthorized,
+    Resource.CAPTURE: ClusterNotAuthorized,
+    Resource.PIPELINE: ClusterNotAuthorized,
 }
 
 
@@ -82,17 +87,17 @@ class Service(Generic[CoreT_co]):
         return (host.strip("[]"), int(port)) if host and port.isdecimal() else None
 
     def is_allowed(
-        self, principal: Principal, operation: Operation, resource: Resource, name: str
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:
-        return self.broker.authorizer.is_allowed(principal, operation, resource, name)
+        return self.broker.authorizer.is_allowed(caller, operation, resource, name)
 
     def authorize(
-        self, principal: Principal, operation: Operation, resource: Resource, name: str
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""
-        if not self.broker.authorizer.is_allowed(principal, operation, resource, name):
+        if not self.broker.authorizer.is_allowed(caller, operation, resource, name):
             what = f"{operation.value} {resource.value}".replace("_", self.word_separator)
-            raise _REFUSALS[resource](f"{principal.name} may not {what} {name!r}")
+            raise _REFUSALS[resource](f"{caller.name} may not {what} {name!r}")
 
 
 def handlers_by_name(

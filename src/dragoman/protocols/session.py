@@ -26,7 +26,7 @@ from dragoman.framing import FrameReader
 from dragoman.limits import READ_AHEAD_REQUESTS_MAX, SEND_BUFFER_BYTES_MAX, UNANSWERED_REQUESTS_MAX
 from dragoman.net.channel import Channel, Reason
 from dragoman.protocols.service import Core, Service
-from dragoman.security.authorizer import ANONYMOUS, Operation, Principal, Resource
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.types import Buffer
 
 ServiceT_co = TypeVar("ServiceT_co", bound=Service[Core], covariant=True)
@@ -42,9 +42,9 @@ class _Session(Generic[ServiceT_co]):
         "_is_full",
         "_reader",
         "_unanswered",
+        "caller",
         "channel",
         "get_buffer",
-        "principal",
         "service",
     )
 
@@ -54,7 +54,8 @@ class _Session(Generic[ServiceT_co]):
     def __init__(self, channel: Channel, reader: FrameReader, service: ServiceT_co) -> None:
         self.channel = channel
         self.service = service
-        self.principal: Principal = ANONYMOUS
+        #: Who sends the requests; with a login it changes.
+        self.caller: Caller = Caller(host=channel.peer_address[0])
         self.get_buffer = reader.get_buffer
         self._reader = reader
         self._budget = service.budget
@@ -85,11 +86,11 @@ class _Session(Generic[ServiceT_co]):
         return self.channel.is_writable and not self.channel.is_closing
 
     def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
-        return self.service.is_allowed(self.principal, operation, resource, name)
+        return self.service.is_allowed(self.caller, operation, resource, name)
 
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""
-        self.service.authorize(self.principal, operation, resource, name)
+        self.service.authorize(self.caller, operation, resource, name)
 
     # ---- from the channel
 

@@ -1,4 +1,5 @@
-"""Authorization: the principal of a connection, and the one question that the broker asks about it.
+"""Who a caller is, and what it may do.
 
-Everything is allowed until rules are configured.
+`access` has the words of a decision, `rules` the access rules, `authorizer` the decision, and
+`users` what the metadata knows about users. Everything is allowed until rules are enforced.
 """

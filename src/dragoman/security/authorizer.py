@@ -1,52 +1,15 @@
-"""The principal of a connection, and the question that the broker asks an authorizer about it."""
+"""The question that the broker asks before it acts for a caller."""
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Final, Protocol
+from typing import Protocol
 
-import msgspec
-
-
-class Operation(Enum):
-    READ = "read"
-    WRITE = "write"
-    CREATE = "create"
-    DELETE = "delete"
-    ALTER = "alter"
-    DESCRIBE = "describe"
-    DESCRIBE_CONFIGS = "describe_configs"
-    ALTER_CONFIGS = "alter_configs"
-    #: Requests of one node to another.
-    CLUSTER_ACTION = "cluster_action"
-    #: Kafka required it of idempotent producers before version 3; since then WRITE implies it.
-    IDEMPOTENT_WRITE = "idempotent_write"
-
-
-class Resource(Enum):
-    TOPIC = "topic"
-    GROUP = "group"
-    TRANSACTIONAL_ID = "transactional_id"
-    CLUSTER = "cluster"
-
-
-#: The only name of a resource of the kind `CLUSTER`, in rules of any protocol.
-CLUSTER_NAME: Final = "kafka-cluster"
-
-
-class Principal(msgspec.Struct, frozen=True):
-    """The identity with which a connection has authenticated."""
-
-    kind: str
-    name: str
-
-
-ANONYMOUS = Principal("User", "ANONYMOUS")
+from dragoman.security.access import Caller, Operation, Resource
 
 
 class Authorizer(Protocol):
     def is_allowed(
-        self, principal: Principal, operation: Operation, resource: Resource, name: str
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool: ...
 
 
@@ -55,7 +18,7 @@ class AllowAll:
 
     def is_allowed(
         self,
-        principal: Principal,  # noqa: ARG002
+        caller: Caller,  # noqa: ARG002
         operation: Operation,  # noqa: ARG002
         resource: Resource,  # noqa: ARG002
         name: str,  # noqa: ARG002

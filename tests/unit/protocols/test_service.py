@@ -21,17 +21,18 @@ from dragoman.cluster.metadata import MetadataImage
 from dragoman.net.admission import MemoryBudget
 from dragoman.protocols.kafka.handlers.session import KafkaSession
 from dragoman.protocols.service import Core, Service, handlers_by_name
-from dragoman.security.authorizer import Authorizer, Operation, Principal, Resource
+from dragoman.security.access import Caller, Operation, Principal, Resource
+from dragoman.security.authorizer import Authorizer
 from worlds.broker import Pipe, World
 from worlds.remote_leaders import propose
 
-ALICE = Principal("User", "alice")
+ALICE = Caller(Principal("User", "alice"))
 
 
 class ReadOnly:
     def is_allowed(
         self,
-        principal: Principal,
+        caller: Caller,
         operation: Operation,
         resource: Resource,
         name: str,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 
-from dragoman.security.authorizer import ANONYMOUS, AllowAll, Operation, Principal, Resource
+from dragoman.security.access import ANONYMOUS, Caller, Operation, Principal, Resource
+from dragoman.security.authorizer import AllowAll
 
 
 def test_node_without_rules_allows_everything() -> None:
     principals = (ANONYMOUS, Principal("User", "alice"))
-    for who, what, kind in itertools.product(principals, Operation, Resource):
+    for who, what, kind in itertools.product(map(Caller, principals), Operation, Resource):
         assert AllowAll().is_allowed(who, what, kind, "name")
 
 

@@ -16,7 +16,7 @@ from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as k
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.codec import fnv1a_32
-from dragoman.security.authorizer import Operation, Principal, Resource
+from dragoman.security.access import Caller, Operation, Resource
 from worlds.broker import Wire, World, batch_of, fetch_request, only, values_in
 from worlds.minibroker import Peer, service_of
 
@@ -397,7 +397,7 @@ class Denying:
         self.denied: tuple[Operation, Resource] | None = None
 
     def is_allowed(
-        self, principal: Principal, operation: Operation, resource: Resource, name: str
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:
         return (operation, resource) != self.denied
 

@@ -30,7 +30,7 @@ from dragoman.protocols.mlog.handlers.service import MlogService
 from dragoman.protocols.mlog.handlers.session import refusal
 from dragoman.protocols.mlog.handlers.topics import split
 from dragoman.replication.replica import Acknowledge, Replica
-from dragoman.security.authorizer import Operation, Principal, Resource
+from dragoman.security.access import Caller, Operation, Resource
 from protocols.mlog_vectors import JSON_FRAMES
 from worlds.broker import World, batch_of
 from worlds.mlog import MlogPipe
@@ -697,7 +697,7 @@ def test_replicate_stream_gives_binary_batches_until_the_end(world: World, pipe:
 
 class OnlyReaders:
     def is_allowed(
-        self, principal: Principal, operation: Operation, resource: Resource, name: str
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:
         return operation in (Operation.READ, Operation.DESCRIBE) and name != "secret"
 

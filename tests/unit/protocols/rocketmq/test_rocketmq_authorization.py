@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dragoman.protocols.rocketmq.constants import Request, Response
-from dragoman.security.authorizer import Operation, Principal, Resource
+from dragoman.security.access import Caller, Operation, Resource
 from worlds.broker import World
 from worlds.rocketmq import RocketmqPipe, pull_fields, send_fields
 
@@ -20,9 +20,9 @@ class Rules:
         self.forbids = False
 
     def is_allowed(
-        self, principal: Principal, operation: Operation, resource: Resource, name: str
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:
-        assert principal.name
+        assert caller.name
         assert name or resource is Resource.CLUSTER, (operation, resource)
         return not self.forbids
 

@@ -19,7 +19,7 @@ from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.groups import NEVER, go_time
 from dragoman.protocols.cursus.handlers.policy import is_expressible
 from dragoman.protocols.cursus.handlers.session import Call
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 
 _ACTIVE: Final = "active"
 

@@ -37,7 +37,7 @@ from dragoman.protocols.cursus.handlers.policy import is_pattern, topics_named
 from dragoman.protocols.cursus.handlers.records import sent_batch
 from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.session import Call, CursusSession, batch_frame
-from dragoman.security.authorizer import Operation
+from dragoman.security.access import Operation
 from dragoman.types import GroupId, Partition, TopicName
 from dragoman.world import Handle
 

@@ -38,7 +38,7 @@ from dragoman.protocols.cursus.handlers.session import Call, batch_frame
 from dragoman.protocols.cursus.handlers.state import StoredSnapshot
 from dragoman.protocols.cursus.messages import Message
 from dragoman.replication.replica import Replica
-from dragoman.security.authorizer import Operation
+from dragoman.security.access import Operation
 
 #: Maximum size of keys and payloads, which leaves space in the frame for the other fields.
 _STREAM_BYTES_MAX: Final = SENT_FRAME_BYTES_MAX - (1 << 20)

@@ -32,7 +32,7 @@ from dragoman.protocols.cursus.handlers.consume import committed_offset
 from dragoman.protocols.cursus.handlers.policy import is_pattern, topics_named
 from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.session import Arguments, Call, as_number
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from dragoman.types import GroupId, MemberId, Offset, Partition, ProducerId, TopicName
 
 OWNER: Final = "cursus"

@@ -20,7 +20,7 @@ from dragoman.protocols.cursus.handlers.session import Arguments
 from dragoman.protocols.cursus.handlers.transactions import named_producer, staged_offsets
 from dragoman.protocols.cursus.messages import Command, Message
 from dragoman.replication.replica import Replica
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from dragoman.types import Partition, TopicName
 
 

@@ -19,7 +19,7 @@ from dragoman.cluster.metadata import TopicMetadata
 from dragoman.limits import TOPIC_NAME_BYTES_MAX
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
-from dragoman.security.authorizer import Operation
+from dragoman.security.access import Operation
 
 POLICY_KEY: Final = "dragoman.cursus.policy"
 _HOUR_MS: Final = 3_600_000

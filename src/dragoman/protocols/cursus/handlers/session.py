@@ -54,7 +54,7 @@ from dragoman.protocols.cursus.handlers.service import REQUESTS, CursusService, 
 from dragoman.protocols.cursus.messages import Batch, Command
 from dragoman.protocols.service import Address, handlers_by_name
 from dragoman.protocols.session import OrderedSession, Place
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from dragoman.world import Handle
 
 #: Returns host and port of another node; None if unknown.
@@ -346,8 +346,8 @@ class CursusSession(OrderedSession[CursusService]):
 
     def check_access(self, operation: Operation, topic: TopicMetadata) -> None:
         """Raises `Refusal` unless this client may read or write the topic."""
-        principal, name = self.principal, topic.name
-        if not policy_of(topic).allows(operation, principal.name) or not (
+        caller, name = self.caller, topic.name
+        if not policy_of(topic).allows(operation, caller.name) or not (
             self.is_allowed(operation, Resource.TOPIC, name)
         ):
             raise Refusal(f"NOT_AUTHORIZED_FOR_TOPIC operation={operation.value} topic={name}")

@@ -22,7 +22,7 @@ from dragoman.protocols.cursus.handlers.policy import (
     policy_text,
 )
 from dragoman.protocols.cursus.handlers.session import Call
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 
 _INVALID_PARTITIONS = 'invalid_partitions reason="must be a positive integer"'
 

@@ -44,7 +44,7 @@ from dragoman.protocols.cursus.handlers.relayed import StagedMessage, StagedOffs
 from dragoman.protocols.cursus.handlers.service import Core, CursusService
 from dragoman.protocols.cursus.handlers.session import Arguments, Call
 from dragoman.protocols.cursus.messages import Message
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from dragoman.types import Partition, TopicName
 
 _OPEN: Final = (TransactionState.EMPTY, TransactionState.ONGOING)

@@ -26,7 +26,7 @@ from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 from dragoman.protocols.kafka.handlers.resources import topic_of
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import gather
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 
 #: Maps the current overrides to the new ones.
 Alter: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]

@@ -24,7 +24,7 @@ from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.service import REQUESTS, Core
 from dragoman.protocols.kafka.handlers.session import Call, awaited
-from dragoman.security.authorizer import Operation
+from dragoman.security.access import Operation
 
 #: Names of client software that KIP-511 allows.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

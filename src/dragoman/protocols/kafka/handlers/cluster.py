@@ -17,7 +17,7 @@ from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.resources import NOT_REQUESTED, allowed_operations
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import gather
-from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Operation, Resource
 
 _KINDS = {0: CoordinatorKind.GROUP, 1: CoordinatorKind.TRANSACTION}
 #: First version with several keys.

@@ -32,7 +32,7 @@ from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.resources import is_visible, topic_of
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import answer_array
-from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Operation, Resource
 
 
 class ResourceType(IntEnum):

@@ -22,7 +22,7 @@ from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import Elements, answer_array
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from dragoman.types import GroupId, MemberId, TopicName
 
 #: First version in which the client chooses its member id.
@@ -54,7 +54,7 @@ def handle_heartbeat(call: Call) -> None:
 def _require_topics(call: Call, names: list[str] | tuple[str, ...]) -> None:
     for name in names:
         if not call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name):
-            raise NotAuthorized(f"{call.principal.name} may not see all topics it subscribes to")
+            raise NotAuthorized(f"{call.caller.name} may not see all topics it subscribes to")
 
 
 def _heartbeat(call: Call, request: m.ConsumerGroupHeartbeatRequest) -> HeartbeatRequest:

@@ -31,7 +31,7 @@ from dragoman.protocols.kafka.messages import (
     FetchResponseTopic,
 )
 from dragoman.replication.replica import Replica
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 
 _READ_COMMITTED = 1
 _IDS_SINCE_VERSION = 13
@@ -48,9 +48,7 @@ def handle(call: Call) -> None:
         return
     broker = call.service.broker
     if session is not None:
-        keys, wanted = session.resolve(
-            broker.quorum.version, call.principal, partial(_wanted, call)
-        )
+        keys, wanted = session.resolve(broker.quorum.version, call.caller, partial(_wanted, call))
     else:
         keys, wanted = [], []
         for key, partition in requested_partitions(request):

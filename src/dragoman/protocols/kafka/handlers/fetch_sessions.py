@@ -29,7 +29,7 @@ from dragoman.limits import (
 )
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.messages import FetchRequest, FetchRequestPartition
-from dragoman.security.authorizer import Principal
+from dragoman.security.access import Caller
 from dragoman.world import Clock, Random
 
 NO_SESSION = 0
@@ -73,24 +73,24 @@ class FetchSession:
         #: In read order; partitions that had data move to the end.
         self.partitions: OrderedDict[Key, FetchRequestPartition] = OrderedDict()
         self._marks: dict[Key, Marks] = {}
-        #: Partitions as resolved for a principal at a metadata version: most requests of a session
+        #: Partitions as resolved for a caller at a metadata version: most requests of a session
         #: change nothing, and resolving thousands of partitions costs more than reading them.
         self._resolved: dict[Key, Wanted] = {}
-        self._resolved_for: tuple[int, Principal] | None = None
+        self._resolved_for: tuple[int, Caller] | None = None
 
     def resolve(
         self,
         version: int,
-        principal: Principal,
+        caller: Caller,
         find: Callable[[Key, FetchRequestPartition], Wanted],
     ) -> Found:
-        """All partitions in order. `find` looks partitions up and authorizes the principal; its
-        results are cached until the metadata changes or another principal uses the session.
+        """All partitions in order. `find` looks partitions up and authorizes the caller; its
+        results are cached until the metadata changes or another caller uses the session.
         """
         resolved = self._resolved
-        if (version, principal) != self._resolved_for:
+        if (version, caller) != self._resolved_for:
             resolved.clear()
-            self._resolved_for = (version, principal)
+            self._resolved_for = (version, caller)
         found: list[Wanted] = []
         for key, partition in self.partitions.items():
             wanted = resolved.get(key)

@@ -19,7 +19,7 @@ from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.resources import NOT_REQUESTED, allowed_operations, exists
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import Elements, answer_array, gather
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from dragoman.types import GroupId, Partition, TopicName
 
 #: Group types that Kafka's clients know. Consumer groups have their own describe request; groups of

@@ -12,7 +12,7 @@ from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 from dragoman.protocols.kafka.handlers.resources import partition_of
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import gather
-from dragoman.security.authorizer import Operation
+from dragoman.security.access import Operation
 
 _PREFERRED, _UNCLEAN = 0, 1
 

@@ -17,7 +17,7 @@ from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.resources import exists, is_visible, partition_of
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.security.authorizer import Operation
+from dragoman.security.access import Operation
 
 
 def handle_describe(call: Call) -> None:

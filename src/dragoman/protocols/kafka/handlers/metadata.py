@@ -36,7 +36,7 @@ from dragoman.protocols.kafka.handlers.resources import (
 )
 from dragoman.protocols.kafka.handlers.session import Call, reply_with
 from dragoman.protocols.kafka.handlers.slices import answer_array, gather
-from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Operation, Resource
 from dragoman.types import Buffer
 
 

@@ -26,7 +26,7 @@ from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import answer
-from dragoman.security.authorizer import Operation
+from dragoman.security.access import Operation
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, TopicName
 
 AnyPartition = TypeVar("AnyPartition")

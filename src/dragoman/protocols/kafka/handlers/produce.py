@@ -34,7 +34,7 @@ from dragoman.protocols.kafka.messages import (
     ProduceResponseTopic,
 )
 from dragoman.replication.replica import Replica
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from dragoman.types import Partition, TopicName
 
 #: From this version on, the first write to a partition adds it to the transaction (KIP-890).

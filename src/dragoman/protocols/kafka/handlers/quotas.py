@@ -14,7 +14,7 @@ from dragoman.protocols.kafka.errors import UnsupportedVersionError
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import gather
-from dragoman.security.authorizer import Operation
+from dragoman.security.access import Operation
 
 _MATCHES: Final = {0: Match.EXACT, 1: Match.DEFAULT, 2: Match.ANY}
 

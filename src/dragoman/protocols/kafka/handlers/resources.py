@@ -11,7 +11,7 @@ from typing import Final
 from dragoman.broker.errors import InvalidTopicName, UnknownTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 
 #: Names that Kafka allows. Only other protocols see topics with other names.
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -36,7 +36,7 @@ from dragoman.protocols.kafka.messages import Message
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import OrderedSession, Waiting
 from dragoman.replication.replica import Replica
-from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Operation, Resource
 from dragoman.types import Buffer
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -49,8 +49,8 @@ class Call:
         "_on_drop",
         "_on_end",
         "_reply",
+        "caller",
         "is_done",
-        "principal",
         "request",
         "session",
         "size",
@@ -61,9 +61,9 @@ class Call:
     def __init__(self, session: KafkaSession, request: Request) -> None:
         self.session = session
         self.request = request
-        #: The connection's principal when the request began. A connection may reauthenticate
+        #: The connection's caller when the request began. A connection may reauthenticate
         #: (KIP-368), which does not change the permissions of its earlier requests.
-        self.principal = session.principal
+        self.caller = session.caller
         #: Bytes of the node's memory budget that the request occupies.
         self.size = len(request.frame)
         self.is_done = False
@@ -80,11 +80,11 @@ class Call:
         return self.session.service
 
     def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
-        return self.service.is_allowed(self.principal, operation, resource, name)
+        return self.service.is_allowed(self.caller, operation, resource, name)
 
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""
-        self.service.authorize(self.principal, operation, resource, name)
+        self.service.authorize(self.caller, operation, resource, name)
 
     def authorize_cluster(self, operation: Operation) -> None:
         """Raises `ClusterNotAuthorized`."""

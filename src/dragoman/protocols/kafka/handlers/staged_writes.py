@@ -13,7 +13,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 from dragoman.protocols.kafka.handlers.resources import check_kafka_name
 from dragoman.protocols.kafka.handlers.session import Call, awaited
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 
 
 @awaited

@@ -24,7 +24,7 @@ from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import code_for_version
 from dragoman.protocols.kafka.handlers.resources import exists
 from dragoman.protocols.kafka.handlers.session import Call, awaited
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, ProducerId, TopicName
 
 #: First versions that know PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH.

@@ -48,7 +48,7 @@ from dragoman.protocols.minibroker.handlers.session import MinibrokerSession, Re
 from dragoman.protocols.minibroker.handlers.subscriptions import GroupSubscription, Subscription
 from dragoman.protocols.minibroker.messages import Commit, Committed, Publish
 from dragoman.protocols.session import Place
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from dragoman.types import GroupId, Offset, Partition, TopicName
 
 # Looked up once, because the lookup of enumeration members is slow.

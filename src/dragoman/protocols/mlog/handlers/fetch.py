@@ -60,7 +60,7 @@ from dragoman.protocols.mlog.messages import (
 )
 from dragoman.protocols.session import Place
 from dragoman.replication.replica import Replica
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from dragoman.types import GroupId, Offset, Partition, TopicName
 from dragoman.world import Handle
 

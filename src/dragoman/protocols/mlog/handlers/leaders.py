@@ -28,7 +28,7 @@ from dragoman.protocols.mlog.messages import (
 )
 from dragoman.protocols.session import Place
 from dragoman.rpc import Node
-from dragoman.security.authorizer import Operation
+from dragoman.security.access import Operation
 
 #: Returns the leader according to the metadata. Raises `Refused` if the topic no longer exists.
 FindLeader: TypeAlias = Callable[[], int]

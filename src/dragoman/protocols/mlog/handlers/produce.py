@@ -21,7 +21,7 @@ from dragoman.protocols.mlog.handlers.topics import find, require_topic
 from dragoman.protocols.mlog.messages import Produce, ProduceBatch, ProduceBatchResp
 from dragoman.protocols.session import Place
 from dragoman.replication.replica import Replica
-from dragoman.security.authorizer import Operation
+from dragoman.security.access import Operation
 
 # Looked up once, because the lookup of enumeration members is slow.
 _WRITE: Final = Operation.WRITE

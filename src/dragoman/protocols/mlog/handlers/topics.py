@@ -32,7 +32,7 @@ from dragoman.protocols.mlog.messages import (
 )
 from dragoman.protocols.session import Place
 from dragoman.replication.replica import Replica
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 
 _INDEX_DIGITS_MAX = 9
 # Looked up once, because the lookup of enumeration members is slow.

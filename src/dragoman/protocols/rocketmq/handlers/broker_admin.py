@@ -40,7 +40,7 @@ from dragoman.protocols.rocketmq.handlers.topics import (
     data_version,
     visible_topics,
 )
-from dragoman.security.authorizer import Operation
+from dragoman.security.access import Operation
 
 _HOUR_MS: Final = 3_600_000
 #: RocketMQ's settings that can be changed: Dragoman's key, and the conversion of values.

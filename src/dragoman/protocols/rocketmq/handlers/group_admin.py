@@ -34,7 +34,7 @@ from dragoman.protocols.rocketmq.handlers.rpc import (
 )
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import data_version
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 
 #: A topic that a group may not read, in the table of forbidden topics.
 _UNREADABLE: Final = 1 << 2

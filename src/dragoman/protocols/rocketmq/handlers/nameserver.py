@@ -29,7 +29,7 @@ from dragoman.protocols.rocketmq.handlers.topics import (
     serving_node,
     visible_topics,
 )
-from dragoman.security.authorizer import Operation
+from dragoman.security.access import Operation
 
 #: Bits of a topic's `topicSysFlag`.
 _UNIT: Final = 1

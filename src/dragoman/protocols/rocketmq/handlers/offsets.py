@@ -14,7 +14,7 @@ from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.rpc import FindOffset
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from dragoman.types import GroupId, TopicName
 
 

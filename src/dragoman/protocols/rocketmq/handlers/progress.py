@@ -32,7 +32,7 @@ from dragoman.protocols.rocketmq.handlers.topics import (
     queue_of,
     read_queues,
 )
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 
 _LATEST = -1
 _OFFSET_MAX = (1 << 63) - 1

@@ -37,7 +37,7 @@ from dragoman.protocols.rocketmq.handlers.records import encoded, properties_of,
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Call
 from dragoman.protocols.rocketmq.handlers.topics import attributes_of, read_queues
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from dragoman.world import Handle
 
 _TOPIC: Final = Resource.TOPIC

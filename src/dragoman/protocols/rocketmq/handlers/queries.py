@@ -46,7 +46,7 @@ from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.messages import read_message_id, tag_hash
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Node
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 
 _UNIQUE_QUERY: Final = "_UNIQUE_KEY_QUERY"
 _UNIQUE_HEADERS: Final = (PREFIX + Property.UNIQUE_KEY, Property.UNIQUE_KEY)

@@ -15,7 +15,7 @@ from dragoman.protocols.rocketmq.handlers.records import Sent, sent_again
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import make_topic
 from dragoman.protocols.rocketmq.messages import offset_message_id
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 
 #: The delay level of the first retry when the client lets the broker choose.
 _FIRST_LEVEL = 3

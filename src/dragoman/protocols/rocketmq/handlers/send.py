@@ -57,7 +57,7 @@ from dragoman.protocols.rocketmq.messages import (
     host_text,
     offset_message_id,
 )
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 
 _FIRST_QUEUES_MAX: Final = 4
 _TOPIC: Final = Resource.TOPIC

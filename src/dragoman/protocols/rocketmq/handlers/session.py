@@ -44,7 +44,7 @@ from dragoman.protocols.rocketmq.handlers.service import REQUESTS, RocketmqServi
 from dragoman.protocols.rocketmq.messages import host_bytes
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import MatchedSession
-from dragoman.security.authorizer import CLUSTER_NAME, Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Operation, Resource
 from dragoman.types import Buffer
 from dragoman.world import Handle
 

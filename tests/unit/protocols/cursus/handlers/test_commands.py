@@ -17,7 +17,7 @@ from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.config.settings import Settings
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers.groups import share
-from dragoman.security.authorizer import Operation, Principal, Resource
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.types import GroupId
 from worlds.broker import World
 from worlds.cursus import CursusPipe, batch, framed, payloads
@@ -251,9 +251,7 @@ def test_policies_of_topics_hold(pipe: CursusPipe) -> None:
 
 
 class _Nobody:
-    def is_allowed(
-        self, principal: Principal, operation: Operation, kind: Resource, name: str
-    ) -> bool:
+    def is_allowed(self, caller: Caller, operation: Operation, kind: Resource, name: str) -> bool:
         return operation is Operation.CREATE
 
 

@@ -11,7 +11,7 @@ from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from worlds.broker import Wire, World
 from worlds.kafka_admin import (
     BROKER,

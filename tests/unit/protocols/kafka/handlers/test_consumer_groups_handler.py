@@ -12,7 +12,7 @@ from dragoman.log.store import Durability
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security.authorizer import Operation, Principal, Resource
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.types import GroupId
 from worlds.broker import Wire, World
 from worlds.consumer_clients import DIALECT, subscription
@@ -306,7 +306,7 @@ def test_group_goes_from_one_protocol_to_the_other_and_back(world: World, wire: 
 def test_who_may_not_see_a_topic_cannot_subscribe_to_it() -> None:
     class NoTopics:
         def is_allowed(
-            self, principal: Principal, operation: Operation, resource: Resource, name: str
+            self, caller: Caller, operation: Operation, resource: Resource, name: str
         ) -> bool:
             return resource is not Resource.TOPIC
 

@@ -9,7 +9,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.replication.replica import Replica
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from worlds.broker import Wire, World, fetch_request, only
 from worlds.kafka_admin import ends, forbidden
 

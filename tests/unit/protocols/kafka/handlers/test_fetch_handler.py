@@ -10,7 +10,7 @@ from dragoman.log.compression import Codec
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security.authorizer import Operation, Principal, Resource
+from dragoman.security.access import Caller, Operation, Resource
 from worlds.broker import Wire, World, batch_of, fetch_request, only, values_in
 
 NAMED_VERSIONS = range(4, 13)
@@ -243,7 +243,7 @@ def test_isolation_level(world: World, wire: Wire) -> None:
 
 class NoReading:
     def is_allowed(
-        self, principal: Principal, operation: Operation, resource: Resource, name: str
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:
         return operation is not Operation.READ
 

@@ -13,7 +13,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers import fetch_sessions
 from dragoman.protocols.kafka.handlers.session import KafkaSession
-from dragoman.security.authorizer import Operation, Principal, Resource
+from dragoman.security.access import Caller, Operation, Principal, Resource
 from worlds.broker import Wire, World, fetch_request, only, values_in
 
 
@@ -215,9 +215,9 @@ class Reader:
         self.name = name
 
     def is_allowed(
-        self, principal: Principal, operation: Operation, resource: Resource, name: str
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:
-        return operation is not Operation.READ or principal.name == self.name
+        return operation is not Operation.READ or caller.name == self.name
 
 
 def test_session_does_not_read_for_another_principal_what_its_own_may() -> None:
@@ -228,7 +228,7 @@ def test_session_does_not_read_for_another_principal_what_its_own_may() -> None:
     other = Wire(world)
     session = other.channel._session
     assert isinstance(session, KafkaSession)
-    session.principal = Principal("User", "other")
+    session.caller = Caller(Principal("User", "other"))
     part = only(other.ask(incremental(session_id, 1), 12, m.FetchResponse))
     assert part.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert not part.records

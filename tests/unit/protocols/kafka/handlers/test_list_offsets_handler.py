@@ -8,7 +8,7 @@ from dragoman.log.batch import TRANSACTIONAL
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.replication.replica import Replica
-from dragoman.security.authorizer import Operation, Principal, Resource
+from dragoman.security.access import Caller, Operation, Resource
 from worlds.broker import Wire, World, batch_of
 
 VERSIONS = range(1, 12)
@@ -181,7 +181,7 @@ def test_leader_epoch_is_checked(replica: Replica, wire: Wire) -> None:
 
 class Blind:
     def is_allowed(
-        self, principal: Principal, operation: Operation, resource: Resource, name: str
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:
         return operation is not Operation.DESCRIBE
 

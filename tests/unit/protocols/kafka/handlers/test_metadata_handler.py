@@ -12,7 +12,7 @@ from dragoman.limits import KAFKA_FENCED_NODE_LISTED_S
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security.authorizer import Operation, Principal, Resource
+from dragoman.security.access import Caller, Operation, Resource
 from worlds.broker import Outcome, Wire, World
 
 ALL_VERSIONS = range(14)
@@ -228,7 +228,7 @@ class Rules:
         self.forbidden = forbidden
 
     def is_allowed(
-        self, principal: Principal, operation: Operation, resource: Resource, name: str
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:
         return operation is not self.forbidden
 

@@ -14,7 +14,7 @@ from dragoman.log.store import Durability
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security.authorizer import Operation, Principal, Resource
+from dragoman.security.access import Caller, Operation, Resource
 from worlds.broker import Outcome, Wire, World, batch_of, only_produced, produce_request
 
 NAMED_VERSIONS = range(3, 13)
@@ -301,7 +301,7 @@ def test_acks_all_needs_enough_replicas_in_sync(
 
 class NoWriting:
     def is_allowed(
-        self, principal: Principal, operation: Operation, resource: Resource, name: str
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:
         return operation is not Operation.WRITE
 

@@ -12,7 +12,7 @@ from dragoman.checksum import crc32c
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from worlds.broker import (
     Wire,
     World,

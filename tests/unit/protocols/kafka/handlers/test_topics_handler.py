@@ -13,7 +13,7 @@ from dragoman.log.store import Durability
 from dragoman.outcome import Outcome
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security.authorizer import Operation, Principal, Resource
+from dragoman.security.access import Caller, Operation, Resource
 from worlds.broker import Wire, World
 
 CREATE_VERSIONS = range(2, 8)
@@ -216,7 +216,7 @@ class Rules:
         self.forbidden = forbidden
 
     def is_allowed(
-        self, principal: Principal, operation: Operation, resource: Resource, name: str
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:
         return operation is not self.forbidden
 

@@ -9,7 +9,7 @@ from dragoman.log.batch import TRANSACTIONAL
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
-from dragoman.security.authorizer import Operation, Resource
+from dragoman.security.access import Operation, Resource
 from worlds.broker import Wire, World, batch_of, fetch_request, only, values_in
 from worlds.kafka_admin import ends, forbidden
 
