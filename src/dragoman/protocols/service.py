@@ -21,7 +21,7 @@ from dragoman.cluster.metadata import MetadataImage
 from dragoman.framing import Scratch
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
-from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
 
 Key = TypeVar("Key")
@@ -98,6 +98,11 @@ class Service(Generic[CoreT_co]):
         if not self.broker.authorizer.is_allowed(caller, operation, resource, name):
             what = f"{operation.value} {resource.value}".replace("_", self.word_separator)
             raise _REFUSALS[resource](f"{caller.name} may not {what} {name!r}")
+
+    def authorize_new_topic(self, caller: Caller, name: str) -> None:
+        """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""
+        if not self.is_allowed(caller, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
+            self.authorize(caller, Operation.CREATE, Resource.TOPIC, name)
 
 
 def handlers_by_name(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from dragoman.broker.errors import UnsupportedCompression
-from dragoman.broker.fetch import Fetched, FetchLimits, Wanted
+from dragoman.broker.fetch import Fetched, FetchLimits, Wanted, refused_fetch
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, read_header
 from dragoman.log.compression import Codec
@@ -65,7 +65,12 @@ def handle(call: Call) -> None:
         room=lambda: budget.room // 2,
     )
 
+    revision = broker.image.security_revision
+
     def finish(found: list[Fetched]) -> None:
+        if broker.image.security_revision != revision:
+            # While the fetch was parked.
+            found = [_still_allowed(call, *each) for each in zip(wanted, found, strict=True)]
         if call.version < _ZSTD_SINCE_VERSION:
             found = [_without_zstd(each) for each in found]
         results = list(zip(keys, found, strict=True))
@@ -94,14 +99,25 @@ def _wanted(call: Call, key: Key, partition: FetchRequestPartition) -> Wanted:
 
 
 def _find(call: Call, key: Key) -> Replica:
-    broker = call.service.broker
+    partitions = call.service.broker.partitions
     name, topic_id, index = key
     if call.version >= _IDS_SINCE_VERSION:
-        replica = broker.partitions.find_by_id(topic_id, index)
-    else:
-        replica = broker.partitions.find(name, index)
-    call.authorize(Operation.READ, Resource.TOPIC, replica.metadata.topic.name)
-    return replica
+        replica = partitions.find_by_id(topic_id, index)
+        call.authorize(Operation.READ, Resource.TOPIC, replica.metadata.topic.name)
+        return replica
+    call.authorize(Operation.READ, Resource.TOPIC, name)
+    return partitions.find(name, index)
+
+
+def _still_allowed(call: Call, wanted: Wanted, found: Fetched) -> Fetched:
+    """The result, or the refusal of a client that has lost the right to read the topic."""
+    if wanted.replica is None:
+        return found
+    try:
+        call.authorize(Operation.READ, Resource.TOPIC, wanted.replica.metadata.topic.name)
+    except DragomanError as error:
+        return refused_fetch(error.with_traceback(None))
+    return found
 
 
 def _response(session_id: int, results: list[tuple[Key, Fetched]]) -> FetchResponse:
