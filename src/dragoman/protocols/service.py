@@ -17,6 +17,7 @@ from dragoman.broker.errors import (
     NotAuthorized,
     TransactionalIdNotAuthorized,
 )
+from dragoman.broker.standing import StandingRights
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.framing import Scratch
 from dragoman.net.admission import MemoryBudget
@@ -48,6 +49,8 @@ class Core(Protocol):
     node_id: int
     image: MetadataImage
     authorizer: Authorizer
+    #: Rights of work that outlives its request.
+    standing: StandingRights
 
 
 CoreT_co = TypeVar("CoreT_co", bound=Core, covariant=True)

@@ -11,6 +11,7 @@ from functools import partial
 
 from dragoman.broker.errors import UnsupportedCompression
 from dragoman.broker.fetch import Fetched, FetchLimits, Wanted, refused_fetch
+from dragoman.broker.standing import Grant
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, read_header
 from dragoman.log.compression import Codec
@@ -65,11 +66,15 @@ def handle(call: Call) -> None:
         room=lambda: budget.room // 2,
     )
 
-    revision = broker.image.security_revision
+    standing = broker.standing
+    revision = standing.revision
+    grant: Grant | None = None
 
     def finish(found: list[Fetched]) -> None:
-        if broker.image.security_revision != revision:
-            # While the fetch was parked.
+        if grant is not None:
+            grant.release()
+        if standing.revision != revision:
+            # Rights have changed while the fetch was parked.
             found = [_still_allowed(call, *each) for each in zip(wanted, found, strict=True)]
         if call.version < _ZSTD_SINCE_VERSION:
             found = [_without_zstd(each) for each in found]
@@ -83,9 +88,16 @@ def handle(call: Call) -> None:
         call.reply(_response(session_id, results))
 
     parked = broker.fetches.begin(wanted, limits, finish)
-    if parked is not None:
-        call.on_drop(lambda: broker.fetches.cancel(parked))
-        call.on_end(parked.finish_now)
+    if parked is None:
+        return
+
+    def forget() -> None:
+        held.release()
+        broker.fetches.cancel(parked)
+
+    held = grant = standing.hold(partial(_ask_again, call, wanted), lambda _: parked.finish_now())
+    call.on_drop(forget)
+    call.on_end(parked.finish_now)
 
 
 def _wanted(call: Call, key: Key, partition: FetchRequestPartition) -> Wanted:
@@ -107,6 +119,12 @@ def _find(call: Call, key: Key) -> Replica:
         return replica
     call.authorize(Operation.READ, Resource.TOPIC, name)
     return partitions.find(name, index)
+
+
+def _ask_again(call: Call, wanted: list[Wanted]) -> None:
+    """Raises `NotAuthorized` if the client may no longer read one of the topics."""
+    for name in {each.replica.metadata.topic.name for each in wanted if each.replica is not None}:
+        call.authorize(Operation.READ, Resource.TOPIC, name)
 
 
 def _still_allowed(call: Call, wanted: Wanted, found: Fetched) -> Fetched:
