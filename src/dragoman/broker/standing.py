@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from dragoman.broker.work_queue import Steps, WorkQueue
 from dragoman.errors import DragomanError
+from dragoman.outcome import ignore
 
 #: Asks the authorizer. Raises `NotAuthorized`, or the refusal of a protocol.
 Ask: TypeAlias = Callable[[], None]
@@ -63,7 +64,7 @@ class StandingRights:
         """Rules, users, the mode or settings have changed."""
         self.revision += 1
         if self._grants:
-            self._work.run(self._steps(list(self._grants)))
+            self._work.run(self._steps(list(self._grants))).then(ignore)
 
     def _steps(self, grants: list[Grant]) -> Steps[None]:
         for each in grants:
