@@ -5,6 +5,7 @@ from __future__ import annotations
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, ApiKey
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.authorizer import AllowAll
 from worlds.broker import Wire, World
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -17,7 +18,7 @@ def ends(key: ApiKey) -> list[int]:
     return sorted({versions.low, versions.high})
 
 
-class Forbids:
+class Forbids(AllowAll):
     """Allows everything but some operations on one kind of resource."""
 
     def __init__(self, resource: Resource, *operations: Operation) -> None:

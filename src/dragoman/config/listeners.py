@@ -9,11 +9,17 @@ have it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from dragoman.config.keys import near_match
 from dragoman.errors import ConfigError
+
+#: Whether connections may, or must, be encrypted or log in.
+Requirement: TypeAlias = Literal["off", "optional", "required"]
+#: Whether a client is asked for a certificate, and whether it must have one.
+ClientCertificates: TypeAlias = Literal["none", "requested", "required"]
 
 _LOOPBACK = "127.0.0.1"
 _OFF = "off"
@@ -61,6 +67,24 @@ class Address(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class ListenerSecurity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a listener demands of its connections."""
+
+    #: With `optional`, the first bytes of a connection decide.
+    tls: Requirement = "off"
+    authentication: Requirement = "off"
+    #: SASL mechanisms that clients may log in with, in Kafka's names.
+    mechanisms: tuple[str, ...] = ()
+    client_certificates: ClientCertificates = "none"
+    #: Networks whose clients have a principal without a login, as (network, name of the user). The
+    #: first that has the client's address counts.
+    principals: tuple[tuple[str, str], ...] = ()
+
+
+#: The security of a listener without any.
+OPEN: Final = ListenerSecurity()
 
 
 class Listener(msgspec.Struct, frozen=True, kw_only=True):

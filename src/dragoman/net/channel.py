@@ -19,6 +19,7 @@ from enum import Flag, auto
 from functools import partial
 from typing import Protocol, cast
 
+from dragoman.config.listeners import OPEN, ListenerSecurity
 from dragoman.errors import RemoteProtocolError
 from dragoman.limits import (
     CLOSE_DELIVERY_S,
@@ -35,7 +36,7 @@ from dragoman.net.admission import (
     all_descriptors,
     has_descriptor_left,
 )
-from dragoman.types import Buffer
+from dragoman.types import Buffer, Certificate
 from dragoman.world import Handle, Scheduler
 
 log = logging.getLogger("dragoman.net")
@@ -120,8 +121,10 @@ class Channels:
         descriptor_max: Callable[[], int] = all_descriptors,
         give_way: Callable[[], bool] | None = None,
         limiter: LogLimiter | None = None,
+        security: Callable[[], ListenerSecurity] = lambda: OPEN,
     ) -> None:
-        """`listener` is the name of the listener that accepts the connections. `closes_idle` is
+        """`listener` is the name of the listener that accepts the connections, and `security`
+        gives what it demands of them, which may change at run time. `closes_idle` is
         false for protocols whose clients may stay silent. `connections` is None where the number of
         connections is bounded elsewhere. A connection with a descriptor above `descriptor_max` is
         closed at once, unless `give_way` closes another one in its place.
@@ -129,6 +132,7 @@ class Channels:
         self.budget = budget
         self.listener = listener
         self.closes_idle = closes_idle
+        self.security = security
         #: Limits the rate of log lines that peers can cause.
         self.log = limiter if limiter is not None else LogLimiter(log, scheduler)
         self._scheduler = scheduler
@@ -315,6 +319,23 @@ class Channel(asyncio.BufferedProtocol):
     def listener(self) -> str:
         """Name of the listener that accepted the connection."""
         return self._channels.listener
+
+    @property
+    def security(self) -> ListenerSecurity:
+        """What the listener demands of the connection at the moment."""
+        return self._channels.security()
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the connection is TLS."""
+        transport = self._transport
+        return transport is not None and transport.get_extra_info("ssl_object") is not None
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The client's certificate, if it has presented one that the listener's CA has signed."""
+        transport = self._transport
+        return None if transport is None else transport.get_extra_info("certificate")
 
     # ---- from the transport
 

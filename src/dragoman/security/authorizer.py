@@ -12,6 +12,12 @@ class Authorizer(Protocol):
         self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool: ...
 
+    def is_allowed_on_any(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
+        """Whether there is a resource of the kind, existing or not, on which the caller is allowed
+        the operation.
+        """
+        ...
+
 
 class AllowAll:
     """The authorizer of a node without rules."""
@@ -22,5 +28,13 @@ class AllowAll:
         operation: Operation,  # noqa: ARG002
         resource: Resource,  # noqa: ARG002
         name: str,  # noqa: ARG002
+    ) -> bool:
+        return True
+
+    def is_allowed_on_any(
+        self,
+        caller: Caller,  # noqa: ARG002
+        operation: Operation,  # noqa: ARG002
+        resource: Resource,  # noqa: ARG002
     ) -> bool:
         return True

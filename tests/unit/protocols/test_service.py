@@ -22,14 +22,14 @@ from dragoman.net.admission import MemoryBudget
 from dragoman.protocols.kafka.handlers.session import KafkaSession
 from dragoman.protocols.service import Core, Service, handlers_by_name
 from dragoman.security.access import Caller, Operation, Principal, Resource
-from dragoman.security.authorizer import Authorizer
+from dragoman.security.authorizer import AllowAll, Authorizer
 from worlds.broker import Pipe, World
 from worlds.remote_leaders import propose
 
 ALICE = Caller(Principal("User", "alice"))
 
 
-class ReadOnly:
+class ReadOnly(AllowAll):
     def is_allowed(
         self,
         caller: Caller,

@@ -17,6 +17,7 @@ from dragoman.protocols.kafka import messages as k
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.codec import fnv1a_32
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.authorizer import AllowAll
 from worlds.broker import Wire, World, batch_of, fetch_request, only, values_in
 from worlds.minibroker import Peer, service_of
 
@@ -392,7 +393,7 @@ def test_commit_before_a_group_subscription_in_one_write_counts(peer: Peer) -> N
 # ---- who may
 
 
-class Denying:
+class Denying(AllowAll):
     def __init__(self) -> None:
         self.denied: tuple[Operation, Resource] | None = None
 

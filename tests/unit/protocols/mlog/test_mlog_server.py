@@ -31,6 +31,7 @@ from dragoman.protocols.mlog.handlers.session import refusal
 from dragoman.protocols.mlog.handlers.topics import split
 from dragoman.replication.replica import Acknowledge, Replica
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.authorizer import AllowAll
 from protocols.mlog_vectors import JSON_FRAMES
 from worlds.broker import World, batch_of
 from worlds.mlog import MlogPipe
@@ -695,7 +696,7 @@ def test_replicate_stream_gives_binary_batches_until_the_end(world: World, pipe:
 # ---- who may
 
 
-class OnlyReaders:
+class OnlyReaders(AllowAll):
     def is_allowed(
         self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:

@@ -11,11 +11,12 @@ import pytest
 
 from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.authorizer import AllowAll
 from worlds.broker import World
 from worlds.rocketmq import RocketmqPipe, pull_fields, send_fields
 
 
-class Rules:
+class Rules(AllowAll):
     def __init__(self) -> None:
         self.forbids = False
 

@@ -18,6 +18,7 @@ from dragoman.config.settings import Settings
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.handlers.groups import share
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.authorizer import AllowAll
 from dragoman.types import GroupId
 from worlds.broker import World
 from worlds.cursus import CursusPipe, batch, framed, payloads
@@ -250,7 +251,7 @@ def test_policies_of_topics_hold(pipe: CursusPipe) -> None:
     assert pipe.ask(consume.format("secret")) == denied.format("read", "secret")
 
 
-class _Nobody:
+class _Nobody(AllowAll):
     def is_allowed(self, caller: Caller, operation: Operation, kind: Resource, name: str) -> bool:
         return operation is Operation.CREATE
 

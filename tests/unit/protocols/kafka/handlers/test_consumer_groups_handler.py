@@ -13,6 +13,7 @@ from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.authorizer import AllowAll
 from dragoman.types import GroupId
 from worlds.broker import Wire, World
 from worlds.consumer_clients import DIALECT, subscription
@@ -304,7 +305,7 @@ def test_group_goes_from_one_protocol_to_the_other_and_back(world: World, wire: 
 
 
 def test_who_may_not_see_a_topic_cannot_subscribe_to_it() -> None:
-    class NoTopics:
+    class NoTopics(AllowAll):
         def is_allowed(
             self, caller: Caller, operation: Operation, resource: Resource, name: str
         ) -> bool:

@@ -9,6 +9,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.replication.replica import Replica
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.authorizer import AllowAll
 from worlds.broker import Wire, World, batch_of
 
 VERSIONS = range(1, 12)
@@ -179,7 +180,7 @@ def test_leader_epoch_is_checked(replica: Replica, wire: Wire) -> None:
     assert look_up(wire, -1, epoch=5).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-class Blind:
+class Blind(AllowAll):
     def is_allowed(
         self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:

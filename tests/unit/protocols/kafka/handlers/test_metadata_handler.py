@@ -13,6 +13,7 @@ from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.authorizer import AllowAll
 from worlds.broker import Outcome, Wire, World
 
 ALL_VERSIONS = range(14)
@@ -221,7 +222,7 @@ def test_impossible_topic_creation_is_reported(world: World, wire: Wire) -> None
     assert topic.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-class Rules:
+class Rules(AllowAll):
     """Allows everything but one operation."""
 
     def __init__(self, forbidden: Operation) -> None:

@@ -15,6 +15,7 @@ from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.authorizer import AllowAll
 from worlds.broker import Outcome, Wire, World, batch_of, only_produced, produce_request
 
 NAMED_VERSIONS = range(3, 13)
@@ -299,7 +300,7 @@ def test_acks_all_needs_enough_replicas_in_sync(
     assert replica.log.log_end_offset == (0 if code else 1)
 
 
-class NoWriting:
+class NoWriting(AllowAll):
     def is_allowed(
         self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:

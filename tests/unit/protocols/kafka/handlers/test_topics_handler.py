@@ -14,6 +14,7 @@ from dragoman.outcome import Outcome
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.authorizer import AllowAll
 from worlds.broker import Wire, World
 
 CREATE_VERSIONS = range(2, 8)
@@ -211,7 +212,7 @@ def test_internal_topics_cannot_be_deleted(world: World, wire: Wire) -> None:
     assert "__in" in world.broker.image.topics
 
 
-class Rules:
+class Rules(AllowAll):
     def __init__(self, forbidden: Operation) -> None:
         self.forbidden = forbidden
 

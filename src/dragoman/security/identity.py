@@ -1,0 +1,55 @@
+"""The caller of a connection before any login.
+
+A client's certificate names its user, by `ssl.principal.mapping.rules`. A client without one, or
+whose certificate matches no rule, has the principal of its network, where the listener has one for
+it. All others are anonymous.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from dragoman.config.listeners import ListenerSecurity
+from dragoman.config.principals import PrincipalRule, name_in_certificate
+from dragoman.security.access import ANONYMOUS, Caller, Principal
+from dragoman.types import Certificate
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Network, IPv6Network
+
+#: The rules that make a certificate's whole subject the user's name.
+WHOLE_SUBJECT = (PrincipalRule(),)
+
+
+def initial_caller(
+    security: ListenerSecurity,
+    certificate: Certificate | None,
+    host: str,
+    mapping: tuple[PrincipalRule, ...] = WHOLE_SUBJECT,
+) -> Caller:
+    """`host` is the client's address; `mapping` is what `parse_principal_rules` gives."""
+    name = None if certificate is None else name_in_certificate(certificate.subject, mapping)
+    if name is None and security.principals:
+        name = _name_by_network(security.principals, host)
+    return Caller(ANONYMOUS if not name else Principal("User", name), host)
+
+
+def _name_by_network(principals: tuple[tuple[str, str], ...], host: str) -> str | None:
+    # Imported here: only listeners with such principals need it.
+    import ipaddress
+
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)
+    address = mapped or address
+    return next((name for network, name in principals if address in _network(network)), None)
+
+
+@lru_cache(maxsize=1024)
+def _network(text: str) -> IPv4Network | IPv6Network:
+    import ipaddress
+
+    return ipaddress.ip_network(text, strict=False)
