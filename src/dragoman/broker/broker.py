@@ -43,6 +43,8 @@ from dragoman.cluster.events import (
     TopicConfigChanged,
     TopicCreated,
     TopicDeleted,
+    UserChanged,
+    UserRemoved,
 )
 from dragoman.cluster.metadata import (
     METADATA_PARTITION_ID,
@@ -60,6 +62,8 @@ from dragoman.outcome import Outcome
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Refusals, Registry, Rpc
 from dragoman.security.authorizer import AllowAll, Authorizer
+from dragoman.security.logins import Logins
+from dragoman.security.passwords import PasswordHasher
 from dragoman.types import TopicName
 from dragoman.world import Clock, HostNames, NumericHosts, Random, Scheduler
 
@@ -90,9 +94,11 @@ class Broker:
         dialect: GroupDialect | None = None,
         links: Links | None = None,
         etcd: Gateway | None = None,
+        hasher: PasswordHasher | None = None,
     ) -> None:
         """`dialect` decodes the member metadata of the served protocols; `links` connect to the
-        other nodes, if any; `etcd` is given if it stores the metadata.
+        other nodes, if any; `etcd` is given if it stores the metadata; `hasher` hashes
+        passwords, inline by default.
         """
         self.context = context = NodeContext(settings, scheduler, clock, random)
         self.store = store
@@ -100,6 +106,7 @@ class Broker:
         self.clock = clock
         self.random = random
         self.authorizer = authorizer if authorizer is not None else AllowAll()
+        self.logins = Logins(context.image, scheduler, clock, random, hasher)
         self.node_id = settings.node_id
         self.image = image = context.image
         #: Whether the journal has been replayed, so that the log may be closed cleanly.
@@ -369,6 +376,10 @@ class Broker:
                 self.partitions.refresh_configs(self.image.topics_by_id[event.topic_id].partitions)
             case NodeConfigChanged():
                 self._reconfigure()
+            case UserChanged():
+                self.logins.user_changed(event.user.name)
+            case UserRemoved():
+                self.logins.user_changed(event.name)
             case NodeFenced():
                 for each in self.on_fenced:
                     each(event.node_id)
@@ -383,6 +394,7 @@ class Broker:
         """A snapshot has replaced the image, and every object in it."""
         self.partitions.restored()
         self._reconfigure()
+        self.logins.all_changed()
         self.cluster.restored()
         if self.is_ready:
             self.partitions.remove_leftovers()

@@ -23,6 +23,7 @@ from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
+from dragoman.security.logins import Logins
 
 Key = TypeVar("Key")
 Arguments = ParamSpec("Arguments")
@@ -48,6 +49,7 @@ class Core(Protocol):
     node_id: int
     image: MetadataImage
     authorizer: Authorizer
+    logins: Logins
 
 
 CoreT_co = TypeVar("CoreT_co", bound=Core, covariant=True)

@@ -3,4 +3,7 @@
 `access` has the words of a decision, `rules` the access rules, `authorizer` the decision,
 `identity` the caller of a connection before any login, and `users` what the metadata knows about
 users. Everything is allowed until rules are enforced.
+
+`logins` examines what clients present, with `passwords`, `password_cache`, `login_failures` and
+`scram`.
 """
