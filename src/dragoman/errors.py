@@ -26,6 +26,7 @@
           LoginsOverloadedError   too many logins wait: nothing was examined, a retry may succeed
         InvalidPasswordError    a password from which no verifier can be made
       ConfigError
+        SecretError             a secret of the cluster or of this node cannot be sealed or read
       CdcError
 
 Every class has a stable `code`, which logs, metrics and the HTTP API show and programs may match:
@@ -136,6 +137,10 @@ class InvalidPasswordError(AuthError): ...
 
 
 class ConfigError(DragomanError): ...
+
+
+class SecretError(ConfigError):
+    """The text never has a secret."""
 
 
 class CdcError(DragomanError): ...

@@ -49,6 +49,7 @@ from dragoman.cluster.events import (
 from dragoman.cluster.metadata import (
     METADATA_PARTITION_ID,
     METADATA_TOPIC,
+    SECURITY_MODE_FIRST,
     PartitionMetadata,
     TopicMetadata,
 )
@@ -61,11 +62,22 @@ from dragoman.log.store import LogStore
 from dragoman.outcome import Outcome
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Refusals, Registry, Rpc
+from dragoman.security.audit import AUDIT_FILE, AuditFile, AuditLog
 from dragoman.security.authorizer import AllowAll, Authorizer
 from dragoman.security.logins import Logins
 from dragoman.security.passwords import PasswordHasher
+from dragoman.security.secrets import ClusterKeys
 from dragoman.types import TopicName
-from dragoman.world import Clock, HostNames, NumericHosts, Random, Scheduler
+from dragoman.world import (
+    Clock,
+    Disk,
+    DiskSecrets,
+    HostNames,
+    NumericHosts,
+    Random,
+    Scheduler,
+    SecretSource,
+)
 
 log = logging.getLogger("dragoman.broker")
 
@@ -95,10 +107,14 @@ class Broker:
         links: Links | None = None,
         etcd: Gateway | None = None,
         hasher: PasswordHasher | None = None,
+        secret_source: SecretSource | None = None,
+        audit_file: AuditFile | None = None,
     ) -> None:
         """`dialect` decodes the member metadata of the served protocols; `links` connect to the
-        other nodes, if any; `etcd` is given if it stores the metadata; `hasher` hashes
-        passwords, inline by default.
+        other nodes, if any; `etcd` is given if it stores the metadata; `hasher` hashes passwords,
+        inline by default. Keys and the audit log are on the disk of the log by default.
+
+        Raises `SecretError` for a cluster key file that cannot be used.
         """
         self.context = context = NodeContext(settings, scheduler, clock, random)
         self.store = store
@@ -109,6 +125,16 @@ class Broker:
         self.logins = Logins(context.image, scheduler, clock, random, hasher)
         self.node_id = settings.node_id
         self.image = image = context.image
+        self.keys = ClusterKeys(
+            secret_source or DiskSecrets(store.disk), settings.cluster_key_file, random
+        )
+        self.keys.load()
+        self.audit = AuditLog(
+            audit_file or audit_file_of(settings, store.disk), self.node_id, scheduler, clock
+        )
+        self.audit.is_on = self._is_audited
+        self.logins.unseal = self.keys.unseal
+        self.logins.record = self.audit.record
         #: Whether the journal has been replayed, so that the log may be closed cleanly.
         self.is_recovered = False
         #: Resolves no names by default; the server replaces it.
@@ -191,6 +217,12 @@ class Broker:
     @property
     def is_stopping(self) -> bool:
         return self.context.is_stopping
+
+    def _is_audited(self) -> bool:
+        """Whether the audit log is written: an operator has named its file, or has locked the
+        node in any way.
+        """
+        return bool(self.settings.audit_log_file) or self.image.security_mode != SECURITY_MODE_FIRST
 
     def _coordination(self, dialect: GroupDialect | None) -> Coordination:
         context, rpc, registry = self.context, self.rpc, self.registry
@@ -315,6 +347,7 @@ class Broker:
         self.delayed.close()
         self.store.settle_all()
         self.fetches.finish_all()
+        self.audit.close()
         # First, because other nodes may have replicated the records, which must not be reported as
         # refused.
         self.cluster.stop()
@@ -418,6 +451,16 @@ class Broker:
             self.partitions.remove_leftovers()
             self.coordination.groups.topic_deleted(TopicName(topic.name))
             self.delayed.targets_deleted()
+
+
+def audit_file_of(settings: Settings, disk: Disk, path: str = AUDIT_FILE) -> AuditFile:
+    """The audit log with the bounds of the settings, in a directory."""
+    return AuditFile(
+        disk=disk,
+        path=path,
+        file_bytes=settings.audit_log_bytes,
+        files=settings.audit_log_files,
+    )
 
 
 def _do_nothing() -> None:

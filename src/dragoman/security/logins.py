@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -25,6 +25,7 @@ from dragoman.errors import (
 from dragoman.limits import LOGINS_WAITING_MAX, PASSWORD_BYTES_MAX
 from dragoman.outcome import pause
 from dragoman.security.access import Caller, Principal
+from dragoman.security.audit import AuditEvent, login
 from dragoman.security.login_failures import LoginFailures
 from dragoman.security.password_cache import PasswordCache
 from dragoman.security.passwords import (
@@ -35,12 +36,12 @@ from dragoman.security.passwords import (
     unknown_users_verifier,
 )
 from dragoman.security.scram import ScramServer
+from dragoman.security.secrets import signing_secret_context
 from dragoman.security.users import (
     ApiToken,
     ScramVerifier,
     SealedSecret,
     User,
-    signing_secret_context,
 )
 from dragoman.world import Clock, Random, Scheduler
 
@@ -80,6 +81,15 @@ class TokenLogin(msgspec.Struct, frozen=True):
     expires_ms: int
 
 
+class Attempt(NamedTuple):
+    """A login that is being examined."""
+
+    name: str
+    host: str
+    protocol: str
+    mechanism: str
+
+
 class Logins:
     def __init__(
         self,
@@ -97,6 +107,8 @@ class Logins:
         self.hasher: PasswordHasher = InlineHasher() if hasher is None else hasher
         #: Decrypts secrets, given their context; None: this node has no key of the cluster.
         self.unseal: Callable[[SealedSecret, str], bytes] | None = None
+        #: Receives each login for the audit log.
+        self.record: Callable[[AuditEvent], None] = _ignore
         self._cache = PasswordCache(self.hasher, scheduler, random)
         self._failures = LoginFailures()
         #: Logins that wait because of earlier failures.
@@ -109,8 +121,16 @@ class Logins:
 
     # ---- passwords
 
-    async def password(self, name: str, password: str | bytes, host: str) -> Caller:
-        """The caller with this name and password.
+    async def password(
+        self,
+        name: str,
+        password: str | bytes,
+        host: str,
+        *,
+        protocol: str = "",
+        mechanism: str = "password",
+    ) -> Caller:
+        """The caller with this name and password. The last two parameters are for the audit log.
 
         Raises `AuthenticationFailedError`, after the same work for an unknown user, and
         `LoginsOverloadedError` when too many logins wait. Resumes after milliseconds, or, after
@@ -125,15 +145,16 @@ class Logins:
         encoded = text.encode()
         if len(encoded) > PASSWORD_BYTES_MAX:
             encoded = b""
-        mechanism, verifier = self._password_verifier(name)
-        entry = self._cache.entry(name, encoded, mechanism, verifier)
+        scram, verifier = self._password_verifier(name)
+        entry = self._cache.entry(name, encoded, scram, verifier)
         is_right = self._cache.known(entry)
         if not is_right:
             # A password known to be right does not wait: guesses of others cannot delay it.
             await self._wait(name, host)
         if is_right is None:
-            is_right = await self._cache.check(entry, encoded, mechanism, verifier)
-        return self._decide(name, host, is_right and bool(encoded), verifier)
+            is_right = await self._cache.check(entry, encoded, scram, verifier)
+        attempt = Attempt(name, host, protocol, mechanism)
+        return self._decide(attempt, is_right and bool(encoded), verifier)
 
     def _password_verifier(self, name: str) -> tuple[Mechanism, ScramVerifier]:
         user = self._directory.users.get(name)
@@ -160,20 +181,24 @@ class Logins:
         await pause(self._scheduler, seconds)
         self._waiting -= 1
 
-    def _decide(self, name: str, host: str, is_proven: bool, verifier: ScramVerifier) -> Caller:
+    def _decide(self, attempt: Attempt, is_proven: bool, verifier: ScramVerifier) -> Caller:
         # The directory may have changed during the exchange: a verifier that is no longer the
         # user's proves nothing.
+        name, host = attempt.name, attempt.host
+        caller = Caller(Principal(USER, name), host)
         user = self._directory.users.get(name)
         is_current = user is not None and user.is_enabled and verifier in user.scram.values()
-        if not (is_proven and is_current):
+        is_accepted = is_proven and is_current
+        self.record(login(attempt.mechanism, caller, attempt.protocol, succeeded=is_accepted))
+        if not is_accepted:
             self._failures.failed(name, host, self._scheduler.time())
             raise AuthenticationFailedError("unknown user or wrong credentials")
         self._failures.succeeded(name)
-        return Caller(Principal(USER, name), host)
+        return caller
 
     # ---- SCRAM
 
-    def scram_server(self, mechanism: Mechanism, host: str) -> ScramServer:
+    def scram_server(self, mechanism: Mechanism, host: str, protocol: str = "") -> ScramServer:
         """The server's side of one SCRAM exchange."""
 
         def verifier_of(name: str) -> ScramVerifier:
@@ -181,7 +206,8 @@ class Logins:
 
         async def decide(name: str, is_proven: bool, verifier: ScramVerifier) -> Caller:
             await self._wait(name, host)
-            return self._decide(name, host, is_proven, verifier)
+            attempt = Attempt(name, host, protocol, mechanism.value.lower())
+            return self._decide(attempt, is_proven, verifier)
 
         return ScramServer(mechanism, self._random, verifier_of, decide)
 
@@ -218,7 +244,7 @@ class Logins:
             return None
         if self.unseal is None:
             return None
-        return self.unseal(user.signing_secret, signing_secret_context(user.name))
+        return self.unseal(user.signing_secret, signing_secret_context(user))
 
     # ---- connections that have logged in
 
@@ -255,3 +281,7 @@ class Logins:
         """A snapshot has replaced all users."""
         for name in list(self._sessions):
             self.user_changed(name)
+
+
+def _ignore(_event: AuditEvent) -> None:
+    return None

@@ -59,8 +59,3 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     #: The secret key that signs RocketMQ requests; the access key is the user's name.
     signing_secret: SealedSecret | None = None
     tokens: tuple[ApiToken, ...] = ()
-
-
-def signing_secret_context(name: str) -> str:
-    """What a user's signing secret is bound to, so that it decrypts for no other user."""
-    return f"signing secret of {name}"

@@ -22,6 +22,7 @@ from dragoman.outcome import Outcome, failed, start
 from dragoman.security.access import Caller, Principal
 from dragoman.security.logins import Logins, TokenLogin
 from dragoman.security.passwords import InlineHasher, Mechanism, verifiers_of
+from dragoman.security.secrets import signing_secret_context
 from dragoman.security.users import ApiToken, SealedSecret, User
 from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 
@@ -388,7 +389,8 @@ def test_signing_secret_is_unsealed_for_enabled_users_only(world: World) -> None
     world.logins.unseal = lambda secret, context: secret.sealed + context.encode()
     user = User(name="rocket", incarnation="1", signing_secret=sealed)
     world.directory.put(user)
-    assert world.logins.signing_secret("rocket") == b"sealedsigning secret of rocket"
+    context = signing_secret_context(user).encode()
+    assert world.logins.signing_secret("rocket") == b"sealed" + context
     assert world.logins.signing_secret("alice") is None
     assert world.logins.signing_secret("nobody") is None
     world.directory.put(msgspec.structs.replace(user, is_enabled=False))
