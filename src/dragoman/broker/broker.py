@@ -31,6 +31,7 @@ from dragoman.broker.readers import Readers
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.staged_writes import StagedWrites
+from dragoman.broker.standing import StandingRights
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions.service import Transactions
 from dragoman.broker.work_queue import WorkQueue
@@ -40,13 +41,18 @@ from dragoman.cluster.events import (
     NodeConfigChanged,
     NodeFenced,
     PartitionsAdded,
+    RulesChanged,
+    SecurityModeChanged,
     TopicConfigChanged,
     TopicCreated,
     TopicDeleted,
+    UserChanged,
+    UserRemoved,
 )
 from dragoman.cluster.metadata import (
     METADATA_PARTITION_ID,
     METADATA_TOPIC,
+    SECURITY_MODE_FIRST,
     PartitionMetadata,
     TopicMetadata,
 )
@@ -59,9 +65,20 @@ from dragoman.log.store import LogStore
 from dragoman.outcome import Outcome
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Refusals, Registry, Rpc
+from dragoman.security.audit import AUDIT_FILE, AuditFile, AuditLog
 from dragoman.security.authorizer import AllowAll, Authorizer
+from dragoman.security.secrets import ClusterKeys
 from dragoman.types import TopicName
-from dragoman.world import Clock, HostNames, NumericHosts, Random, Scheduler
+from dragoman.world import (
+    Clock,
+    Disk,
+    DiskSecrets,
+    HostNames,
+    NumericHosts,
+    Random,
+    Scheduler,
+    SecretSource,
+)
 
 log = logging.getLogger("dragoman.broker")
 
@@ -90,9 +107,14 @@ class Broker:
         dialect: GroupDialect | None = None,
         links: Links | None = None,
         etcd: Gateway | None = None,
+        secret_source: SecretSource | None = None,
+        audit_file: AuditFile | None = None,
     ) -> None:
         """`dialect` decodes the member metadata of the served protocols; `links` connect to the
-        other nodes, if any; `etcd` is given if it stores the metadata.
+        other nodes, if any; `etcd` is given if it stores the metadata. Keys and the audit log are
+        on the disk of the log by default.
+
+        Raises `SecretError` for a cluster key file that cannot be used.
         """
         self.context = context = NodeContext(settings, scheduler, clock, random)
         self.store = store
@@ -102,6 +124,14 @@ class Broker:
         self.authorizer = authorizer if authorizer is not None else AllowAll()
         self.node_id = settings.node_id
         self.image = image = context.image
+        self.keys = ClusterKeys(
+            secret_source or DiskSecrets(store.disk), settings.cluster_key_file, random
+        )
+        self.keys.load()
+        self.audit = AuditLog(
+            audit_file or audit_file_of(settings, store.disk), self.node_id, scheduler, clock
+        )
+        self.audit.is_on = self._is_audited
         #: Whether the journal has been replayed, so that the log may be closed cleanly.
         self.is_recovered = False
         #: Resolves no names by default; the server replaces it.
@@ -116,6 +146,7 @@ class Broker:
         self.on_fatal: Callable[[OSError | DragomanError], None] = _ignore
         #: Requests with many items, spread over several loop turns.
         self.work = WorkQueue(scheduler)
+        self.standing = StandingRights(self.work)
         self.partitions = partitions = Partitions(context, store)
         partitions.on_led = self._led
         partitions.on_resigned = self._resigned
@@ -184,6 +215,12 @@ class Broker:
     @property
     def is_stopping(self) -> bool:
         return self.context.is_stopping
+
+    def _is_audited(self) -> bool:
+        """Whether the audit log is written: an operator has named its file, or has locked the
+        node in any way.
+        """
+        return bool(self.settings.audit_log_file) or self.image.security_mode != SECURITY_MODE_FIRST
 
     def _coordination(self, dialect: GroupDialect | None) -> Coordination:
         context, rpc, registry = self.context, self.rpc, self.registry
@@ -308,6 +345,7 @@ class Broker:
         self.delayed.close()
         self.store.settle_all()
         self.fetches.finish_all()
+        self.audit.close()
         # First, because other nodes may have replicated the records, which must not be reported as
         # refused.
         self.cluster.stop()
@@ -369,6 +407,9 @@ class Broker:
                 self.partitions.refresh_configs(self.image.topics_by_id[event.topic_id].partitions)
             case NodeConfigChanged():
                 self._reconfigure()
+                self.standing.changed()
+            case UserChanged() | UserRemoved() | RulesChanged() | SecurityModeChanged():
+                self.standing.changed()
             case NodeFenced():
                 for each in self.on_fenced:
                     each(event.node_id)
@@ -388,6 +429,7 @@ class Broker:
             self.partitions.remove_leftovers()
             self.coordination.groups.topics_changed()
             self.delayed.targets_deleted()
+        self.standing.changed()
         for extension in self._extensions:
             extension.applied(None)
 
@@ -406,6 +448,16 @@ class Broker:
             self.partitions.remove_leftovers()
             self.coordination.groups.topic_deleted(TopicName(topic.name))
             self.delayed.targets_deleted()
+
+
+def audit_file_of(settings: Settings, disk: Disk, path: str = AUDIT_FILE) -> AuditFile:
+    """The audit log with the bounds of the settings, in a directory."""
+    return AuditFile(
+        disk=disk,
+        path=path,
+        file_bytes=settings.audit_log_bytes,
+        files=settings.audit_log_files,
+    )
 
 
 def _do_nothing() -> None:

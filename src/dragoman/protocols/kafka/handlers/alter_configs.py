@@ -202,6 +202,7 @@ class _Alteration:
             case ResourceType.GROUP:
                 await self._alter_group(resource)
             case ResourceType.CLIENT_METRICS:
+                self._call.authorize_cluster(Operation.ALTER_CONFIGS)
                 raise InvalidConfig("client metrics are not collected")
             case unknown:
                 raise unknown_type(unknown)
