@@ -31,6 +31,7 @@ from dragoman.broker.readers import Readers
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.staged_writes import StagedWrites
+from dragoman.broker.standing import StandingRights
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions.service import Transactions
 from dragoman.broker.work_queue import WorkQueue
@@ -40,6 +41,8 @@ from dragoman.cluster.events import (
     NodeConfigChanged,
     NodeFenced,
     PartitionsAdded,
+    RulesChanged,
+    SecurityModeChanged,
     TopicConfigChanged,
     TopicCreated,
     TopicDeleted,
@@ -149,6 +152,7 @@ class Broker:
         self.on_fatal: Callable[[OSError | DragomanError], None] = _ignore
         #: Requests with many items, spread over several loop turns.
         self.work = WorkQueue(scheduler)
+        self.standing = StandingRights(self.work)
         self.partitions = partitions = Partitions(context, store)
         partitions.on_led = self._led
         partitions.on_resigned = self._resigned
@@ -409,10 +413,15 @@ class Broker:
                 self.partitions.refresh_configs(self.image.topics_by_id[event.topic_id].partitions)
             case NodeConfigChanged():
                 self._reconfigure()
+                self.standing.changed()
             case UserChanged():
                 self.logins.user_changed(event.user.name)
+                self.standing.changed()
             case UserRemoved():
                 self.logins.user_changed(event.name)
+                self.standing.changed()
+            case RulesChanged() | SecurityModeChanged():
+                self.standing.changed()
             case NodeFenced():
                 for each in self.on_fenced:
                     each(event.node_id)
@@ -433,6 +442,7 @@ class Broker:
             self.partitions.remove_leftovers()
             self.coordination.groups.topics_changed()
             self.delayed.targets_deleted()
+        self.standing.changed()
         for extension in self._extensions:
             extension.applied(None)
 
