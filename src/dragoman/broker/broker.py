@@ -40,6 +40,7 @@ from dragoman.cluster.events import (
     NodeConfigChanged,
     NodeFenced,
     PartitionsAdded,
+    RulesChanged,
     TopicConfigChanged,
     TopicCreated,
     TopicDeleted,
@@ -51,7 +52,7 @@ from dragoman.cluster.metadata import (
     TopicMetadata,
 )
 from dragoman.config.overrides import TopicConfig
-from dragoman.config.settings import Settings
+from dragoman.config.settings import Settings, super_users
 from dragoman.errors import DiskFullError, DragomanError
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
@@ -59,7 +60,7 @@ from dragoman.log.store import LogStore
 from dragoman.outcome import Outcome
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Refusals, Registry, Rpc
-from dragoman.security.authorizer import AllowAll, Authorizer
+from dragoman.security.authorizer import Authorizer, RuleAuthorizer
 from dragoman.types import TopicName
 from dragoman.world import Clock, HostNames, NumericHosts, Random, Scheduler
 
@@ -99,9 +100,15 @@ class Broker:
         self.scheduler = scheduler
         self.clock = clock
         self.random = random
-        self.authorizer = authorizer if authorizer is not None else AllowAll()
         self.node_id = settings.node_id
         self.image = image = context.image
+        self.rule_authorizer = RuleAuthorizer(
+            image,
+            super_users(settings),
+            allow_everyone=settings.allow_everyone_if_no_acl_found,
+        )
+        #: Decides for the protocols; tests replace it.
+        self.authorizer: Authorizer = authorizer or self.rule_authorizer
         #: Whether the journal has been replayed, so that the log may be closed cleanly.
         self.is_recovered = False
         #: Resolves no names by default; the server replaces it.
@@ -372,6 +379,8 @@ class Broker:
             case NodeFenced():
                 for each in self.on_fenced:
                     each(event.node_id)
+            case RulesChanged():
+                self.rule_authorizer.rules_changed(event.added, event.removed)
             case TopicCreated() | PartitionsAdded() if self.is_ready:
                 self.coordination.groups.topics_changed()
             case _:

@@ -73,6 +73,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     http_allowed_hosts: tuple[str, ...] = ()
     capture_allowed_hosts: tuple[str, ...] = ()
 
+    super_users: str = ""
+    allow_everyone_if_no_acl_found: bool = False
+
     auto_create_topics_enable: bool = True
     delete_topic_enable: bool = True
     num_partitions: int = 1
@@ -218,6 +221,8 @@ metadata.etcd.lease.seconds                | int 2..300   |      | Time-to-live 
 metadata.etcd.allow.bad.version            | boolean      |      | For tests: accept a version of etcd that may lose metadata.
 http.allowed.hosts                         | list         |      | Names under which the HTTP API may be reached, beside `localhost`, the names that the node listens on or advertises and the machine's own; `*.NAME` matches names below it, `*` any. Pages of these hosts may use it, too. Addresses need not be listed.
 capture.allowed.hosts                      | list         |      | Hosts of databases that this node may capture or examine: names, `*.NAME` for names below it, addresses, networks such as `10.0.0.0/8`, and directories of sockets; none: any.
+super.users                                | string       |      | Principals that may do everything, whatever the rules say, as `User:NAME`, separated by `;`. Give all nodes the same.
+allow.everyone.if.no.acl.found             | boolean      |      | Whether a resource that no access rule matches is open to everyone, instead of to super users only. Give all nodes the same.
 auto.create.topics.enable                  | boolean      | live | Create a topic when a client first names it.
 delete.topic.enable                        | boolean      | live | Allow clients to delete topics.
 num.partitions                             | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic created without a number.
@@ -336,12 +341,24 @@ def check_consistent(settings: Settings) -> None:
         )
     check_hosts("http.allowed.hosts", settings.http_allowed_hosts)
     check_hosts("capture.allowed.hosts", settings.capture_allowed_hosts)
+    super_users(settings)
     if not settings.data:
         raise ConfigError("data: expected a directory, got nothing")
     if not settings.metadata_etcd_prefix.strip("/"):
         raise ConfigError("metadata.etcd.prefix: expected a name, got nothing")
     etcd_addresses(settings)
     connections_by_address(settings)
+
+
+def super_users(settings: Settings) -> tuple[str, ...]:
+    """The principals to which no access rule applies. Raises `ConfigError`."""
+    # Kafka's separator: the name of a user may be the subject of a certificate, with commas.
+    found = tuple(filter(None, map(str.strip, settings.super_users.split(";"))))
+    for text in found:
+        kind, _, name = text.partition(":")
+        if kind != "User" or name in ("", "*", "ANONYMOUS"):
+            raise ConfigError(f"super.users: expected User:NAME, separated by `;`, got {text!r}")
+    return found
 
 
 def connections_by_address(settings: Settings) -> dict[str, int]:

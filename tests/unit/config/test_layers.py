@@ -58,6 +58,8 @@ def another_value(key: Key):
                 return ("127.0.0.1:12379",)
             return tuple(reversed(key.choices)) or ("http://127.0.0.1:12379",)
         case Kind.STRING:
+            if key.name == "super.users":
+                return "User:root;User:CN=admin,O=Example"
             others = [word for word in key.choices if word != default]
             return others[0] if others else "elsewhere"
 
