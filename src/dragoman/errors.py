@@ -23,6 +23,7 @@
         OutcomeUnknownError     the change may or may not have happened, or still happen
       AuthError
       ConfigError
+        SecretError             a secret of the cluster or of this node cannot be sealed or read
       CdcError
 
 Every class has a stable `code`, which logs, metrics and the HTTP API show and programs may match:
@@ -124,6 +125,10 @@ class AuthError(DragomanError): ...
 
 
 class ConfigError(DragomanError): ...
+
+
+class SecretError(ConfigError):
+    """The text never has a secret."""
 
 
 class CdcError(DragomanError): ...

@@ -1096,3 +1096,26 @@ PROFILE_FIELDS_MAX = 2_000
 PROFILE_FIELD_DEPTH_MAX = 6
 #: Spans of time in which a profile counts records. More: the spans double in length.
 PROFILE_TIMES_MAX = 2_000
+
+# ---- secrets and the audit log
+
+#: Bytes of a cluster key file. A larger one is refused.
+CLUSTER_KEY_FILE_BYTES_MAX = 64 << 10
+#: Keys in a cluster key file. More: the file is refused.
+CLUSTER_KEYS_MAX = 100
+#: Bytes of a file that a `file:` reference names. A larger one is refused.
+REFERENCED_SECRET_BYTES_MAX = 64 << 10
+#: Seconds between writes of the audit log.
+AUDIT_WRITE_INTERVAL_S = 0.1
+#: Bytes of lines that wait to be written to the audit log. More are dropped and counted; the count
+#: is the next line.
+AUDIT_QUEUED_BYTES_MAX = 256 << 10
+#: Characters of one text in the audit log. Longer texts are cut.
+AUDIT_TEXT_CHARS_MAX = 256
+#: Seconds in which like logins and denials are counted together.
+AUDIT_SAMPLE_INTERVAL_S = 10.0
+#: Like logins or denials that are written in one interval. Further ones are counted, and the count
+#: is written at its end.
+AUDIT_LIKE_EVENTS_MAX = 10
+#: Kinds of logins and denials that are distinguished in one interval. Others share one count.
+AUDIT_SAMPLE_KINDS_MAX = 200

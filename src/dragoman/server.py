@@ -12,7 +12,7 @@ import os
 import tempfile
 from typing import TYPE_CHECKING
 
-from dragoman.broker.broker import Broker
+from dragoman.broker.broker import Broker, audit_file_of
 from dragoman.captures.processes import CaptureProcesses
 from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings, etcd_addresses
@@ -27,7 +27,17 @@ from dragoman.net.peer_connections import PeerConnections
 from dragoman.net.peer_frames import VERSION_MIN, Hello
 from dragoman.peers import Peers
 from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
-from dragoman.world import Background, Clock, Disk, Random, RealDisk
+from dragoman.security.audit import AUDIT_FILE, AuditFile
+from dragoman.world import (
+    Background,
+    Clock,
+    Disk,
+    DiskSecrets,
+    Random,
+    RealDisk,
+    RealSecrets,
+    SecretSource,
+)
 
 if TYPE_CHECKING:
     from dragoman.api.operations import NodeView
@@ -84,6 +94,8 @@ class Node:
                 dialect=KafkaGroupDialect(),
                 links=self.peers if settings.is_clustered else None,
                 etcd=self._etcd,
+                secret_source=_secret_source(disk),
+                audit_file=_audit_file(settings, disk),
             )
         except BaseException:
             self.store.abandon()
@@ -255,6 +267,19 @@ def _etcd_client(settings: Settings, loop: asyncio.AbstractEventLoop) -> HttpCli
     from dragoman.net.http_client import HttpClient
 
     return HttpClient(etcd_addresses(settings), loop)
+
+
+def _secret_source(disk: Disk) -> SecretSource:
+    return RealSecrets(disk.root) if isinstance(disk, RealDisk) else DiskSecrets(disk)
+
+
+def _audit_file(settings: Settings, disk: Disk) -> AuditFile:
+    directory, _, name = settings.audit_log_file.rpartition("/")
+    if not isinstance(disk, RealDisk):
+        return audit_file_of(settings, disk)
+    # A disk of its own, for another directory, and so that only this user can read the file.
+    path = os.path.join(disk.root, directory) if name else disk.root
+    return audit_file_of(settings, RealDisk(path, file_mode=0o600), name or AUDIT_FILE)
 
 
 def _spool(disk: Disk) -> str:

@@ -15,6 +15,7 @@ import errno
 import fcntl
 import os
 import random
+import stat
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -179,6 +180,26 @@ class Disk(Protocol):
         ...
 
 
+class SecretSource(Protocol):
+    """Secrets that the operator of a node keeps outside of its log. Paths are absolute, or relative
+    to the data directory.
+    """
+
+    def read(self, path: str, size_max: int, *, is_private: bool) -> bytes:
+        """The contents of a regular file. Raises `OSError`: `FileNotFoundError` without the file,
+        EFBIG for a larger one, EPERM for one that must be private and that others may read.
+        """
+        ...
+
+    def create(self, path: str, data: bytes) -> None:
+        """Make a private file, durable when this returns. Raises `OSError`, EEXIST if it exists."""
+        ...
+
+    def variable(self, name: str) -> str | None:
+        """A variable of the environment."""
+        ...
+
+
 class Replacement(msgspec.Struct, frozen=True):
     """A file that is replaced atomically: written aside, synced, renamed to `path`, made
     durable.
@@ -306,6 +327,27 @@ def write_aside(disk: Disk, path: str, data: Buffer, *, is_synced: bool = False)
         file.close()
 
 
+class DiskSecrets:
+    """Secrets on a disk of the simulator, or in memory: without permissions and environment."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def read(self, path: str, size_max: int, *, is_private: bool) -> bytes:  # noqa: ARG002
+        data = read_whole(self._disk, path.lstrip("/"))
+        if len(data) > size_max:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        return data
+
+    def create(self, path: str, data: bytes) -> None:
+        if self._disk.exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        replace_file(self._disk, path, data)
+
+    def variable(self, name: str) -> str | None:  # noqa: ARG002
+        return None
+
+
 #: Size of one write when a file is filled with zeros.
 _ZERO_BLOCK_BYTES = 1 << 20
 
@@ -357,6 +399,13 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+
+def utc_text(wall_ms: int) -> str:
+    """A time of `Clock.wall_ms`, as `2026-01-02T03:04:05.678Z`."""
+    return (
+        f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(wall_ms // 1000))}.{wall_ms % 1000:03d}Z"
+    )
 
 
 def system_random() -> Random:
@@ -463,6 +512,74 @@ class RealFile:
         self._spares.refill()
 
 
+class RealSecrets:
+    """Secrets in files and in the environment of this process."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def read(self, path: str, size_max: int, *, is_private: bool) -> bytes:
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        fd = os.open(os.path.join(self._root, path), flags)
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file")
+            if found.st_size > size_max:
+                raise OSError(errno.EFBIG, f"it has more than {size_max} bytes")
+            if is_private:
+                _require_private(found)
+            data = b""
+            while len(data) <= size_max and (more := os.read(fd, size_max + 1 - len(data))):
+                data += more
+        finally:
+            os.close(fd)
+        if len(data) > size_max:
+            raise OSError(errno.EFBIG, f"it has more than {size_max} bytes")
+        return data
+
+    def create(self, path: str, data: bytes) -> None:
+        create_private(os.path.join(self._root, path), data)
+
+    def variable(self, name: str) -> str | None:
+        return os.environ.get(name)
+
+
+def _require_private(found: os.stat_result) -> None:
+    """As PostgreSQL requires of private keys: mode 0600, or 0640 if the file belongs to root."""
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid not in (0, os.geteuid()):
+        raise OSError(errno.EPERM, "it belongs to another user")
+    if mode & (0o027 if found.st_uid == 0 else 0o077):
+        raise OSError(errno.EPERM, f"other users may use it (mode {mode:04o}): chmod 600")
+
+
+def create_private(path: str, data: bytes) -> None:
+    """Make a file with mode 0600, durable when this returns. A crash leaves the whole file under
+    its name, or none. Raises `FileExistsError` and other `OSError`.
+    """
+    aside = f"{path}.new-{os.getpid()}"
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        # Unlike a rename, a link never replaces a file.
+        os.link(aside, path)
+    finally:
+        os.unlink(aside)
+    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
 class RealLock:
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
@@ -511,10 +628,13 @@ class RealDisk:
     databases. An existing directory keeps its permissions.
     """
 
-    def __init__(self, root: str, spare_files: int = 0) -> None:
-        """`spare_files` is the number of files that can be opened when no descriptor is free."""
+    def __init__(self, root: str, spare_files: int = 0, file_mode: int = 0o644) -> None:
+        """`spare_files` is the number of files that can be opened when no descriptor is free;
+        `file_mode` the mode of files that are created.
+        """
         os.makedirs(root, mode=0o700, exist_ok=True)
         self.root = os.path.abspath(root)
+        self._file_mode = file_mode
         self._spares = SpareDescriptors(spare_files)
 
     def _path(self, path: str) -> str:
@@ -522,7 +642,8 @@ class RealDisk:
 
     def open(self, path: str, mode: Literal["read", "write", "create"]) -> RealFile:
         full, flags = self._path(path), _OPEN_FLAGS[mode]
-        return RealFile(self._spares.use(lambda: os.open(full, flags, 0o644)), self._spares)
+        mode_bits = self._file_mode
+        return RealFile(self._spares.use(lambda: os.open(full, flags, mode_bits)), self._spares)
 
     def names(self, directory: str) -> list[str]:
         path = self._path(directory)

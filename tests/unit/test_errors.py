@@ -20,7 +20,7 @@ CODES = {
         auth broker cdc cluster config corruption decode directory_in_use disk_full encode
         error format local_protocol log log_stopped not_controller not_sent offset_gap
         offset_out_of_range outcome_unknown oversized_batch protocol remote_protocol
-        version_conflict
+        secret version_conflict
     """,
     "dragoman.broker.errors": """
         capture_exists capture_not_running capture_refused cluster_not_authorized

@@ -48,6 +48,7 @@ from dragoman.cluster.events import (
 from dragoman.cluster.metadata import (
     METADATA_PARTITION_ID,
     METADATA_TOPIC,
+    SECURITY_MODE_FIRST,
     PartitionMetadata,
     TopicMetadata,
 )
@@ -60,9 +61,22 @@ from dragoman.log.store import LogStore
 from dragoman.outcome import Outcome
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Refusals, Registry, Rpc
-from dragoman.security.authorizer import Authorizer, RuleAuthorizer
+from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.audit import AUDIT_FILE, AuditFile, AuditLog, denial
+from dragoman.security.authorizer import AUDIT, Authorizer, RuleAuthorizer
+from dragoman.security.rules import EVERY
+from dragoman.security.secrets import ClusterKeys
 from dragoman.types import TopicName
-from dragoman.world import Clock, HostNames, NumericHosts, Random, Scheduler
+from dragoman.world import (
+    Clock,
+    Disk,
+    DiskSecrets,
+    HostNames,
+    NumericHosts,
+    Random,
+    Scheduler,
+    SecretSource,
+)
 
 log = logging.getLogger("dragoman.broker")
 
@@ -91,9 +105,14 @@ class Broker:
         dialect: GroupDialect | None = None,
         links: Links | None = None,
         etcd: Gateway | None = None,
+        secret_source: SecretSource | None = None,
+        audit_file: AuditFile | None = None,
     ) -> None:
         """`dialect` decodes the member metadata of the served protocols; `links` connect to the
-        other nodes, if any; `etcd` is given if it stores the metadata.
+        other nodes, if any; `etcd` is given if it stores the metadata. Keys and the audit log are
+        on the disk of the log by default.
+
+        Raises `SecretError` for a cluster key file that cannot be used.
         """
         self.context = context = NodeContext(settings, scheduler, clock, random)
         self.store = store
@@ -109,6 +128,15 @@ class Broker:
         )
         #: Decides for the protocols; tests replace it.
         self.authorizer: Authorizer = authorizer or self.rule_authorizer
+        self.keys = ClusterKeys(
+            secret_source or DiskSecrets(store.disk), settings.cluster_key_file, random
+        )
+        self.keys.load()
+        self.audit = AuditLog(
+            audit_file or audit_file_of(settings, store.disk), self.node_id, scheduler, clock
+        )
+        self.audit.is_on = self._is_audited
+        self.rule_authorizer.on_refused = self._note_refusal
         #: Whether the journal has been replayed, so that the log may be closed cleanly.
         self.is_recovered = False
         #: Resolves no names by default; the server replaces it.
@@ -191,6 +219,19 @@ class Broker:
     @property
     def is_stopping(self) -> bool:
         return self.context.is_stopping
+
+    def _note_refusal(
+        self, caller: Caller, operation: Operation, resource: Resource, name: str | None
+    ) -> None:
+        is_enforced = self.image.security_mode != AUDIT
+        which = EVERY if name is None else name
+        self.audit.record(denial(caller, operation, resource, which, is_enforced=is_enforced))
+
+    def _is_audited(self) -> bool:
+        """Whether the audit log is written: an operator has named its file, or has locked the
+        node in any way.
+        """
+        return bool(self.settings.audit_log_file) or self.image.security_mode != SECURITY_MODE_FIRST
 
     def _coordination(self, dialect: GroupDialect | None) -> Coordination:
         context, rpc, registry = self.context, self.rpc, self.registry
@@ -315,6 +356,7 @@ class Broker:
         self.delayed.close()
         self.store.settle_all()
         self.fetches.finish_all()
+        self.audit.close()
         # First, because other nodes may have replicated the records, which must not be reported as
         # refused.
         self.cluster.stop()
@@ -415,6 +457,16 @@ class Broker:
             self.partitions.remove_leftovers()
             self.coordination.groups.topic_deleted(TopicName(topic.name))
             self.delayed.targets_deleted()
+
+
+def audit_file_of(settings: Settings, disk: Disk, path: str = AUDIT_FILE) -> AuditFile:
+    """The audit log with the bounds of the settings, in a directory."""
+    return AuditFile(
+        disk=disk,
+        path=path,
+        file_bytes=settings.audit_log_bytes,
+        files=settings.audit_log_files,
+    )
 
 
 def _do_nothing() -> None:

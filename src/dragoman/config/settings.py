@@ -75,6 +75,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     super_users: str = ""
     allow_everyone_if_no_acl_found: bool = False
+    cluster_key_file: str = ""
+    audit_log_file: str = ""
+    audit_log_bytes: int = 64 << 20
+    audit_log_files: int = 8
 
     auto_create_topics_enable: bool = True
     delete_topic_enable: bool = True
@@ -223,6 +227,10 @@ http.allowed.hosts                         | list         |      | Names under w
 capture.allowed.hosts                      | list         |      | Hosts of databases that this node may capture or examine: names, `*.NAME` for names below it, addresses, networks such as `10.0.0.0/8`, and directories of sockets; none: any.
 super.users                                | string       |      | Principals that may do everything, whatever the rules say, as `User:NAME`, separated by `;`. Give all nodes the same.
 allow.everyone.if.no.acl.found             | boolean      |      | Whether a resource that no access rule matches is open to everyone, instead of to super users only. Give all nodes the same.
+cluster.key.file                           | string       |      | File with the keys that encrypt secrets in the metadata, the same on every node; none: a node on its own makes `cluster.key` in its data directory, and a cluster stores no secrets.
+audit.log.file                             | string       |      | File of the audit log; none: `audit.log` in the data directory, written while a listener takes logins or the security mode is not `open`.
+audit.log.bytes                            | long 65536.. |      | Size at which the audit log continues in a new file.
+audit.log.files                            | int 1..1000  |      | Files of the audit log that are kept, the current one included.
 auto.create.topics.enable                  | boolean      | live | Create a topic when a client first names it.
 delete.topic.enable                        | boolean      | live | Allow clients to delete topics.
 num.partitions                             | int 1..{limits.TOPIC_PARTITIONS_MAX} | live | Partitions of a topic created without a number.

@@ -26,7 +26,8 @@ from dragoman.framing import FrameReader
 from dragoman.limits import READ_AHEAD_REQUESTS_MAX, SEND_BUFFER_BYTES_MAX, UNANSWERED_REQUESTS_MAX
 from dragoman.net.channel import Channel, Reason
 from dragoman.protocols.service import Core, Service
-from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.access import ANONYMOUS, Caller, Operation, Resource
+from dragoman.security.identity import initial_caller
 from dragoman.types import Buffer
 
 ServiceT_co = TypeVar("ServiceT_co", bound=Service[Core], covariant=True)
@@ -54,8 +55,10 @@ class _Session(Generic[ServiceT_co]):
     def __init__(self, channel: Channel, reader: FrameReader, service: ServiceT_co) -> None:
         self.channel = channel
         self.service = service
-        #: Who sends the requests; with a login it changes.
-        self.caller: Caller = Caller(host=channel.peer_address[0])
+        #: The caller of requests that name none of their own; with a login it changes.
+        self.caller: Caller = initial_caller(
+            channel.security, channel.certificate, channel.peer_address[0]
+        )
         self.get_buffer = reader.get_buffer
         self._reader = reader
         self._budget = service.budget
@@ -84,6 +87,14 @@ class _Session(Generic[ServiceT_co]):
     def can_send(self) -> bool:
         """Whether the peer accepts data. If not, `on_writable` is called when it does again."""
         return self.channel.is_writable and not self.channel.is_closing
+
+    @property
+    def must_log_in(self) -> bool:
+        """Whether the listener serves no anonymous callers, and this connection's caller is one."""
+        return (
+            self.channel.security.authentication == "required"
+            and self.caller.principal == ANONYMOUS
+        )
 
     def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
         return self.service.is_allowed(self.caller, operation, resource, name)

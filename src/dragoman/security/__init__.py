@@ -2,5 +2,6 @@
 
 `access` has the words of a decision, `rules` the access rules, `authorizer` the decision,
 `identity` the caller of a connection before any login, and `users` what the metadata knows about
-users. Everything is allowed until rules are enforced.
+users. Everything is allowed until rules are enforced. `secrets` seals what the metadata stores
+encrypted, with the keys of `key_file`; `audit` writes who did what.
 """

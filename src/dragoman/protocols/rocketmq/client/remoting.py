@@ -14,9 +14,7 @@ The settings of a client and the forms of servers' addresses are here too.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -38,7 +36,14 @@ from dragoman.framing import Scratch
 from dragoman.limits import ROCKETMQ_CLIENT_LATE_REPLIES_MAX, ROCKETMQ_CLIENT_SERVER_REQUESTS_MAX
 from dragoman.protocols.rocketmq.client.errors import refusal
 from dragoman.protocols.rocketmq.codec import Command, Connection, decode, encode_parts
-from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, IS_RESPONSE, Response, Serialization
+from dragoman.protocols.rocketmq.constants import (
+    IS_ONE_WAY,
+    IS_RESPONSE,
+    VERSION,
+    Response,
+    Serialization,
+)
+from dragoman.protocols.rocketmq.signatures import signed
 from dragoman.types import Buffer
 from dragoman.world import Clock, Random
 
@@ -204,6 +209,7 @@ class Remoting:
                 access_key=settings.access_key,
                 secret_key=settings.secret_key,
                 security_token=settings.security_token,
+                version=VERSION,
             )
         return Command(code=code, fields=texts, body=body, serialization=settings.serialization)
 
@@ -292,9 +298,6 @@ class Remoting:
             log.info("answer to %s: %s", link.address, error)
 
 
-ACCESS_KEY: Final = "AccessKey"
-SECURITY_TOKEN: Final = "SecurityToken"
-SIGNATURE: Final = "Signature"
 _ID: Final = Struct(">4BHIIH")
 _ANY_IP: Final = "127.0.0.1"
 
@@ -337,30 +340,6 @@ def since_month(now_ms: int) -> int:
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return now_ms - int(start.timestamp()) * 1000
-
-
-def signature(secret_key: str, fields: Mapping[str, str], body: Buffer = b"") -> str:
-    """The signature over the field values, in the order of their names, and the body."""
-    # Java sorts strings by their UTF-16 code units.
-    names = sorted(fields, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
-    values = "".join(fields[name] for name in names if name != SIGNATURE)
-    content = values.encode() + bytes(body)
-    return b64encode(hmac.digest(secret_key.encode(), content, "sha1")).decode()
-
-
-def signed(
-    fields: Mapping[str, str],
-    body: Buffer,
-    *,
-    access_key: str,
-    secret_key: str,
-    security_token: str = "",
-) -> dict[str, str]:
-    """The fields of a request, with its signature."""
-    all_fields = {**fields, ACCESS_KEY: access_key}
-    if security_token:
-        all_fields[SECURITY_TOKEN] = security_token
-    return all_fields | {SIGNATURE: signature(secret_key, all_fields, body)}
 
 
 #: The VIP port of a broker is its port less this number; old clients use it by default.

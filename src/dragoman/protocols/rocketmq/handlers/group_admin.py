@@ -62,7 +62,7 @@ async def handle_update_and_create_subscriptiongroup_list(call: Call) -> None:
 
 async def _set_group(call: Call, config: SubscriptionGroupConfig) -> None:
     check_group_name(config.group_name)
-    call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, config.group_name)
+    call.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, config.group_name)
     if config.retry_queue_nums < 0 or config.retry_max_times < -1:
         text = f"{config.retry_queue_nums} retry queues and {config.retry_max_times} retries"
         raise Refused(Response.INVALID_PARAMETER, text)
@@ -72,7 +72,7 @@ async def _set_group(call: Call, config: SubscriptionGroupConfig) -> None:
 async def handle_get_subscriptiongroup_config(call: Call) -> SubscriptionGroupConfig:
     group = call.text("group", "groupName", "consumerGroup")
     check_group_name(group)
-    call.session.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, group)
+    call.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, group)
     return call.node.group_config(group)
 
 
@@ -101,7 +101,7 @@ async def handle_get_all_subscriptiongroup_config(call: Call) -> Answer:
 async def handle_delete_subscriptiongroup(call: Call) -> None:
     group = call.text("groupName", "group", "consumerGroup")
     check_group_name(group)
-    call.session.authorize(Operation.DELETE, Resource.GROUP, group)
+    call.authorize(Operation.DELETE, Resource.GROUP, group)
     if call.flag("cleanOffset"):
         await call.node.delete_group(group)
     if group in call.node.state.groups:
@@ -114,12 +114,12 @@ async def handle_update_and_get_group_forbidden(call: Call) -> bodies.GroupForbi
     topic = require_topic(call.broker.image, spelt)
     state, place = call.node.state, (group, topic.name)
     if call.fields.get("readable"):
-        call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, group)
+        call.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, group)
         is_forbidden = not call.flag("readable")
         if is_forbidden != (place in state.forbidden):
             await state.put_forbidden(group, topic.name, is_forbidden)
     else:
-        call.session.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, group)
+        call.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, group)
     return bodies.GroupForbidden(
         topic=spelling(topic.name), group=group, readable=place not in state.forbidden
     )
@@ -135,12 +135,12 @@ async def visible_groups(call: Call, topic: str = "") -> dict[str, GroupRow]:
 
 
 def _may_know(call: Call, group: str) -> bool:
-    return call.session.is_allowed(Operation.DESCRIBE, Resource.GROUP, group)
+    return call.is_allowed(Operation.DESCRIBE, Resource.GROUP, group)
 
 
 async def handle_query_topic_consume_by_who(call: Call) -> bodies.GroupList:
     topic = topic_name(call.text("topic"))
-    call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
+    call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
     names = [
         name
         for name, row in (await visible_groups(call, topic)).items()
@@ -153,7 +153,7 @@ async def handle_query_topic_consume_by_who(call: Call) -> bodies.GroupList:
 
 async def handle_query_topics_by_consumer(call: Call) -> bodies.TopicList:
     group = call.text("group", "consumerGroup")
-    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
     row = await call.node.describe_group(group)
     return bodies.TopicList(topic_list=topics_of(call, row))
 
@@ -171,7 +171,7 @@ def topics_of(call: Call, row: GroupRow) -> list[str]:
 
 async def handle_query_subscription_by_consumer(call: Call) -> bodies.GroupSubscription:
     group, spelt = call.text("group", "consumerGroup"), call.text("topic")
-    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
     data = subscription_table(await call.node.members(group)).get(spelt)
     return bodies.GroupSubscription(group=group, topic=spelt, subscription_data=data)
 
@@ -213,7 +213,7 @@ def _connection(client: Listed | ProducerClient) -> bodies.Connection:
 
 async def _members(call: Call, group: str) -> Listing:
     """The members of a group. Raises `Refused` if there are none."""
-    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
     listing = await call.node.members(group)
     if not listing.members:
         raise Refused(Response.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")

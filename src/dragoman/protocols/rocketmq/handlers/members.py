@@ -57,7 +57,7 @@ def handle_heart_beat(call: Call) -> None:
         check_group_name(producer.group_name)
     for data in consumers:
         check_group_name(data.group_name)
-        call.session.authorize(Operation.READ, Resource.GROUP, data.group_name)
+        call.authorize(Operation.READ, Resource.GROUP, data.group_name)
     clients = call.node.clients
     for producer in producers:
         clients.add_producer(call.session, beat.client_id, producer.group_name)
@@ -105,7 +105,7 @@ async def handle_unregister_client(call: Call) -> None:
 
 async def handle_get_consumer_list_by_group(call: Call) -> bodies.ConsumerIds:
     group = call.text("consumerGroup")
-    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
     listing = await call.node.members(group)
     ids = sorted({each.client_id for each in listing.members})
     if not ids:
@@ -136,7 +136,7 @@ async def handle_unlock_batch_mq(call: Call) -> None:
 async def _lock(call: Call, *, is_release: bool) -> list[MessageQueue]:
     """Lock or release queues. Returns those of them that the client now holds."""
     wanted = bodies.decode(call.body, bodies.LockBatch)
-    call.session.authorize(Operation.READ, Resource.GROUP, wanted.consumer_group)
+    call.authorize(Operation.READ, Resource.GROUP, wanted.consumer_group)
     if len(wanted.mq_set) > ROCKETMQ_LOCKS_PER_REQUEST_MAX:
         raise Refused(Response.SYSTEM_ERROR, f"{len(wanted.mq_set)} queues in one request")
     image = call.broker.image
@@ -161,7 +161,7 @@ async def _lock(call: Call, *, is_release: bool) -> list[MessageQueue]:
 async def handle_query_assignment(call: Call) -> bodies.Assignments:
     wanted = bodies.decode(call.body, bodies.QueryAssignment)
     topic = require_topic(call.broker.image, wanted.topic)
-    call.session.authorize(Operation.READ, Resource.GROUP, wanted.consumer_group)
+    call.authorize(Operation.READ, Resource.GROUP, wanted.consumer_group)
     queues: Sequence[MessageQueue]
     queues = sorted(queue_of(call, each) for each in topic.partitions[: read_queues(topic)])
     if wanted.message_model != MessageModel.BROADCASTING:
@@ -207,7 +207,7 @@ async def handle_set_message_request_mode(call: Call) -> None:
     wanted = bodies.decode(data, bodies.RequestMode)
     check_group_name(wanted.consumer_group)
     require_topic(call.broker.image, wanted.topic)
-    call.session.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, wanted.consumer_group)
+    call.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, wanted.consumer_group)
     if wanted.mode != "PULL":
         text = f"mode {wanted.mode[:20]!r} is not supported: expected PULL"
         raise Refused(Response.INVALID_PARAMETER, text)

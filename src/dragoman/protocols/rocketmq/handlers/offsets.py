@@ -35,7 +35,7 @@ def partition_of(call: Call) -> PartitionMetadata:
 async def handle_query_consumer_offset(call: Call) -> Answer:
     group, queue = call.text("consumerGroup"), call.number("queueId")
     topic = topic_name(call.text("topic"))
-    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
     await call.node.commits.settled(group, topic, queue)
     groups = call.broker.coordination.groups
     offsets = await groups.committed(GroupId(group), TopicName(topic))
@@ -61,7 +61,7 @@ async def _is_young(call: Call) -> bool:
 def handle_update_consumer_offset(call: Call) -> None:
     group, queue = call.text("consumerGroup"), call.number("queueId")
     topic, offset = topic_name(call.text("topic")), call.number("commitOffset")
-    call.session.authorize(Operation.READ, Resource.GROUP, group)
+    call.authorize(Operation.READ, Resource.GROUP, group)
     if offset < 0:
         # Some clients commit -1 before they have read any message.
         call.reply()

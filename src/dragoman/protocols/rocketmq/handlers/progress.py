@@ -69,7 +69,7 @@ async def _time_of(call: Call, partition: PartitionMetadata, ends: Ends, offset:
 
 
 async def _visible_group(call: Call, group: str) -> GroupRow:
-    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
     return await call.node.describe_group(group)
 
 
@@ -215,7 +215,7 @@ async def handle_invoke_broker_to_reset_offset(call: Call) -> Answer:
     spelt, group = call.text("topic"), call.text("group", "consumerGroup")
     check_group_name(group)
     topic = require_topic(call.broker.image, spelt)
-    call.session.authorize(Operation.READ, Resource.GROUP, group)
+    call.authorize(Operation.READ, Resource.GROUP, group)
     queue = call.number("queueId", -1)
     partitions = list(topic.partitions)
     if queue >= 0:
@@ -285,8 +285,8 @@ def _reset_body(table: dict[MessageQueue, int], member: Listed) -> bytes:
 async def handle_clone_group_offset(call: Call) -> None:
     source, target = call.text("srcGroup"), call.text("destGroup")
     check_group_name(target)
-    call.session.authorize(Operation.DESCRIBE, Resource.GROUP, source)
-    call.session.authorize(Operation.READ, Resource.GROUP, target)
+    call.authorize(Operation.DESCRIBE, Resource.GROUP, source)
+    call.authorize(Operation.READ, Resource.GROUP, target)
     only = call.fields.get("topic", "")
     row = await call.node.describe_group(source)
     image = call.broker.image

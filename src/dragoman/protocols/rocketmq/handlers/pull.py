@@ -53,8 +53,8 @@ def handle_pull_message(call: Call) -> None:
     spelt = call.text("topic")
     topic = require_topic(call.broker.image, spelt)
     group = call.text("consumerGroup")
-    call.session.authorize(_READ, _TOPIC, topic.name)
-    call.session.authorize(_READ, Resource.GROUP, group)
+    call.authorize(_READ, _TOPIC, topic.name)
+    call.authorize(_READ, Resource.GROUP, group)
     if not call.node.group_config(group).consume_enable:
         raise Refused(Response.NO_PERMISSION, f"subscription group no permission, {group}")
     if not attributes_of(topic).perm & Perm.READ or call.node.is_forbidden(group, topic.name):

@@ -44,11 +44,11 @@ from dragoman.protocols.rocketmq.handlers.records import PREFIX, encoded, proper
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.messages import read_message_id, tag_hash
+from dragoman.protocols.rocketmq.signatures import UNIQUE_QUERY
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Node
 from dragoman.security.access import Operation, Resource
 
-_UNIQUE_QUERY: Final = "_UNIQUE_KEY_QUERY"
 _UNIQUE_HEADERS: Final = (PREFIX + Property.UNIQUE_KEY, Property.UNIQUE_KEY)
 _KEYS_HEADERS: Final = (PREFIX + Property.KEYS, Property.KEYS)
 _COUNT: Final = 32
@@ -63,7 +63,7 @@ async def handle_query_message(call: Call) -> Answer:
     key = call.text("key")
     wanted = Sought(
         key=key.encode(),
-        is_unique=call.flag(_UNIQUE_QUERY),
+        is_unique=call.flag(UNIQUE_QUERY),
         count_max=min(max(1, call.number("maxNum", _COUNT)), ROCKETMQ_FOUND_COUNT_MAX),
         begin_ms=_time(call, 0, "beginTimestamp", "begin"),
         end_ms=_time(call, _TIME_MAX, "endTimestamp", "end"),
@@ -219,7 +219,7 @@ def _place(message_id: str) -> int:
 async def find_by_place(call: Call, place: int) -> bytes:
     """The message at a physical offset, delivered or held. Raises `DragomanError`."""
     found = await find_record(call.broker, place)
-    call.session.authorize(Operation.READ, Resource.TOPIC, found.topic)
+    call.authorize(Operation.READ, Resource.TOPIC, found.topic)
     topic = spelling(found.topic).encode()
     where = (found.partition_id, found.queue)
     return encoded(found.record, topic, *where, call.session.store_host)
@@ -237,7 +237,7 @@ async def find_by_id(call: Call, message_id: str, spelt: str) -> bytes:
     if place is not None and (topic is None or _is_here(call, place, topic)):
         return await find_by_place(call, place)
     assert topic is not None
-    call.session.authorize(Operation.READ, Resource.TOPIC, topic.name)
+    call.authorize(Operation.READ, Resource.TOPIC, topic.name)
     search = Search(call, topic, Sought(message_id.encode(), is_unique=True))
     await search.run()
     if not search.found:
@@ -257,7 +257,7 @@ def _is_here(call: Call, place: int, topic: TopicMetadata) -> bool:
 
 async def handle_query_consume_queue(call: Call) -> bodies.ConsumeQueueView:
     partition = partition_of(call)
-    call.session.authorize(Operation.READ, Resource.TOPIC, partition.topic.name)
+    call.authorize(Operation.READ, Resource.TOPIC, partition.topic.name)
     offset = max(0, call.number("index"))
     count = min(max(0, call.number("count", _COUNT)), ROCKETMQ_FOUND_COUNT_MAX)
     data, chosen = _subscription(call)

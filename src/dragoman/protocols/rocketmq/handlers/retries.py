@@ -24,7 +24,7 @@ _FIRST_LEVEL = 3
 async def handle_consumer_send_msg_back(call: Call) -> Answer | None:
     group = call.text("group")
     check_group_name(group)
-    call.session.authorize(Operation.READ, Resource.GROUP, group)
+    call.authorize(Operation.READ, Resource.GROUP, group)
     physical = call.number("offset")
     level = call.number("delayLevel", 0)
     config = call.node.group_config(group)
@@ -35,7 +35,7 @@ async def handle_consumer_send_msg_back(call: Call) -> Answer | None:
     if times_max < 0:
         times_max = config.retry_max_times
     found = await find_record(call.broker, physical)
-    call.session.authorize(Operation.READ, Resource.TOPIC, found.topic)
+    call.authorize(Operation.READ, Resource.TOPIC, found.topic)
     sent = _copy(call, found, physical)
     times, sent.reconsume_times = sent.reconsume_times, sent.reconsume_times + 1
     if level < 0 or times >= times_max:

@@ -279,7 +279,7 @@ def _make_topic(call: Call, head: Head) -> Coroutine[object, None, TopicMetadata
 
 
 def _append(call: Call, head: Head, topic: TopicMetadata, sent: list[Sent]) -> None:
-    call.session.authorize(_WRITE, _TOPIC, topic.name)
+    call.authorize(_WRITE, _TOPIC, topic.name)
     if not attributes_of(topic).perm & Perm.WRITE:
         text = f"the broker[{call.node.broker_name}] sending message is forbidden"
         raise Refused(Response.NO_PERMISSION, text)

@@ -44,7 +44,7 @@ from dragoman.protocols.rocketmq.handlers.service import REQUESTS, RocketmqServi
 from dragoman.protocols.rocketmq.messages import host_bytes
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import MatchedSession
-from dragoman.security.access import CLUSTER_NAME, Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Resource
 from dragoman.types import Buffer
 from dragoman.world import Handle
 
@@ -76,10 +76,14 @@ Handler: TypeAlias = "Callable[[Call], Answering | None]"
 class Call:
     """A request, and the only answer to it: any further answer is dropped."""
 
-    __slots__ = ("_size", "body", "code", "fields", "is_done", "request", "session")
+    __slots__ = ("_size", "body", "caller", "code", "fields", "is_done", "request", "session")
 
-    def __init__(self, session: RocketmqSession, request: Command, size: int) -> None:
+    def __init__(
+        self, session: RocketmqSession, request: Command, caller: Caller, size: int
+    ) -> None:
         self.session = session
+        #: The signer of this request, or the connection's caller.
+        self.caller = caller
         self.request = request
         self.code = request.code
         self.fields = request.fields
@@ -140,12 +144,21 @@ class Call:
     def known_topic(self, operation: Operation) -> TopicMetadata:
         """The topic that the request names. Raises `Refused` and `NotAuthorized`."""
         topic = require_topic(self.broker.image, self.text("topic"))
-        self.session.authorize(operation, Resource.TOPIC, topic.name)
+        self.authorize(operation, Resource.TOPIC, topic.name)
         return topic
+
+    # ---- permissions
+
+    def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
+        return self.session.service.is_allowed(self.caller, operation, resource, name)
+
+    def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
+        """Raises `NotAuthorized`, in the class of the resource."""
+        self.session.service.authorize(self.caller, operation, resource, name)
 
     def authorize_cluster(self, operation: Operation) -> None:
         """Raises `NotAuthorized`."""
-        self.session.authorize(operation, Resource.CLUSTER, CLUSTER_NAME)
+        self.authorize(operation, Resource.CLUSTER, CLUSTER_NAME)
 
     # ---- the answer
 
@@ -305,7 +318,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
             return
         self.language, self.version = request.language, request.version
         self._serialization = request.serialization
-        call = Call(self, request, len(frame))
+        call = Call(self, request, self.caller, len(frame))
         self.begun(len(frame))
         try:
             handler = HANDLERS.get(request.code)

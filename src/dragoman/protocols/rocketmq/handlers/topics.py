@@ -125,7 +125,7 @@ def visible_topics(call: Call) -> list[TopicMetadata]:
         for name, topic in sorted(call.broker.image.topics.items())
         if not topic.is_internal
         and is_expressible(name)
-        and call.session.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
+        and call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
     ]
 
 
@@ -136,7 +136,7 @@ def make_topic(call: Call, spelt: str, queues: int) -> Coroutine[object, None, T
     """
     check_topic_name(spelt)
     name = topic_name(spelt)
-    call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
+    call.authorize(Operation.CREATE, Resource.TOPIC, name)
     return _make_topic(call.broker, name, queues)
 
 
@@ -161,7 +161,7 @@ async def handle_get_routeinfo_by_topic(call: Call) -> bodies.TopicRouteData:
         return _template_route(call)
     topic = visible_topic(broker.image, spelt)
     if topic is not None:
-        call.session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     elif spelt == TRACE_TOPIC and broker.settings.auto_create_topics_enable:
         # Some clients log an error every second while the route is missing.
         topic = await make_topic(call, spelt, 1)
@@ -318,7 +318,7 @@ async def _set_topic(call: Call, wanted: bodies.TopicConfig, changes: list[str])
     if topic is not None and topic.is_internal:
         raise Refused(Response.INVALID_PARAMETER, f"{name} is an internal topic")
     if topic is None:
-        call.session.authorize(Operation.CREATE, Resource.TOPIC, name)
+        call.authorize(Operation.CREATE, Resource.TOPIC, name)
         config = dict(TOPIC_CONFIG)
         text = _attributes(wanted, changes, Attributes(), queues)
         if text:
@@ -328,7 +328,7 @@ async def _set_topic(call: Call, wanted: bodies.TopicConfig, changes: list[str])
         with suppress(TopicExists):
             await broker.topics.create(new)
         return
-    call.session.authorize(Operation.ALTER, Resource.TOPIC, name)
+    call.authorize(Operation.ALTER, Resource.TOPIC, name)
     if queues > len(topic.partitions):
         # The replicas are those of the first partition, so that clients find the topic at one
         # broker.
@@ -405,7 +405,7 @@ async def handle_delete_topic_in_broker(call: Call) -> None:
     check_topic_name(spelt)
     broker = call.broker
     topic = visible_topic(broker.image, spelt)
-    call.session.authorize(Operation.DELETE, Resource.TOPIC, topic_name(spelt))
+    call.authorize(Operation.DELETE, Resource.TOPIC, topic_name(spelt))
     if topic is not None:
         # Tools send this to every broker of the cluster, and the first has deleted the topic.
         with suppress(UnknownTopic):

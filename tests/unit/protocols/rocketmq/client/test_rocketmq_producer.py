@@ -27,11 +27,12 @@ from dragoman.protocols.rocketmq.client.messages import (
     received,
 )
 from dragoman.protocols.rocketmq.client.producer import TransactionState
-from dragoman.protocols.rocketmq.client.remoting import SIGNATURE, ClientSettings, signature
+from dragoman.protocols.rocketmq.client.remoting import ClientSettings
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Property, Request, Response, Serialization
 from dragoman.protocols.rocketmq.messages import Message as StoredMessage
 from dragoman.protocols.rocketmq.messages import decode_batch, decode_properties, encode_message
+from dragoman.protocols.rocketmq.signatures import SIGNATURE, signature
 from protocols.scripted_rocketmq import CLOSE, ScriptedRocketmq, ok, refused
 
 QUICK = ClientSettings(backoff_first_s=0.001, backoff_max_s=0.001, request_timeout_s=20.0)
@@ -255,7 +256,7 @@ async def test_requests_are_signed_when_there_is_a_key() -> None:
         for each in server.seen:
             assert each.fields["AccessKey"] == "me"
             assert each.fields["SecurityToken"] == "st"
-            assert each.fields[SIGNATURE] == signature("secret", each.fields, each.body)
+            assert each.fields[SIGNATURE] == signature(b"secret", each.fields, each.body)
 
 
 async def test_headers_may_be_binary() -> None:

@@ -26,8 +26,6 @@ from dragoman.protocols.rocketmq.client.errors import (
 from dragoman.protocols.rocketmq.client.remoting import (
     ClientSettings,
     Identity,
-    signature,
-    signed,
     since_month,
     unique_id,
 )
@@ -198,18 +196,6 @@ async def test_rubbish_ends_the_connection_and_nothing_else() -> None:
                 assert answer.is_response
         server.close()
         await server.wait_closed()
-
-
-V9 = {"AccessKey": "rocketmq2", "consumerGroup": "g", "queueId": "0", "topic": "T"}
-
-
-def test_signatures_are_those_of_the_specification() -> None:
-    assert signature("12345678", V9) == "FEd+ziWcg7plL4b/yjUTkQ3d2Lg="
-    assert signature("12345678", V9, b"hello") == "RMKc4m/5sb8iwCqPLD3CbD4HhHc="
-    given = {name: value for name, value in V9.items() if name != "AccessKey"}
-    whole = signed(given, b"", access_key="rocketmq2", secret_key="12345678")
-    assert whole == V9 | {"Signature": "FEd+ziWcg7plL4b/yjUTkQ3d2Lg="}
-    assert signature("12345678", whole) == whole["Signature"]
 
 
 def test_unique_ids_are_those_of_the_specification() -> None:
