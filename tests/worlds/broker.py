@@ -18,6 +18,7 @@ from dragoman.broker.produce import check_produced, place
 from dragoman.broker.topics import NewTopic
 from dragoman.captures.service import Captures
 from dragoman.cluster.etcd.calls import Gateway
+from dragoman.cluster.events import Event, RulesChanged
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.framing import Scratch
@@ -142,6 +143,16 @@ class World:
         """Groups are as while they are read back, or as after that."""
         for kept in self.broker.coordination.groups.log._kept.values():
             kept.is_loaded = not is_loading
+
+    def change_rules(self) -> None:
+        """A change of the rules is applied; what the authorizer answers is up to the test."""
+        outcome = Outcome()
+        start(self._make([RulesChanged()])).then(outcome)
+        self.settle()
+        assert outcome.error is None, outcome.error
+
+    async def _make(self, events: list[Event]) -> None:
+        await self.broker.changes.make(lambda: events)
 
     # ---- topics and records
 

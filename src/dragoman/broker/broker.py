@@ -31,6 +31,7 @@ from dragoman.broker.readers import Readers
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.staged_writes import StagedWrites
+from dragoman.broker.standing import StandingRights
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions.service import Transactions
 from dragoman.broker.work_queue import WorkQueue
@@ -41,9 +42,12 @@ from dragoman.cluster.events import (
     NodeFenced,
     PartitionsAdded,
     RulesChanged,
+    SecurityModeChanged,
     TopicConfigChanged,
     TopicCreated,
     TopicDeleted,
+    UserChanged,
+    UserRemoved,
 )
 from dragoman.cluster.metadata import (
     METADATA_PARTITION_ID,
@@ -151,6 +155,7 @@ class Broker:
         self.on_fatal: Callable[[OSError | DragomanError], None] = _ignore
         #: Requests with many items, spread over several loop turns.
         self.work = WorkQueue(scheduler)
+        self.standing = StandingRights(self.work)
         self.partitions = partitions = Partitions(context, store)
         partitions.on_led = self._led
         partitions.on_resigned = self._resigned
@@ -410,6 +415,9 @@ class Broker:
 
     def _applied(self, event: Event, removed: TopicMetadata | None) -> None:
         self.cluster.applied(event, removed)
+        if isinstance(event, RulesChanged):
+            # First, because what follows may ask the authorizer again.
+            self.rule_authorizer.rules_changed(event.added, event.removed)
         match event:
             case TopicDeleted():
                 assert removed is not None
@@ -418,11 +426,12 @@ class Broker:
                 self.partitions.refresh_configs(self.image.topics_by_id[event.topic_id].partitions)
             case NodeConfigChanged():
                 self._reconfigure()
+                self.standing.changed()
+            case UserChanged() | UserRemoved() | RulesChanged() | SecurityModeChanged():
+                self.standing.changed()
             case NodeFenced():
                 for each in self.on_fenced:
                     each(event.node_id)
-            case RulesChanged():
-                self.rule_authorizer.rules_changed(event.added, event.removed)
             case TopicCreated() | PartitionsAdded() if self.is_ready:
                 self.coordination.groups.topics_changed()
             case _:
@@ -439,6 +448,7 @@ class Broker:
             self.partitions.remove_leftovers()
             self.coordination.groups.topics_changed()
             self.delayed.targets_deleted()
+        self.standing.changed()
         for extension in self._extensions:
             extension.applied(None)
 

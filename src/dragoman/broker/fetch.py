@@ -59,6 +59,11 @@ _NOTHING: list[Buffer] = []
 _UNKNOWN = -1
 
 
+def refused_fetch(error: DragomanError | None) -> Fetched:
+    """The result for a partition that the reader does not get to see."""
+    return Fetched(error, -1, -1, -1, _NOTHING, 0, None)
+
+
 def read_all(wanted: Sequence[Wanted], limits: FetchLimits) -> tuple[list[Fetched], int, bool]:
     """(results in order, bytes found, whether a partition has an error).
 
@@ -82,7 +87,7 @@ def read_all(wanted: Sequence[Wanted], limits: FetchLimits) -> tuple[list[Fetche
 def _read_one(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -> Fetched:
     replica = wanted.replica
     if replica is None:
-        return Fetched(wanted.error, -1, -1, -1, _NOTHING, 0, None)
+        return refused_fetch(wanted.error)
     log = replica.log
     stable = log.last_stable_offset
     limit = stable if committed_only else log.high_watermark

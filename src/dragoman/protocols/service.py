@@ -17,11 +17,12 @@ from dragoman.broker.errors import (
     NotAuthorized,
     TransactionalIdNotAuthorized,
 )
+from dragoman.broker.standing import StandingRights
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.framing import Scratch
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
-from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
 
 Key = TypeVar("Key")
@@ -48,6 +49,8 @@ class Core(Protocol):
     node_id: int
     image: MetadataImage
     authorizer: Authorizer
+    #: Rights of work that outlives its request.
+    standing: StandingRights
 
 
 CoreT_co = TypeVar("CoreT_co", bound=Core, covariant=True)
@@ -98,6 +101,11 @@ class Service(Generic[CoreT_co]):
         if not self.broker.authorizer.is_allowed(caller, operation, resource, name):
             what = f"{operation.value} {resource.value}".replace("_", self.word_separator)
             raise _REFUSALS[resource](f"{caller.name} may not {what} {name!r}")
+
+    def authorize_new_topic(self, caller: Caller, name: str) -> None:
+        """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""
+        if not self.is_allowed(caller, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
+            self.authorize(caller, Operation.CREATE, Resource.TOPIC, name)
 
 
 def handlers_by_name(

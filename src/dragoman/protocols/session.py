@@ -103,6 +103,10 @@ class _Session(Generic[ServiceT_co]):
         """Raises `NotAuthorized`, in the class of the resource."""
         self.service.authorize(self.caller, operation, resource, name)
 
+    def authorize_new_topic(self, name: str) -> None:
+        """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""
+        self.service.authorize_new_topic(self.caller, name)
+
     # ---- from the channel
 
     @property

@@ -21,7 +21,7 @@ from dragoman.config.settings import (
 )
 from dragoman.errors import ConfigError
 
-NOT_KEYS = {"listeners", "explicit", "overlay"}
+NOT_KEYS = {"listeners", "explicit", "overlay", "per_listener"}
 
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:

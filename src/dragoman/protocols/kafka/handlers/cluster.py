@@ -14,12 +14,15 @@ from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code
-from dragoman.protocols.kafka.handlers.resources import NOT_REQUESTED, allowed_operations
+from dragoman.protocols.kafka.handlers.resources import NOT_REQUESTED, cluster_operations
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import gather
-from dragoman.security.access import CLUSTER_NAME, Operation, Resource
+from dragoman.security.access import Operation, Resource
 
-_KINDS = {0: CoordinatorKind.GROUP, 1: CoordinatorKind.TRANSACTION}
+_KINDS = {
+    0: (CoordinatorKind.GROUP, Resource.GROUP),
+    1: (CoordinatorKind.TRANSACTION, Resource.TRANSACTIONAL_ID),
+}
 #: First version with several keys.
 _BATCHED_SINCE = 4
 _Node: TypeAlias = tuple[int, str, int]
@@ -32,9 +35,11 @@ async def handle_find_coordinator(call: Call) -> m.FindCoordinatorResponse:
     keys = request.coordinator_keys if is_batched else [request.key]
 
     async def find(key: str) -> _Node:
-        kind = _KINDS.get(request.key_type)
-        if kind is None:
+        known = _KINDS.get(request.key_type)
+        if known is None:
             raise InvalidGroupRequest(f"there are no coordinators of type {request.key_type}")
+        kind, resource = known
+        call.authorize(Operation.DESCRIBE, resource, key)
         find_coordinator = call.service.broker.coordination.find_coordinator
         return _addressed(call, await find_coordinator(kind, key))
 
@@ -76,11 +81,6 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 def handle_describe(call: Call) -> None:
     request = call.decode(m.DescribeClusterRequest)
-    try:
-        call.authorize_cluster(Operation.DESCRIBE)
-    except DragomanError as error:
-        _refuse(call, request, wire_code(error), str(error))
-        return
     if request.endpoint_type != _BROKERS:
         # Kafka's controllers have listeners of their own; Dragoman has none.
         is_known = request.endpoint_type == _CONTROLLERS
@@ -98,7 +98,7 @@ def handle_describe(call: Call) -> None:
                 m.DescribeClusterResponseBroker(broker_id=node, host=host, port=port, rack=rack)
                 for node, host, port, rack in call.service.nodes(call.session.channel)
             ],
-            cluster_authorized_operations=allowed_operations(call, Resource.CLUSTER, CLUSTER_NAME)
+            cluster_authorized_operations=cluster_operations(call)
             if request.include_cluster_authorized_operations
             else NOT_REQUESTED,
         )

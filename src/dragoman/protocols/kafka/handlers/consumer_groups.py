@@ -7,6 +7,8 @@ OffsetFetch that have a field for its epoch.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dragoman.broker.errors import EpochlessRequest, InvalidGroupRequest, NotAuthorized
 from dragoman.broker.groups import ConsumerGroupDescription, HeartbeatReply, HeartbeatRequest
 from dragoman.broker.groups.consumer import (
@@ -42,7 +44,7 @@ def handle_heartbeat(call: Call) -> None:
 
     try:
         groups = open_groups(call, request.group_id)
-        _require_topics(call, request.subscribed_topic_names or ())
+        _require_topics(call, request.subscribed_topic_names or (), "all topics it subscribes to")
         if call.version >= _OWN_MEMBER_ID_SINCE and not request.member_id:
             raise InvalidGroupRequest("from version 1 on a client chooses its member id")
     except DragomanError as error:
@@ -51,10 +53,10 @@ def handle_heartbeat(call: Call) -> None:
     groups.consumer_heartbeat(_heartbeat(call, request), reply)
 
 
-def _require_topics(call: Call, names: list[str] | tuple[str, ...]) -> None:
+def _require_topics(call: Call, names: Iterable[str], described: str) -> None:
     for name in names:
         if not call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name):
-            raise NotAuthorized(f"{call.caller.name} may not see all topics it subscribes to")
+            raise NotAuthorized(f"{call.caller.name} may not see {described}")
 
 
 def _heartbeat(call: Call, request: m.ConsumerGroupHeartbeatRequest) -> HeartbeatRequest:
@@ -119,11 +121,24 @@ def handle_describe(call: Call) -> None:
 def _describe(call: Call, group_id: GroupId) -> m.ConsumerGroupDescribeResponseGroup:
     try:
         groups = open_groups(call, group_id, Operation.DESCRIBE)
-        return _described(call, groups.describe_consumer(group_id))
+        found = groups.describe_consumer(group_id)
+        _require_topics(call, _topics_of(call, found), "all topics of the group")
+        return _described(call, found)
     except DragomanError as error:
         return m.ConsumerGroupDescribeResponseGroup(
             group_id=group_id, error_code=wire_code(error), error_message=str(error)
         )
+
+
+def _topics_of(call: Call, group: ConsumerGroupDescription) -> set[str]:
+    """The topics that a description names."""
+    known = call.service.broker.image.topics_by_id
+    names: set[str] = set()
+    for member in group.members:
+        names.update(member.topics)
+        for assigned in (member.assigned, member.target):
+            names.update(known[each].name for each, _ in by_topic(assigned) if each in known)
+    return names
 
 
 def _described(call: Call, group: ConsumerGroupDescription) -> m.ConsumerGroupDescribeResponseGroup:

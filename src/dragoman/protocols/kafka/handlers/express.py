@@ -6,10 +6,10 @@ partition that they name, and a template of the reply. A later request with the 
 decoding, no partition lookup and no encoding of its reply. All requests of one read that match
 routes wait together, and are answered together.
 
-Routes are valid for one version of the metadata: any change of topics, leaders, in-sync sets,
-configurations or access rules drops them. A request that fails here, or does not match a route
-exactly, takes the ordinary path, which also reports errors. So the fast path makes no decisions of
-its own.
+Routes are valid for one caller and one version of the metadata: a login, and any change of topics,
+leaders, in-sync sets, configurations or access rules, drops them. A request that fails here, or
+does not match a route exactly, takes the ordinary path, which also reports errors. So the fast path
+makes no decisions of its own.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from dragoman.protocols.kafka.messages import (
 )
 from dragoman.protocols.session import Waiting
 from dragoman.replication.replica import Replica
+from dragoman.security.access import Caller
 from dragoman.types import Buffer
 
 #: API key and version as one integer, and the correlation id. The route's bytes follow.
@@ -59,6 +60,8 @@ class Line(Protocol):
 
     @property
     def service(self) -> KafkaService: ...
+
+    caller: Caller
 
     def enter(self, waiting: Waiting) -> None:
         """Reserve a place in the queue of replies."""
@@ -174,7 +177,7 @@ class Run:
 class Express:
     """The routes of one connection."""
 
-    __slots__ = ("_ends", "_last", "_metadata_version", "_routes", "_session")
+    __slots__ = ("_caller", "_ends", "_last", "_metadata_version", "_routes", "_session")
 
     def __init__(self, session: Line) -> None:
         self._session = session
@@ -183,6 +186,7 @@ class Express:
         self._ends: dict[int, None] = {}
         self._last: Route | None = None
         self._metadata_version = -1
+        self._caller = session.caller
 
     def learn(self, request: Request, records: Buffer, replica: Replica) -> None:
         """Create a route from a request for one partition that took the ordinary path."""
@@ -209,9 +213,11 @@ class Express:
         self._ends[end] = None
 
     def _forget_if_outdated(self) -> None:
-        version = self._session.service.broker.quorum.version
-        if version != self._metadata_version:
+        session = self._session
+        version = session.service.broker.quorum.version
+        if version != self._metadata_version or session.caller is not self._caller:
             self._metadata_version = version
+            self._caller = session.caller
             self._forget()
 
     def _forget(self) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import partial
 
 from dragoman.broker.errors import UnsupportedCompression
-from dragoman.broker.fetch import Fetched, FetchLimits, Wanted
+from dragoman.broker.fetch import Fetched, FetchLimits, Wanted, refused_fetch
+from dragoman.broker.standing import Grant
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, read_header
 from dragoman.log.compression import Codec
@@ -65,7 +66,16 @@ def handle(call: Call) -> None:
         room=lambda: budget.room // 2,
     )
 
+    standing = broker.standing
+    revision = standing.revision
+    grant: Grant | None = None
+
     def finish(found: list[Fetched]) -> None:
+        if grant is not None:
+            grant.release()
+        if standing.revision != revision:
+            # Rights have changed while the fetch was parked.
+            found = [_still_allowed(call, *each) for each in zip(wanted, found, strict=True)]
         if call.version < _ZSTD_SINCE_VERSION:
             found = [_without_zstd(each) for each in found]
         results = list(zip(keys, found, strict=True))
@@ -78,9 +88,16 @@ def handle(call: Call) -> None:
         call.reply(_response(session_id, results))
 
     parked = broker.fetches.begin(wanted, limits, finish)
-    if parked is not None:
-        call.on_drop(lambda: broker.fetches.cancel(parked))
-        call.on_end(parked.finish_now)
+    if parked is None:
+        return
+
+    def forget() -> None:
+        held.release()
+        broker.fetches.cancel(parked)
+
+    held = grant = standing.hold(partial(_ask_again, call, wanted), lambda _: parked.finish_now())
+    call.on_drop(forget)
+    call.on_end(parked.finish_now)
 
 
 def _wanted(call: Call, key: Key, partition: FetchRequestPartition) -> Wanted:
@@ -94,14 +111,31 @@ def _wanted(call: Call, key: Key, partition: FetchRequestPartition) -> Wanted:
 
 
 def _find(call: Call, key: Key) -> Replica:
-    broker = call.service.broker
+    partitions = call.service.broker.partitions
     name, topic_id, index = key
     if call.version >= _IDS_SINCE_VERSION:
-        replica = broker.partitions.find_by_id(topic_id, index)
-    else:
-        replica = broker.partitions.find(name, index)
-    call.authorize(Operation.READ, Resource.TOPIC, replica.metadata.topic.name)
-    return replica
+        replica = partitions.find_by_id(topic_id, index)
+        call.authorize(Operation.READ, Resource.TOPIC, replica.metadata.topic.name)
+        return replica
+    call.authorize(Operation.READ, Resource.TOPIC, name)
+    return partitions.find(name, index)
+
+
+def _ask_again(call: Call, wanted: list[Wanted]) -> None:
+    """Raises `NotAuthorized` if the client may no longer read one of the topics."""
+    for name in {each.replica.metadata.topic.name for each in wanted if each.replica is not None}:
+        call.authorize(Operation.READ, Resource.TOPIC, name)
+
+
+def _still_allowed(call: Call, wanted: Wanted, found: Fetched) -> Fetched:
+    """The result, or the refusal of a client that has lost the right to read the topic."""
+    if wanted.replica is None:
+        return found
+    try:
+        call.authorize(Operation.READ, Resource.TOPIC, wanted.replica.metadata.topic.name)
+    except DragomanError as error:
+        return refused_fetch(error.with_traceback(None))
+    return found
 
 
 def _response(session_id: int, results: list[tuple[Key, Fetched]]) -> FetchResponse:

@@ -19,7 +19,7 @@ from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.resources import NOT_REQUESTED, allowed_operations, exists
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import Elements, answer_array, gather
-from dragoman.security.access import Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Operation, Resource
 from dragoman.types import GroupId, Partition, TopicName
 
 #: Group types that Kafka's clients know. Consumer groups have their own describe request; groups of
@@ -109,11 +109,14 @@ def handle_list(call: Call) -> None:
     states = {each.lower() for each in request.states_filter}
     types = {each.lower() for each in request.types_filter}
 
+    # As in Kafka, the right to describe the cluster shows every group.
+    shows_all = call.is_allowed(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+
     def is_listed(group: GroupListing) -> bool:
         return (
             (not states or group.state.lower() in states)
             and (not types or _type_of(group) in types)
-            and call.is_allowed(Operation.DESCRIBE, Resource.GROUP, group.group_id)
+            and (shows_all or call.is_allowed(Operation.DESCRIBE, Resource.GROUP, group.group_id))
         )
 
     elements = (
@@ -166,6 +169,7 @@ async def handle_delete_offsets(call: Call) -> m.OffsetDeleteResponse:
         partitions = [
             (TopicName(topic.name), Partition(each.partition_index))
             for topic in request.topics
+            if _may_read(call, topic.name)
             for each in topic.partitions
             if exists(call, topic.name, each.partition_index)
         ]
@@ -175,12 +179,18 @@ async def handle_delete_offsets(call: Call) -> m.OffsetDeleteResponse:
     return _offsets_deleted(call, request, prepared)
 
 
+def _may_read(call: Call, topic: str) -> bool:
+    return call.is_allowed(Operation.READ, Resource.TOPIC, topic)
+
+
 def _offsets_deleted(
     call: Call, request: m.OffsetDeleteRequest, prepared: PreparedOffsets
 ) -> m.OffsetDeleteResponse:
     refused = prepared.errors
 
     def code(topic: str, index: int) -> int:
+        if not _may_read(call, topic):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if not exists(call, topic, index):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         refusal = refused.get((TopicName(topic), Partition(index)))

@@ -57,8 +57,8 @@ def _refused_election(
 ) -> m.ElectLeadersResponse:
     if call.version >= 1:
         return m.ElectLeadersResponse(error_code=wire_code(error))
-    # Version 0 has no error field for the request: every partition carries the error.
-    wanted = list(_candidates(call, request))
+    # Version 0 has no error field for the request: every partition that it names carries the error.
+    wanted = [] if request.topic_partitions is None else list(_candidates(call, request))
     return _elected(request, wanted, [error] * len(wanted))
 
 

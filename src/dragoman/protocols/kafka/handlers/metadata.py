@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from dragoman.broker.errors import NotAuthorized, TopicExists, UnknownTopic, UnknownTopicId
+from dragoman.broker.errors import TopicExists, UnknownTopic, UnknownTopicId
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DecodeError, DragomanError
@@ -31,12 +31,13 @@ from dragoman.protocols.kafka.handlers.resources import (
     NOT_REQUESTED,
     allowed_operations,
     check_kafka_name,
+    cluster_operations,
     is_visible,
     topic_of,
 )
 from dragoman.protocols.kafka.handlers.session import Call, reply_with
 from dragoman.protocols.kafka.handlers.slices import answer_array, gather
-from dragoman.security.access import CLUSTER_NAME, Operation, Resource
+from dragoman.security.access import Operation, Resource
 from dragoman.types import Buffer
 
 
@@ -45,13 +46,13 @@ def handle(call: Call) -> None:
     image = call.service.broker.image
     wants_all = request.topics is None or (call.version == 0 and not request.topics)
     if wants_all:
-        visible = [topic for topic in image.topics.values() if is_visible(topic.name)]
-        answer_array(
-            call,
-            _response(call, request),
-            "topics",
-            ((describe(call, request, topic), 1 + len(topic.partitions)) for topic in visible),
+        topics = list(image.topics.values())
+        elements = (
+            (describe(call, request, topic), 1 + len(topic.partitions))
+            for topic in topics
+            if is_visible(topic.name) and _may_describe(call, topic.name)
         )
+        answer_array(call, _response(call, request), "topics", elements)
     else:
         reply_with(call, _named(call, request))
 
@@ -68,7 +69,7 @@ async def _named(call: Call, request: m.MetadataRequest) -> list[Buffer]:
             if topic.name is not None and not _has_id(topic):
                 found = await _by_name(call, request, topic.name)
             else:
-                found = describe(call, request, _with_id(call, topic.topic_id))
+                found = _by_id(call, request, topic.topic_id)
         except DragomanError as error:
             found = _refused(call, topic, error)
         return encoder.element(found)
@@ -88,14 +89,22 @@ def _has_id(topic: m.MetadataRequestTopic) -> bool:
     return topic.topic_id != m.NO_ID
 
 
-def _with_id(call: Call, topic_id: bytes) -> TopicMetadata:
+def _may_describe(call: Call, name: str) -> bool:
+    return call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
+
+
+def _by_id(call: Call, request: m.MetadataRequest, topic_id: bytes) -> m.MetadataResponseTopic:
     topic = call.service.broker.image.topics_by_id.get(topic_id)
     if topic is None:
         raise UnknownTopicId(f"there is no topic with id {topic_id.hex()}")
-    return topic
+    # As in Kafka, an id is no secret: the refusal confirms that the topic exists, without its name.
+    call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    return describe(call, request, topic)
 
 
 async def _by_name(call: Call, request: m.MetadataRequest, name: str) -> m.MetadataResponseTopic:
+    # First: the refusal does not reveal whether the topic exists.
+    call.authorize(Operation.DESCRIBE, Resource.TOPIC, name)
     broker = call.service.broker
     topic = broker.image.topics.get(name)
     if topic is not None and is_visible(name):
@@ -105,7 +114,7 @@ async def _by_name(call: Call, request: m.MetadataRequest, name: str) -> m.Metad
     is_wanted = request.allow_auto_topic_creation or call.version < 4
     if not (is_wanted and broker.settings.auto_create_topics_enable):
         raise UnknownTopic(f"there is no topic {name!r}")
-    call.authorize(Operation.CREATE, Resource.TOPIC, name)
+    call.authorize_new_topic(name)
 
     with suppress(TopicExists):
         await broker.topics.ensure(NewTopic(name=name))
@@ -130,10 +139,6 @@ def _refused(
 def describe(
     call: Call, request: m.MetadataRequest, topic: TopicMetadata
 ) -> m.MetadataResponseTopic:
-    try:
-        call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
-    except NotAuthorized as error:
-        return m.MetadataResponseTopic(error_code=wire_code(error), name=topic.name)
     wants_operations = request.include_topic_authorized_operations
     return m.MetadataResponseTopic(
         name=topic.name,
@@ -167,7 +172,7 @@ def _response(call: Call, request: m.MetadataRequest) -> m.MetadataResponse:
         ],
         cluster_id=broker.image.cluster_id,
         controller_id=broker.quorum.leader,
-        cluster_authorized_operations=allowed_operations(call, Resource.CLUSTER, CLUSTER_NAME)
+        cluster_authorized_operations=cluster_operations(call)
         if request.include_cluster_authorized_operations
         else NOT_REQUESTED,
     )
@@ -195,7 +200,7 @@ def _visible_names(call: Call) -> list[str]:
     return sorted(
         name
         for name in call.service.broker.image.topics
-        if is_visible(name) and call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
+        if is_visible(name) and _may_describe(call, name)
     )
 
 

@@ -9,6 +9,7 @@ commits -2 to start over. Consumers and all other protocols treat a negative off
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from dragoman.broker.errors import UnknownTopic, UnknownTopicId
@@ -26,7 +27,7 @@ from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.session import Call
 from dragoman.protocols.kafka.handlers.slices import answer
-from dragoman.security.access import Operation
+from dragoman.security.access import Operation, Resource
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, TopicName
 
 AnyPartition = TypeVar("AnyPartition")
@@ -37,15 +38,21 @@ _TOPIC_IDS_SINCE = 10
 
 def handle_commit(call: Call) -> None:
     request = call.decode(m.OffsetCommitRequest)
+    try:
+        call.authorize(Operation.READ, Resource.GROUP, request.group_id)
+    except DragomanError as error:
+        # Before the topics are looked up, because their errors reveal which of them exist.
+        call.reply(_committed(call, request, {}, None, error))
+        return
     commits: list[OffsetCommit] = []
     # By the topic's index in the request, because an unknown id has no name.
     refused: dict[tuple[int, int], DragomanError] = {}
     for place, requested in enumerate(request.topics):
-        topic, error = _topic_of(call, requested.name, requested.topic_id)
+        topic, refusal = _topic_of(call, requested.name, requested.topic_id, Operation.READ)
         for each in requested.partitions:
             index = each.partition_index
             if topic is None or not 0 <= index < len(topic.partitions):
-                refused[place, index] = error or UnknownTopic(
+                refused[place, index] = refusal or UnknownTopic(
                     f"there is no {requested.name}-{index}"
                 )
                 continue
@@ -77,14 +84,23 @@ def handle_commit(call: Call) -> None:
 
 
 def _topic_of(
-    call: Call, name: str, topic_id: bytes
+    call: Call, name: str, topic_id: bytes, operation: Operation
 ) -> tuple[TopicMetadata | None, DragomanError | None]:
+    """The topic, None if it is not known or the operation is refused; and the error, without one
+    for a name that is not known.
+    """
     image = call.service.broker.image
-    if call.version < _TOPIC_IDS_SINCE:
-        return image.topics.get(name), None
-    topic = image.topics_by_id.get(topic_id)
-    error = UnknownTopicId(f"there is no topic with id {topic_id.hex()}") if topic is None else None
-    return topic, error
+    try:
+        if call.version < _TOPIC_IDS_SINCE:
+            call.authorize(operation, Resource.TOPIC, name)
+            return image.topics.get(name), None
+        topic = image.topics_by_id.get(topic_id)
+        if topic is None:
+            raise UnknownTopicId(f"there is no topic with id {topic_id.hex()}")
+        call.authorize(operation, Resource.TOPIC, topic.name)
+    except DragomanError as error:
+        return None, error.with_traceback(None)
+    return topic, None
 
 
 def _commit(topic: TopicMetadata, requested: m.OffsetCommitRequestPartition) -> OffsetCommit:
@@ -113,8 +129,9 @@ def _committed(
         return wire_code(found)
 
     topics = []
+    topics_by_id = call.service.broker.image.topics_by_id
     for place, requested in enumerate(request.topics):
-        topic, _ = _topic_of(call, requested.name, requested.topic_id)
+        topic = topics_by_id.get(requested.topic_id)
         name = requested.name if topic is None else topic.name
         topics.append(
             m.OffsetCommitResponseTopic(
@@ -200,17 +217,17 @@ def _group(
     call: Call, requested: m.OffsetFetchRequestGroup, require_stable: bool
 ) -> Steps[m.OffsetFetchResponseGroup]:
     wanted = None
-    unknown: list[m.OffsetFetchRequestGroupTopic] = []
-    if requested.topics is not None:
-        wanted = []
-        for each in requested.topics:
-            topic, error = _topic_of(call, each.name, each.topic_id)
-            if error is not None:
-                unknown.append(each)
-            else:
-                wanted.append((each.name if topic is None else topic.name, each.partition_indexes))
+    refused: list[tuple[m.OffsetFetchRequestGroupTopic, DragomanError]] = []
     try:
         open_groups(call, requested.group_id, Operation.DESCRIBE)
+        if requested.topics is not None:
+            wanted = []
+            for each in requested.topics:
+                topic, refusal = _topic_of(call, each.name, each.topic_id, Operation.DESCRIBE)
+                if refusal is not None:
+                    refused.append((each, refusal))
+                    continue
+                wanted.append((each.name if topic is None else topic.name, each.partition_indexes))
         check_fetching_member(call, requested)
         found = yield from _find(call, requested.group_id, wanted, require_stable)
     except BrokerError as error:
@@ -222,10 +239,10 @@ def _group(
         # A deleted topic has no id.
         if call.version < _TOPIC_IDS_SINCE or name in known
     ]
-    for each in unknown:
-        code = ErrorCode.UNKNOWN_TOPIC_ID
+    for each, refusal in refused:
+        code = wire_code(refusal)
         places = [_Found(index, error_code=code) for index in each.partition_indexes]
-        topics.append(_found_topic("", each.topic_id, places))
+        topics.append(_found_topic(each.name, each.topic_id, places))
     return m.OffsetFetchResponseGroup(group_id=requested.group_id, topics=topics)
 
 
@@ -246,13 +263,15 @@ def _find(
     require_stable: bool,
 ) -> Steps[list[tuple[str, list[_Found]]]]:
     open_groups(call, group_id, Operation.DESCRIBE)
+    may_describe = partial(call.is_allowed, Operation.DESCRIBE, Resource.TOPIC)
     offsets = call.service.broker.coordination.groups.offsets
     group = GroupId(group_id)
     if wanted is None:
         by_topic: dict[str, list[int]] = {}
         for topic, partition in sorted(offsets.all_stored(group)):
             by_topic.setdefault(topic, []).append(partition)
-        wanted = list(by_topic.items())
+        # Topics that the client may not see are left out, as in Kafka.
+        wanted = [(name, indexes) for name, indexes in by_topic.items() if may_describe(name)]
 
     stored = offsets.all_stored(group)
 
@@ -267,9 +286,10 @@ def _find(
 
     found: list[tuple[str, list[_Found]]] = []
     for name, indexes in wanted:
+        code = 0 if may_describe(name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         places: list[_Found] = []
         for index in indexes:
-            places.append(one(name, index))
+            places.append(_Found(index, error_code=code) if code else one(name, index))
             yield 1
         found.append((name, places))
     return found

@@ -128,17 +128,18 @@ class _Produce:
             self._refuse(write, InvalidRecord("transactional records need a transactional id"))
             return
         producer = ProducerIdentity(write.header.producer_id, write.header.producer_epoch)
+        try:
+            # Even while the transaction is open: the right may have been taken since it began.
+            self._call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+        except DragomanError as error:
+            self._refuse(write, error)
+            return
         states = write.replica.log.producers
         if states is not None and states.has_open_transaction(*_pair(producer)):
             self._place(write)
             return
         metadata = write.replica.metadata
         where = (TopicName(metadata.topic.name), Partition(metadata.index))
-        try:
-            self._call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
-        except DragomanError as error:
-            self._refuse(write, error)
-            return
 
         def enrolled(error: DragomanError | None) -> None:
             if error is None:
@@ -198,13 +199,13 @@ class _Produce:
         write.replies[write.at] = refused_partition(index, error, self._call.version)
 
     def _find(self, topic: ProduceRequestTopic, index: int) -> Replica:
-        broker = self._call.service.broker
-        if self._call.version >= 13:
-            replica = broker.partitions.find_by_id(topic.topic_id, index)
-        else:
-            replica = broker.partitions.find(topic.name, index)
-        self._call.authorize(Operation.WRITE, Resource.TOPIC, replica.metadata.topic.name)
-        return replica
+        call, partitions = self._call, self._call.service.broker.partitions
+        if call.version >= 13:
+            replica = partitions.find_by_id(topic.topic_id, index)
+            call.authorize(Operation.WRITE, Resource.TOPIC, replica.metadata.topic.name)
+            return replica
+        call.authorize(Operation.WRITE, Resource.TOPIC, topic.name)
+        return partitions.find(topic.name, index)
 
     def _one_less(self) -> None:
         self._waiting -= 1

@@ -11,7 +11,7 @@ from typing import Final
 from dragoman.broker.errors import InvalidTopicName, UnknownTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.protocols.kafka.handlers.session import Call
-from dragoman.security.access import Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Operation, Resource
 
 #: Names that Kafka allows. Only other protocols see topics with other names.
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -91,3 +91,10 @@ def allowed_operations(call: Call, resource: Resource, name: str) -> int:
         for operation in _OPERATIONS[resource]
         if call.is_allowed(operation, resource, name)
     )
+
+
+def cluster_operations(call: Call) -> int:
+    """The operations on the cluster; none for a principal that may not describe it."""
+    if not call.is_allowed(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+        return 0
+    return allowed_operations(call, Resource.CLUSTER, CLUSTER_NAME)

@@ -86,6 +86,10 @@ class Call:
         """Raises `NotAuthorized`, in the class of the resource."""
         self.service.authorize(self.caller, operation, resource, name)
 
+    def authorize_new_topic(self, name: str) -> None:
+        """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""
+        self.service.authorize_new_topic(self.caller, name)
+
     def authorize_cluster(self, operation: Operation) -> None:
         """Raises `ClusterNotAuthorized`."""
         self.authorize(operation, Resource.CLUSTER, CLUSTER_NAME)

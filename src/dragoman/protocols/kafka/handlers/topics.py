@@ -10,6 +10,7 @@ from dragoman.broker.errors import (
     InvalidConfig,
     InvalidReplicaAssignment,
     InvalidTopicName,
+    NotAuthorized,
     UnknownTopic,
     UnknownTopicId,
 )
@@ -19,6 +20,7 @@ from dragoman.config.overrides import describe_topic_config
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
 from dragoman.protocols.kafka import messages as m
+from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.configs import SOURCES
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 from dragoman.protocols.kafka.handlers.resources import check_kafka_name, topic_of
@@ -37,9 +39,9 @@ async def handle_create(call: Call) -> m.CreateTopicsResponse:
     async def create(requested: m.CreateTopicsRequestTopic) -> m.CreateTopicsResponseTopic:
         if named[requested.name] > 1:
             raise DecodeError(f"topic {requested.name!r} is in the request more than once")
+        call.authorize_new_topic(requested.name)
         topics.check_request(total)
         check_kafka_name(requested.name)
-        call.authorize(Operation.CREATE, Resource.TOPIC, requested.name)
         new = _new_topic(requested)
         if request.validate_only:
             topics.check_new(new)
@@ -68,6 +70,16 @@ def _count(call: Call, topic: m.CreateTopicsRequestTopic) -> int:
 def _created(call: Call, new: NewTopic) -> m.CreateTopicsResponseTopic:
     broker = call.service.broker
     topic = broker.image.topics.get(new.name)
+    if not call.is_allowed(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, new.name):
+        return m.CreateTopicsResponseTopic(
+            name=new.name,
+            topic_id=topic.topic_id if topic is not None else m.NO_ID,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=[],
+        )
     partitions = (
         [each.replicas for each in topic.partitions]
         if topic is not None
@@ -123,6 +135,8 @@ async def handle_delete(call: Call) -> m.DeleteTopicsResponse:
 
     async def delete(pair: tuple[m.DeleteTopicsRequestTopic, TopicMetadata | None]) -> None:
         each, topic = pair
+        if each.name is not None:
+            call.authorize(Operation.DELETE, Resource.TOPIC, each.name)
         if topic is None and each.name is not None:
             raise UnknownTopic(f"there is no topic {each.name!r}")
         if topic is None:
@@ -151,6 +165,13 @@ def _deleted(
     topic: TopicMetadata | None,
     error: DragomanError | None,
 ) -> m.DeleteTopicsResponseTopic:
+    if (
+        isinstance(error, NotAuthorized)
+        and topic is not None
+        and not call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    ):
+        # The response names the topic only as the request did.
+        topic = None
     # Before version 6 the name cannot be null.
     unnamed = requested.name if requested.name is not None or call.version >= 6 else ""
     return m.DeleteTopicsResponseTopic(
@@ -171,6 +192,7 @@ async def handle_create_partitions(call: Call) -> m.CreatePartitionsResponse:
     async def create(topic: m.CreatePartitionsRequestTopic) -> None:
         if named[topic.name] > 1:
             raise DecodeError(f"topic {topic.name!r} is in the request more than once")
+        call.authorize(Operation.ALTER, Resource.TOPIC, topic.name)
         call.service.broker.topics.check_request(total)
         assignment = _checked_assignment(call, topic)
         if not request.validate_only:
@@ -199,7 +221,6 @@ def _added_count(call: Call, requested: m.CreatePartitionsRequestTopic) -> int:
 def _checked_assignment(
     call: Call, requested: m.CreatePartitionsRequestTopic
 ) -> tuple[tuple[int, ...], ...]:
-    call.authorize(Operation.ALTER, Resource.TOPIC, requested.name)
     topic = topic_of(call, requested.name)
     if topic.is_internal:
         # The partition of a group or transactional id depends on the number of partitions.

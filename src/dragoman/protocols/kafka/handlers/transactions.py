@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.broker.groups.registry import check_group_id
 from dragoman.broker.transactions import ProducerIdentity, TransactionCoordinator
@@ -22,7 +21,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import code_for_version
-from dragoman.protocols.kafka.handlers.resources import exists
+from dragoman.protocols.kafka.handlers.resources import exists, partition_of
 from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.security.access import Operation, Resource
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, ProducerId, TopicName
@@ -57,8 +56,10 @@ async def handle_init_producer_id(call: Call) -> m.InitProducerIdResponse:
     transactions = call.service.broker.coordination.transactions
     name = request.transactional_id
     try:
-        call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, name or "")
-        if name is not None:
+        if name is None:
+            _authorize_idempotence(call)
+        else:
+            call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
             transactions.require(name)
         timeout_ms = request.transaction_timeout_ms
         identity = await transactions.coordinator.init_producer_id(name, timeout_ms, current)
@@ -72,17 +73,35 @@ async def handle_init_producer_id(call: Call) -> m.InitProducerIdResponse:
     return m.InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
 
 
+def _authorize_idempotence(call: Call) -> None:
+    """Authorize a producer without transactions: it must be allowed to write to some topic, or to
+    write idempotently, which Kafka required of producers before version 3.
+    """
+    authorizer = call.service.broker.authorizer
+    if not authorizer.is_allowed_on_any(call.caller, Operation.WRITE, Resource.TOPIC):
+        call.authorize_cluster(Operation.IDEMPOTENT_WRITE)
+
+
 @awaited
 async def handle_add_partitions(call: Call) -> m.AddPartitionsToTxnResponse:
     request = call.decode(m.AddPartitionsToTxnRequest)
     requested = [
         (topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions
     ]
-    missing = {(name, index) for name, index in requested if not exists(call, name, index)}
-    if missing:
-        # The request is all or nothing, so the existing partitions are not added either.
-        return _added(request, missing, ErrorCode.OPERATION_NOT_ATTEMPTED)
     name = request.v3_and_below_transactional_id
+    try:
+        call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
+    except DragomanError as error:
+        return _added(request, {}, _code(call, error, knows_abortable=False))
+    refused: dict[tuple[str, int], int] = {}
+    for topic, index in requested:
+        if not call.is_allowed(Operation.WRITE, Resource.TOPIC, topic):
+            refused[topic, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif not exists(call, topic, index):
+            refused[topic, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if refused:
+        # The request is all or nothing, so the other partitions are not added either.
+        return _added(request, refused, ErrorCode.OPERATION_NOT_ATTEMPTED)
     producer = ProducerIdentity(
         request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
     )
@@ -91,23 +110,22 @@ async def handle_add_partitions(call: Call) -> m.AddPartitionsToTxnResponse:
         coordinator = open_transactions(call, name)
         await coordinator.add_partitions(name, producer, partitions)
     except DragomanError as error:
-        return _added(request, missing, _code(call, error, knows_abortable=False))
-    return _added(request, missing, ErrorCode.NONE)
+        return _added(request, refused, _code(call, error, knows_abortable=False))
+    return _added(request, refused, ErrorCode.NONE)
 
 
 def _added(
-    request: m.AddPartitionsToTxnRequest, missing: set[tuple[str, int]], code: int
+    request: m.AddPartitionsToTxnRequest, refused: dict[tuple[str, int], int], code: int
 ) -> m.AddPartitionsToTxnResponse:
-    def one(name: str, index: int) -> int:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if (name, index) in missing else code
-
+    """The response, with `code` for the partitions that were not refused."""
     return m.AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[
             m.AddPartitionsToTxnResponseTopic(
                 name=topic.name,
                 results_by_partition=[
                     m.AddPartitionsToTxnResponsePartition(
-                        partition_index=index, partition_error_code=one(topic.name, index)
+                        partition_index=index,
+                        partition_error_code=refused.get((topic.name, index), code),
                     )
                     for index in topic.partitions
                 ],
@@ -123,6 +141,7 @@ async def handle_add_offsets(call: Call) -> m.AddOffsetsToTxnResponse:
     name, group = request.transactional_id, request.group_id
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     try:
+        call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
         # Another node may coordinate the group.
         check_group_id(group)
         call.authorize(Operation.READ, Resource.GROUP, group)
@@ -169,14 +188,14 @@ class _CommitOffsets:
         self._call = call
         self._request = request
         self._producer = ProducerIdentity(request.producer_id, request.producer_epoch)
-        self._missing: dict[tuple[str, int], DragomanError] = {}
+        self._refused: dict[tuple[str, int], DragomanError] = {}
 
     def start(self) -> None:
         request = self._request
         try:
-            open_groups(self._call, request.group_id)
             name = request.transactional_id
             self._call.authorize(Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
+            open_groups(self._call, request.group_id)
         except DragomanError as error:
             self._reply(None, error)
             return
@@ -208,9 +227,11 @@ class _CommitOffsets:
         for topic in self._request.topics:
             for each in topic.partitions:
                 index = each.partition_index
-                if not exists(self._call, topic.name, index):
-                    unknown = UnknownTopic(f"there is no {topic.name}-{index}")
-                    self._missing[topic.name, index] = unknown
+                try:
+                    self._call.authorize(Operation.READ, Resource.TOPIC, topic.name)
+                    partition_of(self._call, topic.name, index)
+                except DragomanError as error:
+                    self._refused[topic.name, index] = error.with_traceback(None)
                     continue
                 yield OffsetCommit(
                     topic=TopicName(topic.name),
@@ -223,7 +244,7 @@ class _CommitOffsets:
     def _reply(self, prepared: PreparedOffsets | None, error: DragomanError | None) -> None:
         if self._call.is_done:
             return
-        refused = dict(self._missing)
+        refused = dict(self._refused)
         if prepared is not None:
             refused |= {(str(name), index): each for (name, index), each in prepared.errors.items()}
         self._call.reply(

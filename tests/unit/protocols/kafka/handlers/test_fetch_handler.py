@@ -12,6 +12,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.authorizer import AllowAll
+from worlds.access import Denies
 from worlds.broker import Wire, World, batch_of, fetch_request, only, values_in
 
 NAMED_VERSIONS = range(4, 13)
@@ -256,3 +257,64 @@ def test_authorizer_is_asked() -> None:
     part = only(Wire(world).ask(fetch_request("t"), 11, m.FetchResponse))
     assert part.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert part.records == b""
+
+
+@pytest.mark.parametrize("version", [11, 13])
+def test_parked_fetch_ends_when_the_right_to_read_is_taken(version: int) -> None:
+    rules = Denies()
+    world = World(authorizer=rules)
+    (first,), (second,) = world.create("a"), world.create("b")
+    wire = Wire(world)
+    request = m.FetchRequest(
+        max_wait_ms=60_000,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[
+            m.FetchRequestTopic(
+                topic=each.metadata.topic.name,
+                topic_id=each.metadata.topic.topic_id,
+                partitions=[m.FetchRequestPartition(partition_max_bytes=1 << 20)],
+            )
+            for each in (first, second)
+        ],
+    )
+    wire.send(request, version)
+    world.change_rules()
+    assert wire.replies() == []
+    rules.denied.add((Operation.READ, Resource.TOPIC, "b"))
+    world.change_rules()
+    (reply,) = wire.replies()
+    assert isinstance(reply.message, m.FetchResponse)
+    codes = [each.partitions[0].error_code for each in reply.message.responses]
+    assert codes == [0, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    assert len(world.broker.standing) == 0
+    world.write(second, b"secret")
+    assert wire.replies() == []
+
+
+def test_records_that_arrive_after_the_loss_of_the_right_are_not_sent() -> None:
+    rules = Denies()
+    world = World(authorizer=rules)
+    (replica,) = world.create("t")
+    wire = Wire(world)
+    wire.send(fetch_request("t", max_wait_ms=60_000), 11)
+    rules.denied.add((Operation.READ, Resource.TOPIC, "t"))
+    # The parked fetch is woken before it is asked again.
+    world.broker.standing.revision += 1
+    world.write(replica, b"secret")
+    (reply,) = wire.replies()
+    assert isinstance(reply.message, m.FetchResponse)
+    part = only(reply.message)
+    assert (part.error_code, part.records) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, b"")
+
+
+def test_grant_ends_with_its_fetch(world: World, wire: Wire) -> None:
+    (replica,) = world.create("t")
+    for _ in range(3):
+        wire.send(fetch_request("t", max_wait_ms=60_000), 11)
+    assert len(world.broker.standing) == 3
+    world.write(replica, b"v")
+    assert len(world.broker.standing) == 0
+    wire.send(fetch_request("t", offset=1, max_wait_ms=60_000), 11)
+    wire.lose()
+    assert len(world.broker.standing) == 0

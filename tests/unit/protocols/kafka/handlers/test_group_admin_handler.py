@@ -11,13 +11,15 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.minibroker.messages import SubscribeGroup
-from dragoman.security.access import Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Operation, Resource
+from worlds.access import Denies
 from worlds.broker import Wire, World
 from worlds.kafka_admin import ends, forbidden
 from worlds.minibroker import Peer, service_of
 
 SUBSCRIPTION = codec.encode_versioned(m.ConsumerProtocolSubscription(topics=["t"]), 1)
 DESCRIBE = range(7)
+DESCRIBE_GROUP = (Operation.DESCRIBE, Resource.GROUP, "g")
 
 
 @pytest.fixture
@@ -177,10 +179,15 @@ def test_filters_let_through_what_they_name(world: World, wire: Wire) -> None:
 
 
 def test_groups_that_may_not_be_seen_are_left_out() -> None:
-    wire = forbidden(Resource.GROUP, Operation.DESCRIBE)
+    rules = Denies(DESCRIBE_GROUP)
+    wire = Wire(World(authorizer=rules))
     wire.world.create("t")
     commit(wire)
+    assert listed(wire, 5) == ["g"]
+    rules.denied.add((Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME))
     assert listed(wire, 5) == []
+    rules.denied.remove(DESCRIBE_GROUP)
+    assert listed(wire, 5) == ["g"]
 
 
 # ---- delete
