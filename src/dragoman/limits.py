@@ -537,6 +537,37 @@ LOG_SIZES_PER_SLICE = 50
 #: A pattern for transactional ids. Longer: refused before it is compiled.
 ID_PATTERN_BYTES_MAX = 1024
 
+# ---- access
+
+#: Decisions that an authorizer keeps. With one more, all are forgotten and decided again when asked
+#: again.
+ACCESS_DECISIONS_KEPT_MAX = 16_384
+#: Access rules, which stay in memory on every node. One more is refused.
+ACCESS_RULES_MAX = 100_000
+#: Access rules that one request adds, or removes with all its filters: they are one record of the
+#: metadata. More: refused.
+ACCESS_RULES_PER_CHANGE_MAX = 10_000
+#: Bytes of a principal, a host or the name of a resource in an access rule. Longer: refused.
+ACCESS_RULE_TEXT_BYTES_MAX = 1024
+#: Users, which stay in memory on every node. One more is refused.
+USERS_MAX = 100_000
+#: Bytes of a user's name. Longer: refused.
+USER_NAME_BYTES_MAX = 255
+#: API tokens of one user. One more is refused.
+TOKENS_PER_USER_MAX = 100
+#: Bytes of the description of an API token. Longer: refused.
+TOKEN_LABEL_BYTES_MAX = 255
+#: Random bytes of an API token.
+TOKEN_BYTES = 32
+#: Bytes of a signing secret. Longer: refused.
+SIGNING_SECRET_BYTES_MAX = 1024
+#: Iterations of a SCRAM verifier, as in Kafka: checking a password costs time in proportion. Fewer
+#: or more: refused.
+SCRAM_ITERATIONS_MIN = 4096
+SCRAM_ITERATIONS_MAX = 16_384
+#: Bytes of the salt and of the keys of a SCRAM verifier. Longer: refused.
+SCRAM_BYTES_MAX = 1024
+
 # ---- configuration and logs
 
 #: A configuration file, which has a page or two; a larger one is probably a wrong path. Larger:

@@ -57,7 +57,7 @@ from dragoman.cluster.metadata import (
     TopicMetadata,
 )
 from dragoman.config.overrides import TopicConfig
-from dragoman.config.settings import Settings
+from dragoman.config.settings import Settings, super_users
 from dragoman.errors import DiskFullError, DragomanError
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
@@ -65,10 +65,12 @@ from dragoman.log.store import LogStore
 from dragoman.outcome import Outcome
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Refusals, Registry, Rpc
-from dragoman.security.audit import AUDIT_FILE, AuditFile, AuditLog
-from dragoman.security.authorizer import AllowAll, Authorizer
+from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.audit import AUDIT_FILE, AuditFile, AuditLog, denial
+from dragoman.security.authorizer import AUDIT, Authorizer, RuleAuthorizer
 from dragoman.security.logins import Logins
 from dragoman.security.passwords import PasswordHasher
+from dragoman.security.rules import EVERY
 from dragoman.security.secrets import ClusterKeys
 from dragoman.types import TopicName
 from dragoman.world import (
@@ -124,10 +126,15 @@ class Broker:
         self.scheduler = scheduler
         self.clock = clock
         self.random = random
-        self.authorizer = authorizer if authorizer is not None else AllowAll()
-        self.logins = Logins(context.image, scheduler, clock, random, hasher)
         self.node_id = settings.node_id
         self.image = image = context.image
+        self.rule_authorizer = RuleAuthorizer(
+            image,
+            super_users(settings),
+            allow_everyone=settings.allow_everyone_if_no_acl_found,
+        )
+        #: Decides for the protocols; tests replace it.
+        self.authorizer: Authorizer = authorizer or self.rule_authorizer
         self.keys = ClusterKeys(
             secret_source or DiskSecrets(store.disk), settings.cluster_key_file, random
         )
@@ -136,6 +143,8 @@ class Broker:
             audit_file or audit_file_of(settings, store.disk), self.node_id, scheduler, clock
         )
         self.audit.is_on = self._is_audited
+        self.rule_authorizer.on_refused = self._note_refusal
+        self.logins = Logins(image, scheduler, clock, random, hasher)
         self.logins.unseal = self.keys.unseal
         self.logins.record = self.audit.record
         #: Whether the journal has been replayed, so that the log may be closed cleanly.
@@ -221,6 +230,13 @@ class Broker:
     @property
     def is_stopping(self) -> bool:
         return self.context.is_stopping
+
+    def _note_refusal(
+        self, caller: Caller, operation: Operation, resource: Resource, name: str | None
+    ) -> None:
+        is_enforced = self.image.security_mode != AUDIT
+        which = EVERY if name is None else name
+        self.audit.record(denial(caller, operation, resource, which, is_enforced=is_enforced))
 
     def _is_audited(self) -> bool:
         """Whether the audit log is written: an operator has named its file, or has locked the
@@ -405,6 +421,9 @@ class Broker:
 
     def _applied(self, event: Event, removed: TopicMetadata | None) -> None:
         self.cluster.applied(event, removed)
+        if isinstance(event, RulesChanged):
+            # First, because what follows may ask the authorizer again.
+            self.rule_authorizer.rules_changed(event.added, event.removed)
         match event:
             case TopicDeleted():
                 assert removed is not None
