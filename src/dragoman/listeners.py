@@ -18,7 +18,13 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from dragoman.config.listeners import Address, Listener
+from dragoman.config.listeners import (
+    Address,
+    Listener,
+    ListenerSecurity,
+    base_name,
+    same_label,
+)
 from dragoman.config.settings import Settings, connections_by_address
 from dragoman.errors import ConfigError
 from dragoman.limits import (
@@ -163,7 +169,7 @@ class Listeners:
             log.warning("%s; not opened (use --listen %s=off to silence)", error, listener.name)
             return
         self.opened.append(opened)
-        if opened.advertised is not None and listener.name in _HAVE_ADDRESSES_IN_IDS:
+        if opened.advertised is not None and listener.base in _HAVE_ADDRESSES_IN_IDS:
             # The look-up is finished by the time the first client needs it.
             self._broker.host_names.ipv4(opened.advertised.host)
 
@@ -206,16 +212,17 @@ class Listeners:
     # ---- the sessions of a listener's connections
 
     def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
-        match listener.name:
+        name = listener.name
+        match listener.base:
             case "http":
                 return self._http_factory()
             case "peer":
-                return self._channel_factory("peer", self._peers.session)
+                return self._channel_factory(name, self._peers.session)
             case "any":
-                return self._channel_factory("any", self._detection_session)
-            case name if listener.protocol in _PROTOCOLS:
+                return self._channel_factory(name, self._detection_session)
+            case _ if listener.protocol in _PROTOCOLS:
                 return self._channel_factory(name, self._sessions(name, listener.protocol))
-            case name:
+            case _:
                 raise ConfigError(f"listener {name!r} has no server in this release")
 
     def _http_factory(self) -> Callable[[], asyncio.BaseProtocol]:
@@ -233,7 +240,8 @@ class Listeners:
 
     def _sessions(self, listener: str, protocol: str) -> Callable[[Channel], Session]:
         """The factory of sessions for a protocol on a listener."""
-        advertised = _ADVERTISES.get(listener, listener)
+        base = base_name(listener)
+        advertised = same_label(listener, _ADVERTISES.get(base, base))
         if all(each.name != advertised for each in self._settings.listeners):
             advertised = listener
         known = self.services.get((advertised, protocol))
@@ -251,7 +259,7 @@ class Listeners:
         return DetectionSession(channel, self._sessions_on_any, self._loop, timeout_s)
 
     def _session_on_any(self, protocol: str, channel: Channel) -> Session:
-        return self._sessions("any", protocol)(channel)
+        return self._sessions(channel.listener, protocol)(channel)
 
     def _advertised(self, name: str) -> Callable[[Channel], tuple[str, int]]:
         """The host and port of this node in replies to a client: those of the named listener."""
@@ -274,7 +282,8 @@ class Listeners:
                 self.budget if is_for_clients else self._peer_budget,
                 self._loop,
                 listener=name,
-                closes_idle=name not in _NEVER_IDLE,
+                closes_idle=base_name(name) not in _NEVER_IDLE,
+                security=self._security(name),
                 connections=self._connections if is_for_clients else None,
                 descriptor_max=self._descriptor_max(
                     DESCRIPTORS_LEFT_BY_CLIENTS if is_for_clients else DESCRIPTORS_LEFT_BY_NODES
@@ -290,6 +299,20 @@ class Listeners:
             return Channel(channels, make_session, self._loop)
 
         return protocol
+
+    def _security(self, listener: str) -> Callable[[], ListenerSecurity]:
+        """What a listener demands, by the settings of the moment."""
+        known = self._settings
+        security = known.listener_security(listener)
+
+        def current() -> ListenerSecurity:
+            nonlocal known, security
+            settings = self._broker.settings
+            if settings is not known:
+                known, security = settings, settings.listener_security(listener)
+            return security
+
+        return current
 
     # ---- bounds
 
@@ -327,7 +350,7 @@ class Listeners:
         settings = self._broker.settings
         own_idle_ms = {"mlog": settings.mlog_connections_max_idle_ms}
         for name, channels in self.channels.items():
-            idle_ms = own_idle_ms.get(name, settings.connections_max_idle_ms)
+            idle_ms = own_idle_ms.get(base_name(name), settings.connections_max_idle_ms)
             if idle_ms >= 0:
                 channels.close_idle(self._loop.time() - idle_ms / 1000)
         self._sweeper = self._loop.call_later(IDLE_SWEEP_INTERVAL_S, self.sweep)

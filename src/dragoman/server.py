@@ -28,6 +28,7 @@ from dragoman.net.peer_frames import VERSION_MIN, Hello
 from dragoman.peers import Peers
 from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
 from dragoman.security.audit import AUDIT_FILE, AuditFile
+from dragoman.security.passwords import PasswordHasher
 from dragoman.world import (
     Background,
     Clock,
@@ -61,8 +62,12 @@ class Node:
         clock: Clock,
         random: Random,
         open_segments_max: int = OPEN_SEGMENTS_MAX,
+        hasher: PasswordHasher | None = None,
     ) -> None:
-        """Opens the data directory. Raises `DirectoryInUseError`, `FormatError`, `OSError`."""
+        """Opens the data directory. Passwords are hashed inline by default.
+
+        Raises `DirectoryInUseError`, `FormatError`, `OSError`.
+        """
         self.settings = settings
         self.clock = clock
         self.started_at = clock.monotonic()
@@ -94,6 +99,7 @@ class Node:
                 dialect=KafkaGroupDialect(),
                 links=self.peers if settings.is_clustered else None,
                 etcd=self._etcd,
+                hasher=hasher,
                 secret_source=_secret_source(disk),
                 audit_file=_audit_file(settings, disk),
             )
