@@ -648,6 +648,8 @@ SCRAM_ITERATIONS = 8192
 SCRAM_MESSAGE_BYTES_MAX = 4096
 #: Random bytes in a server's half of the nonce of a SCRAM exchange.
 SCRAM_NONCE_BYTES = 18
+#: A frame of a connection that has to log in and has not. Larger: the connection is closed.
+LOGIN_FRAME_BYTES_MAX = 64 << 10
 #: Threads that compute password hashes.
 PASSWORD_HASH_THREADS = 2
 #: Password hashes that wait for a thread, which is about a second of work. More: the login is
@@ -801,6 +803,9 @@ KAFKA_CLIENT_BATCH_BYTES = 512 << 10
 KAFKA_CLIENT_BATCH_RECORDS_MAX = 10_000
 #: Bytes of records that a producer buffers. Past it, `send` waits.
 KAFKA_CLIENT_BUFFER_BYTES_MAX = 32 << 20
+
+#: Seconds between two logins of one Kafka connection, as in Kafka. Sooner: refused.
+KAFKA_REAUTHENTICATION_INTERVAL_S = 1.0
 
 # ---- minibroker
 

@@ -144,7 +144,7 @@ class Broker:
         )
         self.audit.is_on = self._is_audited
         self.rule_authorizer.on_refused = self._note_refusal
-        self.logins = Logins(image, scheduler, clock, random, hasher)
+        self.logins = Logins(image, lambda: self.settings, scheduler, clock, random, hasher)
         self.logins.unseal = self.keys.unseal
         self.logins.record = self.audit.record
         #: Whether the journal has been replayed, so that the log may be closed cleanly.
