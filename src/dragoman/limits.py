@@ -561,10 +561,6 @@ TOKEN_LABEL_BYTES_MAX = 255
 TOKEN_BYTES = 32
 #: Bytes of a signing secret. Longer: refused.
 SIGNING_SECRET_BYTES_MAX = 1024
-#: Iterations of a SCRAM verifier, as in Kafka: checking a password costs time in proportion. Fewer
-#: or more: refused.
-SCRAM_ITERATIONS_MIN = 4096
-SCRAM_ITERATIONS_MAX = 16_384
 #: Bytes of the salt and of the keys of a SCRAM verifier. Longer: refused.
 SCRAM_BYTES_MAX = 1024
 

@@ -40,7 +40,7 @@ from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Resource
 from dragoman.types import Buffer
 
 if TYPE_CHECKING:
-    from dragoman.protocols.kafka.handlers.sasl import Login
+    from dragoman.protocols.kafka.handlers.login import Asked, Login
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 
@@ -233,7 +233,7 @@ class KafkaSession(OrderedSession[KafkaService]):
     def login(self) -> Login:
         if self._login is None:
             # Imported here: most nodes have no listener with logins.
-            from dragoman.protocols.kafka.handlers.sasl import Login
+            from dragoman.protocols.kafka.handlers.login import Login
 
             self._login = Login(self)
         return self._login
@@ -333,6 +333,11 @@ class KafkaSession(OrderedSession[KafkaService]):
     def working_on(self, call: Call) -> None:
         """Begin no later request until `worked_on`."""
         self._worked_on = call
+
+    def hold_back(self, call: Asked) -> None:
+        """Begin no later request until this one is answered."""
+        assert isinstance(call, Call)
+        self.working_on(call)
 
     def worked_on(self, call: Call) -> None:
         if self._worked_on is call:
