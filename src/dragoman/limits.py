@@ -1074,6 +1074,13 @@ CLUSTER_KEY_FILE_BYTES_MAX = 64 << 10
 CLUSTER_KEYS_MAX = 100
 #: Bytes of a file that a `file:` reference names. A larger one is refused.
 REFERENCED_SECRET_BYTES_MAX = 64 << 10
+#: Seconds that a node may take to say which keys it has. Longer: it counts as without the key.
+CLUSTER_KEY_ASK_TIMEOUT_S = 5.0
+#: Secrets that are sealed anew in one change of the metadata. More: in the next one.
+SECRETS_SEALED_AT_ONCE_MAX = 100
+#: Seconds after which the leader of the metadata looks again for secrets to seal anew; ten times as
+#: long after a failure.
+SECRETS_SEALED_RETRY_S = 2.0
 #: Seconds between writes of the audit log.
 AUDIT_WRITE_INTERVAL_S = 0.1
 #: Bytes of lines that wait to be written to the audit log. More are dropped and counted; the count

@@ -38,6 +38,7 @@ ERROR_BY_NAME: Final[dict[str, type[DragomanError]]] = {
     "OutcomeUnknownError": errors.OutcomeUnknownError,
     "AuthError": errors.AuthError,
     "ConfigError": errors.ConfigError,
+    "SecretError": errors.SecretError,
     "CdcError": errors.CdcError,
     "UnknownTopic": refusals.UnknownTopic,
     "UnknownTopicId": refusals.UnknownTopicId,
