@@ -129,8 +129,8 @@ def _cure(settings: Settings, error: CorruptionError) -> str:
         data = settings.data
         if error.path == NODE_FILE:
             return (
-                f"; put it back from a backup, or run `dragoman log adopt {data}`, which makes "
-                "another from what is there"
+                f"; put it back from a backup, or run `dragoman log adopt {data}`, which rebuilds "
+                "it from the other files"
             )
         return (
             f"; `dragoman log verify {data}` lists all damage, `dragoman log repair {data}` mends"
