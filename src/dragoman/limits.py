@@ -897,6 +897,8 @@ ROCKETMQ_LISTING_RETRY_S = 0.2
 ROCKETMQ_LOCK_S = 60.0
 #: Queues that one request may lock. More: refused.
 ROCKETMQ_LOCKS_PER_REQUEST_MAX = 10_000
+#: Users that sign requests of one connection. A further one is refused.
+ROCKETMQ_SIGNERS_MAX = 1000
 #: Entries of RocketMQ's own configuration: keys of the name server, groups, reading bans of
 #: groups. All nodes have them in memory. More: refused.
 ROCKETMQ_STATE_ENTRIES_MAX = 100_000
