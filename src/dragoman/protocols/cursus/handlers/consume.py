@@ -37,7 +37,7 @@ from dragoman.protocols.cursus.handlers.policy import is_pattern, topics_named
 from dragoman.protocols.cursus.handlers.records import sent_batch
 from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.session import Call, CursusSession, batch_frame
-from dragoman.security.access import Operation
+from dragoman.security.access import Operation, Resource
 from dragoman.types import GroupId, Partition, TopicName
 from dragoman.world import Handle
 
@@ -72,11 +72,14 @@ def _read_request(
     isolation = call.get("isolation") or call.get("isolation_level") or "read_committed"
     if isolation.lower() not in ("read_committed", "read_uncommitted"):
         raise Refusal(f"invalid_isolation isolation={isolation}")
+    group = call.get("group") or default_group
+    if group:
+        call.authorize(Operation.READ, Resource.GROUP, group)
     return ReadRequest(
         topics=_readable(call, partition),
         partition=partition,
         offset=offset,
-        group=call.get("group") or default_group,
+        group=group,
         count_max=min(count, BATCH_MESSAGES_MAX) or 1,
         committed_only=isolation.lower() == "read_committed",
     )
