@@ -33,8 +33,10 @@ from dragoman.world import (
     Clock,
     Disk,
     DiskSecrets,
+    PlainFiles,
     Random,
     RealDisk,
+    RealPlainFiles,
     RealSecrets,
     SecretSource,
 )
@@ -61,6 +63,7 @@ class Node:
         clock: Clock,
         random: Random,
         open_segments_max: int = OPEN_SEGMENTS_MAX,
+        plain_files: PlainFiles | None = None,
     ) -> None:
         """Opens the data directory. Raises `DirectoryInUseError`, `FormatError`, `OSError`."""
         self.settings = settings
@@ -109,6 +112,7 @@ class Node:
             self.peer_budget,
             unopened_files=lambda: self.store.files.unopened,
             http_view=self._http_view,
+            plain_files=plain_files if plain_files is not None else RealPlainFiles(),
         )
         self.broker.host_names = CachedHostNames(loop, look_up_beside(loop.call_soon_threadsafe))
         self.broker.on_fatal = self._fatal
