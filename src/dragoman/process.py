@@ -19,6 +19,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError, CorruptionError
 from dragoman.limits import OPEN_SEGMENTS_MAX, SPARE_FILES
 from dragoman.log.node import NODE_FILE
+from dragoman.net.password_hasher import ThreadedHasher
 from dragoman.server import Node
 from dragoman.world import RealDisk, SystemClock, allow_open_files, open_files_max, system_random
 
@@ -84,6 +85,7 @@ def _node(settings: Settings, loop: asyncio.AbstractEventLoop, open_segments_max
         background=Flusher(disk.root, loop),
         clock=SystemClock(),
         random=system_random(),
+        hasher=ThreadedHasher(loop.call_soon_threadsafe),
         open_segments_max=open_segments_max,
     )
 

@@ -112,8 +112,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     principals: tuple[str, ...] = ()
 
     http_allowed_hosts: tuple[str, ...] = ()
+    http_metrics_authentication: bool = True
     capture_allowed_hosts: tuple[str, ...] = ()
 
+    super_users: str = ""
+    allow_everyone_if_no_acl_found: bool = False
     cluster_key_file: str = ""
     audit_log_file: str = ""
     audit_log_bytes: int = 64 << 20
@@ -296,7 +299,10 @@ ssl.cipher.suites                          | list         | live | Cipher suites
 ssl.principal.mapping.rules                | string       | live | How the subject of a client's certificate becomes the name of a user: `DEFAULT`, the whole subject, or `RULE:pattern/replacement/` with `L` or `U`, separated by commas; the first that matches counts.
 principals                                 | list         | live | Networks whose clients have a principal without a login, as `NETWORK=NAME`: `10.0.0.0/8=batch`. The first with the client's address counts.
 http.allowed.hosts                         | list         |      | Names under which the HTTP API may be reached, beside `localhost`, the names that the node listens on or advertises and the machine's own; `*.NAME` matches names below it, `*` any. Pages of these hosts may use it, too. Addresses need not be listed.
+http.metrics.authentication                | boolean      | live | Whether `/metrics` is for those only who may use the HTTP API and describe the cluster; otherwise for all.
 capture.allowed.hosts                      | list         |      | Hosts of databases that this node may capture or examine: names, `*.NAME` for names below it, addresses, networks such as `10.0.0.0/8`, and directories of sockets; none: any.
+super.users                                | string       |      | Principals that may do everything, whatever the rules say, as `User:NAME`, separated by `;`. Give all nodes the same.
+allow.everyone.if.no.acl.found             | boolean      |      | Whether a resource that no access rule matches is open to everyone, instead of to super users only. Give all nodes the same.
 cluster.key.file                           | string       |      | File with the keys that encrypt secrets in the metadata, the same on every node; none: a node on its own makes `cluster.key` in its data directory, and a cluster stores no secrets.
 audit.log.file                             | string       |      | File of the audit log; none: `audit.log` in the data directory, written while a listener takes logins or the security mode is not `open`.
 audit.log.bytes                            | long 65536.. |      | Size at which the audit log continues in a new file.
@@ -479,6 +485,7 @@ def check_consistent(settings: Settings) -> None:
         )
     check_hosts("http.allowed.hosts", settings.http_allowed_hosts)
     check_hosts("capture.allowed.hosts", settings.capture_allowed_hosts)
+    super_users(settings)
     if not settings.data:
         raise ConfigError("data: expected a directory, got nothing")
     if not settings.metadata_etcd_prefix.strip("/"):
@@ -526,6 +533,17 @@ def _check_networks(key: str, value: Value) -> None:
         network, name = network_and_name(text)
         if not name or not is_network(network):
             raise ConfigError(f"{key}: expected NETWORK=NAME, as in 10.0.0.0/8=batch, got {text!r}")
+
+
+def super_users(settings: Settings) -> tuple[str, ...]:
+    """The principals to which no access rule applies. Raises `ConfigError`."""
+    # Kafka's separator: the name of a user may be the subject of a certificate, with commas.
+    found = tuple(filter(None, map(str.strip, settings.super_users.split(";"))))
+    for text in found:
+        kind, _, name = text.partition(":")
+        if kind != "User" or name in ("", "*", "ANONYMOUS"):
+            raise ConfigError(f"super.users: expected User:NAME, separated by `;`, got {text!r}")
+    return found
 
 
 def connections_by_address(settings: Settings) -> dict[str, int]:

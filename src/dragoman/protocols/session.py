@@ -107,6 +107,17 @@ class _Session(Generic[ServiceT_co]):
         """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""
         self.service.authorize_new_topic(self.caller, name)
 
+    def log_in(self, caller: Caller) -> None:
+        """Continue as a caller that has logged in; later requests are its own."""
+        self.service.broker.logins.closed(self)
+        self.caller = caller
+        self.service.broker.logins.opened(self)
+
+    def login_ended(self, reason: str) -> None:
+        """The caller's user was removed, disabled or replaced: close at once."""
+        self.channel.complain(reason)
+        self.channel.abort()
+
     # ---- from the channel
 
     @property
@@ -121,6 +132,7 @@ class _Session(Generic[ServiceT_co]):
         # Releases the buffers now, because the session may be part of a reference cycle, which is
         # collected late.
         self._reader.forget()
+        self.service.broker.logins.closed(self)
         self.on_closed()
 
     # ---- the backlog

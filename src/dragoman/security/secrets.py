@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from dragoman.errors import SecretError
 from dragoman.limits import CLUSTER_KEY_FILE_BYTES_MAX, REFERENCED_SECRET_BYTES_MAX
 from dragoman.security.key_file import KEY_BYTES, ClusterKey, format_keys, new_key, parse_keys
-from dragoman.security.users import SealedSecret
+from dragoman.security.users import SealedSecret, User
 from dragoman.world import Random, SecretSource
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ def context_of(kind: str, name: str, incarnation: str) -> str:
     The name is last because it may contain any character.
     """
     return f"{kind}/{incarnation}/{name}"
+
+
+def signing_secret_context(user: User) -> str:
+    """The context of the secret that signs a user's requests."""
+    return context_of("signing-secret", user.name, user.incarnation)
 
 
 def is_reference(text: str) -> bool:

@@ -60,6 +60,8 @@ def another_value(key: Key):
                 return ("10.0.0.0/8=batch", "fd00::/8=User:batch")
             return tuple(reversed(key.choices)) or ("http://127.0.0.1:12379",)
         case Kind.STRING:
+            if key.name == "super.users":
+                return "User:root;User:CN=admin,O=Example"
             if key.name == "ssl.principal.mapping.rules":
                 return "RULE:^CN=([a-z]+),.*$/$1/U,DEFAULT"
             others = [word for word in key.choices if word != default]
