@@ -13,7 +13,7 @@ from dragoman.config.dynamic import INERT_KEYS
 from dragoman.config.keys import Key, format_value
 from dragoman.config.listeners import LISTENER_NAMES
 from dragoman.config.overrides import GROUP_CONFIG, TOPIC_CONFIG, GroupKey, TopicKey
-from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings
+from dragoman.config.settings import DYNAMIC_KEYS, LISTENER_KEYS, NODE_KEYS, Settings
 
 PAGE = Path(__file__).parent / "reference" / "configuration.md"
 
@@ -54,10 +54,25 @@ this is a table `[listen]` with `NAME = "HOST:PORT"`, in the environment
 the listeners it gives addresses to; one that says only `off` closes those and leaves the rest. IPv6
 addresses stand in brackets: `[::1]:9092`. Port 0 lets the system choose.
 
-`--advertise NAME=HOST:PORT` (`[advertise]`, `DRAGOMAN_ADVERTISE`) is what clients of that listener
-are told to connect to. Without it they are told the bound address, and with a bind to every address
-(`0.0.0.0`, `[::]`) the address their own connection came in on. For a listener that is closed it
+`--advertise NAME=HOST:PORT` (`[advertise]`, `DRAGOMAN_ADVERTISE`) is the address that replies
+give clients of that listener. By default it is the bound address, and with a bind to every address
+(`0.0.0.0`, `[::]`) the one at which their own connection arrived. For a listener that is closed it
 has no effect.
+
+`NAME-LABEL` is another listener of the kind `NAME`: `--listen kafka-tls=0.0.0.0:9093`. Labels have
+small letters, digits and hyphens; of two names that fit, the longest counts
+(`rocketmq-broker-tls` is a `rocketmq-broker`). Each advertises itself: clients of `kafka-tls` get
+the addresses that the nodes have for `kafka-tls`, so all nodes of a cluster should have it. Routes
+of `rocketmq-LABEL` name `rocketmq-broker-LABEL`. `peer` has no others of its kind.
+
+The settings that the table below marks with *per listener* are the node's defaults; a listener has
+values of its own under `listener.NAME.KEY`:
+
+```
+listener.kafka-tls.tls = "required"                  # in the file
+DRAGOMAN_LISTENER_KAFKA_TLS_TLS=required             # in the environment
+dragoman serve --set listener.kafka-tls.tls=required # as a flag
+```
 
 A default port that another program uses is a warning and the node runs without that listener; an
 address that was asked for and is taken ends the start with exit status 2.
@@ -148,7 +163,8 @@ def _listener_rows() -> str:
 
 def _node_row(key: Key) -> str:
     live = " *Live.*" if key.name in DYNAMIC_KEYS else ""
-    return _table_row(key, f"`{format_value(Settings().value(key.name))}`", live)
+    own = " *Per listener.*" if key.name in LISTENER_KEYS else ""
+    return _table_row(key, f"`{format_value(Settings().value(key.name))}`", live + own)
 
 
 def _inert_row(key: Key) -> str:

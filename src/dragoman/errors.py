@@ -22,6 +22,9 @@
         VersionConflictError    the metadata is not what the change was made for
         OutcomeUnknownError     the change may or may not have happened, or still happen
       AuthError
+        AuthenticationFailedError a login was refused; the text never says which part was wrong
+          LoginsOverloadedError   too many logins wait: nothing was examined, a retry may succeed
+        InvalidPasswordError    a password from which no verifier can be made
       ConfigError
         SecretError             a secret of the cluster or of this node cannot be sealed or read
       CdcError
@@ -122,6 +125,15 @@ class OutcomeUnknownError(ClusterError): ...
 
 
 class AuthError(DragomanError): ...
+
+
+class AuthenticationFailedError(AuthError): ...
+
+
+class LoginsOverloadedError(AuthenticationFailedError): ...
+
+
+class InvalidPasswordError(AuthError): ...
 
 
 class ConfigError(DragomanError): ...

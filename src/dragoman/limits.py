@@ -537,6 +537,37 @@ LOG_SIZES_PER_SLICE = 50
 #: A pattern for transactional ids. Longer: refused before it is compiled.
 ID_PATTERN_BYTES_MAX = 1024
 
+# ---- access
+
+#: Decisions that an authorizer keeps. With one more, all are forgotten and decided again when asked
+#: again.
+ACCESS_DECISIONS_KEPT_MAX = 16_384
+#: Access rules, which stay in memory on every node. One more is refused.
+ACCESS_RULES_MAX = 100_000
+#: Access rules that one request adds, or removes with all its filters: they are one record of the
+#: metadata. More: refused.
+ACCESS_RULES_PER_CHANGE_MAX = 10_000
+#: Bytes of a principal, a host or the name of a resource in an access rule. Longer: refused.
+ACCESS_RULE_TEXT_BYTES_MAX = 1024
+#: Users, which stay in memory on every node. One more is refused.
+USERS_MAX = 100_000
+#: Bytes of a user's name. Longer: refused.
+USER_NAME_BYTES_MAX = 255
+#: API tokens of one user. One more is refused.
+TOKENS_PER_USER_MAX = 100
+#: Bytes of the description of an API token. Longer: refused.
+TOKEN_LABEL_BYTES_MAX = 255
+#: Random bytes of an API token.
+TOKEN_BYTES = 32
+#: Bytes of a signing secret. Longer: refused.
+SIGNING_SECRET_BYTES_MAX = 1024
+#: Iterations of a SCRAM verifier, as in Kafka: checking a password costs time in proportion. Fewer
+#: or more: refused.
+SCRAM_ITERATIONS_MIN = 4096
+SCRAM_ITERATIONS_MAX = 16_384
+#: Bytes of the salt and of the keys of a SCRAM verifier. Longer: refused.
+SCRAM_BYTES_MAX = 1024
+
 # ---- configuration and logs
 
 #: A configuration file, which has a page or two; a larger one is probably a wrong path. Larger:
@@ -558,6 +589,28 @@ LOG_LINE_CHARS_MAX = 16 << 10
 
 # ---- the network
 
+#: Bytes received at once on all TLS connections together; each read is decrypted, or copied, before
+#: the next.
+TLS_READ_BYTES = 64 << 10
+#: Received bytes passed to OpenSSL at once: about a record, because OpenSSL's buffer for them keeps
+#: its size as long as the connection.
+TLS_PIECE_BYTES_MAX = 16 << 10
+#: Bytes that a client may send before its TLS handshake is complete, its certificates included.
+#: Past it, the connection is closed.
+TLS_HANDSHAKE_BYTES_MAX = 64 << 10
+#: Memory that a TLS handshake in progress is counted with; 46 KB were measured.
+TLS_HANDSHAKE_MEMORY_BYTES = 48 << 10
+#: TLS handshakes in progress may hold one part in this many of the memory budget. Past it, the one
+#: that has waited longest for its client is cut off.
+TLS_HANDSHAKES_BUDGET_SHARE = 4
+#: Steps of TLS handshakes in one loop turn, half a millisecond each. Others wait for the next turn.
+TLS_HANDSHAKE_STEPS_PER_TURN = 4
+#: Seconds for a TLS handshake. Past it, the connection is closed.
+TLS_HANDSHAKE_S_MAX = 10.0
+#: Seconds between checks whether files of certificates have changed.
+TLS_FILES_CHECK_INTERVAL_S = 5.0
+#: Size of a file of certificates. A larger one is refused.
+TLS_FILE_BYTES_MAX = 1 << 20
 #: Connections in the backlog of a listening socket.
 LISTEN_BACKLOG = 1024
 #: The receive buffer that all connections share. A frame that does not fit gets a buffer of its
@@ -599,6 +652,47 @@ STALL_LOOK_INTERVAL_S = 2.0
 #: Bytes that such a stalled peer has to send or receive between two scans. Fewer: it may be
 #: disconnected.
 STALL_MOVED_BYTES_MIN = 64 << 10
+
+# ---- logins
+
+#: A password, or a token in place of one. Longer: refused.
+PASSWORD_BYTES_MAX = 1024
+#: Random bytes in the salt of a password's verifier.
+SCRAM_SALT_BYTES = 16
+#: Fewest iterations of a new verifier: the least that RFC 7677 and Kafka allow. Fewer: refused.
+SCRAM_ITERATIONS_MIN = 4096
+#: Most iterations of a new verifier, as in Kafka. More: refused.
+SCRAM_ITERATIONS_MAX = 16_384
+#: Iterations of a new verifier, unless its creator wants others: 1.5 ms with SHA-256, 3 ms with
+#: SHA-512.
+SCRAM_ITERATIONS = 8192
+#: A message of a SCRAM exchange. Longer: refused.
+SCRAM_MESSAGE_BYTES_MAX = 4096
+#: Random bytes in a server's half of the nonce of a SCRAM exchange.
+SCRAM_NONCE_BYTES = 18
+#: Threads that compute password hashes.
+PASSWORD_HASH_THREADS = 2
+#: Password hashes that wait for a thread, which is about a second of work. More: the login is
+#: refused, and nothing is computed.
+PASSWORD_HASHES_WAITING_MAX = 1024
+#: Results of password checks that a node caches. The oldest go first.
+PASSWORD_RESULTS_MAX = 10_000
+#: Seconds for which the result of a password check is cached.
+PASSWORD_RESULT_LIFETIME_S = 600.0
+#: Failed logins from an address, or for a user, without a wait: people mistype.
+LOGIN_FAILURES_FREE = 3
+#: Seconds that a login waits after one failure more than that. Each further one doubles the wait.
+LOGIN_WAIT_S_MIN = 0.1
+#: Longest wait, in seconds, of a login from an address with failures.
+LOGIN_WAIT_ADDRESS_S_MAX = 5.0
+#: Longest wait, in seconds, of a login of a user with failures: it delays the user, too.
+LOGIN_WAIT_USER_S_MAX = 1.0
+#: Seconds after the last failure when all of them are forgotten.
+LOGIN_FAILURES_FORGOTTEN_S = 300.0
+#: Addresses, and users, whose failures are counted. The longest quiet one is forgotten first.
+LOGIN_FAILURES_KEPT_MAX = 10_000
+#: Logins that wait at a time because of failures. More: refused, and nothing is computed.
+LOGINS_WAITING_MAX = 10_000
 
 # ---- stopping
 
@@ -656,6 +750,8 @@ CLI_RESPONSE_BYTES_MAX = 32 << 20
 CLI_PAGES_MAX = 10_000
 #: Seconds that the command line waits for a server.
 CLI_TIMEOUT_SECONDS = 30
+#: A file with a token or a password. Larger: refused.
+CLI_SECRET_BYTES_MAX = 4096
 #: A line that `dragoman produce` reads. Longer: refused; the lines before it are written.
 CLI_LINE_BYTES_MAX = 64 << 20
 #: Bytes that `dragoman produce` reads before it hands their records to the producer.
@@ -823,6 +919,8 @@ ROCKETMQ_LISTING_RETRY_S = 0.2
 ROCKETMQ_LOCK_S = 60.0
 #: Queues that one request may lock. More: refused.
 ROCKETMQ_LOCKS_PER_REQUEST_MAX = 10_000
+#: Users that sign requests of one connection. A further one is refused.
+ROCKETMQ_SIGNERS_MAX = 1000
 #: Entries of RocketMQ's own configuration: keys of the name server, groups, reading bans of
 #: groups. All nodes have them in memory. More: refused.
 ROCKETMQ_STATE_ENTRIES_MAX = 100_000

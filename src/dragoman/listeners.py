@@ -18,7 +18,13 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from dragoman.config.listeners import Address, Listener
+from dragoman.config.listeners import (
+    Address,
+    Listener,
+    ListenerSecurity,
+    base_name,
+    same_label,
+)
 from dragoman.config.settings import Settings, connections_by_address
 from dragoman.errors import ConfigError
 from dragoman.limits import (
@@ -31,15 +37,24 @@ from dragoman.limits import (
     LISTEN_BACKLOG,
 )
 from dragoman.log_limiter import LogLimiter
-from dragoman.net.admission import ConnectionCaps, ConnectionCount, MemoryBudget
+from dragoman.net.admission import (
+    ConnectionCaps,
+    ConnectionCount,
+    MemoryBudget,
+    has_descriptor_left,
+)
 from dragoman.net.channel import Channel, Channels, Session
 from dragoman.net.detection import DetectionSession
 from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
+from dragoman.net.operator_socket import OperatorSocket, open_operator_socket
 from dragoman.net.peer_connections import PeerConnections
 from dragoman.net.stalled import StalledPeers
+from dragoman.net.tls.connection import TlsConnection, TlsEnd
+from dragoman.net.tls.contexts import ListenerContext, TlsContexts
+from dragoman.net.tls.handshakes import Handshakes
 from dragoman.protocols import service
 from dragoman.protocols.service import Service
-from dragoman.world import Clock, Handle, HostNames, open_files_max
+from dragoman.world import Clock, Handle, HostNames, PlainFiles, open_files_max
 
 if TYPE_CHECKING:
     from dragoman.api.listener import HttpListener
@@ -122,9 +137,10 @@ class Listeners:
         *,
         unopened_files: Callable[[], int],
         http_view: Callable[[], NodeView],
+        plain_files: PlainFiles,
     ) -> None:
         """`unopened_files` counts the files that the log may still open, each a descriptor.
-        `http_view` is the HTTP API's view of the node.
+        `http_view` is the HTTP API's view of the node. `plain_files` has the certificates.
         """
         self._broker = broker
         self._settings = settings
@@ -134,6 +150,10 @@ class Listeners:
         self._unopened_files = unopened_files
         self._http_view = http_view
         self._http: HttpListener | None = None
+        #: The socket of the machine's administrator. It has a server of its own, so that clients of
+        #: the other listeners cannot keep the administrator out.
+        self._operator_http: HttpListener | None = None
+        self._operator_socket: OperatorSocket | None = None
         self.budget = MemoryBudget(settings.memory_budget_bytes)
         self._peer_budget = peer_budget
         self._connections = ConnectionCount(self._connection_caps)
@@ -148,12 +168,18 @@ class Listeners:
         self._sessions_on_any = {name: partial(self._session_on_any, name) for name in _PROTOCOLS}
         self._accepts_clients = True
         self._stalled = StalledPeers(self.budget, self.channels, loop)
+        self.contexts = TlsContexts(plain_files, clock, loop)
+        self.handshakes = Handshakes(self.budget, loop)
         self._sweeper: Handle | None = None
 
     # ---- opening
 
     async def open(self, listener: Listener) -> None:
-        """Bind the listener's address. Raises `ConfigError`, unless the address is a default."""
+        """Bind the listener's address. Raises `ConfigError` for certificates that cannot be used,
+        and for the address, unless it is a default.
+        """
+        if self._settings.listener_security(listener.name).tls != "off":
+            self._context(listener.name).load()
         factory = self._factory(listener)
         try:
             opened = await open_listener(listener, self._loop, factory, LISTEN_BACKLOG)
@@ -163,17 +189,36 @@ class Listeners:
             log.warning("%s; not opened (use --listen %s=off to silence)", error, listener.name)
             return
         self.opened.append(opened)
-        if opened.advertised is not None and listener.name in _HAVE_ADDRESSES_IN_IDS:
+        if opened.advertised is not None and listener.base in _HAVE_ADDRESSES_IN_IDS:
             # The look-up is finished by the time the first client needs it.
             self._broker.host_names.ipv4(opened.advertised.host)
+
+    async def open_operator_socket(self, directory: str) -> None:
+        """Bind the administrator's socket in the data directory. A node without it serves its
+        clients all the same: some file systems have no sockets.
+        """
+        from dragoman.api.origin import operator_origin
+
+        http = self._http_listener(DESCRIPTORS_LEFT_BY_NODES)
+        try:
+            self._operator_socket = await open_operator_socket(
+                directory, self._loop, http.factory(operator_origin), LISTEN_BACKLOG
+            )
+        except ConfigError as error:
+            log.warning("%s; the node has no socket for its administrator", error)
+        else:
+            self._operator_http = http
 
     async def serve(self) -> None:
         """Accept connections on every open listener, and watch them from now on."""
         for opened in self.opened:
             await opened.serve()
+        if self._operator_socket is not None:
+            await self._operator_socket.serve()
         await self._open_vip()
         self.sweep()
         self._stalled.watch()
+        self.contexts.watch()
 
     async def _open_vip(self) -> None:
         """Open the VIP port last, so that it takes no port configured for another listener. A port
@@ -206,34 +251,91 @@ class Listeners:
     # ---- the sessions of a listener's connections
 
     def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
-        match listener.name:
+        name = listener.name
+        match listener.base:
             case "http":
-                return self._http_factory()
+                return self._http_factory(name)
             case "peer":
-                return self._channel_factory("peer", self._peers.session)
+                return self._channel_factory(name, self._peers.session)
             case "any":
-                return self._channel_factory("any", self._detection_session)
-            case name if listener.protocol in _PROTOCOLS:
+                return self._channel_factory(name, self._detection_session)
+            case _ if listener.protocol in _PROTOCOLS:
                 return self._channel_factory(name, self._sessions(name, listener.protocol))
-            case name:
+            case _:
                 raise ConfigError(f"listener {name!r} has no server in this release")
 
-    def _http_factory(self) -> Callable[[], asyncio.BaseProtocol]:
+    def _http_factory(self, name: str) -> Callable[[], asyncio.BaseProtocol]:
+        from dragoman.api.origin import listener_origin
+
+        if self._http is None:
+            self._http = self._http_listener(DESCRIPTORS_LEFT_BY_HTTP)
+        security = self._security(name)
+        make = self._http.factory(
+            partial(
+                listener_origin,
+                security,
+                lambda: self._broker.settings.ssl_principal_mapping_rules,
+            )
+        )
+        descriptor_max = self._descriptor_max(DESCRIPTORS_LEFT_BY_HTTP)
+
+        def refusal(address: str, transport: asyncio.BaseTransport) -> str:
+            is_left = has_descriptor_left(transport, descriptor_max())
+            return self._connections.refusal(address) if is_left else "too many files are open"
+
+        return self._with_tls(name, make, security, refusal)
+
+    def _http_listener(self, descriptors_left: int) -> HttpListener:
         # Cheap: what serves HTTP is imported with the first connection.
         from dragoman.api.listener import HttpListener
 
-        self._http = HttpListener(
+        return HttpListener(
             self._http_view(),
             self._clock,
             self._loop,
-            descriptor_max=self._descriptor_max(DESCRIPTORS_LEFT_BY_HTTP),
+            descriptor_max=self._descriptor_max(descriptors_left),
             give_way=self._peers.give_way,
         )
-        return self._http.protocol
+
+    def _with_tls(
+        self,
+        name: str,
+        make: Callable[[], asyncio.BaseProtocol],
+        security: Callable[[], ListenerSecurity],
+        refusal: Callable[[str, asyncio.BaseTransport], str],
+    ) -> Callable[[], asyncio.BaseProtocol]:
+        """The factory of a listener's connections, with TLS below them where it is on. `refusal`
+        says why a connection is refused before its handshake, if it is.
+        """
+        end = TlsEnd(
+            self.handshakes,
+            self._context(name).current,
+            allows_plaintext=lambda: security().tls != "required",
+            refusal=refusal,
+            counted=self._count_handshake if base_name(name) != "peer" else _not_counted,
+            wall_ms=self._clock.wall_ms,
+            limiter=self._connection_log,
+        )
+
+        def protocol() -> asyncio.BaseProtocol:
+            return make() if security().tls == "off" else TlsConnection(end, make, self._loop)
+
+        return protocol
+
+    def _count_handshake(self, address: str, is_open: bool) -> None:
+        """Handshakes count as connections of their clients."""
+        if is_open:
+            self._connections.opened(address)
+        else:
+            self._connections.closed(address)
+
+    def _context(self, name: str) -> ListenerContext:
+        return self.contexts.of(name, lambda: self._broker.settings.listener_tls(name))
 
     def _sessions(self, listener: str, protocol: str) -> Callable[[Channel], Session]:
         """The factory of sessions for a protocol on a listener."""
-        advertised = _ADVERTISES.get(listener, listener)
+        base = base_name(listener)
+        advertised = same_label(listener, _ADVERTISES.get(base, base))
         if all(each.name != advertised for each in self._settings.listeners):
             advertised = listener
         known = self.services.get((advertised, protocol))
@@ -251,7 +353,7 @@ class Listeners:
         return DetectionSession(channel, self._sessions_on_any, self._loop, timeout_s)
 
     def _session_on_any(self, protocol: str, channel: Channel) -> Session:
-        return self._sessions("any", protocol)(channel)
+        return self._sessions(channel.listener, protocol)(channel)
 
     def _advertised(self, name: str) -> Callable[[Channel], tuple[str, int]]:
         """The host and port of this node in replies to a client: those of the named listener."""
@@ -274,7 +376,8 @@ class Listeners:
                 self.budget if is_for_clients else self._peer_budget,
                 self._loop,
                 listener=name,
-                closes_idle=name not in _NEVER_IDLE,
+                closes_idle=base_name(name) not in _NEVER_IDLE,
+                security=self._security(name),
                 connections=self._connections if is_for_clients else None,
                 descriptor_max=self._descriptor_max(
                     DESCRIPTORS_LEFT_BY_CLIENTS if is_for_clients else DESCRIPTORS_LEFT_BY_NODES
@@ -284,12 +387,26 @@ class Listeners:
             )
         channels = self.channels[name]
 
-        def protocol() -> asyncio.BaseProtocol:
+        def channel() -> asyncio.BaseProtocol:
             if is_for_clients and not self._accepts_clients:
                 return Closed()
             return Channel(channels, make_session, self._loop)
 
-        return protocol
+        return self._with_tls(name, channel, channels.security, channels.refusal)
+
+    def _security(self, listener: str) -> Callable[[], ListenerSecurity]:
+        """What a listener demands, by the settings of the moment."""
+        known = self._settings
+        security = known.listener_security(listener)
+
+        def current() -> ListenerSecurity:
+            nonlocal known, security
+            settings = self._broker.settings
+            if settings is not known:
+                known, security = settings, settings.listener_security(listener)
+            return security
+
+        return current
 
     # ---- bounds
 
@@ -327,7 +444,7 @@ class Listeners:
         settings = self._broker.settings
         own_idle_ms = {"mlog": settings.mlog_connections_max_idle_ms}
         for name, channels in self.channels.items():
-            idle_ms = own_idle_ms.get(name, settings.connections_max_idle_ms)
+            idle_ms = own_idle_ms.get(base_name(name), settings.connections_max_idle_ms)
             if idle_ms >= 0:
                 channels.close_idle(self._loop.time() - idle_ms / 1000)
         self._sweeper = self._loop.call_later(IDLE_SWEEP_INTERVAL_S, self.sweep)
@@ -396,9 +513,12 @@ class Listeners:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._stalled.stop()
+        self.contexts.stop()
+        self.handshakes.stop()
 
     async def stop_accepting(self) -> None:
-        """Close every port. Accepted connections stay, and are served."""
+        """Close every port and socket. Accepted connections stay, and are served."""
+        self._close_operator_socket()
         for stop_accepting in (OpenListener.pause, OpenListener.close):
             for listener in self.opened:
                 stop_accepting(listener)
@@ -406,16 +526,23 @@ class Listeners:
                 await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Close every port at once."""
+        """Close every port and socket at once."""
+        self._close_operator_socket()
         for listener in self.opened:
             listener.close()
+
+    def _close_operator_socket(self) -> None:
+        if self._operator_socket is not None:
+            self._operator_socket.close()
+            self._operator_socket = None
 
     async def close_connections(self) -> None:
         """Give peers a moment to receive their last replies, then abort their connections."""
         for channels in self.channels.values():
             channels.close_all()
-        if self._http is not None:
-            await self._http.close(HTTP_CLOSE_GRACE_S)
+        for http in (self._http, self._operator_http):
+            if http is not None:
+                await http.close(HTTP_CLOSE_GRACE_S)
         await self._connections_gone()
 
     async def abort_connections(self) -> None:
@@ -436,6 +563,10 @@ class Listeners:
                 log.warning("%d connections did not take their last replies", len(channels.open))
                 channels.abort_all()
                 await emptied.wait()
+
+
+def _not_counted(_address: str, _is_open: bool) -> None:
+    """Connections between nodes are not counted."""
 
 
 def _load(path: str) -> Any:

@@ -19,6 +19,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError, CorruptionError
 from dragoman.limits import OPEN_SEGMENTS_MAX, SPARE_FILES
 from dragoman.log.node import NODE_FILE
+from dragoman.net.password_hasher import ThreadedHasher
 from dragoman.server import Node
 from dragoman.world import RealDisk, SystemClock, allow_open_files, open_files_max, system_random
 
@@ -84,6 +85,7 @@ def _node(settings: Settings, loop: asyncio.AbstractEventLoop, open_segments_max
         background=Flusher(disk.root, loop),
         clock=SystemClock(),
         random=system_random(),
+        hasher=ThreadedHasher(loop.call_soon_threadsafe),
         open_segments_max=open_segments_max,
     )
 
@@ -127,8 +129,8 @@ def _cure(settings: Settings, error: CorruptionError) -> str:
         data = settings.data
         if error.path == NODE_FILE:
             return (
-                f"; put it back from a backup, or run `dragoman log adopt {data}`, which makes "
-                "another from what is there"
+                f"; put it back from a backup, or run `dragoman log adopt {data}`, which rebuilds "
+                "it from the other files"
             )
         return (
             f"; `dragoman log verify {data}` lists all damage, `dragoman log repair {data}` mends"

@@ -28,13 +28,16 @@ from dragoman.net.peer_frames import VERSION_MIN, Hello
 from dragoman.peers import Peers
 from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
 from dragoman.security.audit import AUDIT_FILE, AuditFile
+from dragoman.security.passwords import PasswordHasher
 from dragoman.world import (
     Background,
     Clock,
     Disk,
     DiskSecrets,
+    PlainFiles,
     Random,
     RealDisk,
+    RealPlainFiles,
     RealSecrets,
     SecretSource,
 )
@@ -61,8 +64,13 @@ class Node:
         clock: Clock,
         random: Random,
         open_segments_max: int = OPEN_SEGMENTS_MAX,
+        plain_files: PlainFiles | None = None,
+        hasher: PasswordHasher | None = None,
     ) -> None:
-        """Opens the data directory. Raises `DirectoryInUseError`, `FormatError`, `OSError`."""
+        """Opens the data directory. Passwords are hashed inline by default.
+
+        Raises `DirectoryInUseError`, `FormatError`, `OSError`.
+        """
         self.settings = settings
         self.clock = clock
         self.started_at = clock.monotonic()
@@ -94,6 +102,7 @@ class Node:
                 dialect=KafkaGroupDialect(),
                 links=self.peers if settings.is_clustered else None,
                 etcd=self._etcd,
+                hasher=hasher,
                 secret_source=_secret_source(disk),
                 audit_file=_audit_file(settings, disk),
             )
@@ -109,6 +118,7 @@ class Node:
             self.peer_budget,
             unopened_files=lambda: self.store.files.unopened,
             http_view=self._http_view,
+            plain_files=plain_files if plain_files is not None else RealPlainFiles(),
         )
         self.broker.host_names = CachedHostNames(loop, look_up_beside(loop.call_soon_threadsafe))
         self.broker.on_fatal = self._fatal
@@ -146,6 +156,8 @@ class Node:
             # serve once the cluster knows this node.
             for listener in self.settings.listeners:
                 await self.listeners.open(listener)
+            if isinstance(self.store.disk, RealDisk):
+                await self.listeners.open_operator_socket(self.store.disk.root)
             await self._join()
             await self.listeners.serve()
         except (Exception, asyncio.CancelledError):

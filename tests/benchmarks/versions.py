@@ -150,7 +150,7 @@ def produce_large(stack: ExitStack, address: Address) -> Load:
     return _kafka_produce(stack, address, _LARGE_BYTES // 112, _SMALL, 200, 4)
 
 
-def _fetch(stack: ExitStack, address: Address, records: int, batches: int) -> Load:
+def _fetch(stack: ExitStack, address: Address, records: int, batches: int, consumers: int) -> Load:
     create_topics(address, ["fetched"], 1)
     batch = batch_of(records, _SMALL)
     with connect(address) as connection:
@@ -161,32 +161,45 @@ def _fetch(stack: ExitStack, address: Address, records: int, batches: int) -> Lo
             while len(replies) < produce_reply_bytes("fetched"):
                 replies += connection.recv(1 << 16)
             check_produce_replies(replies, "fetched")
-    reader = FetchReader(
-        address,
-        "fetched",
-        batch_bytes=len(batch),
-        batch_records=records,
-        bytes_max=max(1 << 14, len(batch) + 100),
-    )
-    stack.callback(reader.close)
+    readers = [
+        FetchReader(
+            address,
+            "fetched",
+            batch_bytes=len(batch),
+            batch_records=records,
+            bytes_max=max(1 << 14, len(batch) + 100),
+        )
+        for _ in range(consumers)
+    ]
+    for each in readers:
+        stack.callback(each.close)
 
     def run() -> int:
-        reader.offset = 0
-        while reader.offset < records * batches:
-            reader.fetch()
-        return reader.offset
+        for each in readers:
+            each.offset = 0
+            each.ask()
+        reading = readers
+        while reading:
+            for each in reading:
+                each.answer()
+                if each.offset < records * batches:
+                    each.ask()
+            reading = [each for each in reading if each.offset < records * batches]
+        return records * batches * consumers
 
     return run
 
 
 def fetch_small(stack: ExitStack, address: Address) -> Load:
-    load = _fetch(stack, address, 10, 6_000)
-    return lambda: load() + load()
+    """Several consumers keep the broker busy. It would sleep between the requests of a single one,
+    and its CPU time would rise by 40 % whenever the kernel put the two on different cores.
+    """
+    return _fetch(stack, address, 10, 6_000, 8)
 
 
 def fetch_large(stack: ExitStack, address: Address) -> Load:
-    load = _fetch(stack, address, _LARGE_BYTES // 112, 100)
-    return lambda: sum(load() for _ in range(4))
+    load = _fetch(stack, address, _LARGE_BYTES // 112, 100, 1)
+    return lambda: sum(load() for _ in range(12))
 
 
 def cursus_publish(stack: ExitStack, address: Address) -> Load:

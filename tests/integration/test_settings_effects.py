@@ -239,6 +239,17 @@ SEEN_ELSEWHERE = {
     "held.record.check.after.ms": "test_holding.test_the_owner_is_asked_at_the_times_that_are_set",
     "held.record.check.interval.ms": "the same",
     "held.record.check.max": "the same",
+    "tls": "test_tls_listeners",
+    "authentication": "test_login_required",
+    "insecure": "test_posture",
+    "sasl.enabled.mechanisms": "test_sasl_mechanisms",
+    "ssl.certificate.file": "test_tls_listeners",
+    "ssl.key.file": "test_tls_listeners",
+    "ssl.ca.file": "test_tls_listeners",
+    "ssl.client.auth": "test_tls_listeners",
+    "ssl.cipher.suites": "test_tls_listeners",
+    "ssl.principal.mapping.rules": "test_tls_listeners",
+    "principals": "test_tls_listeners",
     "max.incremental.fetch.session.cache.slots": "test_fetch_sessions.test_cache_is_bounded",
 }
 

@@ -46,7 +46,7 @@ VIOLATIONS = {
 }
 
 #: Packages whose functions return when they are done.
-SYNCHRONOUS = ("config", "log", "security", "telemetry")
+SYNCHRONOUS = ("config", "log", "telemetry")
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
 
 

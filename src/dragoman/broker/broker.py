@@ -58,7 +58,7 @@ from dragoman.cluster.metadata import (
     TopicMetadata,
 )
 from dragoman.config.overrides import TopicConfig
-from dragoman.config.settings import Settings
+from dragoman.config.settings import Settings, super_users
 from dragoman.errors import DiskFullError, DragomanError
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
@@ -66,8 +66,12 @@ from dragoman.log.store import LogStore
 from dragoman.outcome import Outcome
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Refusals, Registry, Rpc
-from dragoman.security.audit import AUDIT_FILE, AuditFile, AuditLog
-from dragoman.security.authorizer import AllowAll, Authorizer
+from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.audit import AUDIT_FILE, AuditFile, AuditLog, denial
+from dragoman.security.authorizer import AUDIT, Authorizer, RuleAuthorizer
+from dragoman.security.logins import Logins
+from dragoman.security.passwords import PasswordHasher
+from dragoman.security.rules import EVERY
 from dragoman.security.secrets import ClusterKeys
 from dragoman.types import TopicName
 from dragoman.world import (
@@ -108,12 +112,13 @@ class Broker:
         dialect: GroupDialect | None = None,
         links: Links | None = None,
         etcd: Gateway | None = None,
+        hasher: PasswordHasher | None = None,
         secret_source: SecretSource | None = None,
         audit_file: AuditFile | None = None,
     ) -> None:
         """`dialect` decodes the member metadata of the served protocols; `links` connect to the
-        other nodes, if any; `etcd` is given if it stores the metadata. Keys and the audit log are
-        on the disk of the log by default.
+        other nodes, if any; `etcd` is given if it stores the metadata; `hasher` hashes passwords,
+        inline by default. Keys and the audit log are on the disk of the log by default.
 
         Raises `SecretError` for a cluster key file that cannot be used.
         """
@@ -122,9 +127,15 @@ class Broker:
         self.scheduler = scheduler
         self.clock = clock
         self.random = random
-        self.authorizer = authorizer if authorizer is not None else AllowAll()
         self.node_id = settings.node_id
         self.image = image = context.image
+        self.rule_authorizer = RuleAuthorizer(
+            image,
+            super_users(settings),
+            allow_everyone=settings.allow_everyone_if_no_acl_found,
+        )
+        #: Decides for the protocols; tests replace it.
+        self.authorizer: Authorizer = authorizer or self.rule_authorizer
         self.keys = ClusterKeys(
             secret_source or DiskSecrets(store.disk), settings.cluster_key_file, random
         )
@@ -133,6 +144,10 @@ class Broker:
             audit_file or audit_file_of(settings, store.disk), self.node_id, scheduler, clock
         )
         self.audit.is_on = self._is_audited
+        self.rule_authorizer.on_refused = self._note_refusal
+        self.logins = Logins(image, scheduler, clock, random, hasher)
+        self.logins.unseal = self.keys.unseal
+        self.logins.record = self.audit.record
         #: Whether the journal has been replayed, so that the log may be closed cleanly.
         self.is_recovered = False
         #: Resolves no names by default; the server replaces it.
@@ -220,6 +235,13 @@ class Broker:
     @property
     def is_stopping(self) -> bool:
         return self.context.is_stopping
+
+    def _note_refusal(
+        self, caller: Caller, operation: Operation, resource: Resource, name: str | None
+    ) -> None:
+        is_enforced = self.image.security_mode != AUDIT
+        which = EVERY if name is None else name
+        self.audit.record(denial(caller, operation, resource, which, is_enforced=is_enforced))
 
     def _is_audited(self) -> bool:
         """Whether the audit log is written: an operator has named its file, or has locked the
@@ -406,6 +428,9 @@ class Broker:
 
     def _applied(self, event: Event, removed: TopicMetadata | None) -> None:
         self.cluster.applied(event, removed)
+        if isinstance(event, RulesChanged):
+            # First, because what follows may ask the authorizer again.
+            self.rule_authorizer.rules_changed(event.added, event.removed)
         match event:
             case TopicDeleted():
                 assert removed is not None
@@ -415,7 +440,13 @@ class Broker:
             case NodeConfigChanged():
                 self._reconfigure()
                 self.standing.changed()
-            case UserChanged() | UserRemoved() | RulesChanged() | SecurityModeChanged():
+            case UserChanged():
+                self.logins.user_changed(event.user.name)
+                self.standing.changed()
+            case UserRemoved():
+                self.logins.user_changed(event.name)
+                self.standing.changed()
+            case RulesChanged() | SecurityModeChanged():
                 self.standing.changed()
             case NodeFenced():
                 for each in self.on_fenced:
@@ -432,6 +463,7 @@ class Broker:
         """A snapshot has replaced the image, and every object in it."""
         self.partitions.restored()
         self._reconfigure()
+        self.logins.all_changed()
         self.cluster.restored()
         if self.is_ready:
             self.partitions.remove_leftovers()

@@ -50,6 +50,7 @@ def schema() -> None:
 def _settings(found: Configuration) -> list[Setting]:
     settings = found.settings
     values = {name: format_value(settings.value(name)) for name in NODE_KEYS}
+    values |= {name: format_value(value) for name, value in settings.per_listener}
     for listener in settings.listeners:
         values[f"listen.{listener.name}"] = str(listener.bind)
         if listener.advertised is not None:

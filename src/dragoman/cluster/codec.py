@@ -85,7 +85,7 @@ def restore_image(image: MetadataImage, data: bytes) -> int:
         state = _decoder.decode(data)
     except msgspec.DecodeError as error:
         raise FormatError(f"metadata snapshot cannot be read: {error}; a newer release?") from None
-    revision = image.topics_revision
+    revisions = (image.topics_revision, image.security_revision, image.rules_revision)
     # Replaced in place: the whole broker refers to this object.
     vars(image).update(vars(MetadataImage()))
     for event in state.events:
@@ -95,7 +95,11 @@ def restore_image(image: MetadataImage, data: bytes) -> int:
     for partition_id, epoch in state.unclean_epochs.items():
         image.partitions[partition_id].unclean_epoch = epoch
     image.next_partition_id = state.next_partition_id
-    image.topics_revision += revision + 1
+    # Revisions that were seen before must not stand for other contents now.
+    topics, security, rules = revisions
+    image.topics_revision += topics + 1
+    image.security_revision += security + 1
+    image.rules_revision += rules + 1
     return state.version
 
 

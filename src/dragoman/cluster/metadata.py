@@ -172,6 +172,8 @@ class MetadataImage:
         self.cluster_key: ClusterKeyChanged | None = None
         #: Changes with users, rules and the mode.
         self.security_revision = 0
+        #: Changes with the rules, by one with each event.
+        self.rules_revision = 0
         #: Changes whenever a topic is created, deleted or extended.
         self.topics_revision = 0
 
@@ -270,6 +272,7 @@ class MetadataImage:
                 self.users.pop(event.name, None)
             case RulesChanged():
                 self.security_revision += 1
+                self.rules_revision += 1
                 for rule in event.removed:
                     self.rules.pop(rule, None)
                 self.rules.update(dict.fromkeys(event.added))

@@ -18,7 +18,17 @@ import msgspec
 from dragoman import limits
 from dragoman.config.keys import Accepted, Key, Kind, Source, Value, near_match, table_rows
 from dragoman.config.overrides import ConfigEntry, Synonym
-from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Overlay, Settings, check_consistent
+from dragoman.config.settings import (
+    DYNAMIC_KEYS,
+    LISTENER_KEYS,
+    NODE_KEYS,
+    Overlay,
+    Settings,
+    check_consistent,
+    is_dynamic,
+    node_key,
+    with_values,
+)
 from dragoman.errors import ConfigError
 
 
@@ -35,7 +45,7 @@ def with_changes(settings: Settings, source: Source, changes: Mapping[str, str])
         return settings
     values = dict(_read_dynamic(name, text) for name, text in changes.items())
     overlay = Overlay(source=source, keys=frozenset(changes), below=settings)
-    changed = msgspec.structs.replace(settings, **values, overlay=overlay)
+    changed = msgspec.structs.replace(settings, **with_values(settings, values), overlay=overlay)
     check_consistent(changed)
     return changed
 
@@ -44,16 +54,17 @@ def require_dynamic(name: str) -> None:
     """Raises `ReadOnlyKeyError`, or `ConfigError` for a key that does not exist."""
     if is_started_with(name):
         raise ReadOnlyKeyError(f"{name} can only be set when the node is started")
-    if name not in NODE_KEYS:
+    if node_key(name) is None:
         raise ConfigError(f"unknown key {name!r}{near_match(name, DYNAMIC_KEYS)}")
-    if name not in DYNAMIC_KEYS:
+    if not is_dynamic(name):
         raise ReadOnlyKeyError(f"{name} can only be set when the node is started")
 
 
 def _read_dynamic(name: str, text: str) -> tuple[str, Value]:
     require_dynamic(name)
-    key = NODE_KEYS[name]
-    return key.attribute, key.read(text)
+    key = node_key(name)
+    assert key is not None
+    return name, key.read(text)
 
 
 # The table is data, one key a line, and reads best unwrapped.
@@ -101,9 +112,11 @@ _STARTED_WITH = frozenset(
 #: From this feature level on nodes store keys that they do not know. A node of an earlier level
 #: rejects such a key, and with it every change that was made at run time.
 UNKNOWN_KEYS_LEVEL = 4
-#: Settings that are new in `UNKNOWN_KEYS_LEVEL`.
+#: Settings that nodes below `UNKNOWN_KEYS_LEVEL` do not know.
 _NEW_KEYS = frozenset(
     (
+        *LISTENER_KEYS,
+        "ssl.principal.mapping.rules",
         *("log.retention.segments", "max.connections", "max.connections.per.ip"),
         *("max.connections.per.ip.overrides", "max.partitions.per.node"),
         "max.partitions.per.request",
@@ -122,7 +135,7 @@ _UNKNOWN_DOC = "Not known here; stored, and without effect."
 
 def is_inert(name: str) -> bool:
     """Whether a key that a client sets for a broker has no effect here."""
-    return name not in NODE_KEYS and name not in _STARTED_WITH
+    return node_key(name) is None and name not in _STARTED_WITH
 
 
 def is_started_with(name: str) -> bool:
@@ -132,7 +145,11 @@ def is_started_with(name: str) -> bool:
 
 def first_unknown(changes: Mapping[str, str]) -> str | None:
     """The first key that nodes below `UNKNOWN_KEYS_LEVEL` do not know, if any."""
-    return next((name for name in changes if is_inert(name) or name in _NEW_KEYS), None)
+    return next((each for each in changes if is_inert(each) or _is_new(each)), None)
+
+
+def _is_new(name: str) -> bool:
+    return name in _NEW_KEYS or name not in NODE_KEYS
 
 
 def inert_part(changes: Mapping[str, str]) -> dict[str, str]:

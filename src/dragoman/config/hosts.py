@@ -62,6 +62,11 @@ def _covers(entry: str, host: str) -> bool:
         return False
 
 
+def is_network(text: str) -> bool:
+    """Whether the text is an address or a network."""
+    return _network(text) is not None
+
+
 def _network(text: str) -> IPv4Network | IPv6Network | None:
     import ipaddress
 

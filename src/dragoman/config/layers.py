@@ -20,18 +20,28 @@ import msgspec
 from dragoman.config.hosts import own_address, parse_nodes
 from dragoman.config.keys import Value, near_match
 from dragoman.config.listeners import (
-    LISTENER_NAMES,
     Address,
     Listener,
     check_distinct,
     default_address,
     default_addresses,
+    in_order,
+    listener_key,
     overlay,
     parse_advertise,
     parse_listen,
+    row_of,
     split_assignment,
+    split_listener_key,
 )
-from dragoman.config.settings import NODE_KEYS, Settings, check_consistent
+from dragoman.config.settings import (
+    LISTENER_KEYS,
+    NODE_KEYS,
+    Settings,
+    check_consistent,
+    node_key,
+    with_values,
+)
 from dragoman.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "DRAGOMAN_"
@@ -40,6 +50,11 @@ ENVIRONMENT_FILE = "DRAGOMAN_CONFIG"
 ENVIRONMENT_LISTEN = "DRAGOMAN_LISTEN"
 ENVIRONMENT_ADVERTISE = "DRAGOMAN_ADVERTISE"
 _ENVIRONMENT_SPECIAL = (ENVIRONMENT_FILE, ENVIRONMENT_LISTEN, ENVIRONMENT_ADVERTISE)
+#: What the commands over HTTP read (`cli/target.py`). A node may be started from the same shell.
+_ENVIRONMENT_OF_COMMANDS = frozenset(
+    f"{ENVIRONMENT_PREFIX}{name}"
+    for name in ("SERVER", "TOKEN_FILE", "USER", "PASSWORD_FILE", "CA_FILE")
+)
 
 Parsed = TypeVar("Parsed")
 
@@ -129,7 +144,7 @@ def environment_name(key: str) -> str:
 
 def _settle(values: Mapping[str, Value], listeners: tuple[Listener, ...]) -> Settings:
     check_distinct(listeners)
-    fields: dict[str, object] = {NODE_KEYS[key].attribute: value for key, value in values.items()}
+    fields = with_values(Settings(), values)
     settings = msgspec.structs.replace(
         Settings(), **fields, listeners=listeners, explicit=frozenset(values)
     )
@@ -142,13 +157,12 @@ def _listeners(
 ) -> tuple[Listener, ...]:
     return tuple(
         Listener(
-            name=row.name,
-            bind=opened[row.name],
-            explicit=row.name in explicit,
-            advertised=advertised.get(row.name),
+            name=name,
+            bind=opened[name],
+            explicit=name in explicit,
+            advertised=advertised.get(name),
         )
-        for row in LISTENER_NAMES
-        if row.name in opened
+        for name in in_order(opened)
     )
 
 
@@ -157,16 +171,25 @@ def _all_origins(settings: Settings, given: Mapping[str, str]) -> dict[str, str]
         *(f"listen.{listener.name}" for listener in settings.listeners),
         *(f"advertise.{each.name}" for each in settings.listeners if each.advertised),
         *NODE_KEYS,
+        *(name for name, _ in settings.per_listener),
     ]
     return {name: given.get(name, "default") for name in names}
 
 
 def _add_key(layer: _Layer, name: str, raw: object, origin: str) -> None:
-    key = NODE_KEYS.get(name)
+    key = node_key(name)
     if key is None:
-        raise ConfigError(f"unknown key {name!r} ({origin}){near_match(name, NODE_KEYS)}")
+        raise ConfigError(f"unknown key {name!r} ({origin}){near_match(name, _similar(name))}")
     layer.values[name] = _located(origin, lambda: key.read(raw))
     layer.origins[name] = origin
+
+
+def _similar(name: str) -> Iterable[str]:
+    """Keys that a misspelt name may mean."""
+    parts = split_listener_key(name)
+    if parts is None:
+        return NODE_KEYS
+    return [listener_key(parts[0], each) for each in LISTENER_KEYS]
 
 
 def _add_listen(layer: _Layer, name: str, text: object, origin: str) -> None:
@@ -239,6 +262,8 @@ def _environment_layer(environment: Mapping[str, str]) -> _Layer:
     for variable, text in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable == ENVIRONMENT_FILE:
             continue
+        if variable in _ENVIRONMENT_OF_COMMANDS:
+            continue
         origin = f"environment {variable}"
         if variable == ENVIRONMENT_LISTEN:
             for name, address in _assignments(text, origin):
@@ -248,10 +273,23 @@ def _environment_layer(environment: Mapping[str, str]) -> _Layer:
                 _add_advertise(layer, name, address, origin)
         elif variable in key_of:
             _add_key(layer, key_of[variable], text, origin)
+        elif (own := _listener_variable(variable)) is not None:
+            _add_key(layer, own, text, origin)
         elif not _is_service_link(variable):
             hint = near_match(variable, [*key_of, *_ENVIRONMENT_SPECIAL])
             raise ConfigError(f"unknown environment variable {variable!r}{hint}")
     return layer
+
+
+def _listener_variable(variable: str) -> str | None:
+    """`listener.kafka-tls.ssl.key.file` for `DRAGOMAN_LISTENER_KAFKA_TLS_SSL_KEY_FILE`."""
+    for key in LISTENER_KEYS:
+        prefix, suffix = f"{ENVIRONMENT_PREFIX}LISTENER_", "_" + key.replace(".", "_").upper()
+        if variable.startswith(prefix) and variable.endswith(suffix):
+            name = variable[len(prefix) : -len(suffix)].lower().replace("_", "-")
+            if row_of(name) is not None:
+                return listener_key(name, key)
+    return None
 
 
 def _assignments(text: str, origin: str) -> list[tuple[str, str]]:

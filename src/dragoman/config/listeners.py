@@ -1,5 +1,9 @@
 """Names, default ports and addresses of listeners, and which of them a node opens.
 
+A node may have several listeners of a protocol: `kafka-internal` is another listener of Kafka
+clients, with a port, an advertised address and a security of its own. Its name is a name of the
+table, a hyphen and a label; of two names that fit, the longest counts.
+
 Each layer of the configuration may name listeners as `NAME=HOST:PORT` or `NAME=off`. The rule is
 the same for every layer: one that gives an address to any listener opens only the listeners it
 gives addresses to; one that says only `off` closes those and leaves the rest as the layers below
@@ -8,7 +12,7 @@ have it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -24,6 +28,9 @@ ClientCertificates: TypeAlias = Literal["none", "requested", "required"]
 _LOOPBACK = "127.0.0.1"
 _OFF = "off"
 _WILDCARDS = frozenset({"0.0.0.0", "::"})
+_LABEL_CHARS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+_LABEL_CHARS_MAX = 40
+_LISTENER_KEY = "listener."
 
 
 class ListenerName(msgspec.Struct, frozen=True):
@@ -39,6 +46,8 @@ class ListenerName(msgspec.Struct, frozen=True):
     is_default: bool = True
     #: The protocol of its connections; empty: it has the listener's name.
     protocol: str = ""
+    #: Whether there may be others of its kind, with a label.
+    may_have_label: bool = True
 
 
 LISTENER_NAMES = (
@@ -53,8 +62,17 @@ LISTENER_NAMES = (
     ListenerName("any", 7070, "every protocol, detected from its first bytes", available=True),
     ListenerName("http", 8080, "HTTP API, health and metrics", available=True),
     ListenerName("console", 8081, "console"),
-    ListenerName("peer", 9190, "other nodes of the cluster", available=True, is_default=False),
+    ListenerName(
+        "peer",
+        9190,
+        "other nodes of the cluster",
+        available=True,
+        is_default=False,
+        may_have_label=False,
+    ),
 )
+#: A name of the node's own, for the second port of `rocketmq-broker`.
+_RESERVED = "rocketmq-vip"
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -64,6 +82,11 @@ class Address(msgspec.Struct, frozen=True):
     @property
     def is_wildcard(self) -> bool:
         return self.host in _WILDCARDS
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only programs on this machine can connect."""
+        return self.host == "localhost" or self.host == "::1" or self.host.startswith("127.")
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -99,10 +122,63 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     advertised: Address | None = None
 
     @property
+    def base(self) -> str:
+        """Its name without the label."""
+        return base_name(self.name)
+
+    @property
     def protocol(self) -> str:
         """The protocol of its connections."""
-        named = (row.protocol for row in LISTENER_NAMES if row.name == self.name)
-        return next(named, "") or self.name
+        row = row_of(self.name)
+        return self.name if row is None else row.protocol or row.name
+
+
+def row_of(name: str) -> ListenerName | None:
+    """The row of a listener: that of its whole name, or else that of the longest name before a
+    label; None when there is no such listener.
+    """
+    fitting = [
+        row
+        for row in LISTENER_NAMES
+        if name == row.name or (row.may_have_label and name.startswith(f"{row.name}-"))
+    ]
+    row = max(fitting, key=lambda each: len(each.name), default=None)
+    if row is None or name == row.name:
+        return row
+    label = name[len(row.name) + 1 :]
+    is_label = 0 < len(label) <= _LABEL_CHARS_MAX and set(label) <= _LABEL_CHARS
+    return row if is_label and name != _RESERVED else None
+
+
+def base_name(name: str) -> str:
+    """The name of a listener without its label."""
+    row = row_of(name)
+    return name if row is None else row.name
+
+
+def same_label(name: str, base: str) -> str:
+    """The listener of another base with the label of this one: `rocketmq-broker-tls` for
+    `rocketmq-tls`.
+    """
+    return base + name[len(base_name(name)) :]
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Listeners in the order of the table, those with a label behind the one without."""
+    order = [row.name for row in LISTENER_NAMES]
+    return sorted(names, key=lambda name: (order.index(base_name(name)), name))
+
+
+def listener_key(listener: str, key: str) -> str:
+    """The name of a setting of one listener."""
+    return f"{_LISTENER_KEY}{listener}.{key}"
+
+
+def split_listener_key(name: str) -> tuple[str, str] | None:
+    """Listener and key of a setting of one listener; None for another setting."""
+    listener, _, key = name.removeprefix(_LISTENER_KEY).partition(".")
+    is_known = name.startswith(_LISTENER_KEY) and row_of(listener) is not None
+    return (listener, key) if is_known else None
 
 
 def available_names() -> tuple[str, ...]:
@@ -166,9 +242,10 @@ def check_distinct(listeners: tuple[Listener, ...]) -> None:
 
 def _check_name(name: str) -> None:
     available = available_names()
-    if name in available:
+    row = row_of(name)
+    if row is not None and row.available:
         return
-    if any(row.name == name for row in LISTENER_NAMES):
+    if row is not None:
         offered = ", ".join(available)
         raise ConfigError(f"listener {name!r} has no server in this release; available: {offered}")
     raise ConfigError(f"unknown listener {name!r}{near_match(name, available)}")

@@ -25,7 +25,14 @@ from dragoman.config.keys import (
     near_match,
     table_rows,
 )
-from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Compression, Settings, TimestampType
+from dragoman.config.settings import (
+    NODE_KEYS,
+    Compression,
+    Settings,
+    TimestampType,
+    is_dynamic,
+    node_key,
+)
 from dragoman.errors import ConfigError
 
 
@@ -189,10 +196,14 @@ def describe_topic_config(settings: Settings, overrides: Mapping[str, str]) -> l
 
 
 def describe_node_config(settings: Settings) -> list[ConfigEntry]:
-    """Every key of the node with its value and origin, in order of name."""
+    """Every key of the node, and those that listeners have values of their own for, with value and
+    origin, in order of name.
+    """
+    own = {name: node_key(name) for name, _ in settings.per_listener}
     return [
-        config_entry(key, node_synonyms(settings, name), is_read_only=name not in DYNAMIC_KEYS)
-        for name, key in sorted(NODE_KEYS.items())
+        config_entry(key, node_synonyms(settings, name), is_read_only=not is_dynamic(name))
+        for name, key in sorted({**NODE_KEYS, **own}.items())
+        if key is not None
     ]
 
 

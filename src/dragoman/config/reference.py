@@ -8,7 +8,7 @@ import math
 from dragoman.config.keys import Key, Kind, Value
 from dragoman.config.layers import Configuration
 from dragoman.config.listeners import available_names
-from dragoman.config.settings import NODE_KEYS, Settings
+from dragoman.config.settings import LISTENER_KEYS, NODE_KEYS, Settings
 
 _SCHEMA_TYPES = {
     Kind.BOOLEAN: "boolean",
@@ -17,6 +17,11 @@ _SCHEMA_TYPES = {
     Kind.DOUBLE: "number",
     Kind.STRING: "string",
 }
+
+
+_BASES = "|".join(available_names())
+#: Names of further listeners of a kind.
+_WITH_LABEL = f"^({_BASES})-[a-z0-9-]+$"
 
 
 def json_schema() -> dict[str, object]:
@@ -31,6 +36,7 @@ def json_schema() -> dict[str, object]:
     assert isinstance(properties, dict)
     properties["listen"] = _listener_schema("Where each listener binds: HOST:PORT, or off.")
     properties["advertise"] = _listener_schema("HOST:PORT that replies give clients of a listener.")
+    properties["listener"] = _per_listener_schema()
     return root
 
 
@@ -74,6 +80,19 @@ def _key_schema(key: Key) -> dict[str, object]:
 def _listener_schema(description: str) -> dict[str, object]:
     schema = _object(description)
     schema["properties"] = {name: {"type": "string"} for name in available_names()}
+    schema["patternProperties"] = {_WITH_LABEL: {"type": "string"}}
+    return schema
+
+
+def _per_listener_schema() -> dict[str, object]:
+    schema = _object("Settings of one listener, in place of the node's.")
+    keys = _object()
+    for key in LISTENER_KEYS:
+        own = {
+            name: text for name, text in _key_schema(NODE_KEYS[key]).items() if name != "default"
+        }
+        _place(keys, key.split("."), own)
+    schema["patternProperties"] = {f"{_WITH_LABEL}|^({_BASES})$": keys}
     return schema
 
 
@@ -91,6 +110,7 @@ def toml_listing(configuration: Configuration, *, origins: bool = False) -> str:
             if each.advertised
         ),
         *((name, settings.value(name)) for name in NODE_KEYS),
+        *settings.per_listener,
     ]
     written = [
         f"{toml_value(name) if _is_quoted(name) else name} = {toml_value(value)}"

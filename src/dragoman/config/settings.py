@@ -7,14 +7,25 @@ without an effect.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from dragoman import limits
-from dragoman.config.hosts import check_hosts, own_address, parse_nodes
+from dragoman.config.hosts import check_hosts, is_network, own_address, parse_nodes
 from dragoman.config.keys import INT_MAX, Accepted, Key, Source, Value, table_rows
-from dragoman.config.listeners import Address, Listener, default_addresses, parse_address
+from dragoman.config.listeners import (
+    Address,
+    ClientCertificates,
+    Listener,
+    ListenerSecurity,
+    Requirement,
+    default_addresses,
+    listener_key,
+    parse_address,
+    split_listener_key,
+)
 from dragoman.errors import ConfigError
 
 Durability: TypeAlias = Literal["fsync", "os"]
@@ -28,6 +39,22 @@ MigrationPolicy: TypeAlias = Literal["disabled", "upgrade", "downgrade", "bidire
 
 def default_listeners() -> tuple[Listener, ...]:
     return tuple(Listener(name=name, bind=bind) for name, bind in default_addresses().items())
+
+
+class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a listener's TLS, in PEM, and its options."""
+
+    certificate_file: str = ""
+    #: Empty: the key is in the certificate's file.
+    key_file: str = ""
+    #: Empty: no client's certificate is asked for.
+    ca_file: str = ""
+    client_certificates: ClientCertificates = "none"
+    cipher_suites: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.certificate_file, self.key_file, self.ca_file)))
 
 
 class Overlay(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -49,6 +76,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     explicit: frozenset[str] = frozenset()
     #: The changes made since the node was started (`dynamic.py`), if there are any.
     overlay: Overlay | None = None
+    #: Values that listeners have in place of the node's, by the key of the listener, in order.
+    per_listener: tuple[tuple[str, Value], ...] = ()
 
     durability: Durability = "fsync"
     node_id: int = 1
@@ -70,9 +99,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     metadata_etcd_lease_seconds: int = 5
     metadata_etcd_allow_bad_version: bool = False
 
+    tls: Requirement = "off"
+    authentication: Requirement = "off"
+    insecure: bool = False
+    sasl_enabled_mechanisms: tuple[str, ...] = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+    ssl_certificate_file: str = ""
+    ssl_key_file: str = ""
+    ssl_ca_file: str = ""
+    ssl_client_auth: ClientCertificates = "none"
+    ssl_cipher_suites: tuple[str, ...] = ()
+    ssl_principal_mapping_rules: str = "DEFAULT"
+    principals: tuple[str, ...] = ()
+
     http_allowed_hosts: tuple[str, ...] = ()
+    http_metrics_authentication: bool = True
     capture_allowed_hosts: tuple[str, ...] = ()
 
+    super_users: str = ""
+    allow_everyone_if_no_acl_found: bool = False
     cluster_key_file: str = ""
     audit_log_file: str = ""
     audit_log_bytes: int = 64 << 20
@@ -171,8 +215,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         return bool(self.cluster) or self.metadata_quorum == "etcd"
 
     def value(self, key: str) -> Value:
-        """The value of a key of `NODE_KEYS`, by its dotted name."""
+        """The value of a key of `NODE_KEYS`, or of one listener, by its dotted name. A listener
+        without a value of its own has the node's.
+        """
+        if key not in NODE_KEYS:
+            for name, value in self.per_listener:
+                if name == key:
+                    return value
+            key = _node_wide(key)
         return _as_value(getattr(self, NODE_KEYS[key].attribute))
+
+    def listener_security(self, listener: str) -> ListenerSecurity:
+        """What a listener demands of its connections."""
+        fields = {field: self.value(listener_key(listener, key)) for field, key in _SECURITY_FIELDS}
+        networks = fields["principals"]
+        assert isinstance(networks, tuple)
+        principals = tuple(network_and_name(each) for each in networks)
+        return msgspec.convert({**fields, "principals": principals}, ListenerSecurity)
+
+    def listener_tls(self, listener: str) -> TlsOptions:
+        """The files and options of a listener's TLS."""
+        fields = {field: self.value(listener_key(listener, key)) for field, key in _TLS_FIELDS}
+        return msgspec.convert(fields, TlsOptions)
 
     def origins(self, key: str) -> list[tuple[Source, Value]]:
         """The origins of a key's value, from the one in effect down to the default."""
@@ -184,6 +248,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
             layer = layer.overlay.below
         if key in layer.explicit:
             found.append((Source.NODE, layer.value(key)))
+        if key not in NODE_KEYS:
+            return found + self.origins(_node_wide(key))
         found.append((Source.DEFAULT, _as_value(_DEFAULTS[NODE_KEYS[key].attribute])))
         return found
 
@@ -221,8 +287,22 @@ metadata.etcd.endpoints                    | list         |      | Client addres
 metadata.etcd.prefix                       | string       |      | Prefix of the keys in etcd; each cluster needs its own.
 metadata.etcd.lease.seconds                | int 2..300   |      | Time-to-live of a node's lease in etcd. After the machine of the metadata leader is lost, there is no leader for this long.
 metadata.etcd.allow.bad.version            | boolean      |      | For tests: accept a version of etcd that may lose metadata.
+tls                                        | string off,optional,required | live | Whether connections of clients are TLS. With `optional`, the first bytes of each decide. With `required`, others are closed.
+authentication                             | string off,optional,required | live | Whether clients log in, by SASL, a certificate, a token or the login of their protocol. With `required`, requests before the login are refused.
+insecure                                   | boolean      |      | Open listeners without authentication to other machines. Without it, the node does not start with such a listener.
+sasl.enabled.mechanisms                    | list ,PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER | live | The SASL mechanisms that Kafka clients may use.
+ssl.certificate.file                       | string       | live | The node's certificate in PEM, with those of intermediate authorities behind it. A file that changes is read again, for new connections. Kafka has keystores instead.
+ssl.key.file                               | string       | live | The key of the certificate, in PEM and without a password; empty: it is in the certificate's file.
+ssl.ca.file                                | string       | live | The authorities, in PEM, whose certificates clients may have.
+ssl.client.auth                            | string none,requested,required | live | Whether clients are asked for a certificate. One that no authority of `ssl.ca.file` has signed is refused.
+ssl.cipher.suites                          | list         | live | Cipher suites of TLS 1.2, in OpenSSL's names; none: OpenSSL's choice. Those of TLS 1.3 are fixed.
+ssl.principal.mapping.rules                | string       | live | How the subject of a client's certificate becomes the name of a user: `DEFAULT`, the whole subject, or `RULE:pattern/replacement/` with `L` or `U`, separated by commas; the first that matches counts.
+principals                                 | list         | live | Networks whose clients have a principal without a login, as `NETWORK=NAME`: `10.0.0.0/8=batch`. The first with the client's address counts.
 http.allowed.hosts                         | list         |      | Names under which the HTTP API may be reached, beside `localhost`, the names that the node listens on or advertises and the machine's own; `*.NAME` matches names below it, `*` any. Pages of these hosts may use it, too. Addresses need not be listed.
+http.metrics.authentication                | boolean      | live | Whether `/metrics` is for those only who may use the HTTP API and describe the cluster; otherwise for all.
 capture.allowed.hosts                      | list         |      | Hosts of databases that this node may capture or examine: names, `*.NAME` for names below it, addresses, networks such as `10.0.0.0/8`, and directories of sockets; none: any.
+super.users                                | string       |      | Principals that may do everything, whatever the rules say, as `User:NAME`, separated by `;`. Give all nodes the same.
+allow.everyone.if.no.acl.found             | boolean      |      | Whether a resource that no access rule matches is open to everyone, instead of to super users only. Give all nodes the same.
 cluster.key.file                           | string       |      | File with the keys that encrypt secrets in the metadata, the same on every node; none: a node on its own makes `cluster.key` in its data directory, and a cluster stores no secrets.
 audit.log.file                             | string       |      | File of the audit log; none: `audit.log` in the data directory, written while a listener takes logins or the security mode is not `open`.
 audit.log.bytes                            | long 65536.. |      | Size at which the audit log continues in a new file.
@@ -307,6 +387,66 @@ def _key(name: str, accepts: str, doc: str) -> Key:
 NODE_KEYS = {name: _key(name, accepts, doc) for name, accepts, _, doc in _ROWS}
 DYNAMIC_KEYS = frozenset(name for name, _, live, _ in _ROWS if live)
 
+_SECURITY_FIELDS = (
+    ("tls", "tls"),
+    ("authentication", "authentication"),
+    ("mechanisms", "sasl.enabled.mechanisms"),
+    ("client_certificates", "ssl.client.auth"),
+    ("principals", "principals"),
+)
+_TLS_FIELDS = (
+    ("certificate_file", "ssl.certificate.file"),
+    ("key_file", "ssl.key.file"),
+    ("ca_file", "ssl.ca.file"),
+    ("client_certificates", "ssl.client.auth"),
+    ("cipher_suites", "ssl.cipher.suites"),
+)
+#: Keys that a listener may have a value of its own for, as `listener.NAME.KEY`.
+LISTENER_KEYS = tuple(dict.fromkeys(key for _, key in (*_SECURITY_FIELDS, *_TLS_FIELDS)))
+
+
+def node_key(name: str) -> Key | None:
+    """The key of this name, the node's or one listener's; None when there is none."""
+    if name in NODE_KEYS:
+        return NODE_KEYS[name]
+    parts = split_listener_key(name)
+    if parts is None or parts[1] not in LISTENER_KEYS:
+        return None
+    return msgspec.structs.replace(NODE_KEYS[parts[1]], name=name)
+
+
+def keys_of(settings: Settings) -> dict[str, Key]:
+    """The keys of the node and of each of its listeners."""
+    keys = dict(NODE_KEYS)
+    for listener in settings.listeners:
+        for each in LISTENER_KEYS:
+            name = listener_key(listener.name, each)
+            keys[name] = msgspec.structs.replace(NODE_KEYS[each], name=name)
+    return keys
+
+
+def is_dynamic(name: str) -> bool:
+    """Whether a key that exists may change while the node runs."""
+    return _node_wide(name) in DYNAMIC_KEYS
+
+
+def _node_wide(name: str) -> str:
+    """The key that a listener without a value of its own has the value of."""
+    parts = None if name in NODE_KEYS else split_listener_key(name)
+    return name if parts is None else parts[1]
+
+
+def with_values(settings: Settings, values: Mapping[str, Value]) -> dict[str, object]:
+    """Fields of settings with these values, by their dotted names, over the given ones."""
+    fields: dict[str, object] = {}
+    own = dict(settings.per_listener)
+    for name, value in values.items():
+        if name in NODE_KEYS:
+            fields[NODE_KEYS[name].attribute] = value
+        else:
+            own[name] = value
+    return {**fields, "per_listener": tuple(sorted(own.items()))}
+
 
 def check_consistent(settings: Settings) -> None:
     """Refuse settings that contradict each other."""
@@ -345,12 +485,65 @@ def check_consistent(settings: Settings) -> None:
         )
     check_hosts("http.allowed.hosts", settings.http_allowed_hosts)
     check_hosts("capture.allowed.hosts", settings.capture_allowed_hosts)
+    super_users(settings)
     if not settings.data:
         raise ConfigError("data: expected a directory, got nothing")
     if not settings.metadata_etcd_prefix.strip("/"):
         raise ConfigError("metadata.etcd.prefix: expected a name, got nothing")
     etcd_addresses(settings)
     connections_by_address(settings)
+    _check_security(settings)
+
+
+def _check_security(settings: Settings) -> None:
+    for name in ("principals", *(each for each, _ in settings.per_listener)):
+        if _node_wide(name) == "principals":
+            _check_networks(name, settings.value(name))
+    for listener in settings.listeners:
+        security = settings.listener_security(listener.name)
+        if security.tls == "off":
+            continue
+        options = settings.listener_tls(listener.name)
+        if not options.certificate_file:
+            raise ConfigError(
+                f"listener {listener.name}: TLS needs ssl.certificate.file and ssl.key.file;"
+                " `dragoman tls dev DIR` makes them for tests"
+            )
+        if options.client_certificates != "none" and not options.ca_file:
+            raise ConfigError(
+                f"listener {listener.name}: ssl.client.auth needs ssl.ca.file, the authorities of"
+                " clients"
+            )
+    if settings.ssl_principal_mapping_rules not in ("", "DEFAULT"):
+        # Imported here: few nodes have rules.
+        from dragoman.config.principals import parse_principal_rules
+
+        parse_principal_rules(settings.ssl_principal_mapping_rules)
+
+
+def network_and_name(text: str) -> tuple[str, str]:
+    """The parts of `NETWORK=NAME`."""
+    network, _, name = text.partition("=")
+    return network.strip(), name.strip().removeprefix("User:")
+
+
+def _check_networks(key: str, value: Value) -> None:
+    assert isinstance(value, tuple)
+    for text in value:
+        network, name = network_and_name(text)
+        if not name or not is_network(network):
+            raise ConfigError(f"{key}: expected NETWORK=NAME, as in 10.0.0.0/8=batch, got {text!r}")
+
+
+def super_users(settings: Settings) -> tuple[str, ...]:
+    """The principals to which no access rule applies. Raises `ConfigError`."""
+    # Kafka's separator: the name of a user may be the subject of a certificate, with commas.
+    found = tuple(filter(None, map(str.strip, settings.super_users.split(";"))))
+    for text in found:
+        kind, _, name = text.partition(":")
+        if kind != "User" or name in ("", "*", "ANONYMOUS"):
+            raise ConfigError(f"super.users: expected User:NAME, separated by `;`, got {text!r}")
+    return found
 
 
 def connections_by_address(settings: Settings) -> dict[str, int]:

@@ -24,6 +24,7 @@ from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
 from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
+from dragoman.security.logins import Logins
 
 Key = TypeVar("Key")
 Arguments = ParamSpec("Arguments")
@@ -49,6 +50,7 @@ class Core(Protocol):
     node_id: int
     image: MetadataImage
     authorizer: Authorizer
+    logins: Logins
     #: Rights of work that outlives its request.
     standing: StandingRights
 

@@ -4,4 +4,7 @@
 `identity` the caller of a connection before any login, and `users` what the metadata knows about
 users. Everything is allowed until rules are enforced. `secrets` seals what the metadata stores
 encrypted, with the keys of `key_file`; `audit` writes who did what.
+
+`logins` examines what clients present, with `passwords`, `password_cache`, `login_failures` and
+`scram`.
 """

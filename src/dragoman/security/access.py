@@ -9,6 +9,10 @@ import msgspec
 
 
 class Operation(Enum):
+    # Members are unique objects. The hash of `Enum` is a function in Python, and decisions are kept
+    # by operation and resource.
+    __hash__ = object.__hash__
+
     READ = "read"
     WRITE = "write"
     CREATE = "create"
@@ -28,6 +32,8 @@ class Operation(Enum):
 class Resource(Enum):
     """The kinds of resources."""
 
+    __hash__ = object.__hash__
+
     TOPIC = "topic"
     GROUP = "group"
     TRANSACTIONAL_ID = "transactional_id"
@@ -41,7 +47,13 @@ class Resource(Enum):
 CLUSTER_NAME: Final = "kafka-cluster"
 
 
-class Principal(msgspec.Struct, frozen=True):
+#: Kinds of principals. `User` is what users and rules have.
+USER_KIND: Final = "User"
+#: The administrator of the machine, on the socket of the data directory: a super user.
+OPERATOR_KIND: Final = "Operator"
+
+
+class Principal(msgspec.Struct, frozen=True, cache_hash=True):
     """The identity that a request has been authenticated with."""
 
     kind: str
@@ -51,10 +63,10 @@ class Principal(msgspec.Struct, frozen=True):
         return f"{self.kind}:{self.name}"
 
 
-ANONYMOUS = Principal("User", "ANONYMOUS")
+ANONYMOUS = Principal(USER_KIND, "ANONYMOUS")
 
 
-class Caller(msgspec.Struct, frozen=True):
+class Caller(msgspec.Struct, frozen=True, cache_hash=True):
     """The origin of a request: a principal, and the address that it connects from.
 
     It belongs to the request, not to the connection: one connection may carry requests of several

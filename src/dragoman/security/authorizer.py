@@ -1,10 +1,27 @@
-"""The question that the broker asks before it acts for a caller."""
+"""The question that the broker asks before it acts for a caller, and the answer by rules.
+
+The mode of the cluster says what becomes of the answer: `open` asks nothing, `audit` reports what
+would be refused and allows it, `enforce` refuses. Decisions are kept until the rules change, since
+few callers ask for the same few resources again and again.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, Protocol, TypeAlias
 
+from dragoman.limits import ACCESS_DECISIONS_KEPT_MAX
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.rules import Decision, Reason, Rule, RuleIndex
+
+SecurityMode: TypeAlias = Literal["open", "audit", "enforce"]
+OPEN: Final = "open"
+AUDIT: Final = "audit"
+ENFORCE: Final = "enforce"
+#: The kind of principal of a node in requests to other nodes.
+NODE_KIND: Final = "Node"
+#: The kind of principal of the operator who administers a node from its own machine.
+OPERATOR_KIND: Final = "Operator"
 
 
 class Authorizer(Protocol):
@@ -38,3 +55,146 @@ class AllowAll:
         resource: Resource,  # noqa: ARG002
     ) -> bool:
         return True
+
+
+class RuleBook(Protocol):
+    """What the authorizer reads of the metadata image."""
+
+    @property
+    def security_mode(self) -> str: ...
+
+    @property
+    def rules(self) -> Mapping[Rule, None]: ...
+
+    #: Changes with the rules, by one with each event.
+    @property
+    def rules_revision(self) -> int: ...
+
+
+class OnRefused(Protocol):
+    def __call__(
+        self, caller: Caller, operation: Operation, resource: Resource, name: str | None, /
+    ) -> None:
+        """A request was refused, or would be if rules were enforced. Without a name, the caller is
+        allowed the operation on no resource of the kind.
+        """
+        ...
+
+
+class RuleAuthorizer:
+    def __init__(
+        self,
+        book: RuleBook,
+        super_users: Sequence[str] = (),
+        *,
+        allow_everyone: bool = False,
+    ) -> None:
+        """`super_users` are principals; `allow_everyone` opens resources that no rule matches."""
+        self._book = book
+        self._super_users = frozenset(super_users)
+        self._allow_everyone = allow_everyone
+        self._index = RuleIndex()
+        #: The revision of the rules in the index.
+        self._revision = -1
+        #: By question; without a name, the question is about any resource of the kind.
+        self._kept: dict[tuple[Caller, Operation, Resource, str | None], bool] = {}
+        self.on_refused: OnRefused = _ignore
+
+    @property
+    def super_users(self) -> frozenset[str]:
+        return self._super_users
+
+    # ---- questions
+
+    def is_allowed(
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
+    ) -> bool:
+        book = self._book
+        if book.security_mode == OPEN:
+            return True
+        if book.rules_revision != self._revision:
+            self._read_rules()
+        is_allowed = self._kept.get((caller, operation, resource, name))
+        if is_allowed is None:
+            is_allowed = self.decide(caller, operation, resource, name).is_allowed
+            self._keep(caller, operation, resource, name, is_allowed)
+        return is_allowed or self._is_overlooked(caller, operation, resource, name)
+
+    def is_allowed_on_any(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
+        if self._book.security_mode == OPEN:
+            return True
+        if self._book.rules_revision != self._revision:
+            self._read_rules()
+        is_allowed = self._kept.get((caller, operation, resource, None))
+        if is_allowed is None:
+            is_allowed = self._is_exempt(caller) is not None or self._index.is_allowed_on_any(
+                caller, operation, resource, allow_unmatched=self._allow_everyone
+            )
+            self._keep(caller, operation, resource, None, is_allowed)
+        return is_allowed or self._is_overlooked(caller, operation, resource, None)
+
+    def decide(
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
+    ) -> Decision:
+        """What the rules say, in any mode."""
+        exempt = self._is_exempt(caller)
+        if exempt is not None:
+            return Decision(True, exempt)
+        if self._book.rules_revision != self._revision:
+            self._read_rules()
+        return self._index.decide(
+            caller, operation, resource, name, allow_unmatched=self._allow_everyone
+        )
+
+    def _is_exempt(self, caller: Caller) -> Reason | None:
+        """The reason for which rules do not apply to the caller; None: they apply."""
+        kind = caller.principal.kind
+        if kind == NODE_KIND:
+            return Reason.NODE
+        if kind == OPERATOR_KIND or str(caller.principal) in self._super_users:
+            return Reason.SUPER_USER
+        return None
+
+    def _is_overlooked(
+        self, caller: Caller, operation: Operation, resource: Resource, name: str | None
+    ) -> bool:
+        """Report a request that the rules do not allow. Whether it is allowed all the same."""
+        self.on_refused(caller, operation, resource, name)
+        return self._book.security_mode == AUDIT
+
+    # ---- the index and the decisions
+
+    def _keep(
+        self,
+        caller: Caller,
+        operation: Operation,
+        resource: Resource,
+        name: str | None,
+        is_allowed: bool,
+    ) -> None:
+        if len(self._kept) >= ACCESS_DECISIONS_KEPT_MAX:
+            self._kept.clear()
+        self._kept[caller, operation, resource, name] = is_allowed
+
+    def _read_rules(self) -> None:
+        """Build the index anew: the first time, and when the metadata was replaced."""
+        self._index = RuleIndex(self._book.rules)
+        self._revision = self._book.rules_revision
+        self._kept.clear()
+
+    def rules_changed(self, added: Sequence[Rule], removed: Sequence[Rule]) -> None:
+        """The metadata has removed and added rules, in this order. Keeps the index current without
+        building it anew; an index that has missed a change is built with the next question.
+        """
+        if self._revision != self._book.rules_revision - 1:
+            return
+        for rule in removed:
+            self._index.remove(rule)
+        for rule in added:
+            self._index.add(rule)
+        self._revision += 1
+        self._kept.clear()
+
+
+def _ignore(_caller: Caller, _operation: Operation, _resource: Resource, _name: str | None) -> None:
+    return None

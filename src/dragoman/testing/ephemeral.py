@@ -34,6 +34,7 @@ from typing import Literal, Self, TypeVar
 from dragoman.broker.broker import Broker
 from dragoman.config.layers import Assignment, Flags, load
 from dragoman.config.settings import Settings
+from dragoman.net.password_hasher import ThreadedHasher
 from dragoman.process import open_data_directory
 from dragoman.server import Node
 from dragoman.testing.memory import MemoryDisk
@@ -155,6 +156,7 @@ class EphemeralBroker:
             background=background,
             clock=SystemClock(),
             random=system_random(),
+            hasher=ThreadedHasher(loop.call_soon_threadsafe),
         )
         # Ports next to a port chosen by the system may belong to others, now or after a restart.
         node.listeners.serves_vip = False

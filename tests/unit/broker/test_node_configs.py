@@ -26,7 +26,7 @@ from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import NodeAdded, NodeRegistered
 from dragoman.cluster.metadata import EVERY_NODE
 from dragoman.config.keys import Source
-from dragoman.config.settings import DYNAMIC_KEYS, Settings
+from dragoman.config.settings import DYNAMIC_KEYS, LISTENER_KEYS, Settings
 from dragoman.log.batch import Record
 from dragoman.log.store import Durability
 from dragoman.outcome import start
@@ -543,6 +543,8 @@ EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
 ]
 #: Tested elsewhere: connections with the node, the others with what they belong to.
 ELSEWHERE = {
+    *LISTENER_KEYS,
+    "ssl.principal.mapping.rules",
     "any.detection.timeout.ms",
     "connections.max.idle.ms",
     "max.connections",

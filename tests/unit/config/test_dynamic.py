@@ -85,3 +85,31 @@ def test_require_dynamic_tells_unknown_from_read_only() -> None:
         require_dynamic("node.id")
     with pytest.raises(ConfigError, match="unknown key"):
         require_dynamic("nothing")
+
+
+def test_setting_of_one_listener_changes_while_the_node_runs() -> None:
+    started = Settings(
+        ssl_certificate_file="node.pem", per_listener=(("listener.kafka.tls", "optional"),)
+    )
+    for_all = with_changes(started, Source.DYNAMIC_CLUSTER, {"authentication": "required"})
+    own = with_changes(
+        for_all,
+        Source.DYNAMIC_NODE,
+        {"listener.kafka.tls": "required", "listener.kafka-x.authentication": "off"},
+    )
+    assert own.listener_security("kafka").tls == "required"
+    assert own.listener_security("kafka").authentication == "required"
+    assert own.listener_security("kafka-x").authentication == "off"
+    assert own.origins("listener.kafka.tls") == [
+        (Source.DYNAMIC_NODE, "required"),
+        (Source.DEFAULT, "off"),
+    ]
+    shown = {each.key.name: each.text for each in describe_node_config(own)}
+    assert shown["listener.kafka.tls"] == "required"
+    with pytest.raises(ConfigError, match=r"listener\.kafka\.tls: expected one of"):
+        with_changes(own, Source.DYNAMIC_NODE, {"listener.kafka.tls": "yes"})
+
+
+def test_tls_without_a_certificate_is_refused_at_run_time() -> None:
+    with pytest.raises(ConfigError, match="TLS needs ssl"):
+        with_changes(Settings(), Source.DYNAMIC_CLUSTER, {"listener.kafka.tls": "optional"})

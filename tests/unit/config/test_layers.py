@@ -56,8 +56,14 @@ def another_value(key: Key):
                 return ("elsewhere.example.org",)
             if key.name == "max.connections.per.ip.overrides":
                 return ("127.0.0.1:12379",)
+            if key.name == "principals":
+                return ("10.0.0.0/8=batch", "fd00::/8=User:batch")
             return tuple(reversed(key.choices)) or ("http://127.0.0.1:12379",)
         case Kind.STRING:
+            if key.name == "super.users":
+                return "User:root;User:CN=admin,O=Example"
+            if key.name == "ssl.principal.mapping.rules":
+                return "RULE:^CN=([a-z]+),.*$/$1/U,DEFAULT"
             others = [word for word in key.choices if word != default]
             return others[0] if others else "elsewhere"
 
@@ -66,11 +72,18 @@ def another_value(key: Key):
 def test_every_key_can_be_set_in_every_place(key: Key) -> None:
     value = another_value(key)
     text = format_value(value)
-    assert from_file(f"{key.name} = {toml_value(value)}").value(key.name) == value
-    assert from_environment(**{environment_name(key.name): text}).value(key.name) == value
-    settings = from_flags(f"{key.name}={text}")
+    # TLS needs a certificate.
+    needed = {"ssl.certificate.file": "node.pem"} if key.name == "tls" else {}
+    file = "".join(f"{name} = '{each}'\n" for name, each in needed.items())
+    assert from_file(f"{file}{key.name} = {toml_value(value)}").value(key.name) == value
+    environment = {environment_name(name): each for name, each in needed.items()}
+    environment[environment_name(key.name)] = text
+    assert from_environment(**environment).value(key.name) == value
+    settings = from_flags(
+        *(f"{name}={each}" for name, each in needed.items()), f"{key.name}={text}"
+    )
     assert settings.value(key.name) == value
-    assert settings.explicit == {key.name}
+    assert settings.explicit == {key.name, *needed}
 
 
 def test_nothing_given_is_all_defaults() -> None:
@@ -257,3 +270,100 @@ def test_bad_listen_is_refused(listen: tuple[str, ...], message: str) -> None:
 def test_contradiction_across_layers_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"is above group\.max\.session\.timeout\.ms"):
         from_file("group.max.session.timeout.ms = 5", DRAGOMAN_GROUP_MIN_SESSION_TIMEOUT_MS="6")
+
+
+# ---- several listeners of a kind, and settings of one of them
+
+CERTIFICATE = "ssl.certificate.file=node.pem"
+
+
+def test_further_listeners_of_a_kind_have_addresses_of_their_own() -> None:
+    settings = from_flags(
+        listen=(
+            "rocketmq-broker-tls=0.0.0.0:3",
+            "kafka-tls=0.0.0.0:2",
+            "kafka=127.0.0.1:1",
+            "kafka-internal=127.0.0.1:4",
+        ),
+        advertise=("kafka-tls=broker.example:9093",),
+    )
+    assert [(each.name, each.base, each.protocol) for each in settings.listeners] == [
+        ("kafka", "kafka", "kafka"),
+        ("kafka-internal", "kafka", "kafka"),
+        ("kafka-tls", "kafka", "kafka"),
+        ("rocketmq-broker-tls", "rocketmq-broker", "rocketmq"),
+    ]
+    advertised = {each.name: each.advertised for each in settings.listeners if each.advertised}
+    assert advertised == {"kafka-tls": Address("broker.example", 9093)}
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka-", "kafka-TLS", "kafka-a.b", "kafka_tls", "peer-x", "rocketmq-vip", "kafkatls"]
+)
+def test_name_that_is_no_kind_and_label_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="unknown listener"):
+        from_flags(listen=(f"{name}=127.0.0.1:1",))
+
+
+def test_setting_of_one_listener_can_be_given_in_every_place() -> None:
+    file = 'ssl.certificate.file = "node.pem"\n[listener.kafka-tls]\ntls = "required"\n'
+    variable = {"DRAGOMAN_LISTENER_KAFKA_TLS_TLS": "required"}
+    certificate = {"DRAGOMAN_SSL_CERTIFICATE_FILE": "node.pem"}
+    for settings in (
+        from_file(file),
+        from_environment(**variable, **certificate),
+        from_flags(CERTIFICATE, "listener.kafka-tls.tls=required"),
+    ):
+        assert settings.listener_security("kafka-tls").tls == "required"
+        assert settings.listener_security("kafka").tls == "off"
+        assert settings.value("listener.kafka-tls.tls") == "required"
+        assert settings.value("listener.kafka.tls") == "off"
+        assert settings.listener_tls("kafka-tls").certificate_file == "node.pem"
+
+
+def test_variable_of_a_listener_has_hyphens_where_the_name_has() -> None:
+    settings = from_environment(
+        DRAGOMAN_LISTENER_ROCKETMQ_BROKER_A_B_SSL_CLIENT_AUTH="requested",
+        DRAGOMAN_LISTENER_KAFKA_SASL_ENABLED_MECHANISMS="PLAIN",
+    )
+    own = settings.listener_security("rocketmq-broker-a-b")
+    assert own.client_certificates == "requested"
+    assert settings.listener_security("kafka").mechanisms == ("PLAIN",)
+
+
+def test_listeners_own_value_goes_before_the_nodes_wherever_it_is_given() -> None:
+    settings = from_file(
+        "[listener.kafka]\nauthentication = 'optional'", DRAGOMAN_AUTHENTICATION="required"
+    )
+    assert settings.listener_security("kafka").authentication == "optional"
+    assert settings.listener_security("http").authentication == "required"
+
+
+def test_networks_name_users() -> None:
+    settings = from_flags("principals=10.0.0.0/8=batch, ::1=User:local")
+    principals = settings.listener_security("mlog").principals
+    assert principals == (("10.0.0.0/8", "batch"), ("::1", "local"))
+
+
+@pytest.mark.parametrize(
+    ("assignment", "reason"),
+    [
+        ("listener.kafka.tls=maybe", "listener.kafka.tls: expected one of off, optional, required"),
+        ("listener.kafka.ssl.key=x", "did you mean 'listener.kafka.ssl.key.file'"),
+        ("listener.kafak.tls=off", "unknown key 'listener.kafak.tls'"),
+        ("listener.kafka.num.partitions=1", "unknown key"),
+        ("listener.kafka.tls=required", "TLS needs ssl.certificate.file and ssl.key.file"),
+        ("tls=optional", "TLS needs ssl.certificate.file"),
+        ("listener.kafka.principals=ten=batch", "listener.kafka.principals: expected NETWORK=NAME"),
+        ("principals=10.0.0.0/8", "principals: expected NETWORK=NAME"),
+        ("ssl.principal.mapping.rules=RULE:x", "ssl.principal.mapping.rules: expected DEFAULT"),
+    ],
+)
+def test_bad_security_is_refused(assignment: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        from_flags(assignment)
+
+
+def test_clients_certificates_need_the_authorities_of_clients() -> None:
+    with pytest.raises(ConfigError, match=r"listener kafka: ssl\.client\.auth needs ssl\.ca\.file"):
+        from_flags(CERTIFICATE, "tls=required", "listener.kafka.ssl.client.auth=required")

@@ -17,10 +17,11 @@ from dragoman.config.settings import (
     check_consistent,
     connections_by_address,
     etcd_addresses,
+    super_users,
 )
 from dragoman.errors import ConfigError
 
-NOT_KEYS = {"listeners", "explicit", "overlay"}
+NOT_KEYS = {"listeners", "explicit", "overlay", "per_listener"}
 
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
@@ -123,3 +124,15 @@ def test_addresses_with_a_cap_of_their_own_are_written_as_peers_are() -> None:
 def test_cap_of_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="expected ADDRESS:NUMBER"):
         connections_by_address(Settings(max_connections_per_ip_overrides=(text,)))
+
+
+def test_super_users_are_separated_as_in_kafka() -> None:
+    settings = Settings(super_users=" User:root;User:CN=admin,O=Example; ")
+    assert super_users(settings) == ("User:root", "User:CN=admin,O=Example")
+    assert super_users(Settings()) == ()
+
+
+@pytest.mark.parametrize("text", ["root", "User:", "User:*", "User:ANONYMOUS", "Node:1", "a:b"])
+def test_super_users_are_named_users(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"super\.users: expected User:NAME"):
+        super_users(Settings(super_users=text))

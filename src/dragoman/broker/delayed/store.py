@@ -116,7 +116,9 @@ class ReadDelayed(Request[DelayedContent], frozen=True, kw_only=True, tag="ReadD
 
 
 class RecordStore:
-    """Also a port of `Delivery` and `HeldRecords`, which describe its methods."""
+    """The stored records of a node; also a port of `Delivery` and `HeldRecords`, which describe its
+    methods.
+    """
 
     def __init__(
         self,
@@ -174,11 +176,11 @@ class RecordStore:
     async def delay(self, request: DelayRecord, record: Record) -> Token:
         """Store a record, and wait until it is durable."""
         target = Target(request.topic, request.partition)
-        self.log.require(target.name)
+        index = self.log.partition_of(target.name)
+        self.log.require_partition(index)
         metadata = self._targets.check(target, record, request.when_ms, request.labels)
         if self.record_count + self._arriving >= DELAYED_RECORDS_MAX:
             raise Overloaded(f"{DELAYED_RECORDS_MAX} records wait for their time already")
-        index = self.log.partition_of(target.name)
         value = Stored(
             target_id=metadata.partition_id,
             when_ms=request.when_ms,
@@ -204,7 +206,8 @@ class RecordStore:
         finally:
             self._arriving -= 1
         self._add(self._stored[index], offset, value)
-        self._arm()
+        if self._timer is None or request.when_ms < self._timer_ms:
+            self._arm()
         return Token(self._partition(index).partition_id, offset)
 
     async def _decide(self, call: Call[DecideDelayed]) -> Done:

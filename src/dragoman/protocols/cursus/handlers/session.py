@@ -49,6 +49,12 @@ from dragoman.protocols.cursus.codec import UnreadableRequest, quoted
 from dragoman.protocols.cursus.connection import frame_reader
 from dragoman.protocols.cursus.constants import INTERNAL_COMMANDS, STRUCTURED_ERRORS
 from dragoman.protocols.cursus.errors import UNKNOWN_OUTCOME, Refusal, error_text
+from dragoman.protocols.cursus.handlers.logins import (
+    OPEN_COMMANDS,
+    credentials_of,
+    log_in,
+    login_required,
+)
 from dragoman.protocols.cursus.handlers.policy import policy_of
 from dragoman.protocols.cursus.handlers.service import REQUESTS, CursusService, Stream
 from dragoman.protocols.cursus.messages import Batch, Command
@@ -106,6 +112,9 @@ _PERMISSIONS: Final = {
     Resource.TRANSACTIONAL_ID: "transaction",
     Resource.CLUSTER: "admin",
 }
+_ADMINISTRATION: Final = frozenset(
+    (Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS)
+)
 #: Names of arguments in error codes, where they differ.
 _IN_CODES: Final = {"producerId": "producer_id", "seqNum": "seq_num"}
 #: Refusals quote arguments, which may be as long as a frame.
@@ -155,7 +164,7 @@ class Arguments:
         """Raises `Refusal`."""
         if not self.is_allowed(operation, resource, name):
             permission = _PERMISSIONS[resource]
-            if operation in (Operation.CREATE, Operation.DELETE):
+            if operation in _ADMINISTRATION:
                 permission = "admin"
             word = self.command.word
             raise Refusal(f"NOT_AUTHORIZED_FOR_OPERATION command={word} permission={permission}")
@@ -318,7 +327,10 @@ class CursusSession(OrderedSession[CursusService]):
             # Errors of handlers become replies only here.
             call = Call(self, request, place)
             try:
-                waiting = _handler(request.word)(call)
+                if self.channel.security.authentication == "off":
+                    waiting = _handler(request.word)(call)
+                else:
+                    waiting = self._authenticated(call)
             except DragomanError as error:
                 call.refuse(error)
             else:
@@ -326,6 +338,8 @@ class CursusSession(OrderedSession[CursusService]):
                     start(waiting).then(call.finished)
         elif isinstance(request, Batch):
             try:
+                if self.must_log_in:
+                    raise login_required("PUBLISH")
                 _PUBLISH[Batch](self, request, place)
             except DragomanError as error:
                 self.refuse(place, error)
@@ -333,6 +347,25 @@ class CursusSession(OrderedSession[CursusService]):
             place.reply(self.error(request.reply))
             if request.closes:
                 self.close()
+
+    def _authenticated(self, call: Call) -> Coroutine[object, None, None] | None:
+        """Begin a command on a listener with authentication. Raises `DragomanError`."""
+        word = call.command.word
+        if word not in OPEN_COMMANDS:
+            credentials = credentials_of(call.command)
+            if credentials is not None:
+                # Nothing overtakes a login, not even a PUBLISH.
+                self._alone = call.place
+                return self._log_in_and_handle(call, *credentials)
+            if self.must_log_in:
+                raise login_required(word)
+        return _handler(word)(call)
+
+    async def _log_in_and_handle(self, call: Call, name: str, password: str) -> None:
+        await log_in(self, name, password)
+        waiting = _handler(call.command.word)(call)
+        if waiting is not None:
+            await waiting
 
     def in_leader_queue(self, is_leader_only: bool) -> bool:
         """The relay queue for a message: that of the earlier messages while one of them is
@@ -344,20 +377,37 @@ class CursusSession(OrderedSession[CursusService]):
 
     # ---- permissions
 
+    def may_access(self, operation: Operation, topic: TopicMetadata) -> bool:
+        """Whether rules and the topic's policy allow this client to read or write it."""
+        return self.is_allowed(operation, Resource.TOPIC, topic.name) and policy_of(topic).allows(
+            operation, self.caller.name
+        )
+
     def check_access(self, operation: Operation, topic: TopicMetadata) -> None:
         """Raises `Refusal` unless this client may read or write the topic."""
-        caller, name = self.caller, topic.name
-        if not policy_of(topic).allows(operation, caller.name) or not (
-            self.is_allowed(operation, Resource.TOPIC, name)
-        ):
-            raise Refusal(f"NOT_AUTHORIZED_FOR_TOPIC operation={operation.value} topic={name}")
+        if not self.may_access(operation, topic):
+            raise _no_access(operation, topic.name)
+
+    def authorize_topic(self, operation: Operation, name: str) -> None:
+        """Raises `Refusal`, whether or not there is such a topic. Its policy is checked later."""
+        if not self.is_allowed(operation, Resource.TOPIC, name):
+            raise _no_access(operation, name)
+
+    def topic_to_read(self, name: str) -> TopicMetadata:
+        """Raises `Refusal`."""
+        self.authorize_topic(Operation.READ, name)
+        topic = self.service.topic(name)
+        self.check_access(Operation.READ, topic)
+        return topic
 
     def topic_to_write(self, name: str) -> TopicMetadata:
         """Raises `Refusal`."""
+        self.authorize_topic(Operation.WRITE, name)
         topic = self.service.topic(name)
         if topic.is_internal:
             raise Refusal(f"internal_topic_write_forbidden topic={name}")
-        self.check_access(Operation.WRITE, topic)
+        if not policy_of(topic).allows(Operation.WRITE, self.caller.name):
+            raise _no_access(Operation.WRITE, name)
         return topic
 
     # ---- answers
@@ -400,6 +450,10 @@ class CursusSession(OrderedSession[CursusService]):
             self.close()
             return
         self._idle_timer = service.scheduler.call_later(left, self._check_idle)
+
+
+def _no_access(operation: Operation, topic: str) -> Refusal:
+    return Refusal(f"NOT_AUTHORIZED_FOR_TOPIC operation={operation.value} topic={topic}")
 
 
 #: Publishes a batch, which is not a command.

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from dragoman.broker.errors import InvalidConfig
 from dragoman.config.keys import Key, Kind, format_value, near_match
 from dragoman.config.overrides import GROUP_CONFIG, TOPIC_CONFIG
-from dragoman.config.settings import NODE_KEYS
+from dragoman.config.settings import keys_of
 from dragoman.errors import DecodeError
 from dragoman.limits import CONFIG_KEYS_PER_REQUEST_MAX
 from dragoman.protocols.kafka import messages as m
@@ -230,7 +230,7 @@ class _Alteration:
             # A node's own overrides take precedence over the cluster-wide ones.
             return format_value(broker.node_configs.cluster_wide().value(key))
 
-        alter = resource.altered(NODE_KEYS, fallback)
+        alter = resource.altered(keys_of(broker.settings), fallback)
         if self._validate_only:
             broker.node_configs.check_altered(node_id, alter)
         else:

@@ -37,10 +37,11 @@ from dragoman.protocols.rocketmq.constants import (
     Serialization,
 )
 from dragoman.protocols.rocketmq.handlers.core import Core
-from dragoman.protocols.rocketmq.handlers.names import require_topic
+from dragoman.protocols.rocketmq.handlers.names import require_topic, retry_group, topic_name
 from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
 from dragoman.protocols.rocketmq.handlers.refusals import Refused, refusal
 from dragoman.protocols.rocketmq.handlers.service import REQUESTS, RocketmqService
+from dragoman.protocols.rocketmq.handlers.signers import Signer, caller_of
 from dragoman.protocols.rocketmq.messages import host_bytes
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import MatchedSession
@@ -56,6 +57,12 @@ _INT_DIGITS_MAX = 20
 #: Requests whose bodies are messages, and may be large.
 _WITH_MESSAGES = frozenset(code for code in Request if code.name.startswith("SEND_"))
 _TRUE = ("true", "1", "True")
+#: What an operation on the retries of a group needs on the group.
+_OF_GROUP = {
+    Operation.WRITE: Operation.READ,
+    Operation.CREATE: Operation.READ,
+    Operation.ALTER: Operation.ALTER_CONFIGS,
+}
 
 
 class Answer(NamedTuple):
@@ -143,9 +150,9 @@ class Call:
 
     def known_topic(self, operation: Operation) -> TopicMetadata:
         """The topic that the request names. Raises `Refused` and `NotAuthorized`."""
-        topic = require_topic(self.broker.image, self.text("topic"))
-        self.authorize(operation, Resource.TOPIC, topic.name)
-        return topic
+        spelt = self.text("topic")
+        self.authorize_topic(operation, topic_name(spelt))
+        return require_topic(self.broker.image, spelt)
 
     # ---- permissions
 
@@ -155,6 +162,30 @@ class Call:
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""
         self.session.service.authorize(self.caller, operation, resource, name)
+
+    def may_access(self, operation: Operation, topic: str) -> bool:
+        """Whether the caller is allowed an operation on a topic, existing or not. A topic with the
+        retries of a group belongs to the group: its consumers send and read them.
+        """
+        group = retry_group(topic)
+        if group is None:
+            return self.is_allowed(operation, Resource.TOPIC, topic)
+        return self.is_allowed(_OF_GROUP.get(operation, operation), Resource.GROUP, group)
+
+    def authorize_topic(self, operation: Operation, topic: str) -> None:
+        """Raises `NotAuthorized` unless `may_access`."""
+        group = retry_group(topic)
+        if group is None:
+            self.authorize(operation, Resource.TOPIC, topic)
+        else:
+            self.authorize(_OF_GROUP.get(operation, operation), Resource.GROUP, group)
+
+    def authorize_new_topic(self, topic: str) -> None:
+        """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""
+        if retry_group(topic) is None:
+            self.session.service.authorize_new_topic(self.caller, topic)
+        else:
+            self.authorize_topic(Operation.CREATE, topic)
 
     def authorize_cluster(self, operation: Operation) -> None:
         """Raises `NotAuthorized`."""
@@ -300,6 +331,9 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         self.on_gone: dict[object, Callable[[], None]] = {}
         #: Callbacks for when the client closes its half; they answer pulls that wait for messages.
         self.answer_now: dict[object, Callable[[], None]] = {}
+        #: The users that have signed requests of this connection, by access key.
+        self.signers: dict[str, Signer] = {}
+        self._is_held = False
         self._opaque = 0
         #: Unanswered requests to the client, with their timers, by `opaque`.
         self._requests: dict[int, tuple[Outcome[Command], Handle]] = {}
@@ -321,6 +355,8 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         call = Call(self, request, self.caller, len(frame))
         self.begun(len(frame))
         try:
+            if self.channel.security.authentication != "off":
+                call.caller = caller_of(self, request)
             handler = HANDLERS.get(request.code)
             if handler is None:
                 text = f"request type {request.code} not supported"
@@ -338,6 +374,21 @@ class RocketmqSession(MatchedSession[RocketmqService]):
                 start(_run_when_loaded(handler, call)).then(ignore)
         except DragomanError as error:
             call.refuse(error)
+
+    def hold(self, seconds: float) -> None:
+        """Begin no further request for this time, and read none meanwhile."""
+        if seconds > 0 and not self._is_held:
+            self._is_held = True
+            self.pause_reading()
+            self.service.broker.scheduler.call_later(seconds, self._release)
+
+    def _release(self) -> None:
+        self._is_held = False
+        if not self.channel.is_closing:
+            self.resume()
+
+    def may_begin(self) -> bool:
+        return not self._is_held
 
     def send_command(self, command: Command) -> None:
         try:
@@ -434,6 +485,9 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         for outcome, timer in requests.values():
             timer.cancel()
             outcome.fail(Refused(Response.CONSUMER_NOT_ONLINE, "the client has disconnected"))
+        signers, self.signers = self.signers, {}
+        for signer in signers.values():
+            self.service.broker.logins.closed(signer)
         gone, self.on_gone = self.on_gone, {}
         for each in gone.values():
             each()

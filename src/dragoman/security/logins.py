@@ -1,0 +1,298 @@
+"""Logins: what a client presents is examined here, for every protocol.
+
+A password is checked against the user's verifier, a SCRAM exchange proves knowledge of it, and an
+API token is looked up by its digest. All refusals are alike, and cost the same: an unknown user has
+a verifier that no password matches. Failures delay the next logins (`login_failures.py`).
+
+`Logins` also knows the connections that have logged in. When a user is removed, disabled or created
+anew, its connections are closed in the same loop turn in which the metadata changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from dragoman.errors import (
+    AuthenticationFailedError,
+    InvalidPasswordError,
+    LoginsOverloadedError,
+)
+from dragoman.limits import LOGINS_WAITING_MAX, PASSWORD_BYTES_MAX
+from dragoman.outcome import pause
+from dragoman.security.access import Caller, Principal
+from dragoman.security.audit import AuditEvent, login
+from dragoman.security.login_failures import LoginFailures
+from dragoman.security.password_cache import PasswordCache
+from dragoman.security.passwords import (
+    InlineHasher,
+    Mechanism,
+    PasswordHasher,
+    prepared,
+    unknown_users_verifier,
+)
+from dragoman.security.scram import ScramServer
+from dragoman.security.secrets import signing_secret_context
+from dragoman.security.users import (
+    ApiToken,
+    ScramVerifier,
+    SealedSecret,
+    User,
+)
+from dragoman.world import Clock, Random, Scheduler
+
+log = logging.getLogger("dragoman.security")
+USER = "User"
+
+
+class UserDirectory(Protocol):
+    """The part of the metadata that logins need."""
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def users(self) -> Mapping[str, User]: ...
+
+    @property
+    def security_revision(self) -> int: ...
+
+
+class LoginSession(Protocol):
+    """A connection whose caller has logged in."""
+
+    caller: Caller
+
+    def login_ended(self, reason: str) -> None:
+        """Close the connection at once."""
+        ...
+
+
+class TokenLogin(msgspec.Struct, frozen=True):
+    """The result of a login by API token."""
+
+    caller: Caller
+    is_read_only: bool
+    #: 0: the token does not expire.
+    expires_ms: int
+
+
+class Attempt(NamedTuple):
+    """A login that is being examined."""
+
+    name: str
+    host: str
+    protocol: str
+    mechanism: str
+
+
+class Logins:
+    def __init__(
+        self,
+        directory: UserDirectory,
+        scheduler: Scheduler,
+        clock: Clock,
+        random: Random,
+        hasher: PasswordHasher | None = None,
+    ) -> None:
+        self._directory = directory
+        self._scheduler = scheduler
+        self._clock = clock
+        self._random = random
+        #: Also computes the verifiers of new passwords.
+        self.hasher: PasswordHasher = InlineHasher() if hasher is None else hasher
+        #: Decrypts secrets, given their context; None: this node has no key of the cluster.
+        self.unseal: Callable[[SealedSecret, str], bytes] | None = None
+        #: Receives each login for the audit log.
+        self.record: Callable[[AuditEvent], None] = _ignore
+        self._cache = PasswordCache(self.hasher, scheduler, random)
+        self._failures = LoginFailures()
+        #: Logins that wait because of earlier failures.
+        self._waiting = 0
+        #: By digest, the tokens of the directory at `_tokens_revision`.
+        self._tokens: dict[bytes, tuple[User, ApiToken]] = {}
+        self._tokens_revision = -1
+        #: By user, the connections that have logged in, and the user's incarnation at that time.
+        self._sessions: dict[str, dict[LoginSession, str]] = {}
+
+    # ---- passwords
+
+    async def password(
+        self,
+        name: str,
+        password: str | bytes,
+        host: str,
+        *,
+        protocol: str = "",
+        mechanism: str = "password",
+    ) -> Caller:
+        """The caller with this name and password. The last two parameters are for the audit log.
+
+        Raises `AuthenticationFailedError`, after the same work for an unknown user, and
+        `LoginsOverloadedError` when too many logins wait. Resumes after milliseconds, or, after
+        failures, seconds.
+        """
+        try:
+            text = password.decode() if isinstance(password, bytes) else password
+            name, text = prepared(name), prepared(text)
+        except (InvalidPasswordError, UnicodeDecodeError):
+            # Verifiers exist for prepared passwords only.
+            text = ""
+        encoded = text.encode()
+        if len(encoded) > PASSWORD_BYTES_MAX:
+            encoded = b""
+        scram, verifier = self._password_verifier(name)
+        entry = self._cache.entry(name, encoded, scram, verifier)
+        is_right = self._cache.known(entry)
+        if not is_right:
+            # A password known to be right does not wait: guesses of others cannot delay it.
+            await self._wait(name, host)
+        if is_right is None:
+            is_right = await self._cache.check(entry, encoded, scram, verifier)
+        attempt = Attempt(name, host, protocol, mechanism)
+        return self._decide(attempt, is_right and bool(encoded), verifier)
+
+    def _password_verifier(self, name: str) -> tuple[Mechanism, ScramVerifier]:
+        user = self._directory.users.get(name)
+        for mechanism in Mechanism:
+            verifier = None if user is None else user.scram.get(mechanism.value)
+            if verifier is not None:
+                return mechanism, verifier
+        return Mechanism.SHA_256, self._verifier(Mechanism.SHA_256, name)
+
+    def _verifier(self, mechanism: Mechanism, name: str) -> ScramVerifier:
+        user = self._directory.users.get(name)
+        verifier = None if user is None else user.scram.get(mechanism.value)
+        if verifier is not None:
+            return verifier
+        return unknown_users_verifier(mechanism, name, self._directory.cluster_id.encode())
+
+    async def _wait(self, name: str, host: str) -> None:
+        seconds = self._failures.wait(name, host, self._scheduler.time())
+        if not seconds:
+            return
+        if self._waiting >= LOGINS_WAITING_MAX:
+            raise LoginsOverloadedError("too many logins wait; retry later")
+        self._waiting += 1
+        await pause(self._scheduler, seconds)
+        self._waiting -= 1
+
+    def _decide(self, attempt: Attempt, is_proven: bool, verifier: ScramVerifier) -> Caller:
+        # The directory may have changed during the exchange: a verifier that is no longer the
+        # user's proves nothing.
+        name, host = attempt.name, attempt.host
+        caller = Caller(Principal(USER, name), host)
+        user = self._directory.users.get(name)
+        is_current = user is not None and user.is_enabled and verifier in user.scram.values()
+        is_accepted = is_proven and is_current
+        self.record(login(attempt.mechanism, caller, attempt.protocol, succeeded=is_accepted))
+        if not is_accepted:
+            self._failures.failed(name, host, self._scheduler.time())
+            raise AuthenticationFailedError("unknown user or wrong credentials")
+        self._failures.succeeded(name)
+        return caller
+
+    # ---- SCRAM
+
+    def scram_server(self, mechanism: Mechanism, host: str, protocol: str = "") -> ScramServer:
+        """The server's side of one SCRAM exchange."""
+
+        def verifier_of(name: str) -> ScramVerifier:
+            return self._verifier(mechanism, name)
+
+        async def decide(name: str, is_proven: bool, verifier: ScramVerifier) -> Caller:
+            await self._wait(name, host)
+            attempt = Attempt(name, host, protocol, mechanism.value.lower())
+            return self._decide(attempt, is_proven, verifier)
+
+        return ScramServer(mechanism, self._random, verifier_of, decide)
+
+    # ---- API tokens and signatures
+
+    def token(self, text: str, host: str) -> TokenLogin:
+        """The login by an API token. Raises `AuthenticationFailedError`."""
+        found = self._known_tokens().get(hashlib.sha256(text.encode()).digest())
+        if found is not None:
+            user, token = found
+            is_expired = 0 < token.expires_ms <= self._clock.wall_ms()
+            if user.is_enabled and not is_expired:
+                caller = Caller(Principal(USER, user.name), host)
+                return TokenLogin(caller, token.is_read_only, token.expires_ms)
+        raise AuthenticationFailedError("unknown or expired token")
+
+    def _known_tokens(self) -> dict[bytes, tuple[User, ApiToken]]:
+        # A look-up by digest takes no secret-dependent time that helps to guess 256 random bits.
+        if self._tokens_revision != self._directory.security_revision:
+            self._tokens_revision = self._directory.security_revision
+            self._tokens = {
+                token.digest: (user, token)
+                for user in self._directory.users.values()
+                for token in user.tokens
+            }
+        return self._tokens
+
+    def signing_secret(self, access_key: str) -> bytes | None:
+        """The secret with which a user signs its requests; None: there is no such user, or it has
+        no secret. Raises `SecretError` for one that this node cannot decrypt.
+        """
+        user = self._directory.users.get(access_key)
+        if user is None or not user.is_enabled or user.signing_secret is None:
+            return None
+        if self.unseal is None:
+            return None
+        return self.unseal(user.signing_secret, signing_secret_context(user))
+
+    def signature_checked(self, caller: Caller, protocol: str, *, is_right: bool) -> float:
+        """Note a wrong signature, or the first right one of a signer on a connection. Returns the
+        seconds after which the connection's next request may be examined.
+        """
+        self.record(login("signature", caller, protocol, succeeded=is_right))
+        if is_right:
+            return 0.0
+        now = self._scheduler.time()
+        self._failures.failed(caller.name, caller.host, now)
+        return self._failures.wait(caller.name, caller.host, now)
+
+    # ---- connections that have logged in
+
+    def opened(self, session: LoginSession) -> None:
+        """Note that a connection has logged in as its caller, in the loop turn of the login."""
+        name = session.caller.name
+        user = self._directory.users.get(name)
+        incarnation = "" if user is None else user.incarnation
+        self._sessions.setdefault(name, {})[session] = incarnation
+
+    def closed(self, session: LoginSession) -> None:
+        """Forget a connection, if it is known."""
+        sessions = self._sessions.get(session.caller.name)
+        if sessions is not None:
+            sessions.pop(session, None)
+            if not sessions:
+                del self._sessions[session.caller.name]
+
+    def user_changed(self, name: str) -> None:
+        """Close the connections of a user that was removed, disabled or created anew."""
+        user = self._directory.users.get(name)
+        for session, incarnation in list(self._sessions.get(name, {}).items()):
+            if user is None:
+                reason = "removed" if incarnation else ""
+            elif not user.is_enabled:
+                reason = "disabled"
+            else:
+                reason = "replaced" if incarnation and incarnation != user.incarnation else ""
+            if reason:
+                self.closed(session)
+                session.login_ended(f"user {name} was {reason}")
+
+    def all_changed(self) -> None:
+        """A snapshot has replaced all users."""
+        for name in list(self._sessions):
+            self.user_changed(name)
+
+
+def _ignore(_event: AuditEvent) -> None:
+    return None

@@ -1,0 +1,460 @@
+"""Goal: right credentials log in; wrong, unknown, disabled and stale ones are refused alike.
+
+Method: `Logins` over a directory of users in memory, with passwords hashed inline, or by a hasher
+that counts and can hold back. The scheduler is simulated, so that waits take no time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from collections.abc import Coroutine
+from typing import TypeVar
+
+import msgspec
+import pytest
+from scramp import ScramClient
+
+from dragoman import limits
+from dragoman.errors import AuthenticationFailedError, InvalidPasswordError, LoginsOverloadedError
+from dragoman.outcome import Outcome, failed, start
+from dragoman.security.access import Caller, Principal
+from dragoman.security.logins import Logins, TokenLogin
+from dragoman.security.passwords import InlineHasher, Mechanism, verifiers_of
+from dragoman.security.secrets import signing_secret_context
+from dragoman.security.users import ApiToken, SealedSecret, User
+from dragoman.testing.sim.scheduler import SimClock, SimScheduler
+
+T = TypeVar("T")
+ALICE = Caller(Principal("User", "alice"), "10.0.0.1")
+
+
+class CountingHasher(InlineHasher):
+    """Counts computations, and holds their results back while `held` is a list."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_full = False
+        self.held: list[tuple[Outcome[bytes], bytes]] | None = None
+
+    def derive(self, digest: str, password: bytes, salt: bytes, iterations: int) -> Outcome[bytes]:
+        if self.is_full:
+            return failed(LoginsOverloadedError("full"))
+        self.count += 1
+        found = super().derive(digest, password, salt, iterations)
+        if self.held is None:
+            return found
+        outcome: Outcome[bytes] = Outcome()
+        self.held.append((outcome, found.result()))
+        return outcome
+
+
+class Directory:
+    def __init__(self) -> None:
+        self.cluster_id = "cluster"
+        self.users: dict[str, User] = {}
+        self.security_revision = 0
+
+    def put(self, user: User) -> None:
+        self.users[user.name] = user
+        self.security_revision += 1
+
+
+class Session:
+    def __init__(self, caller: Caller = ALICE) -> None:
+        self.caller = caller
+        self.ended: list[str] = []
+
+    def login_ended(self, reason: str) -> None:
+        self.ended.append(reason)
+
+
+class World:
+    def __init__(self) -> None:
+        self.scheduler = SimScheduler()
+        self.directory = Directory()
+        self.hasher = CountingHasher()
+        self.random = random.Random(1)
+        clock = SimClock(self.scheduler)
+        self.logins = Logins(self.directory, self.scheduler, clock, self.random, self.hasher)
+
+    def add(self, name: str, password: str, incarnation: str = "1") -> User:
+        scram = start(verifiers_of(password, self.random, self.hasher, iterations=4096)).result()
+        user = User(name=name, incarnation=incarnation, scram=scram)
+        self.directory.put(user)
+        self.hasher.count = 0
+        return user
+
+    def run(self, work: Coroutine[object, None, T]) -> T:
+        outcome = start(work)
+        self.scheduler.run_until_idle()
+        return outcome.result()
+
+    def password(self, name: str, password: str | bytes, host: str = "10.0.0.1") -> Caller:
+        return self.run(self.logins.password(name, password, host))
+
+    def refused(self, name: str, password: str | bytes, host: str = "10.0.0.1") -> str:
+        with pytest.raises(AuthenticationFailedError) as caught:
+            self.password(name, password, host)
+        return str(caught.value)
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.add("alice", "secret")
+    return world
+
+
+# ---- passwords
+
+
+def test_right_password_logs_in(world: World) -> None:
+    assert world.password("alice", "secret") == ALICE
+    assert world.password("alice", b"secret") == ALICE
+
+
+@pytest.mark.parametrize("mechanism", list(Mechanism))
+def test_user_with_one_verifier_logs_in_by_password(world: World, mechanism: Mechanism) -> None:
+    user = world.directory.users["alice"]
+    kept = {mechanism.value: user.scram[mechanism.value]}
+    world.directory.put(msgspec.structs.replace(user, scram=kept))
+    assert world.password("alice", "secret") == ALICE
+    world.refused("alice", "other")
+
+
+@pytest.mark.parametrize(
+    "password", ["", "Secret", "secret ", "secret\0", "s" * 2000, b"\xff", "\ue000"]
+)
+def test_wrong_password_is_refused_like_an_unknown_user(
+    world: World, password: str | bytes
+) -> None:
+    assert world.refused("alice", password) == world.refused("bob", password)
+
+
+def test_unknown_user_costs_the_same_work(world: World) -> None:
+    world.refused("alice", "wrong")
+    known = world.hasher.count
+    world.refused("bob", "wrong")
+    assert world.hasher.count == 2 * known == 2
+
+
+def test_unknown_users_salt_is_the_same_each_time_and_differs_by_name(world: World) -> None:
+    salts = {first_reply(World(), name) for name in ("bob", "bob", "carol")}
+    assert len(salts) == 2
+
+
+def test_user_without_a_password_is_refused(world: World) -> None:
+    world.directory.put(User(name="token-only", incarnation="1"))
+    world.refused("token-only", "")
+    world.refused("token-only", "secret")
+
+
+def test_disabled_user_is_refused(world: World) -> None:
+    user = world.directory.users["alice"]
+    world.directory.put(msgspec.structs.replace(user, is_enabled=False))
+    world.refused("alice", "secret")
+
+
+def test_password_changed_during_the_check_is_refused(world: World) -> None:
+    world.hasher.held = []
+    outcome = start(world.logins.password("alice", "secret", "h"))
+    held, world.hasher.held = world.hasher.held, None
+    world.add("alice", "another")
+    held[0][0].succeed(held[0][1])
+    with pytest.raises(AuthenticationFailedError):
+        outcome.result()
+
+
+def test_repeated_logins_compute_once(world: World) -> None:
+    for _ in range(50):
+        world.password("alice", "secret")
+    for _ in range(3):
+        world.refused("alice", "wrong")
+    assert world.hasher.count == 2
+
+
+def test_simultaneous_logins_share_a_computation(world: World) -> None:
+    world.hasher.held = []
+    outcomes = [start(world.logins.password("alice", "secret", "10.0.0.1")) for _ in range(20)]
+    assert len(world.hasher.held) == 1
+    held, derived = world.hasher.held[0]
+    held.succeed(derived)
+    assert [each.result() for each in outcomes] == [ALICE] * 20
+
+
+def test_cached_result_expires(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.password("alice", "secret")
+    world.scheduler.call_later(limits.PASSWORD_RESULT_LIFETIME_S, lambda: None)
+    world.scheduler.run_until_idle()
+    world.password("alice", "secret")
+    assert world.hasher.count == 2
+
+
+def test_cache_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.security.password_cache.PASSWORD_RESULTS_MAX", 2)
+    world.password("alice", "secret")
+    for number in range(3):
+        world.refused("alice", f"wrong {number}", host=str(number))
+    world.password("alice", "secret")
+    assert world.hasher.count == 5
+
+
+def test_changed_password_is_not_answered_from_the_cache(world: World) -> None:
+    world.password("alice", "secret")
+    world.add("alice", "another")
+    world.refused("alice", "secret")
+    assert world.password("alice", "another") == ALICE
+
+
+def test_overload_is_reported_and_not_cached(world: World) -> None:
+    world.hasher.is_full = True
+    with pytest.raises(LoginsOverloadedError):
+        world.password("alice", "secret")
+    world.hasher.is_full = False
+    assert world.password("alice", "secret") == ALICE
+
+
+# ---- waits after failures
+
+
+def test_failures_delay_the_next_login_and_never_refuse_it(world: World) -> None:
+    waits = []
+    for number in range(20):
+        before = world.scheduler.time()
+        world.refused("alice", f"guess {number}")
+        waits.append(world.scheduler.time() - before)
+    assert waits[:5] == [0, 0, 0, 0, pytest.approx(limits.LOGIN_WAIT_S_MIN)]
+    assert all(after >= before - 0.001 for before, after in itertools.pairwise(waits))
+    assert waits[-1] == pytest.approx(limits.LOGIN_WAIT_ADDRESS_S_MAX)
+    assert world.password("alice", "secret") == ALICE
+
+
+def test_failures_elsewhere_delay_a_user_by_little_and_not_at_all_once_known(world: World) -> None:
+    for number in range(20):
+        world.refused("alice", f"guess {number}", host="6.6.6.6")
+    before = world.scheduler.time()
+    assert world.password("alice", "secret") == ALICE
+    assert world.scheduler.time() - before == pytest.approx(limits.LOGIN_WAIT_USER_S_MAX)
+    for number in range(20):
+        world.refused("alice", f"guess {number}", host="6.6.6.6")
+    before = world.scheduler.time()
+    assert world.password("alice", "secret") == ALICE
+    assert world.scheduler.time() == before
+
+
+def test_failures_are_forgotten_in_time(world: World) -> None:
+    for number in range(10):
+        world.refused("alice", f"guess {number}")
+    world.scheduler.call_later(limits.LOGIN_FAILURES_FORGOTTEN_S, lambda: None)
+    world.scheduler.run_until_idle()
+    before = world.scheduler.time()
+    world.refused("alice", "guess")
+    assert world.scheduler.time() == before
+
+
+def test_waiting_logins_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.security.logins.LOGINS_WAITING_MAX", 2)
+    for number in range(5):
+        world.refused("alice", f"guess {number}")
+    outcomes = [start(world.logins.password("alice", "new", "10.0.0.1")) for _ in range(3)]
+    with pytest.raises(LoginsOverloadedError):
+        outcomes[2].result()
+    world.scheduler.run_until_idle()
+    with pytest.raises(AuthenticationFailedError, match="unknown user"):
+        outcomes[1].result()
+
+
+# ---- SCRAM
+
+
+def first_reply(world: World, name: str) -> str:
+    server = world.logins.scram_server(Mechanism.SHA_256, "h")
+    reply = world.run(server.receive(f"n,,n={name},r=nonce".encode()))
+    return reply.decode().split(",", 1)[1]
+
+
+def exchange(world: World, mechanism: Mechanism, name: str, password: str) -> Caller | None:
+    client = ScramClient([mechanism.value], name, password)
+    server = world.logins.scram_server(mechanism, "10.0.0.1")
+    first = world.run(server.receive(client.get_client_first().encode()))
+    assert server.caller is None
+    client.set_server_first(first.decode())
+    final = world.run(server.receive(client.get_client_final().encode()))
+    client.set_server_final(final.decode())
+    return server.caller
+
+
+@pytest.mark.parametrize("mechanism", list(Mechanism))
+def test_scram_logs_in(world: World, mechanism: Mechanism) -> None:
+    assert exchange(world, mechanism, "alice", "secret") == ALICE
+    assert world.hasher.count == 0
+
+
+@pytest.mark.parametrize("mechanism", list(Mechanism))
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("bob", "secret")])
+def test_scram_refuses(world: World, mechanism: Mechanism, name: str, password: str) -> None:
+    with pytest.raises(AuthenticationFailedError, match="unknown user or wrong credentials"):
+        exchange(world, mechanism, name, password)
+
+
+def test_scram_final_is_refused_for_a_user_that_was_removed_meanwhile(world: World) -> None:
+    client = ScramClient(["SCRAM-SHA-256"], "alice", "secret")
+    server = world.logins.scram_server(Mechanism.SHA_256, "h")
+    client.set_server_first(world.run(server.receive(client.get_client_first().encode())).decode())
+    del world.directory.users["alice"]
+    with pytest.raises(AuthenticationFailedError):
+        world.run(server.receive(client.get_client_final().encode()))
+
+
+def test_scram_exchange_cannot_be_replayed(world: World) -> None:
+    client = ScramClient(["SCRAM-SHA-256"], "alice", "secret")
+    first = client.get_client_first().encode()
+    server = world.logins.scram_server(Mechanism.SHA_256, "h")
+    client.set_server_first(world.run(server.receive(first)).decode())
+    final = client.get_client_final().encode()
+    world.run(server.receive(final))
+    with pytest.raises(AuthenticationFailedError):
+        world.run(server.receive(final))
+    another = world.logins.scram_server(Mechanism.SHA_256, "h")
+    world.run(another.receive(first))
+    with pytest.raises(AuthenticationFailedError, match="nonce"):
+        world.run(another.receive(final))
+    assert another.caller is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"n,,",
+        b"n,,n=alice",
+        b"n,,n=alice,r=",
+        b"n,,r=nonce,n=alice",
+        b"p=tls-unique,,n=alice,r=nonce",
+        b"x,,n=alice,r=nonce",
+        b"n,a=bob,n=alice,r=nonce",
+        b"n,,n=al=ice,r=nonce",
+        b"n,,m=must,n=alice,r=nonce",
+        b"n,,n=alice,r=a b",
+        b"\xff\xfe",
+        b"n,,n=" + b"a" * 5000 + b",r=nonce",
+        "n,,n=\ue000,r=nonce".encode(),
+    ],
+)
+def test_malformed_first_messages_are_refused(world: World, message: bytes) -> None:
+    server = world.logins.scram_server(Mechanism.SHA_256, "h")
+    with pytest.raises(AuthenticationFailedError):
+        world.run(server.receive(message))
+    with pytest.raises(AuthenticationFailedError):
+        world.run(server.receive(b"n,,n=alice,r=nonce"))
+
+
+# ---- tokens and signatures
+
+
+def token_user(world: World, text: str, **fields: object) -> User:
+    digest = hashlib.sha256(text.encode()).digest()
+    token = ApiToken(token_id="1", digest=digest, created_ms=0, **fields)  # type: ignore[arg-type]
+    user = User(name="robot", incarnation="1", tokens=(token,))
+    world.directory.put(user)
+    return user
+
+
+def test_token_logs_in_until_it_expires(world: World) -> None:
+    token_user(world, "text", is_read_only=True, expires_ms=world.logins._clock.wall_ms() + 1000)
+    login = world.logins.token("text", "h")
+    assert login == TokenLogin(Caller(Principal("User", "robot"), "h"), True, login.expires_ms)
+    world.scheduler.call_later(1.0, lambda: None)
+    world.scheduler.run_until_idle()
+    with pytest.raises(AuthenticationFailedError):
+        world.logins.token("text", "h")
+
+
+def test_unknown_removed_and_disabled_tokens_are_refused(world: World) -> None:
+    user = token_user(world, "text")
+    with pytest.raises(AuthenticationFailedError):
+        world.logins.token("other", "h")
+    world.directory.put(msgspec.structs.replace(user, is_enabled=False))
+    with pytest.raises(AuthenticationFailedError):
+        world.logins.token("text", "h")
+    world.directory.put(msgspec.structs.replace(user, tokens=()))
+    with pytest.raises(AuthenticationFailedError):
+        world.logins.token("text", "h")
+
+
+def test_signing_secret_is_unsealed_for_enabled_users_only(world: World) -> None:
+    sealed = SealedSecret("k", b"sealed")
+    world.logins.unseal = lambda secret, context: secret.sealed + context.encode()
+    user = User(name="rocket", incarnation="1", signing_secret=sealed)
+    world.directory.put(user)
+    context = signing_secret_context(user).encode()
+    assert world.logins.signing_secret("rocket") == b"sealed" + context
+    assert world.logins.signing_secret("alice") is None
+    assert world.logins.signing_secret("nobody") is None
+    world.directory.put(msgspec.structs.replace(user, is_enabled=False))
+    assert world.logins.signing_secret("rocket") is None
+
+
+# ---- connections
+
+
+def test_connections_of_a_removed_disabled_or_replaced_user_are_closed(world: World) -> None:
+    user = world.directory.users["alice"]
+    for change in (
+        None,
+        msgspec.structs.replace(user, is_enabled=False),
+        msgspec.structs.replace(user, incarnation="2"),
+    ):
+        world.directory.put(user)
+        session, other = Session(), Session(Caller(Principal("User", "bob")))
+        world.logins.opened(session)
+        world.logins.opened(other)
+        if change is None:
+            del world.directory.users["alice"]
+        else:
+            world.directory.put(change)
+        world.logins.user_changed("alice")
+        assert len(session.ended) == 1
+        assert not other.ended
+        world.logins.all_changed()
+        assert len(session.ended) == 1
+
+
+def test_connections_survive_other_changes_of_their_user(world: World) -> None:
+    session = Session()
+    world.logins.opened(session)
+    world.add("alice", "another")
+    world.logins.all_changed()
+    assert not session.ended
+
+
+def test_closed_connections_are_forgotten(world: World) -> None:
+    session = Session()
+    world.logins.opened(session)
+    world.logins.closed(session)
+    world.logins.closed(session)
+    del world.directory.users["alice"]
+    world.logins.user_changed("alice")
+    assert not session.ended
+
+
+# ---- new passwords
+
+
+@pytest.mark.parametrize("password", ["", "e\u0301", "\u00a0", "\ue000", "x" * 1025])
+def test_passwords_that_clients_encode_differently_are_refused(world: World, password: str) -> None:
+    with pytest.raises(InvalidPasswordError):
+        start(verifiers_of(password, world.random, world.hasher)).result()
+
+
+@pytest.mark.parametrize("iterations", [0, 4095, 16385])
+def test_iterations_out_of_bounds_are_refused(world: World, iterations: int) -> None:
+    with pytest.raises(InvalidPasswordError):
+        start(verifiers_of("p", world.random, world.hasher, iterations=iterations)).result()
+
+
+def test_password_typed_decomposed_logs_in(world: World) -> None:
+    world.add("zoe", "zo\u00e9")
+    assert world.password("zoe", "zoe\u0301").name == "zoe"
