@@ -263,6 +263,17 @@ class Logins:
             return None
         return self.unseal(user.signing_secret, signing_secret_context(user))
 
+    def signature_checked(self, caller: Caller, protocol: str, *, is_right: bool) -> float:
+        """Note a wrong signature, or the first right one of a signer on a connection. Returns the
+        seconds after which the connection's next request may be examined.
+        """
+        self.record(login("signature", caller, protocol, succeeded=is_right))
+        if is_right:
+            return 0.0
+        now = self._scheduler.time()
+        self._failures.failed(caller.name, caller.host, now)
+        return self._failures.wait(caller.name, caller.host, now)
+
     # ---- connections that have logged in
 
     def opened(self, session: LoginSession) -> None:
