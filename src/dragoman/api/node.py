@@ -21,14 +21,17 @@ from dragoman.api.cluster import (
     damaged_ranges,
 )
 from dragoman.api.groups import GroupBroker, GroupService
+from dragoman.api.keys import KeyService
 from dragoman.api.topics import TopicBroker, TopicService
 from dragoman.api.values import PipelineList, PipelineStatus
+from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.context import NodeContext
 from dragoman.broker.partitions import Partitions
 from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channels
+from dragoman.security.audit import AuditLog
 from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import Logins
 from dragoman.telemetry.catalogue import Stats
@@ -74,6 +77,12 @@ class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, Protocol):
 
     @property
     def logins(self) -> Logins: ...
+
+    @property
+    def cluster_key(self) -> ClusterKeyService: ...
+
+    @property
+    def audit(self) -> AuditLog: ...
 
     authorizer: Authorizer
 
@@ -127,6 +136,7 @@ class BrokerView:
         self.groups = GroupService(node.broker)
         self.cluster = ClusterService(node, lambda: not self.objection())
         self.captures = CaptureService(node.broker.context, node.captures)
+        self.keys = KeyService(node.broker.cluster_key, node.broker.authorizer, node.broker.audit)
         self.pipelines = PipelineReports(node.clock)
 
     @property
