@@ -6,9 +6,6 @@ operator: a key never leaves a machine through a node.
 
 from __future__ import annotations
 
-import os
-import secrets
-import stat
 from pathlib import Path
 from typing import Annotated
 
@@ -17,11 +14,7 @@ from cyclopts import App, Parameter
 from dragoman.api.values import ClusterKeyStatus, KeyCommand
 from dragoman.cli.output import Output, print_fields, print_json, print_table
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
-from dragoman.cli.status import CommandError, say
-from dragoman.errors import SecretError
-from dragoman.limits import CLUSTER_KEY_FILE_BYTES_MAX, CLUSTER_KEYS_MAX
-from dragoman.security.key_file import KEY_BYTES, format_keys, new_key, parse_keys
-from dragoman.world import create_private, replace_private
+from dragoman.cli.status import say
 
 app = App(name="key", help="Make, rotate and show the key that encrypts secrets in the metadata.")
 _PATH = "/api/v1/security/key"
@@ -34,27 +27,16 @@ def new(file: Annotated[Path, Parameter(help="Key file to make or extend.")], /)
     Copy the file to every node and name it there with cluster.key.file. Nodes use the new key after
     `rotate`.
     """
-    key = new_key(secrets.token_bytes(KEY_BYTES + 4))
-    try:
-        if not os.path.lexists(file):
-            create_private(str(file), format_keys([key]))
-            say(f"made {file} with key {key.key_id}: copy it to every node, and keep it secret")
-            return
-        found = file.stat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size > CLUSTER_KEY_FILE_BYTES_MAX:
-            raise CommandError(f"{file} is not a key file")
-        keys = parse_keys(file.read_bytes())
-        if len(keys) >= CLUSTER_KEYS_MAX:
-            raise CommandError(f"{file} has {len(keys)} keys already: remove those not in use")
-        replace_private(str(file), format_keys([key, *keys.values()]))
-    except OSError as error:
-        raise CommandError(f"{file}: {error.strerror or error}") from None
-    except SecretError as error:
-        raise CommandError(f"{file}: {error}") from None
-    say(
-        f"added key {key.key_id} to {file}: copy the file to every node, then run `dragoman"
-        " security key rotate`"
-    )
+    from dragoman.offline import add_cluster_key
+
+    key_id, is_new = add_cluster_key(str(file))
+    if is_new:
+        say(f"made {file} with key {key_id}: copy it to every node, and keep it secret")
+    else:
+        say(
+            f"added key {key_id} to {file}: copy the file to every node, then run `dragoman"
+            " security key rotate`"
+        )
 
 
 @app.command
