@@ -561,10 +561,6 @@ TOKEN_LABEL_BYTES_MAX = 255
 TOKEN_BYTES = 32
 #: Bytes of a signing secret. Longer: refused.
 SIGNING_SECRET_BYTES_MAX = 1024
-#: Iterations of a SCRAM verifier, as in Kafka: checking a password costs time in proportion. Fewer
-#: or more: refused.
-SCRAM_ITERATIONS_MIN = 4096
-SCRAM_ITERATIONS_MAX = 16_384
 #: Bytes of the salt and of the keys of a SCRAM verifier. Longer: refused.
 SCRAM_BYTES_MAX = 1024
 
@@ -670,6 +666,8 @@ SCRAM_ITERATIONS = 8192
 SCRAM_MESSAGE_BYTES_MAX = 4096
 #: Random bytes in a server's half of the nonce of a SCRAM exchange.
 SCRAM_NONCE_BYTES = 18
+#: A frame of a connection that has to log in and has not. Larger: the connection is closed.
+LOGIN_FRAME_BYTES_MAX = 64 << 10
 #: Threads that compute password hashes.
 PASSWORD_HASH_THREADS = 2
 #: Password hashes that wait for a thread, which is about a second of work. More: the login is
@@ -825,6 +823,9 @@ KAFKA_CLIENT_BATCH_BYTES = 512 << 10
 KAFKA_CLIENT_BATCH_RECORDS_MAX = 10_000
 #: Bytes of records that a producer buffers. Past it, `send` waits.
 KAFKA_CLIENT_BUFFER_BYTES_MAX = 32 << 20
+
+#: Seconds between two logins of one Kafka connection, as in Kafka. Sooner: refused.
+KAFKA_REAUTHENTICATION_INTERVAL_S = 1.0
 
 # ---- minibroker
 
@@ -1172,6 +1173,13 @@ CLUSTER_KEY_FILE_BYTES_MAX = 64 << 10
 CLUSTER_KEYS_MAX = 100
 #: Bytes of a file that a `file:` reference names. A larger one is refused.
 REFERENCED_SECRET_BYTES_MAX = 64 << 10
+#: Seconds that a node may take to say which keys it has. Longer: it counts as without the key.
+CLUSTER_KEY_ASK_TIMEOUT_S = 5.0
+#: Secrets that are sealed anew in one change of the metadata. More: in the next one.
+SECRETS_SEALED_AT_ONCE_MAX = 100
+#: Seconds after which the leader of the metadata looks again for secrets to seal anew; ten times as
+#: long after a failure.
+SECRETS_SEALED_RETRY_S = 2.0
 #: Seconds between writes of the audit log.
 AUDIT_WRITE_INTERVAL_S = 0.1
 #: Bytes of lines that wait to be written to the audit log. More are dropped and counted; the count

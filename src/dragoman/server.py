@@ -132,10 +132,12 @@ class Node:
             self.broker.changes,
             self.broker.coordination.transactions.coordinator,
             self.broker.rpc,
+            self.broker.keys,
+            self.broker.cluster_key,
         )
         self.broker.attach(self.captures)
         self.capture_processes = CaptureProcesses(
-            loop, self.listeners.local_kafka_address, _spool(disk)
+            loop, self.listeners.local_kafka_address, _spool(disk), self.broker.keys.resolve
         )
         if settings.listeners:
             self.captures.runner = self.capture_processes

@@ -1,10 +1,7 @@
-"""Requests about users and access rules, which are not supported: SaslHandshake (17), DescribeAcls
-(29), CreateAcls (30), DeleteAcls (31), SaslAuthenticate (36), DescribeUserScramCredentials (50) and
-AlterUserScramCredentials (51).
+"""Requests about users and access rules, which are not supported: DescribeAcls (29), CreateAcls
+(30), DeleteAcls (31), DescribeUserScramCredentials (50) and AlterUserScramCredentials (51).
 
-A listener without SASL answers 17 and 36 with ILLEGAL_SASL_STATE, as in Kafka: a client that is
-configured for SASL then reports an error instead of waiting. A node without an authorizer answers
-ACL requests with SECURITY_DISABLED, as in Kafka.
+A node without an authorizer answers ACL requests with SECURITY_DISABLED, as in Kafka.
 """
 
 from __future__ import annotations
@@ -15,20 +12,6 @@ from typing import Final
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.session import Call
-
-_NO_SASL: Final = "this listener does not use SASL"
-
-
-def handle_handshake(call: Call) -> None:
-    call.request.decode()
-    call.reply(m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
-
-
-def handle_authenticate(call: Call) -> None:
-    call.request.decode()
-    call.reply(
-        m.SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NO_SASL)
-    )
 
 
 def handle_describe_credentials(call: Call) -> None:

@@ -40,22 +40,6 @@ def test_no_rule_can_be_deleted(wire: Wire, version: int, count: int) -> None:
     ] * count
 
 
-@pytest.mark.parametrize("version", ends(ApiKey.SASL_HANDSHAKE))
-def test_handshake_on_a_listener_without_sasl(wire: Wire, version: int) -> None:
-    found = wire.ask(m.SaslHandshakeRequest(mechanism="PLAIN"), version, m.SaslHandshakeResponse)
-    assert (found.error_code, found.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
-
-
-@pytest.mark.parametrize("version", ends(ApiKey.SASL_AUTHENTICATE))
-def test_authentication_on_a_listener_without_sasl(wire: Wire, version: int) -> None:
-    request = m.SaslAuthenticateRequest(auth_bytes=b"\0a\0b")
-    found = wire.ask(request, version, m.SaslAuthenticateResponse)
-    assert (found.error_code, found.auth_bytes) == (ErrorCode.ILLEGAL_SASL_STATE, b"")
-    assert found.error_message
-    # The connection works as before.
-    assert not wire.is_closed
-
-
 def users(wire: Wire, *names: str) -> list[tuple[str, int]]:
     asked = [m.DescribeUserScramCredentialsRequestUser(name=name) for name in names]
     request = m.DescribeUserScramCredentialsRequest(users=asked or None)
