@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+from dragoman.api.access import Access, Rights
 from dragoman.api.values import ClusterKeyNode, ClusterKeyStatus, KeyCommand
 from dragoman.broker.cluster_key import ClusterKeyService, KeyStatus
-from dragoman.broker.errors import ClusterNotAuthorized
 from dragoman.errors import DragomanError
 from dragoman.net.future import future_of
-from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Resource
+from dragoman.security.access import Caller, Operation
 from dragoman.security.audit import AuditLog, administration
-from dragoman.security.authorizer import Authorizer
 
 
 class KeyService:
-    def __init__(
-        self, cluster_key: ClusterKeyService, authorizer: Authorizer, audit: AuditLog
-    ) -> None:
+    def __init__(self, cluster_key: ClusterKeyService, rights: Rights, audit: AuditLog) -> None:
         self._cluster_key = cluster_key
-        self._authorizer = authorizer
+        self._access = Access(rights)
         self._audit = audit
 
     async def cluster_key_status(self, caller: Caller) -> ClusterKeyStatus:
-        self._authorize(caller, Operation.DESCRIBE)
+        self._access.require_cluster(caller, Operation.DESCRIBE)
         return _shown(await future_of(self._cluster_key.status()))
 
-    async def command_cluster_key(self, wanted: KeyCommand, caller: Caller) -> ClusterKeyStatus:
-        self._authorize(caller, Operation.ALTER)
+    async def command_cluster_key(self, caller: Caller, wanted: KeyCommand) -> ClusterKeyStatus:
+        self._access.require_cluster(caller, Operation.ALTER)
         assert wanted.command == "rotate"
         try:
             status = await future_of(self._cluster_key.rotate())
@@ -34,10 +31,6 @@ class KeyService:
             raise
         self._record(caller, detail=f"current: {status.current}")
         return _shown(status)
-
-    def _authorize(self, caller: Caller, operation: Operation) -> None:
-        if not self._authorizer.is_allowed(caller, operation, Resource.CLUSTER, CLUSTER_NAME):
-            raise ClusterNotAuthorized(f"{caller.principal} may not {operation.value} the cluster")
 
     def _record(self, caller: Caller, *, detail: str = "", failure: str = "") -> None:
         self._audit.record(
