@@ -42,7 +42,6 @@ ERROR_BY_NAME: Final[dict[str, type[DragomanError]]] = {
     "InvalidPasswordError": errors.InvalidPasswordError,
     "SecretError": errors.SecretError,
     "ConfigError": errors.ConfigError,
-    "SecretError": errors.SecretError,
     "CdcError": errors.CdcError,
     "UnknownTopic": refusals.UnknownTopic,
     "UnknownTopicId": refusals.UnknownTopicId,
