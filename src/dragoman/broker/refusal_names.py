@@ -41,7 +41,6 @@ ERROR_BY_NAME: Final[dict[str, type[DragomanError]]] = {
     "LoginsOverloadedError": errors.LoginsOverloadedError,
     "InvalidPasswordError": errors.InvalidPasswordError,
     "ConfigError": errors.ConfigError,
-    "SecretError": errors.SecretError,
     "CdcError": errors.CdcError,
     "UnknownTopic": refusals.UnknownTopic,
     "UnknownTopicId": refusals.UnknownTopicId,
