@@ -729,6 +729,8 @@ CLI_RESPONSE_BYTES_MAX = 32 << 20
 CLI_PAGES_MAX = 10_000
 #: Seconds that the command line waits for a server.
 CLI_TIMEOUT_SECONDS = 30
+#: A file with a token or a password. Larger: refused.
+CLI_SECRET_BYTES_MAX = 4096
 #: A line that `dragoman produce` reads. Longer: refused; the lines before it are written.
 CLI_LINE_BYTES_MAX = 64 << 20
 #: Bytes that `dragoman produce` reads before it hands their records to the producer.

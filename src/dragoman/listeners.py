@@ -41,6 +41,7 @@ from dragoman.net.admission import ConnectionCaps, ConnectionCount, MemoryBudget
 from dragoman.net.channel import Channel, Channels, Session
 from dragoman.net.detection import DetectionSession
 from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
+from dragoman.net.operator_socket import OperatorSocket, open_operator_socket
 from dragoman.net.peer_connections import PeerConnections
 from dragoman.net.stalled import StalledPeers
 from dragoman.protocols import service
@@ -140,6 +141,10 @@ class Listeners:
         self._unopened_files = unopened_files
         self._http_view = http_view
         self._http: HttpListener | None = None
+        #: The socket of the machine's administrator. It has a server of its own, so that clients of
+        #: the other listeners cannot keep the administrator out.
+        self._operator_http: HttpListener | None = None
+        self._operator_socket: OperatorSocket | None = None
         self.budget = MemoryBudget(settings.memory_budget_bytes)
         self._peer_budget = peer_budget
         self._connections = ConnectionCount(self._connection_caps)
@@ -173,10 +178,28 @@ class Listeners:
             # The look-up is finished by the time the first client needs it.
             self._broker.host_names.ipv4(opened.advertised.host)
 
+    async def open_operator_socket(self, directory: str) -> None:
+        """Bind the administrator's socket in the data directory. A node without it serves its
+        clients all the same: some file systems have no sockets.
+        """
+        from dragoman.api.origin import operator_origin
+
+        http = self._http_listener(DESCRIPTORS_LEFT_BY_NODES)
+        try:
+            self._operator_socket = await open_operator_socket(
+                directory, self._loop, http.factory(operator_origin), LISTEN_BACKLOG
+            )
+        except ConfigError as error:
+            log.warning("%s; the node has no socket for its administrator", error)
+        else:
+            self._operator_http = http
+
     async def serve(self) -> None:
         """Accept connections on every open listener, and watch them from now on."""
         for opened in self.opened:
             await opened.serve()
+        if self._operator_socket is not None:
+            await self._operator_socket.serve()
         await self._open_vip()
         self.sweep()
         self._stalled.watch()
@@ -215,7 +238,7 @@ class Listeners:
         name = listener.name
         match listener.base:
             case "http":
-                return self._http_factory()
+                return self._http_factory(name)
             case "peer":
                 return self._channel_factory(name, self._peers.session)
             case "any":
@@ -225,18 +248,30 @@ class Listeners:
             case _:
                 raise ConfigError(f"listener {name!r} has no server in this release")
 
-    def _http_factory(self) -> Callable[[], asyncio.BaseProtocol]:
+    def _http_factory(self, name: str) -> Callable[[], asyncio.BaseProtocol]:
+        from dragoman.api.origin import listener_origin
+
+        if self._http is None:
+            self._http = self._http_listener(DESCRIPTORS_LEFT_BY_HTTP)
+        return self._http.factory(
+            partial(
+                listener_origin,
+                self._security(name),
+                lambda: self._broker.settings.ssl_principal_mapping_rules,
+            )
+        )
+
+    def _http_listener(self, descriptors_left: int) -> HttpListener:
         # Cheap: what serves HTTP is imported with the first connection.
         from dragoman.api.listener import HttpListener
 
-        self._http = HttpListener(
+        return HttpListener(
             self._http_view(),
             self._clock,
             self._loop,
-            descriptor_max=self._descriptor_max(DESCRIPTORS_LEFT_BY_HTTP),
+            descriptor_max=self._descriptor_max(descriptors_left),
             give_way=self._peers.give_way,
         )
-        return self._http.protocol
 
     def _sessions(self, listener: str, protocol: str) -> Callable[[Channel], Session]:
         """The factory of sessions for a protocol on a listener."""
@@ -421,7 +456,8 @@ class Listeners:
         self._stalled.stop()
 
     async def stop_accepting(self) -> None:
-        """Close every port. Accepted connections stay, and are served."""
+        """Close every port and socket. Accepted connections stay, and are served."""
+        self._close_operator_socket()
         for stop_accepting in (OpenListener.pause, OpenListener.close):
             for listener in self.opened:
                 stop_accepting(listener)
@@ -429,16 +465,23 @@ class Listeners:
                 await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Close every port at once."""
+        """Close every port and socket at once."""
+        self._close_operator_socket()
         for listener in self.opened:
             listener.close()
+
+    def _close_operator_socket(self) -> None:
+        if self._operator_socket is not None:
+            self._operator_socket.close()
+            self._operator_socket = None
 
     async def close_connections(self) -> None:
         """Give peers a moment to receive their last replies, then abort their connections."""
         for channels in self.channels.values():
             channels.close_all()
-        if self._http is not None:
-            await self._http.close(HTTP_CLOSE_GRACE_S)
+        for http in (self._http, self._operator_http):
+            if http is not None:
+                await http.close(HTTP_CLOSE_GRACE_S)
         await self._connections_gone()
 
     async def abort_connections(self) -> None:

@@ -150,6 +150,8 @@ class Node:
             # serve once the cluster knows this node.
             for listener in self.settings.listeners:
                 await self.listeners.open(listener)
+            if isinstance(self.store.disk, RealDisk):
+                await self.listeners.open_operator_socket(self.store.disk.root)
             await self._join()
             await self.listeners.serve()
         except (Exception, asyncio.CancelledError):

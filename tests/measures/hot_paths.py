@@ -23,6 +23,7 @@ HOT_PATHS: Final[dict[str, dict[str, str]]] = {
     },
     "fetch": {
         "dragoman.broker.fetch": "a fetch that waits for data",
+        "dragoman.broker.standing": "what ends it when its client may no longer read",
     },
     "heartbeats": {
         "dragoman.broker.groups.consumer.group": "the heartbeats of KIP-848 carry everything",
@@ -33,7 +34,7 @@ HOT_PATHS: Final[dict[str, dict[str, str]]] = {
         "dragoman.broker.groups.classic": "a rebalance answers thousands of joins in one turn",
         "dragoman.broker.groups.consumer.classic_members": "joins in a group of both protocols",
         "dragoman.broker.groups.consumer.unstored": "joins and heartbeats wait for its writes",
-        "dragoman.broker.groups.pending": "a parked join or sync",
+        "dragoman.broker.groups.waits": "a parked join or sync",
         "dragoman.broker.groups.rebalance": "a generation that syncs wait for",
         "dragoman.broker.groups.remote_members": "a join whose coordinator is another node",
         "dragoman.protocols.kafka.handlers.groups": "the replies to joins and syncs",

@@ -23,11 +23,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragoman import limits
 from dragoman.api.admission import BEGUN, Admission, Pace
+from dragoman.api.authentication import Authentication, caller_of
 from dragoman.api.hosts import OwnHosts
 from dragoman.api.openapi import openapi_document
 from dragoman.api.operations import OPERATIONS, ApiError, NodeView, Operation, Parameter
 from dragoman.api.problems import on_fault, on_http_exception, on_refusal
+from dragoman.broker.errors import ClusterNotAuthorized
 from dragoman.errors import DragomanError
+from dragoman.security import access
 
 if TYPE_CHECKING:
     from dragoman.telemetry.metrics import Exposition
@@ -45,6 +48,8 @@ async def respond(operation: Operation, node: NodeView, request: Request) -> Res
         arguments[operation.body.name] = await _read_body(request, operation.body.type)
     for parameter in reversed(operation.parameters):
         arguments[parameter.name] = _read_parameter(request, parameter)
+    if operation.caller:
+        arguments[operation.caller] = caller_of(request)
     service: object = getattr(node, operation.service)
     answer: object = getattr(service, operation.name)(**arguments)
     if isawaitable(answer):
@@ -142,7 +147,8 @@ def create_app(node: NodeView) -> ASGIApp:
     )
     app.router.redirect_slashes = False
     app.state.admission = Admission()
-    own = OwnHosts(_RawPath(app), node.own_names, node.allowed_hosts, exempt=HEALTH_PATHS)
+    known = Authentication(_RawPath(app), node, exempt=HEALTH_PATHS)
+    own = OwnHosts(known, node.own_names, node.allowed_hosts, exempt=HEALTH_PATHS)
     return _Paced(own)
 
 
@@ -225,11 +231,24 @@ class _Metrics:
         self._exposition: Exposition | None = None
 
     async def scrape(self, request: Request) -> Response:
+        if self._node.metrics_require_login and not self._node.authorizer.is_allowed(
+            caller_of(request),
+            access.Operation.DESCRIBE,
+            access.Resource.CLUSTER,
+            access.CLUSTER_NAME,
+        ):
+            raise ClusterNotAuthorized("metrics are for those who may describe the cluster")
         if self._exposition is None:
             # The import takes a tenth of a second and would block the loop.
             self._exposition = await asyncio.to_thread(self._load)
         text, content_type = self._exposition.render(request.headers.get("accept", ""))
         return Response(text, headers={"content-type": content_type})
+
+    def _is_allowed(self, request: Request) -> bool:
+        if not self._node.metrics_require_login:
+            return True
+        wanted = access.Operation.DESCRIBE, access.Resource.CLUSTER, access.CLUSTER_NAME
+        return self._node.authorizer.is_allowed(caller_of(request), *wanted)
 
     def _load(self) -> Exposition:
         from dragoman.telemetry.metrics import Exposition

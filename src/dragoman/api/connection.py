@@ -27,6 +27,7 @@ from uvicorn.server import ServerState
 
 from dragoman import limits
 from dragoman.api.admission import BEGUN
+from dragoman.api.origin import ORIGIN, Origin
 from dragoman.log_limiter import LogLimiter
 from dragoman.world import Clock
 
@@ -125,8 +126,8 @@ class LimitedLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class HttpConnection(H11Protocol):
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(engine.config, engine.state, {}, loop)
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, origin: Origin) -> None:
+        super().__init__(engine.config, engine.state, {ORIGIN: origin}, loop)
         self._engine = engine
         self.logger = engine.limited(self.logger, loop)
         self._deadline: asyncio.TimerHandle | None = None

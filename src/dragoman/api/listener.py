@@ -1,7 +1,7 @@
 """Accepts HTTP connections on the broker's loop, and loads the HTTP server with the first one.
 
     listener = HttpListener(node, clock, loop)
-    server = await loop.create_server(listener.protocol, host, port)
+    server = await loop.create_server(listener.factory(origin_of), host, port)
     ...
     server.close(); await listener.close(grace_seconds)
 
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, cast
 
 from dragoman import limits
 from dragoman.api.operations import NodeView
+from dragoman.api.origin import Origin, OriginOf, open_origin
 from dragoman.net.admission import all_descriptors, has_descriptor_left
 from dragoman.world import Clock
 
@@ -66,9 +67,9 @@ class HttpListener:
         self._waiting: dict[Arrival, None] = {}
         self._closed = False
 
-    def protocol(self) -> asyncio.Protocol:
-        """Factory for `loop.create_server`."""
-        return Arrival(self)
+    def factory(self, origin_of: OriginOf = open_origin) -> Callable[[], asyncio.Protocol]:
+        """The factory of connections for `loop.create_server`; `origin_of` may refuse them."""
+        return lambda: Arrival(self, origin_of)
 
     @property
     def connection_count(self) -> int:
@@ -154,7 +155,7 @@ class HttpListener:
     def _hand_over(self, arrival: Arrival, engine: Engine) -> None:
         from dragoman.api.connection import HttpConnection
 
-        connection = HttpConnection(engine, self._loop)
+        connection = HttpConnection(engine, self._loop, arrival.origin)
         arrival.transport.set_protocol(connection)
         connection.connection_made(arrival.transport)
         if arrival.early:
@@ -170,15 +171,22 @@ class Arrival(asyncio.Protocol):
     """
 
     transport: asyncio.Transport
+    origin: Origin
 
-    def __init__(self, listener: HttpListener) -> None:
+    def __init__(self, listener: HttpListener, origin_of: OriginOf) -> None:
         self._listener = listener
+        self._origin_of = origin_of
         #: Bytes read before the pause, at most one receive buffer.
         self.early = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not inherit from asyncio's.
         self.transport = cast(asyncio.Transport, transport)
+        origin = self._origin_of(transport)
+        if origin is None:
+            self.transport.abort()
+            return
+        self.origin = origin
         self._listener.arrived(self)
 
     def data_received(self, data: bytes) -> None:

@@ -29,6 +29,8 @@ from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channels
+from dragoman.security.authorizer import Authorizer
+from dragoman.security.logins import Logins
 from dragoman.telemetry.catalogue import Stats
 from dragoman.world import Clock
 
@@ -66,6 +68,14 @@ class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, Protocol):
 
     @property
     def context(self) -> NodeContext: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def logins(self) -> Logins: ...
+
+    authorizer: Authorizer
 
     @property
     def is_ready(self) -> bool: ...
@@ -159,6 +169,22 @@ class BrokerView:
             yield each.bound.host
             if each.advertised is not None:
                 yield each.advertised.host
+
+    @property
+    def logins(self) -> Logins:
+        return self._broker.logins
+
+    @property
+    def authorizer(self) -> Authorizer:
+        return self._broker.authorizer
+
+    @property
+    def metrics_require_login(self) -> bool:
+        return self._broker.settings.http_metrics_authentication
+
+    @property
+    def accepts_readable_passwords(self) -> bool:
+        return self._broker.settings.insecure
 
     @property
     def allowed_hosts(self) -> tuple[str, ...]:

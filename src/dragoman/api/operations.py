@@ -4,7 +4,8 @@ Each method of a service protocol below is one operation. Its decorator names th
 path, a summary and the refusals; its name is the operation's; its signature declares the rest:
 
     a parameter named in the path     part of the path
-    a parameter that is a struct      the JSON body of the request
+    a parameter that is a `Caller`    who asks (`authentication.py`); not part of the request
+    a parameter that is another struct  the JSON body of the request
     any other parameter               optional query parameter
     the return type                   the JSON body of the response; None: 204 without a body
 
@@ -18,7 +19,7 @@ block the loop. This module imports no HTTP server library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from inspect import Parameter as Argument
 from inspect import signature
 from typing import Final, Literal, NewType, Protocol, TypeAlias, TypeVar
@@ -51,6 +52,9 @@ from dragoman.api.values import (
 )
 from dragoman.captures.definition import Definition
 from dragoman.errors import DragomanError
+from dragoman.security.access import Caller
+from dragoman.security.authorizer import Authorizer
+from dragoman.security.logins import TokenLogin
 from dragoman.telemetry.catalogue import Stats
 from dragoman.types import NodeId
 
@@ -151,6 +155,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     parameters: tuple[Parameter, ...]
     body: Body | None
+    #: Argument that receives the caller; empty: the operation does not depend on it.
+    caller: str
     #: Type of the response's body, or None without one.
     answer: type | None
     #: Error statuses of this operation, in addition to those that every operation has.
@@ -177,8 +183,9 @@ def operation(
         declared = signature(function, eval_str=True)
         _, *arguments = declared.parameters.values()
         answer = declared.return_annotation
+        callers = [each for each in arguments if each.annotation is Caller]
         bodies = [each for each in arguments if _is_body(each)]
-        parameters = [_parameter(each, path) for each in arguments if not _is_body(each)]
+        others = [each for each in arguments if each not in callers and each not in bodies]
         _declared.append(
             Operation(
                 method=method,
@@ -187,8 +194,9 @@ def operation(
                 name=function.__name__,
                 summary=summary,
                 status=204 if answer is None else 201 if creates else 200,
-                parameters=tuple(parameters),
+                parameters=tuple(_parameter(each, path) for each in others),
                 body=Body(name=bodies[0].name, type=bodies[0].annotation) if bodies else None,
+                caller=callers[0].name if callers else "",
                 answer=answer,
                 refusals=refuses,
             )
@@ -200,7 +208,7 @@ def operation(
 
 def _is_body(argument: Argument) -> bool:
     kind = argument.annotation
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not Caller
 
 
 def _parameter(argument: Argument, path: str) -> Parameter:
@@ -353,6 +361,14 @@ OPERATIONS: Final = tuple(_declared)
 # ---- the node
 
 
+class Logins(Protocol):
+    """Examines credentials. Both methods raise `AuthenticationFailedError`."""
+
+    def password(self, name: str, password: str, host: str) -> Coroutine[object, None, Caller]: ...
+
+    def token(self, text: str, host: str) -> TokenLogin: ...
+
+
 class NodeView(Protocol):
     """A node as the API sees it: its services, its health and its metrics."""
 
@@ -387,6 +403,22 @@ class NodeView(Protocol):
 
     def own_names(self) -> Iterable[str]:
         """The host names at which this node can be reached, as far as it knows."""
+        ...
+
+    @property
+    def logins(self) -> Logins: ...
+
+    @property
+    def authorizer(self) -> Authorizer: ...
+
+    @property
+    def metrics_require_login(self) -> bool:
+        """Whether metrics are for those only who may use the API and describe the cluster."""
+        ...
+
+    @property
+    def accepts_readable_passwords(self) -> bool:
+        """Whether passwords are accepted that others on the network can read."""
         ...
 
     @property

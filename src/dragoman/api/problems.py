@@ -12,13 +12,16 @@ from starlette.responses import Response
 
 from dragoman.api.operations import ApiError
 from dragoman.api.values import Problem
+from dragoman.broker.errors import NotAuthorized
 from dragoman.errors import (
+    AuthenticationFailedError,
     AuthError,
     BrokerError,
     ClusterError,
     ConfigError,
     DragomanError,
     LogError,
+    LoginsOverloadedError,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -43,6 +46,9 @@ STATUS_BY_CODE: Mapping[str, int] = {
 }
 
 _STATUS_BY_CLASS: tuple[tuple[type[DragomanError], int], ...] = (
+    (NotAuthorized, 403),
+    (LoginsOverloadedError, 503),
+    (AuthenticationFailedError, 401),
     (BrokerError, 400),
     (ConfigError, 400),
     (AuthError, 403),

@@ -446,5 +446,5 @@ def _all(remote: Remote) -> list[CaptureDescription]:
     raise CommandError(f"the node lists more than {CLI_PAGES_MAX} pages of captures")
 
 
-def _command(server: str, name: str, wanted: CaptureCommand) -> None:
+def _command(server: Server, name: str, wanted: CaptureCommand) -> None:
     say(Remote(server).post(f"{_path(name)}/commands", wanted, Told).detail)

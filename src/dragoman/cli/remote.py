@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import http.client
+import socket
 from collections.abc import Iterator
-from typing import Annotated, Literal, TypeAlias, TypeVar
+from http import HTTPStatus
+from typing import Final, Literal, TypeVar
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import msgspec
-from cyclopts import Parameter
 
 from dragoman import limits
 from dragoman.api.values import GroupPage, GroupSummary, Problem, TopicPage, TopicSummary
 from dragoman.cli.status import USAGE, CommandError
+from dragoman.cli.target import DEFAULT_SERVER, DEFAULT_URL, Server, Target
 
-DEFAULT_SERVER = "http://127.0.0.1:8080"
-Server: TypeAlias = Annotated[str, Parameter(help="URL of a node's HTTP listener.")]
+__all__ = ["DEFAULT_SERVER", "Remote", "Server", "group_path", "topic_path"]
+
+#: Before the data directory of a node on this machine, whose administrator's socket is used.
+_UNIX: Final = "unix:"
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 Page = TypeVar("Page", TopicPage, GroupPage)
@@ -24,11 +28,17 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Remote:
-    """A node behind a URL. Every failure is a `CommandError` to show verbatim."""
+    """A node behind a URL, or on this machine. Failures are `CommandError`s to show verbatim."""
 
-    def __init__(self, server: str) -> None:
-        self._url = server
-        self._parts = _split_url(server)
+    def __init__(self, server: str | Target) -> None:
+        target = Target(server=server) if isinstance(server, str) else server
+        if isinstance(server, str) and not server:
+            raise _not_a_url(server)
+        self._target = target.resolved()
+        self._url = self._target.server
+        #: None: the administrator's socket, which needs no credentials.
+        self._parts = None if self._url.startswith(_UNIX) else _split_url(self._url)
+        self._authorization = "" if self._parts is None else self._target.authorization()
 
     def get(self, path: str, answer: type[Answer]) -> Answer:
         return self._decode(self._request("GET", path), answer)
@@ -67,17 +77,17 @@ class Remote:
     ) -> bytes:
         connection = self._connection()
         headers = {"accept": "application/json"}
+        if self._authorization:
+            headers["authorization"] = self._authorization
+        prefix = "" if self._parts is None else self._parts.path.rstrip("/")
         if body is not None:
             headers["content-type"] = "application/json"
         try:
-            connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
+            connection.request(method, prefix + path, body, headers)
             response = connection.getresponse()
             data = response.read(limits.CLI_RESPONSE_BYTES_MAX + 1)
         except OSError as error:
-            reason = error.strerror or str(error) or type(error).__name__
-            raise CommandError(
-                f"cannot reach {self._url}: {reason}; is a node running there?"
-            ) from None
+            raise CommandError(self._unreachable(error)) from None
         except http.client.HTTPException as error:
             raise CommandError(f"{self._url} does not speak HTTP: {error!r}") from None
         finally:
@@ -90,15 +100,27 @@ class Remote:
         return data
 
     def _connection(self) -> http.client.HTTPConnection:
-        host = self._parts.hostname
+        if self._parts is None:
+            return _UnixConnection(self._url.removeprefix(_UNIX))
+        host, port = self._parts.hostname, self._parts.port
         assert host is not None
+        timeout = limits.CLI_TIMEOUT_SECONDS
         if self._parts.scheme == "https":
-            return http.client.HTTPSConnection(
-                host, self._parts.port, timeout=limits.CLI_TIMEOUT_SECONDS
-            )
-        return http.client.HTTPConnection(
-            host, self._parts.port, timeout=limits.CLI_TIMEOUT_SECONDS
-        )
+            context = self._target.tls()
+            return http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
+        return http.client.HTTPConnection(host, port, timeout=timeout)
+
+    def _unreachable(self, error: OSError) -> str:
+        reason = error.strerror or str(error) or type(error).__name__
+        advice = "is a node running there?"
+        if isinstance(error, PermissionError):
+            advice = "only the user that the node runs as may use its socket"
+        elif "CERTIFICATE_VERIFY_FAILED" in str(error):
+            reason = str(error).partition("] ")[2] or str(error)
+            advice = "--ca-file names the certificates to trust"
+        elif "WRONG_VERSION_NUMBER" in str(error):
+            advice = "it may not speak TLS: use http://"
+        return f"cannot reach {self._url}: {reason}; {advice}"
 
     def _decode(self, data: bytes, answer: type[Answer]) -> Answer:
         try:
@@ -111,7 +133,36 @@ class Remote:
             problem = msgspec.json.decode(data, type=Problem)
         except _UNREADABLE:
             return f"{self._url} answered with HTTP status {status}"
-        return f"{problem.detail} ({problem.code})"
+        return f"{problem.detail} ({problem.code}){self._advice(status)}"
+
+    def _advice(self, status: int) -> str:
+        """What to type after a refusal for lack of credentials or rights."""
+        if status == HTTPStatus.UNAUTHORIZED and not self._authorization:
+            return (
+                "; log in with --token-file FILE or --user NAME --password-file FILE, or on the "
+                "node's machine use --server unix:DATA-DIRECTORY"
+            )
+        if status == HTTPStatus.UNAUTHORIZED:
+            what = self._target.token_file or f"user {self._target.user}"
+            return f"; logged in with {what}"
+        if status == HTTPStatus.FORBIDDEN:
+            return "; `dragoman acl add` on the node's machine, with --server unix:DATA-DIRECTORY"
+        return ""
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP on the administrator's socket of a data directory."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__("localhost", timeout=limits.CLI_TIMEOUT_SECONDS)
+        self._directory = directory
+        self.sock: socket.socket | None
+
+    def connect(self) -> None:
+        # Imported here: it needs the network's modules, which other commands do without.
+        from dragoman.net.operator_socket import connect
+
+        self.sock = connect(self._directory, limits.CLI_TIMEOUT_SECONDS)
 
 
 def topic_path(name: str) -> str:
@@ -122,8 +173,15 @@ def group_path(group: str) -> str:
     return f"/api/v1/groups/{quote(group, safe='')}"
 
 
+def _not_a_url(server: str) -> CommandError:
+    return CommandError(
+        f"--server: expected a URL like {DEFAULT_URL}, or unix:DATA-DIRECTORY, got {server!r}",
+        USAGE,
+    )
+
+
 def _split_url(server: str) -> SplitResult:
-    wrong = CommandError(f"--server: expected a URL like {DEFAULT_SERVER}, got {server!r}", USAGE)
+    wrong = _not_a_url(server)
     try:
         parts = urlsplit(server)
         port = parts.port
@@ -132,4 +190,6 @@ def _split_url(server: str) -> SplitResult:
     printable = server.isascii() and server.isprintable() and " " not in server
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not printable:
         raise wrong
+    if parts.username is not None:
+        raise CommandError("--server: no credentials in the URL; use --token-file or --user", USAGE)
     return parts

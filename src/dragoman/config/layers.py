@@ -50,6 +50,11 @@ ENVIRONMENT_FILE = "DRAGOMAN_CONFIG"
 ENVIRONMENT_LISTEN = "DRAGOMAN_LISTEN"
 ENVIRONMENT_ADVERTISE = "DRAGOMAN_ADVERTISE"
 _ENVIRONMENT_SPECIAL = (ENVIRONMENT_FILE, ENVIRONMENT_LISTEN, ENVIRONMENT_ADVERTISE)
+#: What the commands over HTTP read (`cli/target.py`). A node may be started from the same shell.
+_ENVIRONMENT_OF_COMMANDS = frozenset(
+    f"{ENVIRONMENT_PREFIX}{name}"
+    for name in ("SERVER", "TOKEN_FILE", "USER", "PASSWORD_FILE", "CA_FILE")
+)
 
 Parsed = TypeVar("Parsed")
 
@@ -256,6 +261,8 @@ def _environment_layer(environment: Mapping[str, str]) -> _Layer:
     key_of = {environment_name(key): key for key in NODE_KEYS}
     for variable, text in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable == ENVIRONMENT_FILE:
+            continue
+        if variable in _ENVIRONMENT_OF_COMMANDS:
             continue
         origin = f"environment {variable}"
         if variable == ENVIRONMENT_LISTEN:

@@ -112,6 +112,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     principals: tuple[str, ...] = ()
 
     http_allowed_hosts: tuple[str, ...] = ()
+    http_metrics_authentication: bool = True
     capture_allowed_hosts: tuple[str, ...] = ()
 
     super_users: str = ""
@@ -298,6 +299,7 @@ ssl.cipher.suites                          | list         | live | Cipher suites
 ssl.principal.mapping.rules                | string       | live | How the subject of a client's certificate becomes the name of a user: `DEFAULT`, the whole subject, or `RULE:pattern/replacement/` with `L` or `U`, separated by commas; the first that matches counts.
 principals                                 | list         | live | Networks whose clients have a principal without a login, as `NETWORK=NAME`: `10.0.0.0/8=batch`. The first with the client's address counts.
 http.allowed.hosts                         | list         |      | Names under which the HTTP API may be reached, beside `localhost`, the names that the node listens on or advertises and the machine's own; `*.NAME` matches names below it, `*` any. Pages of these hosts may use it, too. Addresses need not be listed.
+http.metrics.authentication                | boolean      | live | Whether `/metrics` is for those only who may use the HTTP API and describe the cluster; otherwise for all.
 capture.allowed.hosts                      | list         |      | Hosts of databases that this node may capture or examine: names, `*.NAME` for names below it, addresses, networks such as `10.0.0.0/8`, and directories of sockets; none: any.
 super.users                                | string       |      | Principals that may do everything, whatever the rules say, as `User:NAME`, separated by `;`. Give all nodes the same.
 allow.everyone.if.no.acl.found             | boolean      |      | Whether a resource that no access rule matches is open to everyone, instead of to super users only. Give all nodes the same.

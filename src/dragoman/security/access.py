@@ -47,6 +47,12 @@ class Resource(Enum):
 CLUSTER_NAME: Final = "kafka-cluster"
 
 
+#: Kinds of principals. `User` is what users and rules have.
+USER_KIND: Final = "User"
+#: The administrator of the machine, on the socket of the data directory: a super user.
+OPERATOR_KIND: Final = "Operator"
+
+
 class Principal(msgspec.Struct, frozen=True, cache_hash=True):
     """The identity that a request has been authenticated with."""
 
@@ -57,7 +63,7 @@ class Principal(msgspec.Struct, frozen=True, cache_hash=True):
         return f"{self.kind}:{self.name}"
 
 
-ANONYMOUS = Principal("User", "ANONYMOUS")
+ANONYMOUS = Principal(USER_KIND, "ANONYMOUS")
 
 
 class Caller(msgspec.Struct, frozen=True, cache_hash=True):

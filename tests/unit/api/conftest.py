@@ -50,7 +50,9 @@ from dragoman.broker.errors import UnknownCapture
 from dragoman.captures.control import Finding, Status
 from dragoman.captures.definition import Definition
 from dragoman.config.overrides import validate_topic_config
-from dragoman.errors import BrokerError
+from dragoman.errors import AuthenticationFailedError, AuthError, BrokerError
+from dragoman.security.access import Caller, Operation, Principal, Resource
+from dragoman.security.logins import TokenLogin
 from dragoman.telemetry.catalogue import Stats
 from dragoman.types import NodeId
 from dragoman.world import SystemClock
@@ -196,8 +198,61 @@ class FakeCaptures(dict[str, CaptureDescription]):
         return Findings(items=self._node.findings)
 
 
+class Denying:
+    """Allows everything but what a test denies."""
+
+    def __init__(self) -> None:
+        self.denied: set[Operation] = set()
+
+    def is_allowed(
+        self,
+        caller: Caller,
+        operation: Operation,
+        resource: Resource,
+        name: str,
+    ) -> bool:
+        return operation not in self.denied
+
+    def is_allowed_on_any(
+        self,
+        caller: Caller,
+        operation: Operation,
+        resource: Resource,
+    ) -> bool:
+        return operation not in self.denied
+
+
+class FakeLogins:
+    """Users with their passwords, and tokens with the name of their user."""
+
+    def __init__(self) -> None:
+        self.passwords = {"alice": "würde:tief", "bob": ""}
+        self.tokens = {"full": ("alice", False), "reads": ("alice", True)}
+        self.failure: AuthError | None = None
+        self.hosts: list[str] = []
+
+    async def password(self, name: str, password: str, host: str) -> Caller:
+        self.hosts.append(host)
+        if self.failure is not None:
+            raise self.failure
+        if not password or self.passwords.get(name) != password:
+            raise AuthenticationFailedError("unknown user or wrong credentials")
+        return Caller(Principal("User", name), host)
+
+    def token(self, text: str, host: str) -> TokenLogin:
+        self.hosts.append(host)
+        if text not in self.tokens:
+            raise AuthenticationFailedError("unknown or expired token")
+        name, is_read_only = self.tokens[text]
+        return TokenLogin(Caller(Principal("User", name), host), is_read_only, 0)
+
+
 class FakeNode:
     def __init__(self) -> None:
+        self.logins = FakeLogins()
+        self.authorizer = Denying()
+        self.metrics_require_login = True
+        self.accepts_readable_passwords = False
         self.ready = True
         #: Why clients should go elsewhere although it serves.
         self.reason = ""

@@ -14,6 +14,7 @@ import pytest
 
 from dragoman.api.app import create_app
 from dragoman.api.connection import Engine, HttpConnection
+from dragoman.api.origin import Origin
 
 GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = (
@@ -95,7 +96,7 @@ class Scene:
         self.loop = RecordingLoop()
         self.transport = RecordingTransport()
         self.engine = Engine(create_app(node), self.clock)
-        self.connection = HttpConnection(self.engine, self.loop)  # type: ignore[arg-type]
+        self.connection = HttpConnection(self.engine, self.loop, Origin())  # type: ignore[arg-type]
         self.connection.connection_made(self.transport)
 
     async def settle(self) -> None:

@@ -64,7 +64,7 @@ class Served:
 async def serving(node, send_buffer_bytes: int | None = None) -> AsyncIterator[Served]:
     loop = asyncio.get_running_loop()
     listener = HttpListener(node, FixedClock(), loop)
-    server = await loop.create_server(listener.protocol, "127.0.0.1", 0)
+    server = await loop.create_server(listener.factory(), "127.0.0.1", 0)
     if send_buffer_bytes is not None:
         # Connections inherit it, and the system takes no more of an answer.
         server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
@@ -449,7 +449,7 @@ class Node:
 async def main():
     loop = asyncio.get_running_loop()
     listener = HttpListener(Node(), Clock(), loop)
-    server = await loop.create_server(listener.protocol, "127.0.0.1", 0)
+    server = await loop.create_server(listener.factory(), "127.0.0.1", 0)
     assert heavy.isdisjoint(sys.modules), heavy & sys.modules.keys()
     port = server.sockets[0].getsockname()[1]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -12,9 +12,9 @@ import pytest
 from dragoman.broker.directory import coordinator_partition, java_string_hash
 from dragoman.broker.errors import UnknownMember
 from dragoman.broker.groups.group import Ledger
-from dragoman.broker.groups.pending import DeadlineTimer, Outbox, Parked, PhaseTimer, Promises
 from dragoman.broker.groups.rebalance import Member, Roster
 from dragoman.broker.groups.records import CommittedOffset, StoredMember
+from dragoman.broker.groups.waits import DeadlineTimer, Outbox, Parked, PhaseTimer, Promises
 from worlds.group_script import VirtualTime
 
 # ---- deadlines

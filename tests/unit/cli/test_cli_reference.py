@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 from dragoman.cli import status
 from dragoman.cli.main import build
 from dragoman.cli.record_clients import MODULES, record_client
 from dragoman.cli.record_clients.session import Feature
-from dragoman.cli.remote import DEFAULT_SERVER
 from dragoman.cli.serve import node_parser
+from dragoman.cli.target import DEFAULT_URL, Target
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
 
@@ -44,7 +45,7 @@ def test_options_of_a_node_are_all_listed() -> None:
 def test_statuses_and_default_server_are_the_real_ones() -> None:
     for value in (status.OK, status.FAILED, status.USAGE):
         assert f"\n| {value} | " in PAGE
-    assert f"default `{DEFAULT_SERVER}`" in PAGE
+    assert f"default `{DEFAULT_URL}`" in PAGE
 
 
 def test_options_of_produce_and_consume_are_all_listed() -> None:
@@ -65,8 +66,22 @@ def test_options_of_captures_are_all_listed() -> None:
     table = PAGE.split("| option of `cdc add` and `cdc doctor` |", 1)[1].split("\n\n", 1)[0]
     documented = set(re.findall(r"^\| `(--[a-z-]+)", table, re.MULTILINE))
     names = {argument.names[0] for argument in build()["cdc"]["add"].assemble_argument_collection()}
-    own = {"--check", "--detach", "--server", "--output"}
+    own = {"--check", "--detach", "--output"} | _options_of_targets()
     assert documented == {name for name in names if name.startswith("--")} - own
+
+
+def test_options_of_commands_over_http_are_all_listed() -> None:
+    table = PAGE.split("| option of commands over HTTP |", 1)[1].split("\n\n", 1)[0]
+    rows = table.replace("\\|", "/")
+    documented = re.findall(r"^\| `(--[a-z-]+)[^|]*\| `?([A-Z_]*)", rows, re.MULTILINE)
+    assert {name for name, _ in documented} == _options_of_targets() | {"--output"}
+    for name, variable in documented:
+        expected = "DRAGOMAN_" + name.removeprefix("--").replace("-", "_").upper()
+        assert variable == ("" if name == "--output" else expected)
+
+
+def _options_of_targets() -> set[str]:
+    return {"--" + each.name.replace("_", "-") for each in fields(Target)}
 
 
 def test_protocols_and_their_addresses_are_the_real_ones() -> None:

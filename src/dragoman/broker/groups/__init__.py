@@ -10,7 +10,7 @@
 - `consumer`: Kafka's second protocol (KIP-848), a package of its own.
 - `direct`: groups whose members the broker assigns at once, for minibroker and Cursus.
 - `remote_members`: members of such groups whose clients are connected to other nodes.
-- `pending`: deadlines, member ids that were given out, and requests that wait.
+- `waits`: deadlines, member ids that were given out, and requests that wait.
 - `records`: keys and values in `__consumer_offsets`.
 - `ports`: what a group reaches outside itself, and settings under Kafka's names.
 """
@@ -38,7 +38,6 @@ from dragoman.broker.groups.messages import (
     SyncReply,
     SyncRequest,
 )
-from dragoman.broker.groups.pending import Parked
 from dragoman.broker.groups.ports import (
     Catalog,
     ClassicSubscription,
@@ -56,6 +55,7 @@ from dragoman.broker.groups.records import (
     TopicPartition,
 )
 from dragoman.broker.groups.registry import Groups
+from dragoman.broker.groups.waits import Parked
 
 __all__ = [
     "OFFSETS_TOPIC",

@@ -63,10 +63,10 @@ from dragoman.broker.groups.messages import (
     rebalance_timeout_ms,
     request_bytes,
 )
-from dragoman.broker.groups.pending import Parked
 from dragoman.broker.groups.ports import GroupPorts, GroupSettings
 from dragoman.broker.groups.rebalance import KIND, Member, Rebalance
 from dragoman.broker.groups.records import GroupValue, StoredMember
+from dragoman.broker.groups.waits import Parked
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.types import GroupId, MemberId, TopicName
 

@@ -45,9 +45,9 @@ from dragoman.broker.groups.messages import (
     rebalance_timeout_ms,
     request_bytes,
 )
-from dragoman.broker.groups.pending import DeadlineTimer, Outbox, Parked, PhaseTimer, Promises
 from dragoman.broker.groups.ports import GroupPorts
 from dragoman.broker.groups.records import GroupKey, GroupValue, StoredMember, record
+from dragoman.broker.groups.waits import DeadlineTimer, Outbox, Parked, PhaseTimer, Promises
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.types import GroupId, MemberId
 

@@ -62,7 +62,6 @@ from dragoman.broker.groups.messages import (
     SyncReply,
     SyncRequest,
 )
-from dragoman.broker.groups.pending import Parked
 from dragoman.broker.groups.ports import (
     CONSUMER_PROTOCOL_TYPE,
     Catalog,
@@ -92,6 +91,7 @@ from dragoman.broker.groups.records import (
     decode_offset,
     record,
 )
+from dragoman.broker.groups.waits import Parked
 from dragoman.broker.patterns import Patterns
 from dragoman.errors import BrokerError, FormatError
 from dragoman.types import GroupId, MemberId

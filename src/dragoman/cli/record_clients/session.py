@@ -22,7 +22,7 @@ import msgspec
 
 from dragoman.cli.positions import Bounds, Place, PlaceKind, resolve
 from dragoman.cli.status import USAGE, CommandError, one_line_failures
-from dragoman.client_core.blocking import LoopThread
+from dragoman.client_core.blocking_client import LoopThread
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 #: Record fields and request options that some protocols cannot express.

@@ -16,8 +16,8 @@ from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as k
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.codec import fnv1a_32
-from dragoman.security.access import Caller, Operation, Resource
-from dragoman.security.authorizer import AllowAll
+from dragoman.security.access import CLUSTER_NAME, Operation, Resource
+from worlds.access import Denies
 from worlds.broker import Wire, World, batch_of, fetch_request, only, values_in
 from worlds.minibroker import Peer, service_of
 
@@ -393,34 +393,27 @@ def test_commit_before_a_group_subscription_in_one_write_counts(peer: Peer) -> N
 # ---- who may
 
 
-class Denying(AllowAll):
-    def __init__(self) -> None:
-        self.denied: tuple[Operation, Resource] | None = None
-
-    def is_allowed(
-        self, caller: Caller, operation: Operation, resource: Resource, name: str
-    ) -> bool:
-        return (operation, resource) != self.denied
-
-
 def test_the_authorizer_is_asked() -> None:
-    authorizer = Denying()
-    world = World(authorizer=authorizer)
+    rules = Denies()
+    world = World(authorizer=rules)
     peer = Peer(world, service_of(world))
     publish = m.Publish(topic="t", payload=b"")
     join = m.SubscribeGroup(topic="t", group="g")
+    create = (Operation.CREATE, Resource.TOPIC, "t")
+    read, read_group = (Operation.READ, Resource.TOPIC, "t"), (Operation.READ, Resource.GROUP, "g")
     for denied, request in (
-        ((Operation.CREATE, Resource.TOPIC), publish),
-        ((Operation.WRITE, Resource.TOPIC), publish),
-        ((Operation.READ, Resource.TOPIC), m.SubscribeHead(topic="t", partition=0)),
-        ((Operation.READ, Resource.TOPIC), join),
-        ((Operation.READ, Resource.GROUP), join),
-        ((Operation.READ, Resource.GROUP), commit(0)),
-        ((Operation.READ, Resource.TOPIC), commit(0)),
+        ((create, (Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)), publish),
+        (((Operation.WRITE, Resource.TOPIC, "t"),), publish),
+        ((read,), m.SubscribeHead(topic="t", partition=0)),
+        ((read,), join),
+        ((read_group,), join),
+        ((read_group,), commit(0)),
+        ((read,), commit(0)),
     ):
-        authorizer.denied = denied
+        rules.denied = set(denied)
         assert "may not" in refused(peer, request)
-    authorizer.denied = None
+    assert world.broker.image.topics.get("t") is None
+    rules.denied = {create}
     assert peer.publish("t", b"") == [(0, 0)]
 
 

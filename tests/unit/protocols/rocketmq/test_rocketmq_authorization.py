@@ -154,4 +154,8 @@ def test_message_is_not_viewed(pipe: RocketmqPipe, rules: Rules) -> None:
     (message,) = pipe.messages("T")
     rules.forbids = True
     fields: dict[str, object] = {"offset": message.physical_offset}
-    assert pipe.refused(Request.VIEW_MESSAGE_BY_ID, fields)[0] == Response.NO_PERMISSION
+    hidden = pipe.refused(Request.VIEW_MESSAGE_BY_ID, fields)
+    missing = pipe.refused(Request.VIEW_MESSAGE_BY_ID, {"offset": 1 << 50})
+    # The refusal names no topic, because the request has named none.
+    assert hidden[0] == missing[0] == Response.SYSTEM_ERROR
+    assert hidden[1].rpartition(" ")[0] == missing[1].rpartition(" ")[0]

@@ -73,7 +73,6 @@ from dragoman.broker.groups.messages import (
     GroupDescription,
     State,
 )
-from dragoman.broker.groups.pending import DeadlineTimer, PhaseTimer
 from dragoman.broker.groups.ports import CONSUMER_PROTOCOL_TYPE, GroupPorts
 from dragoman.broker.groups.records import (
     ConsumerGroupValue,
@@ -86,6 +85,7 @@ from dragoman.broker.groups.records import (
     StoredTarget,
     record,
 )
+from dragoman.broker.groups.waits import DeadlineTimer, PhaseTimer
 from dragoman.config.overrides import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.outcome import Outcome, acknowledged, ignore

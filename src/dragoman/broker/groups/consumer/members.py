@@ -31,8 +31,8 @@ from dragoman.broker.groups.consumer.messages import (
     flattened,
 )
 from dragoman.broker.groups.messages import MemberDescription
-from dragoman.broker.groups.pending import DeadlineTimer, PhaseTimer
 from dragoman.broker.groups.records import ClassicFacts, StoredConsumerMember
+from dragoman.broker.groups.waits import DeadlineTimer, PhaseTimer
 from dragoman.types import MemberId, TopicName
 
 # ---- reconciliation

@@ -10,7 +10,7 @@ from typing import Self, Unpack
 
 import msgspec
 
-from dragoman.client_core.blocking import BlockingClient, BlockingPart, making, waiting
+from dragoman.client_core.blocking_client import BlockingClient, BlockingPart, making, waiting
 from dragoman.client_core.errors import ClientClosedError
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.client.connection import (

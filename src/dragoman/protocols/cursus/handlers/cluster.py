@@ -19,7 +19,7 @@ from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.groups import NEVER, go_time
 from dragoman.protocols.cursus.handlers.policy import is_expressible
 from dragoman.protocols.cursus.handlers.session import Call
-from dragoman.security.access import Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Operation, Resource
 
 _ACTIVE: Final = "active"
 
@@ -75,7 +75,7 @@ def handle_cluster_status(call: Call) -> None:
 
 def handle_elect_leader(call: Call) -> None:
     """Check the command, then refuse it: the cluster elects its leaders itself."""
-    _require_cluster(call, "distribution_required command=ELECT_LEADER")
+    _require_cluster(call, "distribution_required command=ELECT_LEADER", Operation.ALTER)
     topic = call.require("topic")
     partition = call.number("partition", refusal="invalid_partition command=ELECT_LEADER")
     node = call.require("broker")
@@ -87,9 +87,9 @@ def handle_elect_leader(call: Call) -> None:
     raise Refusal(f"leader_election_rejected {where} reason={reason}")
 
 
-def _require_cluster(call: Call, refusal: str) -> None:
-    """Raises `Refusal` on a single node."""
-    call.authorize(Operation.DESCRIBE, Resource.CLUSTER, "cursus-cluster")
+def _require_cluster(call: Call, refusal: str, operation: Operation = Operation.DESCRIBE) -> None:
+    """Authorize an operation on the cluster. Raises `Refusal`, also on a single node."""
+    call.authorize(operation, Resource.CLUSTER, CLUSTER_NAME)
     if len(call.service.broker.image.nodes) == 1:
         raise Refusal(refusal)
 

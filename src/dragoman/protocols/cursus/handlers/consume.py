@@ -14,11 +14,13 @@ pushed while the reader does not read (back-pressure).
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import NamedTuple
 
 from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.local_reader import LocalReader
+from dragoman.broker.standing import Grant
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import (
@@ -37,7 +39,7 @@ from dragoman.protocols.cursus.handlers.policy import is_pattern, topics_named
 from dragoman.protocols.cursus.handlers.records import sent_batch
 from dragoman.protocols.cursus.handlers.service import CursusService
 from dragoman.protocols.cursus.handlers.session import Call, CursusSession, batch_frame
-from dragoman.security.access import Operation
+from dragoman.security.access import Operation, Resource
 from dragoman.types import GroupId, Partition, TopicName
 from dragoman.world import Handle
 
@@ -72,28 +74,45 @@ def _read_request(
     isolation = call.get("isolation") or call.get("isolation_level") or "read_committed"
     if isolation.lower() not in ("read_committed", "read_uncommitted"):
         raise Refusal(f"invalid_isolation isolation={isolation}")
+    group = call.get("group") or default_group
+    if group:
+        # The reader begins where the group has stopped.
+        call.authorize(Operation.READ, Resource.GROUP, group)
     return ReadRequest(
         topics=_readable(call, partition),
         partition=partition,
         offset=offset,
-        group=call.get("group") or default_group,
+        group=group,
         count_max=min(count, BATCH_MESSAGES_MAX) or 1,
         committed_only=isolation.lower() == "read_committed",
     )
 
 
 def _readable(call: Call, partition: int) -> list[TopicMetadata]:
-    name = call.get("topic")
+    name, session = call.get("topic"), call.session
+    if not is_pattern(name):
+        session.authorize_topic(Operation.READ, name)
     found = topics_named(call.service.broker.image.topics, name)
+    if is_pattern(name):
+        # As if there were no others.
+        found = [each for each in found if session.may_access(Operation.READ, each)]
     if not found:
         raise _failed(f"topic '{name}' does not exist")
     for topic in found:
-        call.session.check_access(Operation.READ, topic)
+        session.check_access(Operation.READ, topic)
     having = [each for each in found if partition < len(each.partitions)]
     if not having and not is_pattern(name):
         last = len(found[0].partitions) - 1
         raise _failed(f"partition {partition} out of range for topic '{name}' (0-{last})")
     return having
+
+
+def authorize_reading(session: CursusSession, request: ReadRequest) -> None:
+    """Authorize a CONSUME or STREAM that has begun. Raises `Refusal`."""
+    for topic in request.topics:
+        session.check_access(Operation.READ, topic)
+    if request.group and not session.is_allowed(Operation.READ, Resource.GROUP, request.group):
+        raise Refusal("NOT_AUTHORIZED_FOR_OPERATION command=CONSUME permission=group")
 
 
 def _failed(reason: str) -> Refusal:
@@ -165,6 +184,7 @@ class _Consume:
         #: Positions for the next CONSUME, which take effect when the records are sent.
         self._moved: dict[tuple[str, int], int] = {}
         self._timer: Handle | None = None
+        self._grant: Grant | None = None
 
     def start(self) -> Coroutine[object, None, None] | None:
         call, partition = self._call, self._request.partition
@@ -187,6 +207,8 @@ class _Consume:
     async def _begin_at_committed(self, topics: list[str]) -> None:
         call, request = self._call, self._request
         committed = await committed_offsets(call.service, request.group, topics, request.partition)
+        # The client may have lost the right in the meantime.
+        self._authorize()
         if not call.is_closed:
             self._begin(committed)
 
@@ -199,6 +221,7 @@ class _Consume:
             self._timer = call.service.scheduler.call_later(wait_ms / 1000, self._time_is_up)
             call.session.release = self._end
             call.session.answer_now = self._time_is_up
+            self._grant = call.service.broker.standing.hold(self._authorize, self._revoked)
         self._look()
 
     def _remembered(self, place: tuple[str, int], tail: LocalReader) -> int | None:
@@ -236,6 +259,14 @@ class _Consume:
             # The wait may have found records at once, and replied.
             if not self._call.place.is_done:
                 tail.wait()
+
+    def _authorize(self) -> None:
+        """Raises `Refusal`."""
+        authorize_reading(self._call.session, self._request)
+
+    def _revoked(self, error: DragomanError) -> None:
+        self._end()
+        self._call.refuse(error)
 
     def _woken(self) -> None:
         try:
@@ -280,6 +311,8 @@ class _Consume:
         self._call.session.release = self._call.session.answer_now = None
         if self._timer is not None:
             self._timer.cancel()
+        if self._grant is not None:
+            self._grant.release()
         for _, tail in self._tails:
             tail.close()
 
@@ -298,6 +331,8 @@ async def handle_stream(call: Call) -> None:
     # A node that does not lead the partition refuses before it queries other nodes.
     service.replica(topic, request.partition)
     committed = await committed_offsets(service, request.group, [topic.name], request.partition)
+    # The client may have lost the right in the meantime.
+    authorize_reading(call.session, request)
     if not call.is_closed:
         _begin(call, request, committed.get(topic.name, request.offset))
 
@@ -312,7 +347,7 @@ def _begin(call: Call, request: ReadRequest, offset: int) -> None:
         committed_only=request.committed_only,
     )
     name = (topic.name, request.partition, request.group)
-    stream = Stream(call.session, name, request.count_max, tail)
+    stream = Stream(call.session, name, request, tail)
     call.session.stream = stream
     call.session.release = stream.stop
     call.place.reply()
@@ -324,13 +359,20 @@ def _begin(call: Call, request: ReadRequest, offset: int) -> None:
 
 class Stream:
     def __init__(
-        self, session: CursusSession, name: tuple[str, int, str], count_max: int, tail: LocalReader
+        self,
+        session: CursusSession,
+        name: tuple[str, int, str],
+        request: ReadRequest,
+        tail: LocalReader,
     ) -> None:
         #: Topic, partition, group.
         self.name = name
         self._session = session
         self._service = session.service
-        self._count_max = count_max
+        self._count_max = request.count_max
+        self._grant = session.service.broker.standing.hold(
+            partial(authorize_reading, session, request), lambda _: self.close("unauthorized")
+        )
         self._tail = tail
         self._timer: Handle | None = None
         self._next_turn: Handle | None = None
@@ -393,6 +435,7 @@ class Stream:
 
     def stop(self) -> None:
         self._is_over = True
+        self._grant.release()
         self._tail.close()
         for handle in (self._timer, self._next_turn):
             if handle is not None:

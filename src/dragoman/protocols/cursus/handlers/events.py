@@ -168,11 +168,9 @@ class _Stream:
         name, key = call.require("topic"), call.require("key")
         self.key = key
         self.key_bytes = key.encode()
-        topic = self.topic = call.service.topic(name)
-        if operation is Operation.WRITE:
-            call.session.topic_to_write(name)
-        else:
-            call.session.check_access(operation, topic)
+        session = call.session
+        find = session.topic_to_write if operation is Operation.WRITE else session.topic_to_read
+        topic = self.topic = find(name)
         if not policy_of(topic).is_event_sourced:
             raise Refusal(f"event_sourcing_not_enabled topic={name}")
         self.partition = codec.fnv1a_64(self.key_bytes) % len(topic.partitions)

@@ -62,9 +62,10 @@ def share(members: Sequence[MemberId], count: int) -> Mapping[MemberId, tuple[in
 
 def _group_to_read(call: Arguments) -> GroupId:
     """The group that a command with a topic names. Raises `Refusal`."""
-    group_id = GroupId(call.require("group"))
-    call.require("topic")
+    group_id, topic = GroupId(call.require("group")), call.require("topic")
     call.authorize(Operation.READ, Resource.GROUP, group_id)
+    if not is_pattern(topic):
+        call.authorize(Operation.READ, Resource.TOPIC, topic)
     return group_id
 
 
@@ -146,6 +147,9 @@ async def handle_find_coordinator(call: Call) -> None:
     if not key:
         key = call.require("transactional_id", "missing_coordinator_key command=FIND_COORDINATOR")
         kind = CoordinatorKind.TRANSACTION
+    is_group = kind is CoordinatorKind.GROUP
+    resource = Resource.GROUP if is_group else Resource.TRANSACTIONAL_ID
+    call.authorize(Operation.DESCRIBE, resource, key)
     broker = call.service.broker
     node = await broker.coordination.find_coordinator(kind, key)
     address = call.host_and_port(node)
@@ -292,6 +296,7 @@ def _ignore(*_: object) -> None:
 def handle_fetch_offset(call: Call) -> None:
     group, topic = GroupId(call.require("group")), call.require("topic")
     call.authorize(Operation.READ, Resource.GROUP, group)
+    call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
     found = committed_offset(call.service, group, topic, call.number("partition"))
     if call.service.broker.coordination.groups.table.get(group) is None:
         raise Refusal(f"group_not_found group={group}")

@@ -106,6 +106,9 @@ _PERMISSIONS: Final = {
     Resource.TRANSACTIONAL_ID: "transaction",
     Resource.CLUSTER: "admin",
 }
+_ADMINISTRATION: Final = frozenset(
+    (Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS)
+)
 #: Names of arguments in error codes, where they differ.
 _IN_CODES: Final = {"producerId": "producer_id", "seqNum": "seq_num"}
 #: Refusals quote arguments, which may be as long as a frame.
@@ -155,7 +158,7 @@ class Arguments:
         """Raises `Refusal`."""
         if not self.is_allowed(operation, resource, name):
             permission = _PERMISSIONS[resource]
-            if operation in (Operation.CREATE, Operation.DELETE):
+            if operation in _ADMINISTRATION:
                 permission = "admin"
             word = self.command.word
             raise Refusal(f"NOT_AUTHORIZED_FOR_OPERATION command={word} permission={permission}")
@@ -344,20 +347,37 @@ class CursusSession(OrderedSession[CursusService]):
 
     # ---- permissions
 
+    def may_access(self, operation: Operation, topic: TopicMetadata) -> bool:
+        """Whether rules and the topic's policy allow this client to read or write it."""
+        return self.is_allowed(operation, Resource.TOPIC, topic.name) and policy_of(topic).allows(
+            operation, self.caller.name
+        )
+
     def check_access(self, operation: Operation, topic: TopicMetadata) -> None:
         """Raises `Refusal` unless this client may read or write the topic."""
-        caller, name = self.caller, topic.name
-        if not policy_of(topic).allows(operation, caller.name) or not (
-            self.is_allowed(operation, Resource.TOPIC, name)
-        ):
-            raise Refusal(f"NOT_AUTHORIZED_FOR_TOPIC operation={operation.value} topic={name}")
+        if not self.may_access(operation, topic):
+            raise _no_access(operation, topic.name)
+
+    def authorize_topic(self, operation: Operation, name: str) -> None:
+        """Raises `Refusal`, whether or not there is such a topic. Its policy is checked later."""
+        if not self.is_allowed(operation, Resource.TOPIC, name):
+            raise _no_access(operation, name)
+
+    def topic_to_read(self, name: str) -> TopicMetadata:
+        """Raises `Refusal`."""
+        self.authorize_topic(Operation.READ, name)
+        topic = self.service.topic(name)
+        self.check_access(Operation.READ, topic)
+        return topic
 
     def topic_to_write(self, name: str) -> TopicMetadata:
         """Raises `Refusal`."""
+        self.authorize_topic(Operation.WRITE, name)
         topic = self.service.topic(name)
         if topic.is_internal:
             raise Refusal(f"internal_topic_write_forbidden topic={name}")
-        self.check_access(Operation.WRITE, topic)
+        if not policy_of(topic).allows(Operation.WRITE, self.caller.name):
+            raise _no_access(Operation.WRITE, name)
         return topic
 
     # ---- answers
@@ -400,6 +420,10 @@ class CursusSession(OrderedSession[CursusService]):
             self.close()
             return
         self._idle_timer = service.scheduler.call_later(left, self._check_idle)
+
+
+def _no_access(operation: Operation, topic: str) -> Refusal:
+    return Refusal(f"NOT_AUTHORIZED_FOR_TOPIC operation={operation.value} topic={topic}")
 
 
 #: Publishes a batch, which is not a command.

@@ -22,7 +22,7 @@ from dragoman.protocols.cursus.handlers.policy import (
     policy_text,
 )
 from dragoman.protocols.cursus.handlers.session import Call
-from dragoman.security.access import Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Operation, Resource
 
 _INVALID_PARTITIONS = 'invalid_partitions reason="must be a positive integer"'
 
@@ -32,7 +32,8 @@ async def handle_create(call: Call) -> None:
     expected = quoted("CREATE topic=<name> [partitions=<N>]")
     name = call.require("topic", f"missing_topic expected={expected}")
     check_name(name)
-    call.authorize(Operation.CREATE, Resource.TOPIC, name)
+    if not call.is_allowed(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
+        call.authorize(Operation.CREATE, Resource.TOPIC, name)
     broker = call.service.broker
     default = broker.settings.cursus_num_partitions
     count = call.number("partitions", default, refusal=_INVALID_PARTITIONS)
@@ -46,6 +47,9 @@ async def handle_create(call: Call) -> None:
         replication_factor=min(factor, len(broker.image.nodes)) if factor else DEFAULT,
         config=_config(call, {}),
     )
+    if name in broker.image.topics:
+        # The reply describes it.
+        call.authorize(Operation.DESCRIBE, Resource.TOPIC, name)
     try:
         # Another client may concurrently create it with other settings.
         with suppress(TopicExists):
@@ -82,8 +86,10 @@ async def _change(call: Call, name: str, count: int) -> None:
         raise _not_created(name, "event streams would move to other partitions")
     topics, config = call.service.broker.topics, _config(call, topic.config)
     if count > present:
+        call.authorize(Operation.ALTER, Resource.TOPIC, name)
         await topics.add_partitions(name, count, ())
     if config != topic.config:
+        call.authorize(Operation.ALTER_CONFIGS, Resource.TOPIC, name)
         await topics.change_config(name, config)
 
 

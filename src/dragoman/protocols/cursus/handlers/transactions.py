@@ -431,6 +431,7 @@ async def handle_send_offsets_to_txn(call: Call) -> None:
     call.number("generation", refusal="invalid_generation command=SEND_OFFSETS_TO_TXN")
     offsets = staged_offsets(call)
     call.authorize(Operation.READ, Resource.GROUP, group)
+    call.authorize(Operation.READ, Resource.TOPIC, topic)
     transactions, coordination = transactions_of(call.service), call.service.broker.coordination
     begun = transactions.open(who, _OFFSETS_FAILED)
     transactional_id = who.transactional_id

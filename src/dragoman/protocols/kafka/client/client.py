@@ -16,7 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
 from dragoman.client_core.addresses import parse_addresses
-from dragoman.client_core.blocking import BlockingClient, BlockingPart, beginning, making, waiting
+from dragoman.client_core.blocking_client import (
+    BlockingClient,
+    BlockingPart,
+    beginning,
+    making,
+    waiting,
+)
 from dragoman.limits import KAFKA_CLIENT_FETCH_BYTES, KAFKA_CLIENT_FETCH_PARTITION_BYTES
 from dragoman.protocols.kafka.client.admin import TopicCalls
 from dragoman.protocols.kafka.client.cluster import Cluster

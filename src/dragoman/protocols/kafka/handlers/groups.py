@@ -18,8 +18,8 @@ from dragoman.broker.groups import (
     Synced,
     SyncRequest,
 )
-from dragoman.broker.groups.pending import Parked
 from dragoman.broker.groups.registry import check_group_id
+from dragoman.broker.groups.waits import Parked
 from dragoman.errors import DragomanError
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.handlers.refusals import wire_code

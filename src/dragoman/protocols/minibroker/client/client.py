@@ -27,7 +27,7 @@ from contextlib import suppress
 from typing import Self, TypeVar
 
 from dragoman.client_core.addresses import Address, Rotation, parse_addresses
-from dragoman.client_core.blocking import BlockingClient, BlockingPart, opening, waiting
+from dragoman.client_core.blocking_client import BlockingClient, BlockingPart, opening, waiting
 from dragoman.client_core.channel import OrderedChannel
 from dragoman.client_core.connection import ConnectionSettings, dial
 from dragoman.client_core.errors import (

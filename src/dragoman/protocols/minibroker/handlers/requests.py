@@ -104,7 +104,7 @@ async def _created_topic(session: MinibrokerSession, place: Place, name: str) ->
         raise Refused(errors.invalid_topic(name)) from None
     if not broker.settings.auto_create_topics_enable:
         raise UnknownTopic(f"there is no topic {name!r}")
-    session.authorize(Operation.CREATE, _TOPIC, name)
+    session.authorize_new_topic(name)
     settings = broker.settings
     # The node's own limit, if any, applies to the topic, even if it is changed later.
     config = {} if settings.log_retention_segments >= 0 else TOPIC_CONFIG
@@ -212,10 +212,14 @@ async def subscribe(session: MinibrokerSession, request: m.Subscribe, place: Pla
         raise Refused(errors.already_subscribed(request.topic))
     if len(session.subscriptions) >= MINIBROKER_SUBSCRIPTIONS_MAX:
         raise Refused(f"sub: more than {MINIBROKER_SUBSCRIPTIONS_MAX} subscriptions")
-    topic = await _used_topic(session, place, request.topic, Operation.READ)
+    group = None
     if isinstance(request, m.SubscribeGroup):
-        _join(session, request, place)
+        group = _require_group(session, request.group)
+    topic = await _used_topic(session, place, request.topic, Operation.READ)
+    if group is not None:
+        _join(session, topic.name, group, place)
         return
+    assert not isinstance(request, m.SubscribeGroup)
     _require_partition(topic, request.partition)
     partition = topic.partitions[request.partition]
     if isinstance(request, m.SubscribeOffset):
@@ -228,11 +232,10 @@ async def subscribe(session: MinibrokerSession, request: m.Subscribe, place: Pla
         subscription.read(partition, offset)
 
 
-def _join(session: MinibrokerSession, request: m.SubscribeGroup, place: Place) -> None:
-    group = _require_group(session, request.group)
-    subscription = GroupSubscription(session, request.topic, group)
+def _join(session: MinibrokerSession, topic: str, group: GroupId, place: Place) -> None:
+    subscription = GroupSubscription(session, topic, group)
     # Registered before the group answers, so that closing the connection also ends the membership.
-    session.subscriptions[request.topic] = subscription
+    session.subscriptions[topic] = subscription
     subscription.join(partial(_joined, session, subscription, place))
 
 

@@ -15,6 +15,7 @@ from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker.handlers.delivery import Pusher, Recipient, Stream, Window
 from dragoman.protocols.minibroker.handlers.service import OWNER, MinibrokerService
 from dragoman.protocols.minibroker.messages import Rebalanced
+from dragoman.security.access import Operation, Resource
 from dragoman.types import GroupId, TopicName
 
 
@@ -27,19 +28,29 @@ class Subscriber(Recipient, Protocol):
     @property
     def service(self) -> MinibrokerService: ...
 
+    def authorize(self, operation: Operation, resource: Resource, name: str, /) -> None:
+        """Raises `NotAuthorized`."""
+        ...
+
     def evicted(self) -> None:
         """Called when the group has evicted this member."""
         ...
 
 
 class Subscription:
-    """A subscription to one partition, without a group."""
+    """A subscription to one partition, without a group. Raises `NotAuthorized`; the connection ends
+    when the client loses the right to read.
+    """
 
     group: GroupId | None = None
 
     def __init__(self, session: Subscriber, topic: str) -> None:
         self.topic = topic
         self._session = session
+        # The client may have lost the right while the topic was looked up.
+        self._authorize()
+        standing = session.service.broker.standing
+        self._grant = standing.hold(self._authorize, self._revoked)
         self._window: Window | None = None
         self._streams: dict[int, Stream] = {}
 
@@ -51,12 +62,19 @@ class Subscription:
         self._streams[partition.index] = stream
         stream.begin()
 
+    def _authorize(self) -> None:
+        self._session.authorize(Operation.READ, Resource.TOPIC, self.topic)
+
+    def _revoked(self, error: DragomanError) -> None:
+        self._session.end(str(error))
+
     def committed(self, partition: int, offset: int) -> None:
         """Called when the client has committed `offset` as the next one to read."""
         if self._window is not None:
             self._window.committed(partition, offset)
 
     def close(self) -> None:
+        self._grant.release()
         for stream in self._streams.values():
             stream.close()
         self._streams.clear()
@@ -68,8 +86,8 @@ class GroupSubscription(Subscription):
     """A subscription to the partitions that the group assigns to this member."""
 
     def __init__(self, session: Subscriber, topic: str, group: GroupId) -> None:
-        super().__init__(session, topic)
         self.group: GroupId = group
+        super().__init__(session, topic)
         service = session.service
         self._broker = service.broker
         self._window: Window = Window(service.broker.scheduler, session.pusher)
@@ -83,6 +101,10 @@ class GroupSubscription(Subscription):
             session_timeout_s=service.heartbeat_timeout_s,
         )
         self._member = service.broker.group_members.open(spec, self)
+
+    def _authorize(self) -> None:
+        super()._authorize()
+        self._session.authorize(Operation.READ, Resource.GROUP, self.group)
 
     def join(self, first_assigned: FirstAssigned) -> None:
         self._member.join(first_assigned)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Self, TypeVar
 
 from dragoman.client_core.addresses import parse_addresses
-from dragoman.client_core.blocking import BlockingClient, Face, making, waiting
+from dragoman.client_core.blocking_client import BlockingClient, Face, making, waiting
 from dragoman.client_core.errors import ClientError
 from dragoman.client_core.retry import Retry
 from dragoman.protocols.mlog import messages as m

@@ -27,6 +27,7 @@ from typing import TypeAlias
 
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.local_reader import LocalReader
+from dragoman.broker.standing import Grant
 from dragoman.errors import DragomanError
 from dragoman.limits import MLOG_FETCH_BYTES_MAX, MLOG_FETCH_COUNT_MAX, MLOG_FETCH_ONE_BYTES_MAX
 from dragoman.log.batch import Record
@@ -111,6 +112,8 @@ def handle_fetch_stream(session: MlogSession, request: FetchStream, place: Place
 def _begin_stream(
     session: MlogSession, request: FetchStream, place: Place, replica: Replica, offset: int
 ) -> None:
+    # The client may have lost the right while its committed offset was looked up.
+    session.authorize(Operation.READ, Resource.TOPIC, replica.metadata.topic.name)
     if not session.channel.is_closing:
         _Stream(session, request, place, replica, offset).start()
 
@@ -192,6 +195,7 @@ class _Stream:
         self._place = place
         self._tail = LocalReader(replica, offset, self._look)
         self._timer: Handle | None = None
+        self._grant: Grant | None = None
 
     def start(self) -> None:
         found = _read(self._tail, self._tail.offset, self._count, MLOG_FETCH_BYTES_MAX)
@@ -204,11 +208,16 @@ class _Stream:
         broker = self._session.service.broker
         wait_s = broker.settings.mlog_stream_wait_ms / 1000
         self._session.wait(self._stop, self._answer)
+        self._grant = broker.standing.hold(self._authorize, self._answer)
         self._timer = broker.scheduler.call_later(wait_s, self._answer)
         try:
             self._tail.wait()
         except DragomanError as error:
             self._answer(error)
+
+    def _authorize(self) -> None:
+        topic = self._tail.replica.metadata.topic.name
+        self._session.authorize(Operation.READ, Resource.TOPIC, topic)
 
     def _look(self) -> None:
         try:
@@ -233,6 +242,8 @@ class _Stream:
     def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._grant is not None:
+            self._grant.release()
         self._tail.close()
 
 
@@ -273,6 +284,7 @@ def handle_commit(session: MlogSession, request: CommitOffset, place: Place) -> 
     topic, index = split(request.topic)
     group = GroupId(request.id or DEFAULT_ID)
     session.authorize(Operation.READ, Resource.GROUP, group)
+    session.authorize(Operation.READ, Resource.TOPIC, topic)
     commit = OffsetCommit(
         topic=TopicName(topic), partition=Partition(index), offset=Offset(request.offset)
     )
@@ -299,5 +311,6 @@ async def committed_offset(session: MlogSession, name: str, client_id: str) -> i
     group = GroupId(client_id or DEFAULT_ID)
     session.authorize(Operation.DESCRIBE, Resource.GROUP, group)
     topic, index = split(name)
+    session.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
     groups = session.service.broker.coordination.groups
     return (await groups.committed(group, TopicName(topic))).get(index, 0)

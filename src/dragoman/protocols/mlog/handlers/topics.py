@@ -80,10 +80,11 @@ def find(session: MlogSession, name: str, operation: Operation) -> Replica:
 def find_partition(session: MlogSession, name: str, operation: Operation) -> PartitionMetadata:
     """The named partition, led by any node. Raises `Refused`."""
     topic, index = split(name)
+    # First: the refusal does not reveal whether the topic exists.
+    session.authorize(operation, _TOPIC, topic)
     metadata = visible_topic(session, topic)
     if metadata is None or index >= len(metadata.partitions):
         raise unknown(name)
-    session.authorize(operation, _TOPIC, topic)
     return metadata.partitions[index]
 
 
@@ -105,7 +106,7 @@ async def handle_create(session: MlogSession, request: CreateTopic, place: Place
     if not is_expressible(name):
         text = f"failed to create topic: {name} would be a partition of another topic"
         raise Refused(ErrorCode.UNKNOWN, text)
-    session.authorize(Operation.CREATE, Resource.TOPIC, name)
+    session.authorize_new_topic(name)
     broker = session.service.broker
     if name in broker.image.topics:
         raise _exists(name)
@@ -128,10 +129,10 @@ async def handle_create(session: MlogSession, request: CreateTopic, place: Place
 async def handle_delete(session: MlogSession, request: DeleteTopic, place: Place) -> None:
     name = request.topic
     _require_name(name)
+    session.authorize(Operation.DELETE, Resource.TOPIC, name)
     missing = Refused(ErrorCode.TOPIC_NOT_FOUND, topic_not_found(name))
     if visible_topic(session, name) is None or not is_expressible(name):
         raise missing
-    session.authorize(Operation.DELETE, Resource.TOPIC, name)
 
     try:
         await session.service.broker.topics.delete(name)

@@ -14,7 +14,13 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cached_property
 from typing import Final, Self, TypeVar, Unpack
 
-from dragoman.client_core.blocking import BlockingClient, BlockingPart, LoopThread, making, waiting
+from dragoman.client_core.blocking_client import (
+    BlockingClient,
+    BlockingPart,
+    LoopThread,
+    making,
+    waiting,
+)
 from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.admin import RocketmqAdmin
 from dragoman.protocols.rocketmq.client.consumption import Listener, Outcome

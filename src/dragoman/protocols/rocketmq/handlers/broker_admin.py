@@ -30,7 +30,7 @@ from dragoman.protocols.rocketmq.constants import (
     Perm,
     Response,
 )
-from dragoman.protocols.rocketmq.handlers.names import visible_topic
+from dragoman.protocols.rocketmq.handlers.names import topic_name, visible_topic
 from dragoman.protocols.rocketmq.handlers.offsets import offset_at
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
@@ -286,6 +286,7 @@ async def handle_view_broker_stats_data(call: Call) -> bodies.BrokerStats:
     """Messages written to a topic, or to all topics of the cluster."""
     name, key = call.text("statsName"), call.text("statsKey")
     if name == "TOPIC_PUT_NUMS":
+        call.authorize_topic(Operation.DESCRIBE, topic_name(key))
         topic = visible_topic(call.broker.image, key)
         topics = [] if topic is None else [topic]
     elif name == "BROKER_PUT_NUMS" and key == DEFAULT_CLUSTER:

@@ -84,7 +84,7 @@ async def handle_get_all_subscriptiongroup_config(call: Call) -> Answer:
     names = sorted(each for each in {*rows, *configured} if is_expressible(each))
     forbidden: dict[str, dict[str, int]] = {}
     for group, topic in sorted(state.forbidden):
-        if _may_know(call, group):
+        if _may_know(call, group) and call.may_access(Operation.DESCRIBE, topic):
             forbidden.setdefault(group, {})[spelling(topic)] = _UNREADABLE
     first, count = call.number("groupSeq", 0), call.number("maxGroupNum", 0)
     shown = names[max(0, first) :]
@@ -111,15 +111,16 @@ async def handle_delete_subscriptiongroup(call: Call) -> None:
 async def handle_update_and_get_group_forbidden(call: Call) -> bodies.GroupForbidden:
     group, spelt = call.text("group", "consumerGroup"), call.text("topic")
     check_group_name(group)
+    is_change = bool(call.fields.get("readable"))
+    operation = Operation.ALTER_CONFIGS if is_change else Operation.DESCRIBE_CONFIGS
+    call.authorize(operation, Resource.GROUP, group)
+    call.authorize_topic(Operation.DESCRIBE, topic_name(spelt))
     topic = require_topic(call.broker.image, spelt)
     state, place = call.node.state, (group, topic.name)
-    if call.fields.get("readable"):
-        call.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, group)
+    if is_change:
         is_forbidden = not call.flag("readable")
         if is_forbidden != (place in state.forbidden):
             await state.put_forbidden(group, topic.name, is_forbidden)
-    else:
-        call.authorize(Operation.DESCRIBE_CONFIGS, Resource.GROUP, group)
     return bodies.GroupForbidden(
         topic=spelling(topic.name), group=group, readable=place not in state.forbidden
     )
@@ -140,7 +141,7 @@ def _may_know(call: Call, group: str) -> bool:
 
 async def handle_query_topic_consume_by_who(call: Call) -> bodies.GroupList:
     topic = topic_name(call.text("topic"))
-    call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic)
+    call.authorize_topic(Operation.DESCRIBE, topic)
     names = [
         name
         for name, row in (await visible_groups(call, topic)).items()
@@ -159,19 +160,25 @@ async def handle_query_topics_by_consumer(call: Call) -> bodies.TopicList:
 
 
 def topics_of(call: Call, row: GroupRow) -> list[str]:
-    """The existing topics that a group has offsets in or has subscribed to."""
+    """The existing topics that a group has offsets in or has subscribed to, and that the client may
+    describe.
+    """
     known = call.broker.image.topics
     names = {*row.offsets, *map(topic_name, row.subscriptions)}
     return sorted(
         spelling(each)
         for each in names
-        if each in known and not known[each].is_internal and is_expressible(each)
+        if each in known
+        and not known[each].is_internal
+        and is_expressible(each)
+        and call.may_access(Operation.DESCRIBE, each)
     )
 
 
 async def handle_query_subscription_by_consumer(call: Call) -> bodies.GroupSubscription:
     group, spelt = call.text("group", "consumerGroup"), call.text("topic")
     call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    call.authorize_topic(Operation.DESCRIBE, topic_name(spelt))
     data = subscription_table(await call.node.members(group)).get(spelt)
     return bodies.GroupSubscription(group=group, topic=spelt, subscription_data=data)
 
@@ -195,7 +202,11 @@ async def handle_get_consumer_connection_list(call: Call) -> bodies.ConsumerConn
     first = listing.members[0].data
     return bodies.ConsumerConnection(
         connection_set=[_connection(each) for each in listing.members],
-        subscription_table=subscription_table(listing),
+        subscription_table={
+            topic: each
+            for topic, each in subscription_table(listing).items()
+            if call.may_access(Operation.DESCRIBE, topic_name(topic))
+        },
         consume_type=first.consume_type,
         message_model=first.message_model,
         consume_from_where=first.consume_from_where,
@@ -289,6 +300,7 @@ async def handle_get_consumer_running_info(call: Call) -> Answer:
 async def handle_consume_message_directly(call: Call) -> Answer:
     """Find the message, and send it to the member with the request."""
     group, message_id = call.text("consumerGroup", "group"), call.text("msgId")
+    call.authorize(Operation.READ, Resource.GROUP, group)
     member = await _member(call, group)
     message = await find_by_id(call, message_id, call.fields.get("topic", ""))
     fields = call.fields | {
@@ -307,6 +319,7 @@ async def handle_invoke_broker_to_get_consumer_status(call: Call) -> Answer:
     """
     group, spelt = call.text("group", "consumerGroup"), call.text("topic")
     only = call.fields.get("clientAddr", "")
+    call.authorize_topic(Operation.DESCRIBE, topic_name(spelt))
     listing = await _members(call, group)
     members = [each for each in listing.members if only in ("", each.client_id)]
     if not members:

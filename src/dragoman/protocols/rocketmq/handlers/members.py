@@ -26,13 +26,14 @@ from dragoman.protocols.rocketmq.constants import RETRY_PREFIX, Response
 from dragoman.protocols.rocketmq.handlers.names import (
     check_group_name,
     require_topic,
+    topic_name,
     visible_topic,
 )
 from dragoman.protocols.rocketmq.handlers.pull import parsed_filter
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.rpc import LockQueues
 from dragoman.protocols.rocketmq.handlers.session import Call
-from dragoman.protocols.rocketmq.handlers.topics import make_topic, queue_of, read_queues
+from dragoman.protocols.rocketmq.handlers.topics import own_topic, queue_of, read_queues
 from dragoman.security.access import Operation, Resource
 
 # ---- heartbeats
@@ -58,6 +59,8 @@ def handle_heart_beat(call: Call) -> None:
     for data in consumers:
         check_group_name(data.group_name)
         call.authorize(Operation.READ, Resource.GROUP, data.group_name)
+        for subscription in data.subscription_data_set:
+            call.authorize_topic(Operation.READ, topic_name(subscription.topic))
     clients = call.node.clients
     for producer in producers:
         clients.add_producer(call.session, beat.client_id, producer.group_name)
@@ -85,7 +88,7 @@ async def _create_and_join(
     """Create the retry topic, and then join: members request its route as soon as they have
     joined.
     """
-    await make_topic(call, retry_topic, queues)
+    await own_topic(call, retry_topic, queues)
     if not call.session.channel.is_closing:
         joined = call.node.clients.join(call.session, client_id, data)
         if joined is not None:
@@ -142,7 +145,9 @@ async def _lock(call: Call, *, is_release: bool) -> list[MessageQueue]:
     image = call.broker.image
     queues = []
     for each in wanted.mq_set:
-        topic = visible_topic(image, each.topic)
+        topic = None
+        if call.may_access(Operation.READ, topic_name(each.topic)):
+            topic = visible_topic(image, each.topic)
         if topic is not None and 0 <= each.queue_id < len(topic.partitions):
             queues.append(each)
     request = LockQueues(
@@ -160,8 +165,9 @@ async def _lock(call: Call, *, is_release: bool) -> list[MessageQueue]:
 
 async def handle_query_assignment(call: Call) -> bodies.Assignments:
     wanted = bodies.decode(call.body, bodies.QueryAssignment)
-    topic = require_topic(call.broker.image, wanted.topic)
     call.authorize(Operation.READ, Resource.GROUP, wanted.consumer_group)
+    call.authorize_topic(Operation.READ, topic_name(wanted.topic))
+    topic = require_topic(call.broker.image, wanted.topic)
     queues: Sequence[MessageQueue]
     queues = sorted(queue_of(call, each) for each in topic.partitions[: read_queues(topic)])
     if wanted.message_model != MessageModel.BROADCASTING:
@@ -206,8 +212,9 @@ async def handle_set_message_request_mode(call: Call) -> None:
     data = call.body if len(call.body) else msgspec.json.encode(dict(call.fields))
     wanted = bodies.decode(data, bodies.RequestMode)
     check_group_name(wanted.consumer_group)
-    require_topic(call.broker.image, wanted.topic)
     call.authorize(Operation.ALTER_CONFIGS, Resource.GROUP, wanted.consumer_group)
+    call.authorize_topic(Operation.DESCRIBE, topic_name(wanted.topic))
+    require_topic(call.broker.image, wanted.topic)
     if wanted.mode != "PULL":
         text = f"mode {wanted.mode[:20]!r} is not supported: expected PULL"
         raise Refused(Response.INVALID_PARAMETER, text)

@@ -80,6 +80,11 @@ def visible_topic(image: MetadataImage, spelt: str) -> TopicMetadata | None:
     return None if topic is None or topic.is_internal else topic
 
 
+def retry_group(topic: str) -> str | None:
+    """The group whose retries a topic has; None for any other topic."""
+    return topic[len(RETRY_PREFIX) :] if topic.startswith(RETRY_PREFIX) else None
+
+
 def require_topic(image: MetadataImage, spelt: str) -> TopicMetadata:
     topic = visible_topic(image, spelt)
     if topic is None:

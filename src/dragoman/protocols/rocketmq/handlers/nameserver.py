@@ -18,7 +18,13 @@ from dragoman.protocols.rocketmq.handlers.broker_admin import (
     lines_of_request,
     shown_settings,
 )
-from dragoman.protocols.rocketmq.handlers.names import broker_name, node_of, spelling, visible_topic
+from dragoman.protocols.rocketmq.handlers.names import (
+    broker_name,
+    node_of,
+    spelling,
+    topic_name,
+    visible_topic,
+)
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import (
@@ -86,6 +92,7 @@ async def handle_register_topic_in_namesrv(call: Call) -> None:
     queues = [max(each.read_queue_nums, each.write_queue_nums) for each in route.queue_datas]
     if not queues:
         raise Refused(Response.INVALID_PARAMETER, f"the route of {spelt!r} has no queues")
+    call.authorize_new_topic(topic_name(spelt))
     if visible_topic(call.broker.image, spelt) is None:
         await make_topic(call, spelt, max(queues))
 

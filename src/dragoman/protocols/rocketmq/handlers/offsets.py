@@ -36,6 +36,7 @@ async def handle_query_consumer_offset(call: Call) -> Answer:
     group, queue = call.text("consumerGroup"), call.number("queueId")
     topic = topic_name(call.text("topic"))
     call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    call.authorize_topic(Operation.DESCRIBE, topic)
     await call.node.commits.settled(group, topic, queue)
     groups = call.broker.coordination.groups
     offsets = await groups.committed(GroupId(group), TopicName(topic))
@@ -62,6 +63,7 @@ def handle_update_consumer_offset(call: Call) -> None:
     group, queue = call.text("consumerGroup"), call.number("queueId")
     topic, offset = topic_name(call.text("topic")), call.number("commitOffset")
     call.authorize(Operation.READ, Resource.GROUP, group)
+    call.authorize_topic(Operation.READ, topic)
     if offset < 0:
         # Some clients commit -1 before they have read any message.
         call.reply()

@@ -81,8 +81,11 @@ async def handle_get_consume_stats(call: Call) -> Answer:
     named = [*filter(None, call.fields.get("topicList", "").split(";"))]
     if call.fields.get("topic"):
         named = [call.text("topic")]
+    call.authorize(Operation.DESCRIBE, Resource.GROUP, group)
+    for name in named:
+        call.authorize_topic(Operation.DESCRIBE, topic_name(name))
     topics = [require_topic(call.broker.image, each) for each in named]
-    row = await _visible_group(call, group)
+    row = await call.node.describe_group(group)
     merged = bodies.ConsumeStats()
     for each in await _stats(call, row, topics or _read_topics(call, row)):
         merged.offset_table = merged.offset_table | each.offset_table
@@ -176,7 +179,9 @@ async def handle_get_all_consumer_offset(call: Call) -> bodies.ConsumerOffsets:
         f"{spelling(topic)}@{name}": {str(queue): offset for queue, offset in offsets.items()}
         for name, row in (await visible_groups(call)).items()
         for topic, offsets in row.offsets.items()
-        if is_expressible(name) and is_expressible(topic)
+        if is_expressible(name)
+        and is_expressible(topic)
+        and call.may_access(Operation.DESCRIBE, topic)
     }
     return bodies.ConsumerOffsets(offset_table=table, data_version=data_version(call))
 
@@ -214,8 +219,9 @@ async def handle_invoke_broker_to_reset_offset(call: Call) -> Answer:
     """Commit offsets by time, even if the group has members, and notify the members."""
     spelt, group = call.text("topic"), call.text("group", "consumerGroup")
     check_group_name(group)
-    topic = require_topic(call.broker.image, spelt)
     call.authorize(Operation.READ, Resource.GROUP, group)
+    call.authorize_topic(Operation.READ, topic_name(spelt))
+    topic = require_topic(call.broker.image, spelt)
     queue = call.number("queueId", -1)
     partitions = list(topic.partitions)
     if queue >= 0:
@@ -292,6 +298,8 @@ async def handle_clone_group_offset(call: Call) -> None:
     image = call.broker.image
     topics = (visible_topic(image, name) for name in ([only] if only else topics_of(call, row)))
     for each in topics:
-        if each is not None and (offsets := row.offsets.get(each.name)):
+        if each is None or not call.may_access(Operation.READ, each.name):
+            continue
+        if offsets := row.offsets.get(each.name):
             await _commit(call, target, each.name, offsets)
             await call.pause()

@@ -12,7 +12,9 @@ from typing import Final
 
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.readers import Ends, Reader
+from dragoman.broker.standing import Grant
 from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.errors import DragomanError
 from dragoman.limits import (
     ROCKETMQ_COPY_WAIT_S,
     ROCKETMQ_HOLD_S_MAX,
@@ -32,7 +34,7 @@ from dragoman.protocols.rocketmq.constants import (
 )
 from dragoman.protocols.rocketmq.filters import Filter, FilterError, compile_filter
 from dragoman.protocols.rocketmq.handlers.core import Core
-from dragoman.protocols.rocketmq.handlers.names import require_topic
+from dragoman.protocols.rocketmq.handlers.names import require_topic, topic_name
 from dragoman.protocols.rocketmq.handlers.records import encoded, properties_of, tags_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Call
@@ -40,7 +42,6 @@ from dragoman.protocols.rocketmq.handlers.topics import attributes_of, read_queu
 from dragoman.security.access import Operation, Resource
 from dragoman.world import Handle
 
-_TOPIC: Final = Resource.TOPIC
 _READ: Final = Operation.READ
 _COMMIT: Final = int(PullFlag.COMMIT_OFFSET)
 _SUSPEND: Final = int(PullFlag.SUSPEND)
@@ -51,10 +52,10 @@ _RECORD_BYTES: Final = 128
 
 def handle_pull_message(call: Call) -> None:
     spelt = call.text("topic")
-    topic = require_topic(call.broker.image, spelt)
     group = call.text("consumerGroup")
-    call.authorize(_READ, _TOPIC, topic.name)
+    call.authorize_topic(_READ, topic_name(spelt))
     call.authorize(_READ, Resource.GROUP, group)
+    topic = require_topic(call.broker.image, spelt)
     if not call.node.group_config(group).consume_enable:
         raise Refused(Response.NO_PERMISSION, f"subscription group no permission, {group}")
     if not attributes_of(topic).perm & Perm.READ or call.node.is_forbidden(group, topic.name):
@@ -125,6 +126,7 @@ class _Pull:
         self._hold_s = min(hold_ms / 1000, ROCKETMQ_HOLD_S_MAX)
         self._reader: Reader | None = None
         self._timer: Handle | None = None
+        self._grant: Grant | None = None
         self._ends = Ends(0, 0, 0, 0)
         #: Whether the leader's bounds of the partition were requested.
         self._has_asked = False
@@ -245,6 +247,7 @@ class _Pull:
             call.parked()
             self._timer = call.broker.scheduler.call_later(self._hold_s, self._expire)
             call.session.on_gone[self] = self._gone
+            self._grant = call.broker.standing.hold(self._authorize, self._revoked)
             call.session.answer_now[self] = self._expire
         reader.wait()
 
@@ -277,10 +280,30 @@ class _Pull:
         else:
             self._finish(Response.PULL_NOT_FOUND, b"", self._offset)
 
+    def _authorize(self) -> None:
+        """Raises `NotAuthorized`."""
+        self._call.authorize_topic(_READ, self._partition.topic.name)
+        self._call.authorize(_READ, Resource.GROUP, self._call.fields["consumerGroup"])
+
+    def _revoked(self, error: DragomanError) -> None:
+        self._end_wait()
+        self._keep_reader()
+        self._call.refuse(error)
+
+    def _end_wait(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._call.session.on_gone.pop(self, None)
+            self._call.session.answer_now.pop(self, None)
+        if self._grant is not None:
+            self._grant.release()
+
     def _gone(self) -> None:
         self._call.is_done = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._grant is not None:
+            self._grant.release()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -289,10 +312,7 @@ class _Pull:
 
     def _finish(self, code: Response, body: bytes, next_offset: int) -> None:
         call = self._call
-        if self._timer is not None:
-            self._timer.cancel()
-            call.session.on_gone.pop(self, None)
-            call.session.answer_now.pop(self, None)
+        self._end_wait()
         ends = self._current_ends()
         self._keep_reader()
         topic = self._partition.topic.name

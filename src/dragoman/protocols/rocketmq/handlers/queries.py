@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from dragoman.broker.delayed import Token
-from dragoman.broker.errors import NotLeader, Overloaded
+from dragoman.broker.errors import NotLeader, Overloaded, UnknownDelayedRecord
 from dragoman.broker.fetch import FetchLimits, Wanted, read_all
 from dragoman.broker.readers import ReadBatches
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
@@ -37,6 +37,7 @@ from dragoman.protocols.rocketmq.handlers.names import (
     physical_offset,
     spelling,
     split_physical,
+    topic_name,
     visible_topic,
 )
 from dragoman.protocols.rocketmq.handlers.offsets import offset_at, partition_of
@@ -47,7 +48,7 @@ from dragoman.protocols.rocketmq.messages import read_message_id, tag_hash
 from dragoman.protocols.rocketmq.signatures import UNIQUE_QUERY
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Node
-from dragoman.security.access import Operation, Resource
+from dragoman.security.access import Operation
 
 _UNIQUE_HEADERS: Final = (PREFIX + Property.UNIQUE_KEY, Property.UNIQUE_KEY)
 _KEYS_HEADERS: Final = (PREFIX + Property.KEYS, Property.KEYS)
@@ -218,8 +219,7 @@ def _place(message_id: str) -> int:
 
 async def find_by_place(call: Call, place: int) -> bytes:
     """The message at a physical offset, delivered or held. Raises `DragomanError`."""
-    found = await find_record(call.broker, place)
-    call.authorize(Operation.READ, Resource.TOPIC, found.topic)
+    found = await readable_record(call, place)
     topic = spelling(found.topic).encode()
     where = (found.partition_id, found.queue)
     return encoded(found.record, topic, *where, call.session.store_host)
@@ -227,6 +227,8 @@ async def find_by_place(call: Call, place: int) -> bytes:
 
 async def find_by_id(call: Call, message_id: str, spelt: str) -> bytes:
     """The message with this offset message id or unique id."""
+    if spelt:
+        call.authorize_topic(Operation.READ, topic_name(spelt))
     topic = visible_topic(call.broker.image, spelt) if spelt else None
     place = None
     try:
@@ -237,7 +239,7 @@ async def find_by_id(call: Call, message_id: str, spelt: str) -> bytes:
     if place is not None and (topic is None or _is_here(call, place, topic)):
         return await find_by_place(call, place)
     assert topic is not None
-    call.authorize(Operation.READ, Resource.TOPIC, topic.name)
+    call.authorize_topic(Operation.READ, topic.name)
     search = Search(call, topic, Sought(message_id.encode(), is_unique=True))
     await search.run()
     if not search.found:
@@ -256,8 +258,8 @@ def _is_here(call: Call, place: int, topic: TopicMetadata) -> bool:
 
 
 async def handle_query_consume_queue(call: Call) -> bodies.ConsumeQueueView:
+    call.authorize_topic(Operation.READ, topic_name(call.text("topic")))
     partition = partition_of(call)
-    call.authorize(Operation.READ, Resource.TOPIC, partition.topic.name)
     offset = max(0, call.number("index"))
     count = min(max(0, call.number("count", _COUNT)), ROCKETMQ_FOUND_COUNT_MAX)
     data, chosen = _subscription(call)
@@ -312,6 +314,29 @@ class Found(NamedTuple):
     partition_id: int
 
 
+def _not_found(physical: int) -> Refused:
+    text = f"can not find message by the offset {physical}"
+    return Refused(Response.SYSTEM_ERROR, text)
+
+
+async def readable_record(call: Call, physical: int) -> Found:
+    """`find_record` for a client that names no topic: a refusal would reveal which one it is, so
+    there is no such message for a client that may not read it.
+    """
+    partition = call.broker.image.partitions.get(split_physical(physical)[0])
+    if partition is None or not (
+        partition.topic.is_internal or call.may_access(Operation.READ, partition.topic.name)
+    ):
+        raise _not_found(physical)
+    try:
+        found = await find_record(call.broker, physical)
+    except UnknownDelayedRecord:
+        raise _not_found(physical) from None
+    if not call.may_access(Operation.READ, found.topic):
+        raise _not_found(physical)
+    return found
+
+
 async def find_record(broker: Core, physical: int) -> Found:
     """The record at a physical offset. A record that is held for later delivery is in an internal
     topic. Raises `DragomanError`.
@@ -319,8 +344,7 @@ async def find_record(broker: Core, physical: int) -> Found:
     partition_id, offset = split_physical(physical)
     partition = broker.image.partitions.get(partition_id)
     if partition is None:
-        text = f"can not find message by the offset {physical}"
-        raise Refused(Response.SYSTEM_ERROR, text)
+        raise _not_found(physical)
     if partition.topic.is_internal:
         token = Token(partition_id, offset)
         content = await broker.delayed.read(token)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dragoman.protocols.rocketmq.constants import DELAY_LEVELS_S, DLQ_PREFIX, RETRY_PREFIX, Property
 from dragoman.protocols.rocketmq.handlers.names import check_group_name, physical_offset, spelling
-from dragoman.protocols.rocketmq.handlers.queries import Found, find_record
+from dragoman.protocols.rocketmq.handlers.queries import Found, readable_record
 from dragoman.protocols.rocketmq.handlers.records import Sent, sent_again
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
-from dragoman.protocols.rocketmq.handlers.topics import make_topic
+from dragoman.protocols.rocketmq.handlers.topics import own_topic
 from dragoman.protocols.rocketmq.messages import offset_message_id
 from dragoman.security.access import Operation, Resource
 
@@ -34,8 +34,7 @@ async def handle_consumer_send_msg_back(call: Call) -> Answer | None:
     times_max = call.number("maxReconsumeTimes", -1)
     if times_max < 0:
         times_max = config.retry_max_times
-    found = await find_record(call.broker, physical)
-    call.authorize(Operation.READ, Resource.TOPIC, found.topic)
+    found = await readable_record(call, physical)
     sent = _copy(call, found, physical)
     times, sent.reconsume_times = sent.reconsume_times, sent.reconsume_times + 1
     if level < 0 or times >= times_max:
@@ -59,7 +58,7 @@ async def _retry(call: Call, group: str, sent: Sent, level: int, queues: int) ->
     broker = call.broker
     now_ms = broker.clock.wall_ms()
     due_ms = now_ms + DELAY_LEVELS_S[min(level, len(DELAY_LEVELS_S)) - 1] * 1000
-    topic = await make_topic(call, RETRY_PREFIX + group, queues)
+    topic = await own_topic(call, RETRY_PREFIX + group, queues)
     queue = broker.random.randrange(len(topic.partitions))
     await broker.delayed.delay(topic.name, queue, sent.record(now_ms), due_ms)
 
@@ -75,7 +74,7 @@ async def dead_letter(call: Call, group: str, sent: Sent) -> Answer:
     if message_id is not None:
         properties.setdefault(Property.DLQ_ORIGIN_MESSAGE_ID, message_id)
     properties.pop(Property.DELAY, None)
-    topic = await make_topic(call, DLQ_PREFIX + group, 1)
+    topic = await own_topic(call, DLQ_PREFIX + group, 1)
     partition = topic.partitions[0]
     offset = await broker.leader_queues.append(partition, sent.record(broker.clock.wall_ms()))
     physical = physical_offset(partition.partition_id, offset)

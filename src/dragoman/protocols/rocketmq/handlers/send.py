@@ -37,6 +37,7 @@ from dragoman.protocols.rocketmq.constants import (
 from dragoman.protocols.rocketmq.handlers.names import (
     check_topic_name,
     physical_offset,
+    topic_name,
     visible_topic,
 )
 from dragoman.protocols.rocketmq.handlers.records import Sent, inflated
@@ -47,6 +48,7 @@ from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import (
     attributes_of,
     make_topic,
+    own_topic,
     read_queues,
     write_queues,
 )
@@ -57,10 +59,9 @@ from dragoman.protocols.rocketmq.messages import (
     host_text,
     offset_message_id,
 )
-from dragoman.security.access import Operation, Resource
+from dragoman.security.access import Operation
 
 _FIRST_QUEUES_MAX: Final = 4
-_TOPIC: Final = Resource.TOPIC
 _WRITE: Final = Operation.WRITE
 _I32: Final = range(-(1 << 31), 1 << 31)
 _I64: Final = range(-(1 << 63), 1 << 63)
@@ -135,6 +136,8 @@ def _send(call: Call, names: Names) -> None:
     if head.topic in CLOSED_TOPICS:
         text = f"the topic[{head.topic}] is conflict with system topic."
         raise Refused(Response.NO_PERMISSION, text)
+    # First: the refusal does not reveal whether the topic exists.
+    call.authorize_topic(_WRITE, topic_name(head.topic))
     sent = _batch(call, head) if head.is_batch else [_single(call, head)]
     topic = visible_topic(call.broker.image, head.topic)
     if topic is None:
@@ -271,7 +274,7 @@ def _make_topic(call: Call, head: Head) -> Coroutine[object, None, TopicMetadata
     broker = call.broker
     check_topic_name(head.topic)
     if head.topic.startswith(RETRY_PREFIX):
-        return make_topic(call, head.topic, 1)
+        return own_topic(call, head.topic, 1)
     if head.template == TEMPLATE_TOPIC and broker.settings.auto_create_topics_enable:
         return make_topic(call, head.topic, max(1, min(head.template_queues, _FIRST_QUEUES_MAX)))
     text = f"topic[{head.topic}] not exist, apply first please!"
@@ -279,7 +282,6 @@ def _make_topic(call: Call, head: Head) -> Coroutine[object, None, TopicMetadata
 
 
 def _append(call: Call, head: Head, topic: TopicMetadata, sent: list[Sent]) -> None:
-    call.authorize(_WRITE, _TOPIC, topic.name)
     if not attributes_of(topic).perm & Perm.WRITE:
         text = f"the broker[{call.node.broker_name}] sending message is forbidden"
         raise Refused(Response.NO_PERMISSION, text)
@@ -465,6 +467,7 @@ async def _send_reply(call: Call, names: Names) -> Answer:
     """Send a reply to the client that waits for it, on any node."""
     head = _head(call, names)
     _check_sizes(len(call.body), len(head.properties.encode()))
+    call.authorize_topic(_WRITE, topic_name(head.topic))
     client_id = decode_properties(head.properties).get(Property.REPLY_TO_CLIENT)
     if not client_id:
         reason = f"reply message properties[{Property.REPLY_TO_CLIENT}] is null"

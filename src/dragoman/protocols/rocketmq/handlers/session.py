@@ -37,7 +37,7 @@ from dragoman.protocols.rocketmq.constants import (
     Serialization,
 )
 from dragoman.protocols.rocketmq.handlers.core import Core
-from dragoman.protocols.rocketmq.handlers.names import require_topic
+from dragoman.protocols.rocketmq.handlers.names import require_topic, retry_group, topic_name
 from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
 from dragoman.protocols.rocketmq.handlers.refusals import Refused, refusal
 from dragoman.protocols.rocketmq.handlers.service import REQUESTS, RocketmqService
@@ -56,6 +56,12 @@ _INT_DIGITS_MAX = 20
 #: Requests whose bodies are messages, and may be large.
 _WITH_MESSAGES = frozenset(code for code in Request if code.name.startswith("SEND_"))
 _TRUE = ("true", "1", "True")
+#: What an operation on the retries of a group needs on the group.
+_OF_GROUP = {
+    Operation.WRITE: Operation.READ,
+    Operation.CREATE: Operation.READ,
+    Operation.ALTER: Operation.ALTER_CONFIGS,
+}
 
 
 class Answer(NamedTuple):
@@ -143,9 +149,9 @@ class Call:
 
     def known_topic(self, operation: Operation) -> TopicMetadata:
         """The topic that the request names. Raises `Refused` and `NotAuthorized`."""
-        topic = require_topic(self.broker.image, self.text("topic"))
-        self.authorize(operation, Resource.TOPIC, topic.name)
-        return topic
+        spelt = self.text("topic")
+        self.authorize_topic(operation, topic_name(spelt))
+        return require_topic(self.broker.image, spelt)
 
     # ---- permissions
 
@@ -155,6 +161,30 @@ class Call:
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""
         self.session.service.authorize(self.caller, operation, resource, name)
+
+    def may_access(self, operation: Operation, topic: str) -> bool:
+        """Whether the caller is allowed an operation on a topic, existing or not. A topic with the
+        retries of a group belongs to the group: its consumers send and read them.
+        """
+        group = retry_group(topic)
+        if group is None:
+            return self.is_allowed(operation, Resource.TOPIC, topic)
+        return self.is_allowed(_OF_GROUP.get(operation, operation), Resource.GROUP, group)
+
+    def authorize_topic(self, operation: Operation, topic: str) -> None:
+        """Raises `NotAuthorized` unless `may_access`."""
+        group = retry_group(topic)
+        if group is None:
+            self.authorize(operation, Resource.TOPIC, topic)
+        else:
+            self.authorize(_OF_GROUP.get(operation, operation), Resource.GROUP, group)
+
+    def authorize_new_topic(self, topic: str) -> None:
+        """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""
+        if retry_group(topic) is None:
+            self.session.service.authorize_new_topic(self.caller, topic)
+        else:
+            self.authorize_topic(Operation.CREATE, topic)
 
     def authorize_cluster(self, operation: Operation) -> None:
         """Raises `NotAuthorized`."""

@@ -57,7 +57,7 @@ from dragoman.protocols.rocketmq.handlers.names import (
 from dragoman.protocols.rocketmq.handlers.offsets import all_ends, offset_at, store_time_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
-from dragoman.security.access import Operation, Resource
+from dragoman.security.access import Operation
 
 #: Queues of the template topic. Producers create topics with at most as many queues.
 TEMPLATE_QUEUES: Final = 8
@@ -125,7 +125,7 @@ def visible_topics(call: Call) -> list[TopicMetadata]:
         for name, topic in sorted(call.broker.image.topics.items())
         if not topic.is_internal
         and is_expressible(name)
-        and call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
+        and call.may_access(Operation.DESCRIBE, name)
     ]
 
 
@@ -134,10 +134,16 @@ def make_topic(call: Call, spelt: str, queues: int) -> Coroutine[object, None, T
 
     Raises `Refused` and `NotAuthorized` at once.
     """
+    call.authorize_new_topic(topic_name(spelt))
+    return own_topic(call, spelt, queues)
+
+
+def own_topic(call: Call, spelt: str, queues: int) -> Coroutine[object, None, TopicMetadata]:
+    """Create a topic that the broker itself needs, such as that of a group's retries, unless it
+    exists. The client needs no right for it. Raises `Refused` at once.
+    """
     check_topic_name(spelt)
-    name = topic_name(spelt)
-    call.authorize(Operation.CREATE, Resource.TOPIC, name)
-    return _make_topic(call.broker, name, queues)
+    return _make_topic(call.broker, topic_name(spelt), queues)
 
 
 async def _make_topic(broker: Core, name: str, queues: int) -> TopicMetadata:
@@ -159,10 +165,11 @@ async def handle_get_routeinfo_by_topic(call: Call) -> bodies.TopicRouteData:
     broker = call.broker
     if spelt == TEMPLATE_TOPIC and broker.settings.auto_create_topics_enable:
         return _template_route(call)
+    call.authorize_topic(Operation.DESCRIBE, topic_name(spelt))
     topic = visible_topic(broker.image, spelt)
     if topic is not None:
-        call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
-    elif spelt == TRACE_TOPIC and broker.settings.auto_create_topics_enable:
+        return route_of(call, topic)
+    if spelt == TRACE_TOPIC and broker.settings.auto_create_topics_enable:
         # Some clients log an error every second while the route is missing.
         topic = await make_topic(call, spelt, 1)
     else:
@@ -317,8 +324,10 @@ async def _set_topic(call: Call, wanted: bodies.TopicConfig, changes: list[str])
     topic = broker.image.topics.get(name)
     if topic is not None and topic.is_internal:
         raise Refused(Response.INVALID_PARAMETER, f"{name} is an internal topic")
+    if topic is None or not call.may_access(Operation.DESCRIBE, name):
+        # The same refusal, whether or not the topic exists.
+        call.authorize_new_topic(name)
     if topic is None:
-        call.authorize(Operation.CREATE, Resource.TOPIC, name)
         config = dict(TOPIC_CONFIG)
         text = _attributes(wanted, changes, Attributes(), queues)
         if text:
@@ -328,7 +337,7 @@ async def _set_topic(call: Call, wanted: bodies.TopicConfig, changes: list[str])
         with suppress(TopicExists):
             await broker.topics.create(new)
         return
-    call.authorize(Operation.ALTER, Resource.TOPIC, name)
+    call.authorize_topic(Operation.ALTER, name)
     if queues > len(topic.partitions):
         # The replicas are those of the first partition, so that clients find the topic at one
         # broker.
@@ -405,7 +414,7 @@ async def handle_delete_topic_in_broker(call: Call) -> None:
     check_topic_name(spelt)
     broker = call.broker
     topic = visible_topic(broker.image, spelt)
-    call.authorize(Operation.DELETE, Resource.TOPIC, topic_name(spelt))
+    call.authorize_topic(Operation.DELETE, topic_name(spelt))
     if topic is not None:
         # Tools send this to every broker of the cluster, and the first has deleted the topic.
         with suppress(UnknownTopic):

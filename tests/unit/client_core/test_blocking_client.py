@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.client_core.blocking import (
+from dragoman.client_core.blocking_client import (
     BlockingClient,
     BlockingPart,
     LoopThread,

@@ -1,0 +1,169 @@
+"""The caller of each request: from its credentials, else from its connection.
+
+    Authorization: Bearer TOKEN    an API token of a user; a read-only one is good for GET only
+    Authorization: Basic …         a user's password: over TLS, from this machine, or to a node
+                                   that was started as insecure
+    without                        the caller of the connection (`origin.py`)
+
+A listener that requires a login refuses anonymous requests, except for health. Wrong credentials
+are refused even where none are required: a client that presents some does not expect to be
+anonymous. There are no cookies. A browser that remembers a password sends it along with requests of
+foreign pages, too, which `hosts.py` has refused before.
+
+The wait after failures takes place before the request begins: it holds a connection, which gives
+way to others, and no operation.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dragoman.api.operations import NodeView
+from dragoman.api.origin import ORIGIN, Origin
+from dragoman.api.problems import problem, status_of
+from dragoman.errors import AuthenticationFailedError, AuthError
+from dragoman.net.future import future_of
+from dragoman.security.access import ANONYMOUS, Caller
+
+#: Key in the state of a request's scope.
+_CALLER: Final = "caller"
+_REALM: Final = 'realm="dragoman"'
+_READS: Final = frozenset(("GET", "HEAD"))
+_METRICS: Final = "/metrics"
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    """The problem that refuses a request before its operation begins."""
+
+    status: int
+    code: str
+    detail: str
+    #: The challenges of a 401.
+    challenges: str = ""
+
+
+class Authentication:
+    """Calls the application for requests whose caller is known, and answers 401 or 403 to others.
+
+    `exempt` are the paths that everyone may request.
+    """
+
+    def __init__(self, app: ASGIApp, node: NodeView, exempt: frozenset[str]) -> None:
+        self._app = app
+        self._node = node
+        self._exempt = exempt
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._is_exempt(scope["path"]):
+            found = await self._authenticate(Request(scope))
+            if isinstance(found, _Refusal):
+                headers = {"www-authenticate": found.challenges} if found.challenges else None
+                refusal = problem(found.status, found.code, found.detail, headers)
+                await refusal(scope, receive, send)
+                return
+            scope.setdefault("state", {})[_CALLER] = found
+        await self._app(scope, receive, send)
+
+    def _is_exempt(self, path: str) -> bool:
+        return path in self._exempt or (path == _METRICS and not self._node.metrics_require_login)
+
+    async def _authenticate(self, request: Request) -> Caller | _Refusal:
+        origin = _origin_of(request)
+        security = origin.security()
+        if origin.is_operator or security.authentication == "off":
+            return origin.initial()
+        takes_passwords = self._takes_passwords(origin)
+        challenges = _challenges(takes_passwords)
+        credentials = request.headers.getlist("authorization")
+        if len(credentials) > 1:
+            return _Refusal(401, "unauthenticated", "several Authorization headers", challenges)
+        if credentials:
+            return await self._log_in(request, origin, credentials[0], takes_passwords)
+        caller = origin.initial()
+        if security.authentication == "required" and caller.principal == ANONYMOUS:
+            detail = "this listener requires a login: an API token, or a user and a password"
+            return _Refusal(401, "unauthenticated", detail, challenges)
+        return caller
+
+    async def _log_in(
+        self, request: Request, origin: Origin, credentials: str, takes_passwords: bool
+    ) -> Caller | _Refusal:
+        scheme, _, value = credentials.partition(" ")
+        host = origin.initial().host
+        challenges = _challenges(takes_passwords)
+        try:
+            match scheme.lower():
+                case "bearer":
+                    login = self._node.logins.token(value.strip(), host)
+                    if login.is_read_only and request.method not in _READS:
+                        detail = f"the token is read-only: {request.method} is not for it"
+                        return _Refusal(403, "read_only_token", detail)
+                    return login.caller
+                case "basic" if not takes_passwords:
+                    detail = (
+                        "passwords are accepted over TLS, or from the node's own machine; here "
+                        "others on the network could read it"
+                    )
+                    return _Refusal(401, "unauthenticated", detail, challenges)
+                case "basic":
+                    name, password = _name_and_password(value.strip())
+                    return await future_of(self._node.logins.password(name, password, host))
+                case _:
+                    detail = f"unknown scheme {scheme[:40]!r}: expected Bearer or Basic"
+                    return _Refusal(401, "unauthenticated", detail, challenges)
+        except AuthError as error:
+            status = status_of(error)
+            return _Refusal(status, error.code, str(error), challenges if status == 401 else "")
+
+    def _takes_passwords(self, origin: Origin) -> bool:
+        return (
+            origin.is_encrypted
+            or self._node.accepts_readable_passwords
+            or _is_loopback(origin.initial().host)
+        )
+
+
+def caller_of(request: Request) -> Caller:
+    """The caller that the request was authenticated with."""
+    caller = request.scope["state"][_CALLER]
+    assert isinstance(caller, Caller)
+    return caller
+
+
+def _origin_of(request: Request) -> Origin:
+    origin = request.scope.get("state", {}).get(ORIGIN)
+    # A server that has no origins has no listeners with demands, either.
+    return origin if isinstance(origin, Origin) else Origin()
+
+
+def _challenges(takes_passwords: bool) -> str:
+    bearer = f"Bearer {_REALM}"
+    return f'{bearer}, Basic {_REALM}, charset="UTF-8"' if takes_passwords else bearer
+
+
+def _name_and_password(encoded: str) -> tuple[str, str]:
+    """Raises `AuthenticationFailedError`."""
+    try:
+        text = base64.b64decode(encoded, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        text = ""
+    name, colon, password = text.partition(":")
+    if not colon:
+        raise AuthenticationFailedError("Basic: expected base64 of NAME:PASSWORD in UTF-8")
+    return name, password
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback

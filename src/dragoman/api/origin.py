@@ -1,0 +1,92 @@
+"""Where the requests of an HTTP connection come from, as the connection itself shows.
+
+The listener makes an `Origin` for each connection that it accepts; requests find it in the state of
+their scope. This module imports no HTTP server library.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import msgspec
+
+from dragoman.config.listeners import OPEN, ListenerSecurity
+from dragoman.config.principals import parse_principal_rules
+from dragoman.net.operator_socket import user_of
+from dragoman.security.access import OPERATOR_KIND, Caller, Principal
+from dragoman.security.identity import initial_caller
+from dragoman.types import Certificate
+
+#: Key in the state of a request's scope.
+ORIGIN: Final = "origin"
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    #: What the listener demands of the connection at the moment.
+    security: Callable[[], ListenerSecurity] = lambda: OPEN
+    #: The caller before any login, at the moment.
+    initial: Callable[[], Caller] = Caller
+    is_encrypted: bool = False
+    #: Whether it is the Unix socket of the administrator, who needs no login.
+    is_operator: bool = False
+
+
+#: The origin of a new connection; None: the connection is refused.
+OriginOf: TypeAlias = Callable[[asyncio.BaseTransport], Origin | None]
+
+
+def open_origin(transport: asyncio.BaseTransport) -> Origin:
+    """The origin on a listener that demands nothing."""
+    caller = Caller(host=host_of(transport))
+    return Origin(initial=lambda: caller)
+
+
+def host_of(transport: asyncio.BaseTransport) -> str:
+    """The client's address; empty on a Unix socket."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else ""
+
+
+def listener_origin(
+    security: Callable[[], ListenerSecurity],
+    mapping_rules: Callable[[], str],
+    transport: asyncio.BaseTransport,
+) -> Origin:
+    """The origin on a listener; `mapping_rules` are those for subjects of certificates. Both may
+    change at run time.
+    """
+    host = host_of(transport)
+    certificate: Certificate | None = transport.get_extra_info("certificate")
+
+    def initial() -> Caller:
+        mapping = parse_principal_rules(mapping_rules())
+        return initial_caller(security(), certificate, host, mapping)
+
+    return Origin(
+        security=security,
+        initial=initial,
+        is_encrypted=transport.get_extra_info("ssl_object") is not None,
+    )
+
+
+def operator_origin(transport: asyncio.BaseTransport) -> Origin | None:
+    """The origin on the administrator's socket: only the user that the node runs as passes."""
+    user = user_of(transport)
+    if user != os.geteuid():
+        return None
+    caller = Caller(Principal(OPERATOR_KIND, _name_of(user)))
+    return Origin(initial=lambda: caller, is_operator=True)
+
+
+def _name_of(user: int) -> str:
+    # Imported here: only nodes with an administrator on their socket need it.
+    import pwd
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        # Containers run with user ids that no file names.
+        return str(user)

@@ -1,0 +1,125 @@
+"""The node that commands over HTTP talk to, and what they log in with there.
+
+    --server URL           a node's HTTP listener, or `unix:DIR` with the node's data directory
+    --token-file FILE      an API token
+    --user NAME            with --password-file FILE; a terminal is asked for the password
+    --ca-file FILE         certificates that sign those of nodes, for https
+
+Each option may come from the environment instead. Secrets are in files: arguments and the
+environment of a process can be read by others on the machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+from cyclopts import Parameter
+
+from dragoman import limits
+from dragoman.cli.status import USAGE, CommandError
+
+if TYPE_CHECKING:
+    import ssl
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+
+
+def _option(text: str) -> Parameter:
+    return Parameter(help=text, show_default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Options of every command over HTTP. An empty one comes from the environment."""
+
+    server: Annotated[
+        str,
+        _option(f"URL of a node's HTTP listener, or unix:DIR. Default: {DEFAULT_URL}."),
+    ] = ""
+    token_file: Annotated[str, _option("File with an API token.")] = ""
+    user: Annotated[str, _option("User to log in as, with --password-file.")] = ""
+    password_file: Annotated[str, _option("File with the user's password.")] = ""
+    ca_file: Annotated[str, _option("CA certificates (PEM) for https.")] = ""
+
+    def resolved(self, environment: Mapping[str, str] = os.environ) -> Target:
+        """With what the environment adds. Raises `CommandError`."""
+        token_file = self.token_file or environment.get("DRAGOMAN_TOKEN_FILE", "")
+        user = self.user or environment.get("DRAGOMAN_USER", "")
+        if self.user and self.token_file:
+            raise CommandError("--user and --token-file exclude each other", USAGE)
+        if self.password_file and not user:
+            raise CommandError("--password-file needs --user", USAGE)
+        # An option is preferred to the environment's other kind of credential.
+        if self.user:
+            token_file = ""
+        elif token_file:
+            user = ""
+        return Target(
+            server=self.server or environment.get("DRAGOMAN_SERVER", "") or DEFAULT_URL,
+            token_file=token_file,
+            user=user,
+            password_file=self.password_file or environment.get("DRAGOMAN_PASSWORD_FILE", ""),
+            ca_file=self.ca_file or environment.get("DRAGOMAN_CA_FILE", ""),
+        )
+
+    def authorization(self) -> str:
+        """The header of a resolved target; empty without credentials. Raises `CommandError`."""
+        if self.token_file:
+            token = _secret(self.token_file)
+            if not token.isascii() or not token.isprintable() or " " in token:
+                raise CommandError(f"{self.token_file} does not contain an API token", USAGE)
+            return f"Bearer {token}"
+        if not self.user:
+            return ""
+        if ":" in self.user:
+            raise CommandError("--user: HTTP has no colon in names of users", USAGE)
+        password = _secret(self.password_file) if self.password_file else self._asked()
+        return "Basic " + base64.b64encode(f"{self.user}:{password}".encode()).decode()
+
+    def _asked(self) -> str:
+        if not sys.stdin.isatty():
+            raise CommandError(f"--user {self.user} needs --password-file", USAGE)
+        import getpass
+
+        try:
+            return getpass.getpass(f"Password of {self.user}: ")
+        except EOFError:
+            raise CommandError("no password was given", USAGE) from None
+
+    def tls(self) -> ssl.SSLContext:
+        """The context for https. Raises `CommandError`."""
+        # Imported here: it takes some milliseconds, and http does not need it.
+        import ssl
+
+        try:
+            return ssl.create_default_context(cafile=self.ca_file or None)
+        except ssl.SSLError as error:
+            raise CommandError(f"--ca-file {self.ca_file}: {error}", USAGE) from None
+        except OSError as error:
+            reason = error.strerror or error
+            raise CommandError(f"--ca-file {self.ca_file}: {reason}", USAGE) from None
+
+
+Server: TypeAlias = Annotated[Target, Parameter(name="*")]
+DEFAULT_SERVER: Final = Target()
+
+
+def _secret(path: str) -> str:
+    """The first line of a file. Raises `CommandError`, which does not show the content."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(limits.CLI_SECRET_BYTES_MAX + 1)
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}", USAGE) from None
+    try:
+        text = data.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        text = ""
+    if not text or len(data) > limits.CLI_SECRET_BYTES_MAX or "\n" in text:
+        raise CommandError(f"{path}: expected one line of text, the secret", USAGE)
+    return text
