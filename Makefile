@@ -160,7 +160,7 @@ soak: $(VENV)/dev.stamp ## long runs: kill -9 under load, then power cuts
 	PYTHONPATH=tests $(BIN)/python -m power_cuts.survey --mutants --cuts 10000 $(ARGS)
 
 .PHONY: chaos
-chaos: $(VENV)/dev.stamp ## three real nodes under load, kills, pauses and cuts; CYCLES=500 SEED=1 ARGS="--quorum etcd" or "--before SRC_DIR", again to go on
+chaos: $(VENV)/dev.stamp ## three real nodes under load, kills, pauses and cuts; CYCLES=500 SEED=1 ARGS="--quorum etcd" or "--before SRC_DIR"; again to continue
 	PYTHONPATH=tests $(BIN)/python -m chaos.run --cycles $(CYCLES) --seed $(SEED) --totals build/chaos.json $(ARGS)
 
 .PHONY: attack

@@ -54,9 +54,9 @@ this is a table `[listen]` with `NAME = "HOST:PORT"`, in the environment
 the listeners it gives addresses to; one that says only `off` closes those and leaves the rest. IPv6
 addresses stand in brackets: `[::1]:9092`. Port 0 lets the system choose.
 
-`--advertise NAME=HOST:PORT` (`[advertise]`, `DRAGOMAN_ADVERTISE`) is what clients of that listener
-are told to connect to. Without it they are told the bound address, and with a bind to every address
-(`0.0.0.0`, `[::]`) the address their own connection came in on. For a listener that is closed it
+`--advertise NAME=HOST:PORT` (`[advertise]`, `DRAGOMAN_ADVERTISE`) is the address that replies
+give clients of that listener. By default it is the bound address, and with a bind to every address
+(`0.0.0.0`, `[::]`) the one at which their own connection arrived. For a listener that is closed it
 has no effect.
 
 `NAME-LABEL` is another listener of the kind `NAME`: `--listen kafka-tls=0.0.0.0:9093`. Labels have

@@ -1,4 +1,4 @@
-"""A member that is stuck sends no heartbeats: it is put out, and the others take its partitions.
+"""A member that is stuck sends no heartbeats: it is evicted, and the others take its partitions.
 
     python examples/cursus_eviction/main.py
 
@@ -6,7 +6,7 @@ starts a broker of its own that waits half a second for heartbeats, and prints
 
     the stuck member has (0, 1, 2, 3)
     another one comes: it has (2, 3)
-    nobody heard of the stuck one: the other has (0, 1, 2, 3)
+    no heartbeats of the stuck one: the other has (0, 1, 2, 3)
     what the stuck one commits now: member_not_found
 """
 
@@ -36,7 +36,7 @@ async def main() -> None:
             print("another one comes: it has", worker.assigned)
             while worker.assigned != (0, 1, 2, 3):
                 await asyncio.sleep(0.01)
-            print("nobody heard of the stuck one: the other has", worker.assigned)
+            print("no heartbeats of the stuck one: the other has", worker.assigned)
             try:
                 await stuck.commit()
             except MemberFencedError as error:

@@ -1,4 +1,4 @@
-"""A producer and a member of a group go on while the broker is restarted under them.
+"""A producer and a member of a group keep working while the broker is restarted.
 
     python examples/cursus_restart/main.py
 

@@ -1,4 +1,4 @@
-"""A group goes on where it committed, whoever its members are.
+"""A group resumes at its committed offsets, whichever members it has.
 
     python examples/cursus_resume/main.py
 

@@ -1,4 +1,4 @@
-"""Segments roll, old ones are deleted, and a reader is told where the log begins now.
+"""Segments roll, old ones are deleted, and a reader gets the new start of the log.
 
     python examples/cursus_retention/main.py
 

@@ -32,7 +32,7 @@ async def main() -> None:
         b = client.consumer("images", "thumbnails", member="b", heartbeat_s=0.05)
         await a.start()
         await b.start()
-        # The member that was there first hears of it with its next heartbeat.
+        # The first member gets its new assignment with its next heartbeat.
         while a.assigned != (0, 1):
             await asyncio.sleep(0.01)
         print(f"worker a has {a.assigned}, worker b has {b.assigned}")

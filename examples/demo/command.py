@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _steps(*, with_spark: bool, with_database: bool) -> tuple[Step, ...]:
-    """Imported here, so that a client that is not installed can be told in one line."""
+    """Imported here, so that a missing client is reported in one line."""
     from demo import capture, kafka, node, protocols, spark
 
     steps: tuple[Step, ...] = (

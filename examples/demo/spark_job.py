@@ -108,7 +108,7 @@ def _run(settings: Settings, say: Callable[[Said], object]) -> None:
 
 
 def _start() -> SparkSession:
-    # Whoever started this job says where, and clears it away; Java would not look there by itself.
+    # The process that started this job chooses the folder and removes it; Java has to be given it.
     scratch = tempfile.gettempdir()
     return spark.session(
         "dragoman demo",

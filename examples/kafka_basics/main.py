@@ -1,4 +1,4 @@
-"""Keyed records, a group, a commit, and a second member that goes on where the first one stopped.
+"""Keyed records, a group, a commit, and a second member that resumes where the first one stopped.
 
     dragoman serve &
     python examples/kafka_basics/main.py [BOOTSTRAP_SERVERS]

@@ -1,4 +1,4 @@
-"""A member that is stuck sends no heartbeats: it is put out, and the others take its partitions.
+"""A member that is stuck sends no heartbeats: it is evicted, and the others take its partitions.
 
     python examples/minibroker_eviction/main.py
 
@@ -6,7 +6,7 @@ starts a broker of its own that waits half a second for heartbeats, and prints
 
     the worker has (0, 1, 2, 3)
     another one comes: the worker has (0, 2)
-    the other one is stuck, and is told: evicted: heartbeat timeout
+    the other one is stuck, and gets the error: evicted: heartbeat timeout
     the worker has (0, 1, 2, 3)
 """
 
@@ -21,7 +21,7 @@ from dragoman.testing import EphemeralBroker
 
 
 async def join_and_get_stuck(address: str) -> str:
-    """A member by hand, since a client would send heartbeats. Returns what it is told at last."""
+    """A member made by hand, since a client would send heartbeats. Returns its last error."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     connection = Connection(Role.CLIENT)
@@ -47,7 +47,7 @@ async def main() -> None:
 
             stuck = asyncio.create_task(join_and_get_stuck(address))
             print("another one comes: the worker has", await assignments.get())
-            print("the other one is stuck, and is told:", await stuck)
+            print("the other one is stuck, and gets the error:", await stuck)
             print("the worker has", await assignments.get())
 
 

@@ -1,4 +1,4 @@
-"""A publisher and a subscriber go on while the broker is restarted under them.
+"""A publisher and a subscriber keep working while the broker is restarted.
 
     python examples/minibroker_restart/main.py
 
@@ -39,7 +39,7 @@ async def main() -> None:
 
             await asyncio.to_thread(broker.restart)
 
-            # Both find out for themselves, connect again, and the subscription goes on.
+            # Both notice the loss and connect again, and the subscription continues.
             await publish(writer, range(3, 6))
             print("after the restart:", *await take(subscription, 3))
 

@@ -35,7 +35,7 @@ async def main() -> None:
             a = await first.join("images", "thumbnails", lambda _partitions: told.set())
             told.clear()
             b = await second.join("images", "thumbnails")
-            # The member that was there first is told that it has less to do now.
+            # The first member is notified of its smaller assignment.
             await told.wait()
             print(f"worker a has {a.partitions}, worker b has {b.partitions}")
 

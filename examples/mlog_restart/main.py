@@ -1,4 +1,4 @@
-"""A producer and a consumer go on while the broker is restarted under them.
+"""A producer and a consumer keep working while the broker is restarted.
 
     python examples/mlog_restart/main.py
 
@@ -37,7 +37,7 @@ async def main() -> None:
 
             await asyncio.to_thread(broker.restart)
 
-            # Both find out for themselves, look for the leader, and go on.
+            # Both notice the loss, look for the leader, and continue.
             await produce(writer, range(3, 6))
             print("after the restart:", *await take(consumer, 3))
 

@@ -5,7 +5,7 @@
 starts a broker of its own and prints
 
     first consumer read: b'0' b'1' b'2' b'3'
-    second consumer goes on: b'4' b'5'
+    second consumer resumes: b'4' b'5'
     another id begins at the start: b'0'
 """
 
@@ -29,9 +29,9 @@ async def main() -> None:
             await consumer.commit()
 
         async with MlogClient(address) as client:
-            # To Kafka clients, `billing` is a group; a member of it would go on here, too.
+            # To Kafka clients, `billing` is a group; a member of it would resume here, too.
             entries = await client.consume("orders", id="billing").next_entries()
-            print("second consumer goes on:", *(entry.value for entry in entries))
+            print("second consumer resumes:", *(entry.value for entry in entries))
             entry = await client.fetch("orders", id="shipping")
             print("another id begins at the start:", entry and entry.value)
 

@@ -1,4 +1,4 @@
-"""Three nodes: publish, read at another node's address, kill the leader, go on.
+"""Three nodes: publish, read at another node's address, kill the leader, continue.
 
     python examples/three_nodes/main.py
 
@@ -22,8 +22,8 @@ KEY = b"sensor"
 
 async def publish(client: MinibrokerClient, numbers: range) -> int:
     for number in numbers:
-        # Whichever node the client is connected to: one that does not lead says so, and the client
-        # goes on to the next address.
+        # The client may be connected to any node: one that does not lead refuses, and the client
+        # tries the next address.
         place = await client.publish("readings", b"%d" % number, KEY)
     return place.partition
 

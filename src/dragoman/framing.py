@@ -74,6 +74,10 @@ class FrameReader:
         self._frame_size = 0
         self._filled = 0
 
+    def allow(self, frame_bytes_max: int) -> None:
+        """Change the bound of frames that begin from now on."""
+        self._max = frame_bytes_max
+
     @property
     def pending_bytes(self) -> int:
         """Memory that an unfinished frame holds at the moment; more than 0 while one is open."""

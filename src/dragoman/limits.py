@@ -590,6 +590,28 @@ LOG_LINE_CHARS_MAX = 16 << 10
 
 # ---- the network
 
+#: Bytes received at once on all TLS connections together; each read is decrypted, or copied, before
+#: the next.
+TLS_READ_BYTES = 64 << 10
+#: Received bytes passed to OpenSSL at once: about a record, because OpenSSL's buffer for them keeps
+#: its size as long as the connection.
+TLS_PIECE_BYTES_MAX = 16 << 10
+#: Bytes that a client may send before its TLS handshake is complete, its certificates included.
+#: Past it, the connection is closed.
+TLS_HANDSHAKE_BYTES_MAX = 64 << 10
+#: Memory that a TLS handshake in progress is counted with; 46 KB were measured.
+TLS_HANDSHAKE_MEMORY_BYTES = 48 << 10
+#: TLS handshakes in progress may hold one part in this many of the memory budget. Past it, the one
+#: that has waited longest for its client is cut off.
+TLS_HANDSHAKES_BUDGET_SHARE = 4
+#: Steps of TLS handshakes in one loop turn, half a millisecond each. Others wait for the next turn.
+TLS_HANDSHAKE_STEPS_PER_TURN = 4
+#: Seconds for a TLS handshake. Past it, the connection is closed.
+TLS_HANDSHAKE_S_MAX = 10.0
+#: Seconds between checks whether files of certificates have changed.
+TLS_FILES_CHECK_INTERVAL_S = 5.0
+#: Size of a file of certificates. A larger one is refused.
+TLS_FILE_BYTES_MAX = 1 << 20
 #: Connections in the backlog of a listening socket.
 LISTEN_BACKLOG = 1024
 #: The receive buffer that all connections share. A frame that does not fit gets a buffer of its
@@ -649,6 +671,8 @@ SCRAM_ITERATIONS = 8192
 SCRAM_MESSAGE_BYTES_MAX = 4096
 #: Random bytes in a server's half of the nonce of a SCRAM exchange.
 SCRAM_NONCE_BYTES = 18
+#: A frame of a connection that has to log in and has not. Larger: the connection is closed.
+LOGIN_FRAME_BYTES_MAX = 64 << 10
 #: Threads that compute password hashes.
 PASSWORD_HASH_THREADS = 2
 #: Password hashes that wait for a thread, which is about a second of work. More: the login is
@@ -805,6 +829,9 @@ KAFKA_CLIENT_BATCH_RECORDS_MAX = 10_000
 #: Bytes of records that a producer buffers. Past it, `send` waits.
 KAFKA_CLIENT_BUFFER_BYTES_MAX = 32 << 20
 
+#: Seconds between two logins of one Kafka connection, as in Kafka. Sooner: refused.
+KAFKA_REAUTHENTICATION_INTERVAL_S = 1.0
+
 # ---- minibroker
 
 #: Subscriptions of one connection. One more is refused.
@@ -898,6 +925,8 @@ ROCKETMQ_LISTING_RETRY_S = 0.2
 ROCKETMQ_LOCK_S = 60.0
 #: Queues that one request may lock. More: refused.
 ROCKETMQ_LOCKS_PER_REQUEST_MAX = 10_000
+#: Users that sign requests of one connection. A further one is refused.
+ROCKETMQ_SIGNERS_MAX = 1000
 #: Entries of RocketMQ's own configuration: keys of the name server, groups, reading bans of
 #: groups. All nodes have them in memory. More: refused.
 ROCKETMQ_STATE_ENTRIES_MAX = 100_000
@@ -1149,6 +1178,13 @@ CLUSTER_KEY_FILE_BYTES_MAX = 64 << 10
 CLUSTER_KEYS_MAX = 100
 #: Bytes of a file that a `file:` reference names. A larger one is refused.
 REFERENCED_SECRET_BYTES_MAX = 64 << 10
+#: Seconds that a node may take to say which keys it has. Longer: it counts as without the key.
+CLUSTER_KEY_ASK_TIMEOUT_S = 5.0
+#: Secrets that are sealed anew in one change of the metadata. More: in the next one.
+SECRETS_SEALED_AT_ONCE_MAX = 100
+#: Seconds after which the leader of the metadata looks again for secrets to seal anew; ten times as
+#: long after a failure.
+SECRETS_SEALED_RETRY_S = 2.0
 #: Seconds between writes of the audit log.
 AUDIT_WRITE_INTERVAL_S = 0.1
 #: Bytes of lines that wait to be written to the audit log. More are dropped and counted; the count

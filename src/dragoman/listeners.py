@@ -37,16 +37,24 @@ from dragoman.limits import (
     LISTEN_BACKLOG,
 )
 from dragoman.log_limiter import LogLimiter
-from dragoman.net.admission import ConnectionCaps, ConnectionCount, MemoryBudget
+from dragoman.net.admission import (
+    ConnectionCaps,
+    ConnectionCount,
+    MemoryBudget,
+    has_descriptor_left,
+)
 from dragoman.net.channel import Channel, Channels, Session
 from dragoman.net.detection import DetectionSession
 from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
 from dragoman.net.operator_socket import OperatorSocket, open_operator_socket
 from dragoman.net.peer_connections import PeerConnections
 from dragoman.net.stalled import StalledPeers
+from dragoman.net.tls.connection import TlsConnection, TlsEnd
+from dragoman.net.tls.contexts import ListenerContext, TlsContexts
+from dragoman.net.tls.handshakes import Handshakes
 from dragoman.protocols import service
 from dragoman.protocols.service import Service
-from dragoman.world import Clock, Handle, HostNames, open_files_max
+from dragoman.world import Clock, Handle, HostNames, PlainFiles, open_files_max
 
 if TYPE_CHECKING:
     from dragoman.api.listener import HttpListener
@@ -129,9 +137,10 @@ class Listeners:
         *,
         unopened_files: Callable[[], int],
         http_view: Callable[[], NodeView],
+        plain_files: PlainFiles,
     ) -> None:
         """`unopened_files` counts the files that the log may still open, each a descriptor.
-        `http_view` is the HTTP API's view of the node.
+        `http_view` is the HTTP API's view of the node. `plain_files` has the certificates.
         """
         self._broker = broker
         self._settings = settings
@@ -159,12 +168,18 @@ class Listeners:
         self._sessions_on_any = {name: partial(self._session_on_any, name) for name in _PROTOCOLS}
         self._accepts_clients = True
         self._stalled = StalledPeers(self.budget, self.channels, loop)
+        self.contexts = TlsContexts(plain_files, clock, loop)
+        self.handshakes = Handshakes(self.budget, loop)
         self._sweeper: Handle | None = None
 
     # ---- opening
 
     async def open(self, listener: Listener) -> None:
-        """Bind the listener's address. Raises `ConfigError`, unless the address is a default."""
+        """Bind the listener's address. Raises `ConfigError` for certificates that cannot be used,
+        and for the address, unless it is a default.
+        """
+        if self._settings.listener_security(listener.name).tls != "off":
+            self._context(listener.name).load()
         factory = self._factory(listener)
         try:
             opened = await open_listener(listener, self._loop, factory, LISTEN_BACKLOG)
@@ -203,6 +218,7 @@ class Listeners:
         await self._open_vip()
         self.sweep()
         self._stalled.watch()
+        self.contexts.watch()
 
     async def _open_vip(self) -> None:
         """Open the VIP port last, so that it takes no port configured for another listener. A port
@@ -253,13 +269,21 @@ class Listeners:
 
         if self._http is None:
             self._http = self._http_listener(DESCRIPTORS_LEFT_BY_HTTP)
-        return self._http.factory(
+        security = self._security(name)
+        make = self._http.factory(
             partial(
                 listener_origin,
-                self._security(name),
+                security,
                 lambda: self._broker.settings.ssl_principal_mapping_rules,
             )
         )
+        descriptor_max = self._descriptor_max(DESCRIPTORS_LEFT_BY_HTTP)
+
+        def refusal(address: str, transport: asyncio.BaseTransport) -> str:
+            is_left = has_descriptor_left(transport, descriptor_max())
+            return self._connections.refusal(address) if is_left else "too many files are open"
+
+        return self._with_tls(name, make, security, refusal)
 
     def _http_listener(self, descriptors_left: int) -> HttpListener:
         # Cheap: what serves HTTP is imported with the first connection.
@@ -272,6 +296,41 @@ class Listeners:
             descriptor_max=self._descriptor_max(descriptors_left),
             give_way=self._peers.give_way,
         )
+
+    def _with_tls(
+        self,
+        name: str,
+        make: Callable[[], asyncio.BaseProtocol],
+        security: Callable[[], ListenerSecurity],
+        refusal: Callable[[str, asyncio.BaseTransport], str],
+    ) -> Callable[[], asyncio.BaseProtocol]:
+        """The factory of a listener's connections, with TLS below them where it is on. `refusal`
+        says why a connection is refused before its handshake, if it is.
+        """
+        end = TlsEnd(
+            self.handshakes,
+            self._context(name).current,
+            allows_plaintext=lambda: security().tls != "required",
+            refusal=refusal,
+            counted=self._count_handshake if base_name(name) != "peer" else _not_counted,
+            wall_ms=self._clock.wall_ms,
+            limiter=self._connection_log,
+        )
+
+        def protocol() -> asyncio.BaseProtocol:
+            return make() if security().tls == "off" else TlsConnection(end, make, self._loop)
+
+        return protocol
+
+    def _count_handshake(self, address: str, is_open: bool) -> None:
+        """Handshakes count as connections of their clients."""
+        if is_open:
+            self._connections.opened(address)
+        else:
+            self._connections.closed(address)
+
+    def _context(self, name: str) -> ListenerContext:
+        return self.contexts.of(name, lambda: self._broker.settings.listener_tls(name))
 
     def _sessions(self, listener: str, protocol: str) -> Callable[[Channel], Session]:
         """The factory of sessions for a protocol on a listener."""
@@ -328,12 +387,12 @@ class Listeners:
             )
         channels = self.channels[name]
 
-        def protocol() -> asyncio.BaseProtocol:
+        def channel() -> asyncio.BaseProtocol:
             if is_for_clients and not self._accepts_clients:
                 return Closed()
             return Channel(channels, make_session, self._loop)
 
-        return protocol
+        return self._with_tls(name, channel, channels.security, channels.refusal)
 
     def _security(self, listener: str) -> Callable[[], ListenerSecurity]:
         """What a listener demands, by the settings of the moment."""
@@ -454,6 +513,8 @@ class Listeners:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._stalled.stop()
+        self.contexts.stop()
+        self.handshakes.stop()
 
     async def stop_accepting(self) -> None:
         """Close every port and socket. Accepted connections stay, and are served."""
@@ -502,6 +563,10 @@ class Listeners:
                 log.warning("%d connections did not take their last replies", len(channels.open))
                 channels.abort_all()
                 await emptied.wait()
+
+
+def _not_counted(_address: str, _is_open: bool) -> None:
+    """Connections between nodes are not counted."""
 
 
 def _load(path: str) -> Any:

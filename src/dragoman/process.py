@@ -1,6 +1,7 @@
 """The process of a node: `dragoman serve`, and work on a data directory that no node uses.
 
 A signal stops the node cleanly; a second one ends the process at once, and the next start recovers.
+SIGHUP makes it read its certificates again.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from dragoman.config.posture import exposed, exposure, remedy
 from dragoman.config.settings import Settings
-from dragoman.errors import ConfigError, CorruptionError
+from dragoman.errors import ConfigError, CorruptionError, LogError
 from dragoman.limits import OPEN_SEGMENTS_MAX, SPARE_FILES
-from dragoman.log.node import NODE_FILE
+from dragoman.log.node import NODE_FILE, SECURITY_LEVEL, read_node_state
 from dragoman.net.password_hasher import ThreadedHasher
 from dragoman.server import Node
 from dragoman.world import RealDisk, SystemClock, allow_open_files, open_files_max, system_random
@@ -53,12 +55,14 @@ async def _serve(
             os._exit(130)
         stopping.set()
 
+    check_posture(settings)
     allow_open_files()
     try:
         # Where the limit of open files is low, connections get most of the descriptors.
         node = _node(settings, loop, min(OPEN_SEGMENTS_MAX, open_files_max() // 4))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop_requested)
+        loop.add_signal_handler(signal.SIGHUP, node.listeners.contexts.reload)
         if not await _started(node, stopping):
             return _exit_status(node)
     except (OSError, CorruptionError) as error:
@@ -71,6 +75,31 @@ async def _serve(
     await _first_of(stopping, node.failed)
     await node.stop()
     return _exit_status(node)
+
+
+def check_posture(settings: Settings) -> None:
+    """Raises `ConfigError` for listeners that other machines reach without a login, unless this is
+    meant. A directory that an earlier release has made starts as it did there, with a warning.
+    """
+    found = [] if settings.insecure else exposed(settings)
+    if not found:
+        return
+    if not _is_of_earlier_release(settings.data):
+        raise ConfigError(f"{exposure(found)}: {remedy(found)}")
+    log.warning(
+        "%s, as in the release that made this data directory; %s", exposure(found), remedy(found)
+    )
+
+
+def _is_of_earlier_release(path: str) -> bool:
+    # Before anything is created: a refused start leaves no directory behind.
+    if not os.path.exists(os.path.join(path, NODE_FILE)):
+        return False
+    try:
+        return read_node_state(RealDisk(path, 0)).feature_level < SECURITY_LEVEL
+    except (OSError, LogError):
+        # The start reports it.
+        return True
 
 
 def _node(settings: Settings, loop: asyncio.AbstractEventLoop, open_segments_max: int) -> Node:
@@ -129,8 +158,8 @@ def _cure(settings: Settings, error: CorruptionError) -> str:
         data = settings.data
         if error.path == NODE_FILE:
             return (
-                f"; put it back from a backup, or run `dragoman log adopt {data}`, which makes "
-                "another from what is there"
+                f"; put it back from a backup, or run `dragoman log adopt {data}`, which rebuilds "
+                "it from the other files"
             )
         return (
             f"; `dragoman log verify {data}` lists all damage, `dragoman log repair {data}` mends"

@@ -34,8 +34,10 @@ from dragoman.world import (
     Clock,
     Disk,
     DiskSecrets,
+    PlainFiles,
     Random,
     RealDisk,
+    RealPlainFiles,
     RealSecrets,
     SecretSource,
 )
@@ -62,6 +64,7 @@ class Node:
         clock: Clock,
         random: Random,
         open_segments_max: int = OPEN_SEGMENTS_MAX,
+        plain_files: PlainFiles | None = None,
         hasher: PasswordHasher | None = None,
     ) -> None:
         """Opens the data directory. Passwords are hashed inline by default.
@@ -115,6 +118,7 @@ class Node:
             self.peer_budget,
             unopened_files=lambda: self.store.files.unopened,
             http_view=self._http_view,
+            plain_files=plain_files if plain_files is not None else RealPlainFiles(),
         )
         self.broker.host_names = CachedHostNames(loop, look_up_beside(loop.call_soon_threadsafe))
         self.broker.on_fatal = self._fatal
@@ -128,10 +132,12 @@ class Node:
             self.broker.changes,
             self.broker.coordination.transactions.coordinator,
             self.broker.rpc,
+            self.broker.keys,
+            self.broker.cluster_key,
         )
         self.broker.attach(self.captures)
         self.capture_processes = CaptureProcesses(
-            loop, self.listeners.local_kafka_address, _spool(disk)
+            loop, self.listeners.local_kafka_address, _spool(disk), self.broker.keys.resolve
         )
         if settings.listeners:
             self.captures.runner = self.capture_processes

@@ -19,7 +19,7 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -90,6 +90,26 @@ def is_ipv4(host: str) -> bool:
     return len(parts) == 4 and all(
         each.isascii() and each.isdigit() and len(each) <= 3 and int(each) <= 255 for each in parts
     )
+
+
+class FileStamp(NamedTuple):
+    """A value that changes when a file is replaced or rewritten."""
+
+    modified_ns: int
+    inode: int
+    size: int
+
+
+class PlainFiles(Protocol):
+    """Files outside the data directory that an operator names, such as certificates."""
+
+    def stamp(self, path: str) -> FileStamp | None:
+        """None: the file cannot be read at the moment."""
+        ...
+
+    def read(self, path: str, bytes_max: int) -> bytes:
+        """Raises `OSError`, also for a larger file."""
+        ...
 
 
 class File(Protocol):
@@ -391,6 +411,22 @@ def open_files_max() -> int:
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft
+
+
+class RealPlainFiles:
+    def stamp(self, path: str) -> FileStamp | None:
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return FileStamp(found.st_mtime_ns, found.st_ino, found.st_size)
+
+    def read(self, path: str, bytes_max: int) -> bytes:
+        with open(path, "rb") as file:
+            data = file.read(bytes_max + 1)
+        if len(data) > bytes_max:
+            raise OSError(errno.EFBIG, f"larger than {bytes_max} bytes", path)
+        return data
 
 
 class SystemClock:

@@ -84,7 +84,7 @@ class Round:
                 if produce(each) == 0:
                     return time.monotonic() - begun
                 time.sleep(ASK_EVERY_S)
-        raise AssertionError("nobody takes writes")
+        raise AssertionError("no node takes writes")
 
     def _bring_back(self, victim: int) -> None:
         node = self.cluster.nodes[victim]

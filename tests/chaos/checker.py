@@ -59,7 +59,7 @@ def judge(log: dict[Place, bytes], writers: list[Writer], readers: list[GroupRea
                     f"{writer.name}: {value!r} was acknowledged at {place}, there is "
                     f"{log.get(place)!r}"
                 )
-        faults += [f"{writer.name} was told of a failure: {each}" for each in writer.errors]
+        faults += [f"{writer.name} got a failure: {each}" for each in writer.errors]
         faults += _incomplete(log, writer) if writer.is_exact else _doubled_or_late(log, writer)
     seen: dict[Place, bytes] = {}
     for reader in readers:

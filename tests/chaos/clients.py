@@ -1,7 +1,7 @@
 """The load: clients that write numbered records and note what they were promised, or read.
 
-Each runs in a thread of its own until told to stop. What a writer notes is where the record was
-acknowledged to be; what a reader notes is what it saw there. Nothing here knows the broker.
+Each runs in a thread of its own until it is stopped. A writer notes the place at which each record
+was acknowledged, a reader the records that it found there. Nothing here knows the broker.
 """
 
 from __future__ import annotations

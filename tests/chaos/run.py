@@ -2,8 +2,8 @@
 
 make chaos CYCLES=500 SEED=1
 
-Every cycle is planned from the seed and its own number. With `--totals` a seed goes on after the
-cycles that are noted there, and the file tells what all runs together add up to.
+Every cycle is planned from the seed and its own number. With `--totals` a seed continues
+after the cycles that are noted there, and the file has the totals of all runs.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from dragoman import errors
 from dragoman.api import values as api_values
 from dragoman.broker import (
     changes,
+    cluster_key,
     leader_queues,
     readers,
     replica_ends,
@@ -78,7 +79,13 @@ _IMAGE_EVENTS = (
     "CaptureDefined",
     "VotersChanged",
 )
-_SECURITY_EVENTS = ("UserChanged", "RulesChanged", "SecurityModeChanged", "ClusterKeyChanged")
+_SECURITY_EVENTS = (
+    "CaptureChanged",
+    "UserChanged",
+    "RulesChanged",
+    "SecurityModeChanged",
+    "ClusterKeyChanged",
+)
 #: Refusals that have more than a text.
 _REFUSALS = (
     errors.CorruptionError("file", 1, "why"),
@@ -182,6 +189,16 @@ _PLAIN: dict[str, Any] = {
         name="text 1", definition=b"\x02\x00\xff", is_paused=True, incarnation="text 3"
     ),
     "metadata CaptureDefined default": events.CaptureDefined(name="", definition=b""),
+    "metadata CaptureChanged full": events.CaptureChanged(
+        name="text 1",
+        definition=b"\x02\x00\xff",
+        dsn=SealedSecret("text 3", b"\x04\x00\xff"),
+        principal="text 5",
+        user="text 7",
+        is_paused=True,
+        incarnation="text 8",
+    ),
+    "metadata CaptureChanged default": events.CaptureChanged(name="", definition=b""),
     "metadata CaptureRemoved full": events.CaptureRemoved(name="text 1"),
     "metadata CaptureRemoved default": events.CaptureRemoved(name=""),
     "metadata UserChanged full": events.UserChanged(
@@ -457,6 +474,12 @@ _PLAIN: dict[str, Any] = {
     "replication TransferMetadata full": replication.TransferMetadata(node_id=1),
     "replication TransferMetadata default": replication.TransferMetadata(),
     # ---- neighbour-request
+    "neighbour-request DescribeKeys full": cluster_key.DescribeKeys(),
+    "neighbour-request DescribeKeys default": cluster_key.DescribeKeys(),
+    "neighbour-reply HeldKeys full": cluster_key.HeldKeys(
+        checks={"text 1": b"\x02\x00\xff", "text 3": b"\x04\x00\xff"}, problem="text 5"
+    ),
+    "neighbour-reply HeldKeys default": cluster_key.HeldKeys(),
     "neighbour-request Enrol full": participants.Enrol(
         transactional_id="text 1",
         producer_id=2,

@@ -255,7 +255,7 @@ def test_peers_that_never_read(node: Abused, protocol: str, listener: str) -> No
         guests.check(f"{SLOW_PEERS} that never read 200 MiB, {protocol} on {listener}")
 
 
-# ---- peers that do not go on
+# ---- peers that stop in the middle
 
 HALF_OPEN_PEERS = 200
 HALF_BYTES = 32 << 10
@@ -374,7 +374,7 @@ def test_peer_that_cannot_be_notified_is_disconnected_in_time(node: Abused) -> N
         peers = [guests.connect("any") for _ in range(HALF_OPEN_PEERS)]
         for number, peer in enumerate(peers):
             peer.sendall(beginnings[number % len(beginnings)])
-        guests.check(f"{HALF_OPEN_PEERS} that cannot be told")
+        guests.check(f"{HALF_OPEN_PEERS} whose protocol is unknown")
         for peer in peers:
             assert peer.recv(1) == b"", "closed by the node"
 

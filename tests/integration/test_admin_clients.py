@@ -553,9 +553,9 @@ def test_kafka_python_rules(python: kp.KafkaAdminClient) -> None:
     assert (found, error) == (rules, NoError)
     match = kp_filter("kp-other", kp.ACLResourcePatternType.MATCH)
     ((_, deleted, error),) = python.delete_acls([match])
-    assert ([each for each, _ in deleted], error) == (rules[1:], NoError)
+    assert (deleted, error) == (rules[1:], NoError)
     ((_, deleted, error),) = python.delete_acls([every])
-    assert ([each for each, _ in deleted], error) == (rules[:1], NoError)
+    assert (deleted, error) == (rules[:1], NoError)
 
 
 def test_kafka_python_scram_users(python: kp.KafkaAdminClient) -> None:

@@ -1,5 +1,5 @@
 """Goal: what `dragoman produce` writes over any protocol, `dragoman consume` reads over any other;
-groups go on where another protocol left them; large files go through every protocol.
+groups resume where another protocol stopped; large files go through every protocol.
 
 Method: the commands as processes of their own, against a node in a process of its own.
 """

@@ -74,7 +74,7 @@ def test_more_idle_connections_than_descriptors(tmp_path: Path) -> None:
         client.metadata()
         for each in idle + quiet:
             each.close()
-        # The node may accept a connection before it hears that those before are closed.
+        # The node may accept a connection before it knows that the earlier ones are closed.
         while not _is_served(node):
             pass
         refusals = [line for line in node.log if "refusing" in line]

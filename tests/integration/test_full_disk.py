@@ -1,4 +1,4 @@
-"""Goal: a node whose disk is full says so, costs the others nothing, and comes back with room.
+"""Goal: a node whose disk is full reports it, costs the others nothing, and returns with room.
 
 Method: nodes as processes, one of them on a small file system of its own that is filled and emptied
 under a stock producer. The same on simulated disks is in `tests/simulation/test_full_disk.py`.
@@ -94,7 +94,7 @@ def test_a_node_with_a_full_disk_is_not_ready_until_there_is_room(three: ServedC
     disk.fill()
     wait_for_readiness(three, load, (503, "not ready: the disk is full\n"))
     three.wait(lambda status: status.under_replicated > 0)
-    # It stays away while there is no room, and the others go on.
+    # It stays away while there is no room, and the other nodes continue.
     for _ in range(10):
         load.write(100)
         assert readiness(three, VICTIM)[0] == 503

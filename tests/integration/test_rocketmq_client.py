@@ -107,7 +107,7 @@ async def test_members_share_the_queues_and_lose_nothing(
         # Else the second one begins with some of them again.
         await one.commit()
         async with other.push_consumer("g", {"T": "*"}, both, start=FIRST) as two:
-            # The broker tells the first one of the second.
+            # The broker notifies the first one of the second.
             while _shares(one, two) != [2, 2]:
                 await asyncio.sleep(0.01)
             more = await sent_to(client, "T", 40, "q")

@@ -1,7 +1,7 @@
 """Goal: RocketMQ's administration is the same on every node of a cluster, and outlives a node.
 
-Method: three nodes in this process with real sockets; what one is told is asked of the others, then
-one is killed.
+Method: three nodes in this process with real sockets; a change at one node is read at the others,
+then one is killed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Goal: producers and consumers of the RocketMQ client go on when the node dies that they talk to,
-and everything that was acknowledged is consumed.
+"""Goal: producers and consumers of the RocketMQ client continue when their node dies, and all that
+was acknowledged is consumed.
 
 Method: three nodes in this process with real sockets; the one that serves the topic is killed while
 messages are sent, and started again later.

@@ -1,6 +1,7 @@
 """Goal: what RocketMQ producers were promised survives `kill -9` of the broker.
 
-Halves of transactions are asked about, delayed messages come once and not early, retries go on.
+The broker asks about halves of transactions, delayed messages arrive once and not early, and
+retries continue.
 
 Method: a process is killed and started again on the same ports; conditions are waited for.
 """

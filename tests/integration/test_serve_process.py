@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from dragoman.config.listeners import available_names
-from dragoman.log.node import read_node_state, write_node_state
+from dragoman.log.node import FEATURE_LEVEL, read_node_state, write_node_state
 from dragoman.world import RealDisk
 from nodes.process import ServedNode, serve
 from protocols.kafka_socket import KafkaSocket, fetch_request
@@ -60,12 +60,37 @@ def test_one_line_for_each_listener_and_then_ready(tmp_path: Path) -> None:
 
 
 def test_wildcard_is_announced_as_such(tmp_path: Path) -> None:
-    node = ServedNode("--data", str(tmp_path), "--listen", "kafka=0.0.0.0:0")
+    node = ServedNode("--data", str(tmp_path), "--insecure", "--listen", "kafka=0.0.0.0:0")
     with node.ready():
         assert node.output[0].endswith("advertised as the address each client came in on")
         port = node.listeners["kafka"].rpartition(":")[2]
         with KafkaSocket(f"127.0.0.1:{port}") as client:
             assert client.metadata().brokers[0].host == "127.0.0.1"
+
+
+def test_listener_without_a_login_is_refused_to_other_machines(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    line = refused("--data", str(data), "--listen", "kafka=0.0.0.0:0")
+    assert "--set listener.kafka.authentication=required" in line
+    assert "--insecure" in line
+    assert not data.exists()
+
+
+def test_directory_of_an_earlier_release_starts_with_a_warning(tmp_path: Path) -> None:
+    with ServedNode("--data", str(tmp_path)).ready() as node:
+        assert node.stop() == 0
+    disk = RealDisk(str(tmp_path), 0)
+    state = read_node_state(disk)
+    assert state.feature_level == FEATURE_LEVEL
+    refused("--data", str(tmp_path), "--listen", "kafka=0.0.0.0:0")
+    state.feature_level = FEATURE_LEVEL - 1
+    write_node_state(disk, state)
+    node = ServedNode("--data", str(tmp_path), "--listen", "kafka=0.0.0.0:0")
+    with node.ready():
+        assert node.stop() == 0
+    assert any(
+        "other machines reach kafka on 0.0.0.0:0 without a login" in each for each in node.log
+    )
 
 
 # ---- how it ends

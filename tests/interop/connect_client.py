@@ -200,7 +200,7 @@ def distributed(client: ConnectClient, topic: str) -> None:
 
 
 def two_workers(client: ConnectClient, topic: str) -> None:
-    """Both connectors go on when one of two workers leaves."""
+    """Both connectors continue when one of two workers leaves."""
     settings = _distributed_settings(client, topic)
     with tempfile.TemporaryDirectory() as name:
         pipe = Pipe(Path(name), topic)

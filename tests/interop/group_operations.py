@@ -1,4 +1,4 @@
-"""Groups: members share partitions, take over from each other, and go on where they left off."""
+"""Groups: members share partitions, take over from each other, and resume where they stopped."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class OwnClient(Client):
         self._client = own.BlockingRocketmqClient(servers)
         self._producer = self._client.producer("interop")
         self.admin = own.BlockingRocketmqAdmin(servers)
-        wait_until(self._is_ready, "the broker has told the name server of itself")
+        wait_until(self._is_ready, "the broker has registered at the name server")
 
     def _is_ready(self) -> bool:
         time.sleep(_POLL_S)
@@ -272,7 +272,7 @@ def groups(client: OwnClient, topic: str) -> None:
         assert admin.query_topics_by_consumer(topic) == [topic]
         assert admin.query_topic_consume_by_who(topic) == [topic]
         # The broker may have been started after the last heartbeat.
-        wait_until(lambda: client.has_producers("interop"), "the broker heard of producers")
+        wait_until(lambda: client.has_producers("interop"), "the broker knows the producers")
         assert admin.examine_producer_connection_info("interop", topic).connection_set
     finally:
         consumer.close()

@@ -280,7 +280,7 @@ def check_promise(figures: Figures) -> None:
         case "cursus":
             assert figures.doubled == 0, "a producer's messages are there once"
         case _:
-            assert figures.doubled <= figures.unknown, "twice only if nobody could know"
+            assert figures.doubled <= figures.unknown, "twice only if the outcome was unknown"
     match figures.protocol:
         case "minibroker":
             # A reader that cannot commit takes no more.

@@ -145,7 +145,7 @@ class ServedCluster:
         return self.remote(node).get("/api/v1/cluster", ClusterStatus)
 
     def wait(self, holds: Callable[[ClusterStatus], bool], node: int = 1) -> ClusterStatus:
-        """Until a node says so."""
+        """Wait until a node reports such a status."""
         deadline = time.monotonic() + WAIT_S
         last: object = None
         while time.monotonic() < deadline:

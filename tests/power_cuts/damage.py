@@ -2,8 +2,8 @@
 
 One run fills a log, stops it (cleanly, by a kill or by a power cut), turns bits over on the disk,
 starts it again and reads everything. A batch may be refused only near the flipped bit; it may be
-missing without a word only when the power went and the bit was in the journal's last group, which
-cannot be told then from one that was being written.
+missing without a report only when the power went and the bit was in the journal's last group, which
+then cannot be distinguished from one that was being written.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _judge(scenario: LogScenario, flip: Flip | None, last_group: GroupRef | None
         partition = scenario.partitions[name]
         is_back = partition.log_start_offset < model.log_start and not _is_manifest(flip)
         is_told = bool(scenario.store.journal_damage) or _is_inside(flip, last_group)
-        expect(not is_back or is_told, f"{name}: the log start went back and nobody said so")
+        expect(not is_back or is_told, f"{name}: the log start went back without a report")
         served, refused = readable(partition, model)
         refused_bytes = sum(len(each.data) for each in refused)
         is_group = flip is not None and flip.path.endswith(".jnl")
@@ -115,7 +115,7 @@ def _judge(scenario: LogScenario, flip: Flip | None, last_group: GroupRef | None
         if missing and not is_told:
             expect(
                 _is_inside(flip, last_group),
-                f"{name}: {missing} batches are missing and nobody said so ({flip})",
+                f"{name}: {missing} batches are missing without a report ({flip})",
             )
             result = "lost the last group"
         elif refused or missing:

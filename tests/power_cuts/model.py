@@ -2,7 +2,7 @@
 
 The model knows every batch that was ever accepted and not truncated, what was acknowledged, and the
 one change that was under way when the power went. After a crash, `adopt` checks a recovered
-partition against all that and goes on from what it found.
+partition against all that and continues from the result.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ModelLog:
     # ---- comparison
 
     def adopt(self, partition: PartitionLog, *, may_lose_acknowledged: bool) -> None:
-        """Check what a restart brought back, and go on from there."""
+        """Check what a restart brought back, and continue from there."""
         end = partition.log_end_offset
         self._check_marks(partition)
         self._settle_truncation(partition)

@@ -1,7 +1,7 @@
 """Goal: no interleaving of joins, syncs, leaves, lost connections, time-outs, slow or failed
 records and restarts breaks a group. Method: a hypothesis state machine drives one group through the
-public API with virtual time and a log that answers when it is told to, and checks the promises
-after every step.
+public API with virtual time and a log that answers on command, and checks the promises after every
+step.
 
 The promises: every request is answered once, or not at all after its connection was lost; a
 generation has one leader; generations only grow; a member is either parked or under a running

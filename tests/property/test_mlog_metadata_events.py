@@ -144,7 +144,7 @@ def test_a_history_of_ours_is_one_of_theirs(data: st.DataObject) -> None:
         wanted = shown(history.image)
         replay(replayed, difference(told, wanted))
         check(replayed, wanted)
-        assert difference(told, wanted) == [], "nothing is told twice"
+        assert difference(told, wanted) == [], "no event is repeated"
         alone = State()
         replay(alone, events_of(history.image))
         check(alone, wanted)

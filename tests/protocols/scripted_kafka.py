@@ -1,4 +1,4 @@
-"""Kafka brokers that answer as a test tells them to, on real loopback sockets.
+"""Kafka brokers whose answers a test scripts, on real loopback sockets.
 
 `ScriptedCluster` keeps who leads what and answers ApiVersions, Metadata and FindCoordinator from
 that; a test sets a function for every other request, and may replace these three too. What brokers

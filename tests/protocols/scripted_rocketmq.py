@@ -1,4 +1,4 @@
-"""A name server and broker in one, on a real loopback socket, that answers as a test tells it to.
+"""A name server and broker in one, on a real loopback socket, whose answers a test scripts.
 
 It knows routes, heartbeats, queues in memory with pulls that wait, members, offsets and locks; a
 test sets a function for every other request, and may replace these too. What was asked is kept in

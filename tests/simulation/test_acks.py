@@ -127,7 +127,7 @@ def test_what_another_node_relays_waits_for_no_follower(cluster: ThreeNodes, ack
 
 
 def test_those_who_ask_for_all_wait_until_the_follower_is_out_of_sync(cluster: ThreeNodes) -> None:
-    """The method can tell the difference, and a producer that does not wait overtakes those."""
+    """The method shows the difference: a producer that does not wait overtakes those that do."""
     cluster.isolate(3)
     waits: list[Callable[[], Coroutine[Any, Any, None]]] = [
         lambda: produce(cluster, AckMode.ALL, b"a"),

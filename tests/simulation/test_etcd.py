@@ -1,7 +1,7 @@
 """Goal: nodes that agree through etcd agree, whatever is lost, late, cut, killed or compacted.
 
 Method: quorums and a toy etcd on virtual time; a seed draws the faults and when they strike. What
-every node applies and what every proposer is told is checked as it happens, and the whole at the
+every node applies and the answer to every proposer are checked as they happen, and the whole at the
 end, when everything has healed. Deliberate faults in the code have to be noticed.
 """
 
@@ -165,7 +165,7 @@ class Run(EtcdWorld):
         operation = self.propose_at(self.leader, self.leader.quorum.version)
         self.advance(2.0)
         assert self.outcomes[operation] == "agreed"
-        assert self.outcomes.keys() == self.expected.keys(), "somebody was never answered"
+        assert self.outcomes.keys() == self.expected.keys(), "a proposer was never answered"
         assert not any(member.failures for member in self.members.values())
         assert len({member.state() for member in self.members.values()}) == 1
         happened = list(self.agreed.values())

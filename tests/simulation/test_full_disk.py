@@ -1,4 +1,4 @@
-"""Goal: a node whose disk is full says so, costs the others nothing, and comes back with room.
+"""Goal: a node whose disk is full reports it, costs the others nothing, and returns with room.
 
 Method: a simulated cluster under load; the disk of one node is as large as what is on it. With real
 processes and a real file system: `tests/integration/test_full_disk.py`.
@@ -36,7 +36,7 @@ def test_a_node_with_a_full_disk_is_not_ready_until_there_is_room(seed: int) -> 
         assert cluster.run_until(lambda: objection(node) == "the disk is full", 20)
         assert cluster.run_until(lambda: in_sync_sets_with(cluster, node) == 0, 20)
         acks = cluster.checker.acks
-        # It stays away while there is no room, and the others go on.
+        # It stays away while there is no room, and the other nodes continue.
         assert not cluster.run_until(lambda: objection(node) == "", 20)
         assert cluster.checker.acks > acks + 20
         node.disk.capacity_bytes = DiskFaults().capacity_bytes

@@ -1,7 +1,7 @@
 """Goal: a whole node with its listeners and handlers keeps what it acknowledged, whatever happens.
 
 Method: the node and clients of two protocols run on simulated loops, network and disk. The node
-loses its power or is killed at seeded moments, connections fail mid-frame; the clients go on by
+loses its power or is killed at seeded moments, connections fail mid-frame; the clients recover
 themselves. At the end, every acknowledged record is there, in order, and nothing that was never
 sent.
 """

@@ -1,4 +1,4 @@
-"""`dragoman pipeline run`, except that its process dies when the plan says so.
+"""`dragoman pipeline run`, except that its process dies at the moments of a plan.
 
 python -m spark_torture.pipeline_driver POINT NUMBER DELAY ARGUMENTS…
 """

@@ -3,8 +3,8 @@
     PYTHONPATH=src:tests:examples python -m torture.capture_nodes --seed 1 --rounds 10
 
 Three nodes as processes, a real PostgreSQL. A node that is frozen does not know that others lead
-what it led, and its capture goes on beside the new one until that one's writes fence it. Fails when
-anything is lost, doubled or out of order.
+what it led, and its capture continues beside the new one until that one's writes fence it. Fails
+when anything is lost, doubled or out of order.
 """
 
 from __future__ import annotations

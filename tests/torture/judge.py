@@ -51,7 +51,7 @@ class Tenure(msgspec.Struct):
 def check_tenures(diaries: Diaries) -> None:
     """No other member had a partition before its owner gave it up in good order.
 
-    One that has lost it may go on believing that it has it, until it hears of it or is killed.
+    A member that has lost it may believe that it has it, until it learns otherwise or is killed.
     """
     of_partition: dict[int, list[Tenure]] = {}
     for name, entries in diaries.items():

@@ -8,7 +8,7 @@ Entries of the diary:
     owns      what it may read from now on, in which generation (member epoch with KIP-848); only
               where it was assigned something is the generation one that the broker has stored:
               clients know the next one before, and a broker that is killed then never had it
-    lost      it was told that its partitions are others' already
+    lost      it learnt that its partitions already belong to others
     resumes   what it found committed for new partitions, and when it began to ask
     committed offsets whose commit was acknowledged, and when it began to send them
     refused   a commit that failed, or whose answer never came

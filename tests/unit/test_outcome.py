@@ -43,7 +43,7 @@ class _Timer:
 
 
 class _Scheduler:
-    """A clock that moves when the test says so."""
+    """A clock that moves on the test's command."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -676,7 +676,7 @@ def test_failed_sync_sets_the_node_failed(start: Callable[..., Running]) -> None
 
 
 class FailingDisk(MemoryDisk):
-    """Fails every durable write once a test says so."""
+    """Fails every durable write after the test's command."""
 
     is_failing = False
 

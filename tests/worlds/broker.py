@@ -104,6 +104,8 @@ class World:
             self.broker.changes,
             self.broker.coordination.transactions.coordinator,
             self.broker.rpc,
+            self.broker.keys,
+            self.broker.cluster_key,
         )
         self.broker.attach(self.captures)
         self.budget = MemoryBudget(self.settings.memory_budget_bytes)

@@ -1,7 +1,7 @@
 """Clients of consumer groups as models, and the topics they read.
 
-Each model does what a careful client does and no more: it gives up partitions before it says so,
-takes what it is given at once, and tells everything again when it cannot know what reached the
+Each model does what a careful client does and no more: it gives up partitions before it reports
+that, takes assigned ones at once, and repeats its whole state when it cannot know what reached the
 broker. What it reads right now is `owned`; two clients that read the same partition while the
 coordinator takes both for members are a fault of the coordinator.
 """

@@ -1,7 +1,7 @@
 """A minibroker connection to a `World`: messages in, messages out, and the bytes when they matter.
 
-`Peer` is a client without manners of its own: it sends what a test tells it to and keeps what
-comes back.
+`Peer` is a client without behaviour of its own: it sends what a test passes to it and keeps the
+replies.
 """
 
 from __future__ import annotations

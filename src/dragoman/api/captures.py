@@ -20,7 +20,6 @@ from dragoman.api.values import (
 from dragoman.broker.context import NodeContext
 from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import UnknownCapture
-from dragoman.captures.addresses import without_secrets
 from dragoman.captures.control import Rewind, Snapshot
 from dragoman.captures.definition import Definition
 from dragoman.captures.service import Captures
@@ -65,7 +64,7 @@ class CaptureService:
             definition = None
         return CaptureDescription(
             name=state.name,
-            definition=definition and _shown(definition),
+            definition=definition,
             paused=self._context.image.captures[state.name].is_paused,
             node=state.node if state.node != NO_NODE else None,
             status=state.status,
@@ -126,13 +125,9 @@ class CaptureService:
 
     async def check_capture(self, wanted: CaptureCheck) -> Findings:
         if wanted.definition is not None and wanted.name is None:
-            definition = wanted.definition
+            found = await future_of(self._captures.check(wanted.definition))
         elif wanted.name is not None and wanted.definition is None:
-            definition = self._captures.definition(wanted.name)
+            found = await future_of(self._captures.check_existing(wanted.name))
         else:
             raise ApiError(400, "invalid_request", "give either a name or a definition")
-        return Findings(items=await future_of(self._captures.check(definition)))
-
-
-def _shown(definition: Definition) -> Definition:
-    return msgspec.structs.replace(definition, dsn=without_secrets(definition.dsn))
+        return Findings(items=found)

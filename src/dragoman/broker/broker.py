@@ -12,6 +12,7 @@ from typing import Protocol
 
 from dragoman.broker.access import AccessControl
 from dragoman.broker.accumulator import RecordAccumulator
+from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.cluster_node import ClusterNode, Links, NoLinks
 from dragoman.broker.configs import Features, GroupConfigs, NodeConfigs
 from dragoman.broker.context import NodeContext
@@ -145,7 +146,7 @@ class Broker:
         )
         self.audit.is_on = self._is_audited
         self.rule_authorizer.on_refused = self._note_refusal
-        self.logins = Logins(image, scheduler, clock, random, hasher)
+        self.logins = Logins(image, lambda: self.settings, scheduler, clock, random, hasher)
         self.logins.unseal = self.keys.unseal
         self.logins.record = self.audit.record
         #: Whether the journal has been replayed, so that the log may be closed cleanly.
@@ -195,6 +196,10 @@ class Broker:
         )
         self.leadership = Leadership(image, self.cluster.access)
         self.features = Features(image, changes)
+        self.cluster_key = ClusterKeyService(
+            context, self.keys, changes, self.quorum, self.rpc, self.audit
+        )
+        self.cluster_key.serve(self.registry)
         self.coordination = self._coordination(dialect)
         producer_ids = self.coordination.transactions.producer_ids
         self.staged_writes = StagedWrites(context, partitions, self.topics, producer_ids, self.rpc)
@@ -310,6 +315,7 @@ class Broker:
         replication.on_led = lambda replica: self._led(replica.metadata)
         replication.on_resigned = lambda replica: self._resigned(replica.metadata)
         await self.cluster.start()
+        self.cluster_key.start()
         self.context.is_ready = True
         self.partitions.remove_leftovers()
         self.coordination.start()
@@ -371,6 +377,7 @@ class Broker:
         self.delayed.close()
         self.store.settle_all()
         self.fetches.finish_all()
+        self.cluster_key.stop()
         self.audit.close()
         # First, because other nodes may have replicated the records, which must not be reported as
         # refused.
@@ -452,6 +459,7 @@ class Broker:
                 self.coordination.groups.topics_changed()
             case _:
                 pass
+        self.cluster_key.applied(event)
         for extension in self._extensions:
             extension.applied(event)
 
@@ -466,6 +474,7 @@ class Broker:
             self.coordination.groups.topics_changed()
             self.delayed.targets_deleted()
         self.standing.changed()
+        self.cluster_key.applied(None)
         for extension in self._extensions:
             extension.applied(None)
 

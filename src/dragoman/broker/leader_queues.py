@@ -8,7 +8,7 @@ replicas. A client that pipelines both kinds chooses its queue itself.
 
 While no leader is known, or the leader does not know yet that it leads, the operation waits until a
 deadline that counts from its arrival. Then the client gets `NotLeader`, and may find the leader
-through another node. A lost reply is an unknown outcome, and the client's error says so.
+through another node. After a lost reply, its error says that the outcome is unknown.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def check_rules(replica: Replica, batch: memoryview, header: BatchHeader, now_ms
 def _recompressed(
     batch: memoryview, header: BatchHeader, codec: Codec, bytes_max: int
 ) -> tuple[memoryview, BatchHeader]:
-    """The same records under the topic's own `compression.type`."""
+    """The batch with its records compressed by the topic's own `compression.type`."""
     if header.attributes & CODEC_MASK == codec:
         return batch, header
     try:

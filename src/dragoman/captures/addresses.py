@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import quote, unquote
 
 from dragoman.errors import ConfigError
+from dragoman.security.secrets import is_reference
 
 _HIDDEN = "********"
 _SECRETS = frozenset(
@@ -53,11 +54,35 @@ def without_secrets(dsn: str) -> str:
     found = parameters(dsn)
     if found is None:
         return _HIDDEN
-    shown = {
-        key: _HIDDEN if key in _SECRETS or has_nested(value) else value
-        for key, value in found.items()
-    }
+    shown = {key: _HIDDEN if _is_hidden(key, value) else value for key, value in found.items()}
     return compose(shown)
+
+
+def _is_hidden(key: str, value: str) -> bool:
+    # A reference to a secret is none.
+    return (key in _SECRETS and not is_reference(value)) or has_nested(value)
+
+
+def has_secret(dsn: str) -> bool:
+    """Whether the address itself has a secret, and not only the name of a file or variable."""
+    found = parameters(dsn)
+    return found is None or any(
+        _is_hidden(key, value) and key != "passfile" for key, value in found.items()
+    )
+
+
+def resolved(dsn: str, resolve: Callable[[str], str]) -> str:
+    """The address with `file:` and `env:` references in place of secrets replaced by the secrets
+    of this node, for immediate use. `resolve` may raise `SecretError`.
+
+    Secure the address before: which methods may use the secret depends on where it is from.
+    """
+    found = parameters(dsn)
+    if found is None or not any(is_reference(found[key]) for key in found if key in _SECRETS):
+        return dsn
+    return compose(
+        {key: resolve(value) if key in _SECRETS else value for key, value in found.items()}
+    )
 
 
 def misplaced(found: Mapping[str, str]) -> str | None:
@@ -79,6 +104,8 @@ def hide_secrets(text: str, dsn: str) -> str:
     """Hide the address and its secrets in a text, such as an error of the driver."""
     words = {dsn}
     for key, value in (parameters(dsn) or {}).items():
+        if is_reference(value):
+            continue
         is_nested = has_nested(value)
         inner = parameters(value) or {} if is_nested else {}
         secret = [inner[each] for each in inner if each in _SECRETS]
@@ -282,8 +309,11 @@ def _usual(*, is_sealed: bool) -> tuple[str, ...]:
 def _methods(given: dict[str, str], *, is_local: bool) -> str:
     """The value of `require_auth` for libpq."""
     is_sealed = given.get("sslmode") in _TLS_MODES or is_local
-    # A password from a file of the node is never sent in clear text, not even over TLS.
-    is_own = given.get("passfile", NO_FILE) == NO_FILE
+    # A password that the node has, and not the sender of the address, is never sent in clear text,
+    # not even over TLS: the server might be the sender's.
+    is_own = given.get("passfile", NO_FILE) == NO_FILE and not is_reference(
+        given.get("password", "")
+    )
     usual = _usual(is_sealed=is_sealed and is_own)
     if not given.get("require_auth"):
         return ",".join(usual)

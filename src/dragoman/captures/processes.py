@@ -22,7 +22,7 @@ from importlib.util import find_spec
 import msgspec
 
 from dragoman.broker.errors import CaptureRefused, Overloaded
-from dragoman.captures.addresses import capture_environment, hide_secrets
+from dragoman.captures.addresses import capture_environment, hide_secrets, resolved
 from dragoman.captures.control import (
     Command,
     Done,
@@ -35,7 +35,7 @@ from dragoman.captures.control import (
 )
 from dragoman.captures.definition import Definition
 from dragoman.captures.supervisor import Assignment, CaptureProcess, Findings, TakeEnd, TakeReport
-from dragoman.errors import DragomanError
+from dragoman.errors import DragomanError, SecretError
 from dragoman.limits import CAPTURE_CHECK_TIMEOUT_S, CAPTURE_CHECKS_MAX, CAPTURE_LINE_BYTES_MAX
 from dragoman.outcome import Outcome, failed
 
@@ -51,11 +51,17 @@ class CaptureProcesses:
     module = "dragoman.cdc"
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, bootstrap: Callable[[], str], spool: str
+        self,
+        loop: asyncio.AbstractEventLoop,
+        bootstrap: Callable[[], str],
+        spool: str,
+        resolve: Callable[[str], str],
     ) -> None:
         """`bootstrap` gives the address at which the node serves Kafka's protocol, or an empty
-        string; `spool` is a directory for transactions that captures cannot keep in memory.
+        string; `spool` is a directory for transactions that captures cannot keep in memory;
+        `resolve` gives the secret that a reference names, or raises `SecretError`.
         """
+        self._resolve = resolve
         self._loop = loop
         self._bootstrap = bootstrap
         self._spool = spool
@@ -77,7 +83,7 @@ class CaptureProcesses:
             is_paused=assignment.is_paused,
             incarnation=assignment.incarnation,
         )
-        process = _Process(start, (*_PYTHON, self.module), report, ended)
+        process = _Process(start, (*_PYTHON, self.module), report, ended, self._resolve)
         self._begin(process.run())
         return process
 
@@ -96,7 +102,9 @@ class CaptureProcesses:
 
         async def examine() -> None:
             try:
-                found: Findings | DragomanError = await _findings(definition, command)
+                found: Findings | DragomanError = await _findings(
+                    with_secrets(definition, self._resolve), command
+                )
             except DragomanError as error:
                 found = error
             finally:
@@ -122,9 +130,16 @@ class _Process:
     """One process, from its start to its end."""
 
     def __init__(
-        self, start: Start, command: tuple[str, ...], report: TakeReport, ended: TakeEnd
+        self,
+        start: Start,
+        command: tuple[str, ...],
+        report: TakeReport,
+        ended: TakeEnd,
+        resolve: Callable[[str], str],
     ) -> None:
         self._start = start
+        self._resolve = resolve
+        #: The address with its secrets, once they are known.
         self._dsn = start.definition.dsn
         self._command = command
         self._report = report
@@ -132,7 +147,7 @@ class _Process:
         self._process: Process | None = None
         self._is_killed = False
         #: Commands sent before the process was started.
-        self._early: list[Command] = [start]
+        self._early: list[Command] = []
         #: The last line of its log since its last report.
         self._last_line = ""
 
@@ -156,15 +171,19 @@ class _Process:
     async def run(self) -> None:
         problem = "its process could not be started"
         try:
+            definition = with_secrets(self._start.definition, self._resolve)
+            self._dsn = definition.dsn
             os.makedirs(self._start.spool, exist_ok=True)
             self._process = process = await _spawn(self._command)
             early, self._early = self._early, []
-            for command in early:
+            for command in (msgspec.structs.replace(self._start, definition=definition), *early):
                 self.send(command)
             if self._is_killed:
                 self.kill()
             await asyncio.gather(self._read_reports(process), self._read_log(process))
             problem = self._end_text(await process.wait())
+        except SecretError as error:
+            problem = str(error)
         except OSError as error:
             problem = f"its process could not be started: {error.strerror or error}"
         finally:
@@ -232,6 +251,11 @@ class _Process:
         text = text.removeprefix(name)
         self._last_line = text
         log.log(level, "%s%s", name, text)
+
+
+def with_secrets(definition: Definition, resolve: Callable[[str], str]) -> Definition:
+    """The definition with the secrets that its address refers to. Raises `SecretError`."""
+    return msgspec.structs.replace(definition, dsn=resolved(definition.dsn, resolve))
 
 
 def _kill(process: Process) -> None:

@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol, TypeVar
 import msgspec
 
 from dragoman.broker.changes import Changes
+from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.context import NodeContext
 from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import (
@@ -28,7 +29,7 @@ from dragoman.broker.keyed_lock import KeyedLock
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions import ProducerIdentity
-from dragoman.captures.addresses import server_of
+from dragoman.captures.addresses import has_secret, server_of
 from dragoman.captures.control import Finding, Resume, Rewind, Snapshot, Status
 from dragoman.captures.definition import (
     POSITIONS_TOPIC,
@@ -38,9 +39,17 @@ from dragoman.captures.definition import (
     secured_definition,
 )
 from dragoman.captures.positions import Positions
+from dragoman.captures.stored import ClearDefinitions, Owner, opened, shown, stored
 from dragoman.captures.supervisor import CaptureRunner, CaptureState, Findings, Supervisor
 from dragoman.captures.topics import Overlap, overlap
-from dragoman.cluster.events import CaptureDefined, CaptureRemoved, Event
+from dragoman.cluster.events import (
+    LEVELS,
+    Capture,
+    CaptureChanged,
+    CaptureDefined,
+    CaptureRemoved,
+    Event,
+)
 from dragoman.errors import ClusterError, ConfigError, DragomanError, NotSentError
 from dragoman.limits import (
     CAPTURE_ASK_TIMEOUT_S,
@@ -51,6 +60,7 @@ from dragoman.limits import (
 )
 from dragoman.outcome import Retry, attempt, deadline, gather, start
 from dragoman.rpc import Answer, Call, Coordinator, Done, Node, Registry, Request, Rpc
+from dragoman.security.secrets import ClusterKeys
 
 A = TypeVar("A", bound=Answer)
 _TRANSACTION_TIMEOUT_MS = 60_000
@@ -111,15 +121,21 @@ class Captures:
         changes: Changes,
         transactions: Transactions,
         rpc: Rpc,
+        keys: ClusterKeys,
+        cluster_key: ClusterKeyService,
     ) -> None:
+        self._keys = keys
+        self._cluster_key = cluster_key
         self._context = context
         self._changes = changes
         self._transactions = transactions
         self._rpc = rpc
         self._positions = Positions(context, partitions, topics)
-        self._supervisor = Supervisor(context, self._positions)
+        self._supervisor = Supervisor(context, self._positions, keys)
         #: Serializes changes, because names and slots are checked against other definitions.
         self._lock = KeyedLock()
+        cluster_key.clear = ClearDefinitions(context.image, keys)
+        cluster_key.locks.append((self._lock, None))
 
     @property
     def runner(self) -> CaptureRunner:
@@ -154,7 +170,7 @@ class Captures:
 
     def applied(self, event: Event | None) -> None:
         """A metadata event was applied; None: a snapshot has replaced the metadata."""
-        if event is None or isinstance(event, CaptureDefined | CaptureRemoved):
+        if event is None or isinstance(event, Capture | CaptureRemoved):
             self._supervisor.changed()
 
     def leader_of(self, name: str) -> int:
@@ -193,21 +209,31 @@ class Captures:
     async def add(self, definition: Definition) -> None:
         """Returns when the definition is committed. A node then starts the capture."""
         self._check_runnable()
-        encoded = msgspec.json.encode(definition)
-        _check_size(encoded)
+        _check_size(msgspec.json.encode(definition))
         incarnation = f"{self._context.random.getrandbits(64):016x}"
-        event = CaptureDefined(name=definition.name, definition=encoded, incarnation=incarnation)
+        is_sealed = self._context.image.feature_level >= LEVELS[CaptureChanged]
 
         def decide() -> list[Event]:
             self._check_new(definition)
-            return [event]
+            return [self._event(definition, incarnation, is_sealed=is_sealed)]
 
         # Checked before the topic is created, too, in case the definition is refused.
         self._secured(definition)
-        self._context.image.check_level([event])
         self._check_new(definition)
+        if is_sealed and has_secret(definition.dsn):
+            await self._cluster_key.ready()
+        self._context.image.check_level(decide())
         await self._positions.ensure()
         await self._change(decide)
+
+    def _event(self, definition: Definition, incarnation: str, *, is_sealed: bool) -> Event:
+        if is_sealed:
+            return stored(definition, Owner(), incarnation, self._keys)
+        return CaptureDefined(
+            name=definition.name,
+            definition=msgspec.json.encode(definition),
+            incarnation=incarnation,
+        )
 
     def _check_runnable(self) -> None:
         objection = self.runner.objection()
@@ -272,10 +298,12 @@ class Captures:
         await self.command(name, Resume())
 
     def definition(self, name: str) -> Definition:
-        """Raises `UnknownCapture`, and `ConfigError` for a definition of a newer release."""
-        return read_definition(self._existing(name).definition)
+        """The definition without secrets. Raises `UnknownCapture`, and `ConfigError` for one of a
+        newer release.
+        """
+        return shown(self._existing(name))
 
-    def _existing(self, name: str) -> CaptureDefined:
+    def _existing(self, name: str) -> Capture:
         found = self._context.image.captures.get(name)
         if found is None:
             raise UnknownCapture(f"there is no capture {name!r}")
@@ -381,7 +409,7 @@ class Captures:
 
     def _removable(self, name: str) -> Definition:
         try:
-            return self._secured(self.definition(name))
+            return self._secured(opened(self._existing(name), self._keys))
         except ConfigError as error:
             raise CaptureRefused(
                 f"the slot of capture {name} cannot be dropped: {error}; --keep-slot removes the"
@@ -420,6 +448,10 @@ class Captures:
         return [CaptureRemoved(name=name)] if name in self._context.image.captures else []
 
     # ---- databases
+
+    async def check_existing(self, name: str) -> Findings:
+        """Examine the database of a capture."""
+        return await self.check(opened(self._existing(name), self._keys))
 
     async def check(self, definition: Definition) -> Findings:
         """Examine whether a database can be captured."""

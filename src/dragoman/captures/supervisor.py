@@ -36,9 +36,10 @@ from dragoman.captures.control import (
     Status,
     Stop,
 )
-from dragoman.captures.definition import Definition, read_definition, secured_definition
+from dragoman.captures.definition import Definition, secured_definition
 from dragoman.captures.positions import Positions
-from dragoman.cluster.events import CaptureDefined
+from dragoman.captures.stored import opened
+from dragoman.cluster.events import Capture
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.limits import (
     CAPTURE_COMMAND_TIMEOUT_S,
@@ -49,6 +50,7 @@ from dragoman.limits import (
     CAPTURE_STOP_GRACE_S,
 )
 from dragoman.outcome import Outcome, failed, gather, ignore, pause, start, succeeded
+from dragoman.security.secrets import ClusterKeys
 from dragoman.world import Handle, Scheduler
 
 TakeReport: TypeAlias = Callable[[Report], None]
@@ -127,8 +129,9 @@ class CaptureState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Supervisor:
-    def __init__(self, context: NodeContext, positions: Positions) -> None:
+    def __init__(self, context: NodeContext, positions: Positions, keys: ClusterKeys) -> None:
         self._context = context
+        self._keys = keys
         self._scheduler = context.scheduler
         self._positions = positions
         #: The composition root replaces it on a node that can start processes.
@@ -165,10 +168,10 @@ class Supervisor:
         for name, event in wanted.items():
             self._reconcile_one(name, event)
 
-    def _reconcile_one(self, name: str, event: CaptureDefined) -> None:
+    def _reconcile_one(self, name: str, event: Capture) -> None:
         allowed_hosts = self._context.settings.capture_allowed_hosts
         try:
-            definition = secured_definition(read_definition(event.definition), allowed_hosts)
+            definition = secured_definition(opened(event, self._keys), allowed_hosts)
         except ConfigError as error:
             if name not in self._unreadable:
                 log.error("capture %s cannot run here: %s", name, error)

@@ -71,6 +71,13 @@ def node_parser(command: str, description: str) -> argparse.ArgumentParser:
         help="address of a listener that is advertised to clients",
     )
     parser.add_argument(
+        "--insecure",
+        action=_Assign,
+        nargs=0,
+        const="insecure",
+        help="open listeners without a login to other machines",
+    )
+    parser.add_argument(
         "--set",
         action=_Assign,
         metavar="KEY=VALUE",
@@ -90,11 +97,11 @@ class _Assign(argparse.Action):
         values: str | Sequence[object] | None,
         option_string: str | None = None,
     ) -> None:
-        assert isinstance(values, str)
         assert option_string is not None
-        key, text = self.const, values
+        # A flag without a value says yes.
+        key, text = self.const, values if isinstance(values, str) else "true"
         if key is None:
-            key, text = split_assignment(option_string, values)
+            key, text = split_assignment(option_string, text)
         assigned = [Assignment(option_string, key, text)]
         if option_string == "--etcd":
             assigned.append(Assignment(option_string, "metadata.quorum", "etcd"))

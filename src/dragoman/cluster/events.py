@@ -14,8 +14,9 @@ from typing import TypeAlias
 import msgspec
 
 from dragoman.errors import FormatError
+from dragoman.security.access import ANONYMOUS
 from dragoman.security.rules import Rule
-from dragoman.security.users import User
+from dragoman.security.users import SealedSecret, User
 
 #: The feature level of nodes that do not report one, and of clusters without a committed one.
 FIRST_LEVEL = 2
@@ -180,7 +181,10 @@ class FeatureLevelChanged(_Event, frozen=True, kw_only=True, tag="FeatureLevelCh
 
 
 class CaptureDefined(_Event, frozen=True, kw_only=True, tag="CaptureDefined"):
-    """The complete definition of a capture, after the change."""
+    """The complete definition of a capture, after the change.
+
+    Superseded by `CaptureChanged`; nodes of level 4 and below know only this one.
+    """
 
     name: str
     #: JSON of `dragoman.captures.definition`, with the password. Stored unparsed, since a newer
@@ -193,6 +197,23 @@ class CaptureDefined(_Event, frozen=True, kw_only=True, tag="CaptureDefined"):
     def __repr__(self) -> str:
         # Errors and logs must not show the definition.
         return f"CaptureDefined(name={self.name!r}, is_paused={self.is_paused})"
+
+
+class CaptureChanged(_Event, frozen=True, kw_only=True, tag="CaptureChanged"):
+    """The complete state of a capture, after the change; its secrets are sealed."""
+
+    name: str
+    #: JSON of `dragoman.captures.definition`; secrets in the address are hidden.
+    definition: bytes
+    #: The address with its secrets; None if it has none.
+    dsn: SealedSecret | None = None
+    #: The principal that the capture runs as, as `KIND:NAME`, and which use of that user's name
+    #: (empty for one that is not a user of the cluster).
+    principal: str = str(ANONYMOUS)
+    user: str = ""
+    is_paused: bool = False
+    #: Unique to each use of the name, so that the state of an earlier capture is ignored.
+    incarnation: str = ""
 
 
 class CaptureRemoved(_Event, frozen=True, kw_only=True, tag="CaptureRemoved"):
@@ -264,6 +285,7 @@ Event: TypeAlias = (
     | ClientQuotaChanged
     | FeatureLevelChanged
     | CaptureDefined
+    | CaptureChanged
     | CaptureRemoved
     | UserChanged
     | UserRemoved
@@ -274,10 +296,13 @@ Event: TypeAlias = (
     | VotersChanged
 )
 
+#: A capture, as an event describes it.
+Capture: TypeAlias = CaptureDefined | CaptureChanged
 #: The feature level from which on each kind of event may be written.
 LEVELS: dict[type[Event], int] = {
     CaptureDefined: 3,
     CaptureRemoved: 3,
+    CaptureChanged: 5,
     UserChanged: 5,
     UserRemoved: 5,
     RulesChanged: 5,

@@ -12,6 +12,8 @@ import msgspec
 from dragoman.cluster.events import (
     FIRST_LEVEL,
     LEVEL_IN_FORCE,
+    Capture,
+    CaptureChanged,
     CaptureDefined,
     CaptureRemoved,
     ClientQuotaChanged,
@@ -158,7 +160,7 @@ class MetadataImage:
         #: Committed feature levels; other features have the level of this release.
         self.features: dict[str, int] = {}
         #: Captures of databases, by name.
-        self.captures: dict[str, CaptureDefined] = {}
+        self.captures: dict[str, Capture] = {}
         #: The committed metadata quorum; empty while the nodes use the one they were started with.
         self.voters: tuple[int, ...] = ()
         self.learners: tuple[int, ...] = ()
@@ -258,7 +260,7 @@ class MetadataImage:
                 self._change_quota(event)
             case FeatureLevelChanged():
                 self.features[event.feature] = event.level
-            case CaptureDefined():
+            case CaptureDefined() | CaptureChanged():
                 self.captures[event.name] = event
             case CaptureRemoved():
                 self.captures.pop(event.name, None)

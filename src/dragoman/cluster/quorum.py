@@ -39,3 +39,9 @@ class MetadataQuorum(Protocol):
         expected version they are refused if the metadata has another.
         """
         ...
+
+    def forget_history(self, words: tuple[bytes, ...]) -> None:
+        """Replace the entries of the log by a snapshot if they, or the last snapshot, have any of
+        these words. Followers that lag get the snapshot instead of entries.
+        """
+        ...

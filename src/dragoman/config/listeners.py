@@ -86,7 +86,8 @@ class Address(msgspec.Struct, frozen=True):
     @property
     def is_loopback(self) -> bool:
         """Whether only programs on this machine can connect."""
-        return self.host == "localhost" or self.host == "::1" or self.host.startswith("127.")
+        is_number = self.host.replace(".", "").isdigit()
+        return self.host in ("localhost", "::1") or (is_number and self.host.startswith("127."))
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -103,6 +103,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     authentication: Requirement = "off"
     insecure: bool = False
     sasl_enabled_mechanisms: tuple[str, ...] = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+    sasl_insecure_clear_text: bool = False
+    connections_max_reauth_ms: int = 0
+    connection_failed_authentication_delay_ms: int = 100
+    connections_max_login_ms: int = 10_000
+    max_connections_before_login: int = 8_192
+    max_connections_before_login_per_ip: int = 1_024
     ssl_certificate_file: str = ""
     ssl_key_file: str = ""
     ssl_ca_file: str = ""
@@ -291,6 +297,12 @@ tls                                        | string off,optional,required | live
 authentication                             | string off,optional,required | live | Whether clients log in, by SASL, a certificate, a token or the login of their protocol. With `required`, requests before the login are refused.
 insecure                                   | boolean      |      | Open listeners without authentication to other machines. Without it, the node does not start with such a listener.
 sasl.enabled.mechanisms                    | list ,PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER | live | The SASL mechanisms that Kafka clients may use.
+sasl.insecure.clear.text                   | boolean      | live | Offer PLAIN and OAUTHBEARER, which send credentials in clear, to other machines on connections without TLS, too.
+connections.max.reauth.ms                  | long 0..     | live | How long a Kafka client may work after a login before it has to log in again; 0: no limit. A token's own lifetime is a limit, too.
+connection.failed.authentication.delay.ms  | int 0..60000 | live | How long a refused Kafka login waits for its answer, and the connection for its end.
+connections.max.login.ms                   | int 1..      | live | Close a connection that has to log in and has not within this time.
+max.connections.before.login               | int 1..      | live | Most connections that have to log in and have not, and most new ones in a second; one more is closed at once.
+max.connections.before.login.per.ip        | int 1..      | live | The same for one address.
 ssl.certificate.file                       | string       | live | The node's certificate in PEM, with those of intermediate authorities behind it. A file that changes is read again, for new connections. Kafka has keystores instead.
 ssl.key.file                               | string       | live | The key of the certificate, in PEM and without a password; empty: it is in the certificate's file.
 ssl.ca.file                                | string       | live | The authorities, in PEM, whose certificates clients may have.

@@ -27,6 +27,8 @@ FEATURE_LEVEL = 5
 #: From this level on, the checksums of indexes and producer state are seeded with the segment or
 #: partition they belong to. Releases with a lower level take such files for damaged.
 TAGGED_FILES_LEVEL = 4
+#: From this level on there are users, access rules and listeners that demand a login.
+SECURITY_LEVEL = 5
 #: The lowest level at which this release can run beside older nodes.
 FEATURE_LEVEL_MIN = 2
 

@@ -22,7 +22,7 @@ _HEAD_SLACK = 64
 
 
 def join_small(batches: list[Buffer], size: int) -> list[Buffer]:
-    """The same bytes in fewer pieces: copying small batches costs less than keeping them apart."""
+    """Join small batches into fewer pieces: copying them costs less than keeping them apart."""
     if size <= TAIL_CHUNK_BYTES_MAX:
         return [b"".join(batches)]
     if size > len(batches) * TAIL_CHUNK_BYTES_MAX // 2:

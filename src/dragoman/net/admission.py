@@ -61,6 +61,10 @@ class MemoryBudget:
         self.used = 0
 
     @property
+    def bytes_max(self) -> int:
+        return self._bytes_max
+
+    @property
     def is_exhausted(self) -> bool:
         return self.used >= self._bytes_max
 

@@ -158,7 +158,7 @@ class Channels:
     def take(self, channel: Channel, transport: asyncio.BaseTransport) -> bool:
         """Whether a new connection may stay."""
         self.accepted += 1
-        refusal = self._refusal(channel.peer_address[0], transport)
+        refusal = self.refusal(channel.peer_address[0], transport)
         if refusal:
             self.refused += 1
             self.log.warning("refusing %s:%d: %s", *channel.peer_address, refusal)
@@ -168,7 +168,8 @@ class Channels:
         self.open[channel] = None
         return True
 
-    def _refusal(self, address: str, transport: asyncio.BaseTransport) -> str:
+    def refusal(self, address: str, transport: asyncio.BaseTransport) -> str:
+        """The reason for refusing a new connection; empty when it may stay."""
         most = self._descriptor_max()
         if not has_descriptor_left(transport, most) and not (
             self._give_way is not None and self._give_way()

@@ -69,6 +69,8 @@ class _Session(Generic[ServiceT_co]):
         self._unanswered = 0
         #: Whether reading is paused because of too many unanswered requests.
         self._is_full = False
+        if self.caller.principal != ANONYMOUS:
+            service.broker.logins.opened(self)
 
     # ---- for the protocol
 
@@ -401,6 +403,23 @@ class MatchedSession(_Session[ServiceT_co]):
         """Begin a request. `RemoteProtocolError` closes the connection without a reply."""
         raise NotImplementedError
 
+    def may_begin(self) -> bool:
+        """Whether requests may begin now. After a change from false to true, call `resume`."""
+        return True
+
+    def pause_reading(self) -> None:
+        """Read no more until `resume` or a reply."""
+        self._is_full = True
+        self.channel.pause(Reason.READ_AHEAD)
+
+    def resume(self) -> None:
+        """Begin requests that were not allowed to begin."""
+        self._resume()
+
+    def _read_on(self) -> None:
+        if self.may_begin():
+            super()._read_on()
+
     def begun(self, size: int) -> None:
         """Note that a request of `size` bytes begins. It will be `finished`."""
         self._unanswered += 1
@@ -451,7 +470,7 @@ class MatchedSession(_Session[ServiceT_co]):
 
     def _begin_backlog(self) -> None:
         backlog = self._backlog
-        while backlog and self.can_send:
+        while backlog and self.can_send and self.may_begin():
             frame = backlog.popleft()
             self._budget.give_back(len(frame))
             self.received(frame)

@@ -226,6 +226,12 @@ class Raft:
         if previous is not None:
             storage.compact(previous.end)
 
+    def forget_history(self) -> None:
+        """Drop every entry below the snapshot, from files too."""
+        snapshot = self.storage.snapshot
+        if snapshot is not None:
+            self.storage.forget(snapshot.end)
+
     # ---- requests
 
     def leading(self) -> Leadership:

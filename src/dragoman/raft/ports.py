@@ -87,6 +87,10 @@ class RaftStorage(Protocol):
         """Drop the records below; the term of the record just below stays known."""
         ...
 
+    def forget(self, offset: int) -> None:
+        """`compact`, so that no file keeps the dropped records."""
+        ...
+
     def reset(self, end: int, last_term: int) -> None:
         """Drop all records: the log is empty and starts at `end`, after a record of that term."""
         ...

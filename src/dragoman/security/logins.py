@@ -17,15 +17,17 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from dragoman.config.settings import Settings
 from dragoman.errors import (
     AuthenticationFailedError,
     InvalidPasswordError,
     LoginsOverloadedError,
 )
-from dragoman.limits import LOGINS_WAITING_MAX, PASSWORD_BYTES_MAX
+from dragoman.limits import LOGINS_WAITING_MAX, PASSWORD_BYTES_MAX, USER_NAME_BYTES_MAX
 from dragoman.outcome import pause
 from dragoman.security.access import Caller, Principal
 from dragoman.security.audit import AuditEvent, login
+from dragoman.security.login_admission import LoginAdmission, LoginCaps
 from dragoman.security.login_failures import LoginFailures
 from dragoman.security.password_cache import PasswordCache
 from dragoman.security.passwords import (
@@ -35,6 +37,7 @@ from dragoman.security.passwords import (
     prepared,
     unknown_users_verifier,
 )
+from dragoman.security.sasl import PLAIN, PlainServer, SaslServer
 from dragoman.security.scram import ScramServer
 from dragoman.security.secrets import signing_secret_context
 from dragoman.security.users import (
@@ -94,12 +97,14 @@ class Logins:
     def __init__(
         self,
         directory: UserDirectory,
+        settings: Callable[[], Settings],
         scheduler: Scheduler,
         clock: Clock,
         random: Random,
         hasher: PasswordHasher | None = None,
     ) -> None:
         self._directory = directory
+        self._settings = settings
         self._scheduler = scheduler
         self._clock = clock
         self._random = random
@@ -113,11 +118,19 @@ class Logins:
         self._failures = LoginFailures()
         #: Logins that wait because of earlier failures.
         self._waiting = 0
+        #: Bounds the connections that have to log in and have not.
+        self.admission = LoginAdmission(self._caps, scheduler.time)
         #: By digest, the tokens of the directory at `_tokens_revision`.
         self._tokens: dict[bytes, tuple[User, ApiToken]] = {}
         self._tokens_revision = -1
         #: By user, the connections that have logged in, and the user's incarnation at that time.
         self._sessions: dict[str, dict[LoginSession, str]] = {}
+
+    def _caps(self) -> LoginCaps:
+        settings = self._settings()
+        return LoginCaps(
+            settings.max_connections_before_login, settings.max_connections_before_login_per_ip
+        )
 
     # ---- passwords
 
@@ -136,15 +149,7 @@ class Logins:
         `LoginsOverloadedError` when too many logins wait. Resumes after milliseconds, or, after
         failures, seconds.
         """
-        try:
-            text = password.decode() if isinstance(password, bytes) else password
-            name, text = prepared(name), prepared(text)
-        except (InvalidPasswordError, UnicodeDecodeError):
-            # Verifiers exist for prepared passwords only.
-            text = ""
-        encoded = text.encode()
-        if len(encoded) > PASSWORD_BYTES_MAX:
-            encoded = b""
+        name, encoded = _as_compared(name, password)
         scram, verifier = self._password_verifier(name)
         entry = self._cache.entry(name, encoded, scram, verifier)
         is_right = self._cache.known(entry)
@@ -196,7 +201,19 @@ class Logins:
         self._failures.succeeded(name)
         return caller
 
-    # ---- SCRAM
+    # ---- SASL
+
+    def sasl_server(self, mechanism: str, host: str, protocol: str) -> SaslServer:
+        """The server's side of one exchange by a mechanism that this node has."""
+        if mechanism == PLAIN:
+
+            async def check(name: str, password: bytes) -> Caller:
+                return await self.password(
+                    name, password, host, protocol=protocol, mechanism="plain"
+                )
+
+            return PlainServer(check)
+        return self.scram_server(Mechanism(mechanism), host, protocol)
 
     def scram_server(self, mechanism: Mechanism, host: str, protocol: str = "") -> ScramServer:
         """The server's side of one SCRAM exchange."""
@@ -246,6 +263,17 @@ class Logins:
             return None
         return self.unseal(user.signing_secret, signing_secret_context(user))
 
+    def signature_checked(self, caller: Caller, protocol: str, *, is_right: bool) -> float:
+        """Note a wrong signature, or the first right one of a signer on a connection. Returns the
+        seconds after which the connection's next request may be examined.
+        """
+        self.record(login("signature", caller, protocol, succeeded=is_right))
+        if is_right:
+            return 0.0
+        now = self._scheduler.time()
+        self._failures.failed(caller.name, caller.host, now)
+        return self._failures.wait(caller.name, caller.host, now)
+
     # ---- connections that have logged in
 
     def opened(self, session: LoginSession) -> None:
@@ -281,6 +309,22 @@ class Logins:
         """A snapshot has replaced all users."""
         for name in list(self._sessions):
             self.user_changed(name)
+
+
+def _as_compared(name: str, password: str | bytes) -> tuple[str, bytes]:
+    """Name and password in the form in which users have them. What no user can have becomes a
+    password that is always wrong, or a name that is cut.
+    """
+    if len(name) > USER_NAME_BYTES_MAX or len(password) > PASSWORD_BYTES_MAX:
+        # The name is kept in memory, for the waits after failures.
+        return name[:USER_NAME_BYTES_MAX], b""
+    try:
+        text = password.decode() if isinstance(password, bytes) else password
+        encoded = prepared(text).encode()
+        name = prepared(name)
+    except (InvalidPasswordError, UnicodeError):
+        return name, b""
+    return name, encoded if len(encoded) <= PASSWORD_BYTES_MAX else b""
 
 
 def _ignore(_event: AuditEvent) -> None:

@@ -30,7 +30,9 @@ Decide: TypeAlias = Callable[[str, bool, ScramVerifier], Coroutine[object, None,
 
 
 class ScramServer:
-    """One exchange. After a failure, or its end, it takes no further message."""
+    """One exchange."""
+
+    expires_ms = 0
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ _SENT = re.compile(r'sent_bytes_total\{listener="kafka"\} (\S+)')
 
 
 class BenchmarkError(Exception):
-    """The measurement cannot go on; the text says why."""
+    """The measurement cannot continue; the text has the reason."""
 
 
 def installed_command() -> Path:

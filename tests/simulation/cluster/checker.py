@@ -1,7 +1,7 @@
 """What must hold of a whole cluster: the invariants of replication.md, section 5.
 
-Partitions are checked as in every simulated cluster. Here come the metadata, which nodes agree on
-by themselves, and what clients are told.
+Partitions are checked as in every simulated cluster. This module adds the metadata, which nodes
+agree on themselves, and the replies to clients.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class ClusterChecker(Checker):
         return copy.stable_end if copy is not None else 0
 
     def told_committed(self, topic: str, index: int, next_offset: int) -> None:
-        """S5, when a client with acks=all hears of it."""
+        """Invariant S5, when a client with acks=all is acknowledged."""
         self.acks += 1
         known = self._cluster.agreed.image.topics.get(topic)
         if known is None:

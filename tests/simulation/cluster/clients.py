@@ -142,7 +142,7 @@ class Producer(Client):
                 self._failed(values, error)
             except (SequenceError, ProducerFencedError) as error:
                 self.cluster.checker.expect(
-                    not self.promises, f"S11: {self.name} is told {error} at {where}"
+                    not self.promises, f"S11: {self.name} gets {error} at {where}"
                 )
                 self._identity = (-1, -1)
                 return

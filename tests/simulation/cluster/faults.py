@@ -129,7 +129,7 @@ class Faults(faults.Faults):
     def _stop(self) -> None:
         node = self._up()
         if node is not None:
-            self._cluster.note(f"node {node.node_id} is told to stop")
+            self._cluster.note(f"node {node.node_id} is asked to stop")
             node.begin_stop()
 
     def _clock(self) -> None:

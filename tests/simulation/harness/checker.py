@@ -1,7 +1,8 @@
 """What must hold at every step and at the end: the invariants of replication.md, section 5.
 
 The checker sees what no node can: all logs at once, and which bytes each of the disks was promised
-to hold. It is told of every watermark, leadership, truncation, acknowledgement, death and restart.
+to hold. It is notified of every watermark, leadership, truncation, acknowledgement, death and
+restart.
 """
 
 from __future__ import annotations

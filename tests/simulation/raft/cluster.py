@@ -107,7 +107,7 @@ def draw_plan(random: Random, misfortunes: tuple[str, ...] | None = None) -> Pla
 
 
 class CheckedQuorum(RaftQuorum):
-    """Tells the checker what it applies."""
+    """Reports what it applies to the checker."""
 
     owner: SimNode
     applications = 0

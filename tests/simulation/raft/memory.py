@@ -188,6 +188,9 @@ class MemoryStorage:
     def committed(self, end: int) -> None:
         assert end <= self.end
 
+    def forget(self, offset: int) -> None:
+        self.compact(offset)
+
     def compact(self, offset: int) -> None:
         while self.entries and self.entries[0].next <= offset:
             first = self.entries.pop(0)

@@ -28,7 +28,7 @@ class Cluster(ReplicatedCluster):
         self.scheduler = SimScheduler(Random(self.random.getrandbits(64)))
         self.network = Network(self.scheduler, Random(self.random.getrandbits(64)))
         self.moved_bytes_per_s = _MOVED_BYTES_PER_S
-        #: Offsets of batches whose idempotent producer has not heard of them, by partition and id.
+        #: Offsets of unacknowledged batches of idempotent producers, by partition and producer id.
         self.in_doubt: dict[tuple[int, int], int] = {}
         controller = self.new_process(CONTROLLER)
         self.metadata = MetadataLog(

@@ -128,8 +128,9 @@ class Faults(faults.Faults):
         self._heal_later((0.5, 2.0, 4.0))
 
     def _isolate(self) -> None:
-        """From everybody, from the controller only, or from the other nodes only; or it is deaf to
-        the controller, which hears it all the same."""
+        """Isolate a node from all, from the controller only, or from the other nodes only; or let
+        it receive nothing from the controller, which still receives its messages.
+        """
         network, count = self._cluster.network, len(self._cluster.nodes)
         node = self._random.randint(1, count)
         if self._random.random() < 0.4:

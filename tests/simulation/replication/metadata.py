@@ -93,7 +93,7 @@ class MetadataLog:
 
 
 class Subscription:
-    """How one node hears of events: in order, a while later."""
+    """The delivery of events to one node: in order, with a delay."""
 
     def __init__(
         self, metadata: MetadataLog, network: Network, node: int, apply: Callable[[bytes], None]

@@ -43,7 +43,7 @@ class Mutant(Enum):
     WRITTEN_REPORTED = "follower reports the written end as stable"
     PROPOSED_SET = "watermark over the proposed set"
     TRUNCATION_ON_FETCH = "truncation on every fetch"
-    SAME_EPOCH_AFTER_RESTART = "a leader that comes back goes on in its epoch"
+    SAME_EPOCH_AFTER_RESTART = "a leader that restarts continues in its epoch"
 
 
 _follow = FollowedPartition.__init__

@@ -162,7 +162,7 @@ def test_only_the_groups_of_the_partition_go() -> None:
 def test_records_of_earlier_leaders_are_read_once_they_are_known_to_be_committed(
     world: World,
 ) -> None:
-    """A follower that takes over may have records above the watermark it has heard of."""
+    """A follower that takes over may have records above the watermark that it knows."""
     coordination = world.broker.coordination
     commit(world, 1)
     world.settle()

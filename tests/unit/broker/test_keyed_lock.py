@@ -13,7 +13,7 @@ Change = Callable[[], Awaitable[None]]
 
 
 class Slow:
-    """Changes that finish when the test says so."""
+    """Changes that finish on the test's command."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[str, Outcome[None]]] = []

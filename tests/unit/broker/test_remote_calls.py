@@ -406,7 +406,7 @@ def test_an_end_that_overtakes_the_permission_to_write_takes_it_back(pair: Pair)
 def test_the_end_of_the_transaction_before_takes_no_permission_back(
     pair: Pair, is_group: bool
 ) -> None:
-    """Producers begin the next one when the end is decided, before all have heard of it."""
+    """Producers begin the next one when the end is decided, before all participants know it."""
     transaction = Transaction(pair)
     group = name_of(pair, CoordinatorKind.GROUP, 2)
     place = group if is_group else THERE

@@ -72,7 +72,7 @@ def _fakes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 async def processes(tmp_path: Path) -> AsyncIterator[CaptureProcesses]:
     loop = asyncio.get_running_loop()
     spool = str(tmp_path / "spool")
-    made = CaptureProcesses(loop, lambda: "127.0.0.1:9092", spool)
+    made = CaptureProcesses(loop, lambda: "127.0.0.1:9092", spool, str)
     yield made
     async with asyncio.timeout(WAIT_S):
         await made.closed()
@@ -219,10 +219,10 @@ def test_what_is_missing_to_run_captures_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     loop = asyncio.new_event_loop()
-    assert CaptureProcesses(loop, lambda: "h:1", str(tmp_path)).objection() == ""
-    assert "open the listener kafka" in CaptureProcesses(loop, str, str(tmp_path)).objection()
+    assert CaptureProcesses(loop, lambda: "h:1", str(tmp_path), str).objection() == ""
+    assert "open the listener kafka" in CaptureProcesses(loop, str, str(tmp_path), str).objection()
     monkeypatch.setattr(capture_processes, "find_spec", lambda _name: None)
-    objection = CaptureProcesses(loop, lambda: "h:1", str(tmp_path)).objection()
+    objection = CaptureProcesses(loop, lambda: "h:1", str(tmp_path), str).objection()
     assert "pip install 'dragoman[cdc]'" in objection
     loop.close()
     assert DSN not in objection

@@ -22,7 +22,7 @@ from dragoman.broker.errors import (
 from dragoman.broker.produce import check_produced
 from dragoman.broker.staged_writes.staging_topic import check_writable
 from dragoman.broker.transactions.state import ProducerIdentity, TransactionState
-from dragoman.captures.addresses import secured
+from dragoman.captures.addresses import secured, without_secrets
 from dragoman.captures.control import Done, Finding, Pause, Resume, Rewind, Snapshot, Status, Stop
 from dragoman.captures.definition import POSITIONS_TOPIC, Definition
 from dragoman.captures.supervisor import CaptureState
@@ -32,6 +32,9 @@ from dragoman.errors import ClusterError, ConfigError, DragomanError
 from dragoman.limits import CAPTURE_COMMANDS_MAX, CAPTURE_RESTART_S_MAX, CAPTURE_SILENCE_S
 from dragoman.log.batch import Record, build_batch
 from dragoman.outcome import start
+from dragoman.security.key_file import format_keys, new_key
+from dragoman.security.secrets import KEY_FILE
+from dragoman.world import DiskSecrets
 from worlds.broker import Outcome, World, batch_of
 from worlds.two_nodes import Pair
 
@@ -102,7 +105,8 @@ def test_a_capture_that_was_added_runs_and_is_there_after_a_restart(
     ran.say(STREAMING)
     assert state(world) == CaptureState(name="shop", node=1, status=STREAMING, rows=7)
     again = world.reopened(kill=True)
-    assert again.captures.definition("shop") == defined()
+    # Read for clients, without secrets.
+    assert again.captures.definition("shop") == defined(dsn=without_secrets(DSN))
     second = with_runner(again)
     again.settle()
     assert second.alive == ["shop"]
@@ -587,6 +591,8 @@ class CapturingPair(Pair):
 
     def __init__(self) -> None:
         super().__init__(Settings(transaction_state_log_replication_factor=1))
+        for world in self.worlds.values():
+            DiskSecrets(world.disk).create(KEY_FILE, format_keys([new_key(bytes(36))]))
         self.runners = {node: with_runner(world) for node, world in self.worlds.items()}
         start(self.one.captures.ensure())
         self.settle()

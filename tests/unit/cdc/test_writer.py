@@ -1,6 +1,6 @@
 """Whole transactions of the database in transactions of the log, gathered while one is on its way.
 
-The log is one that answers when the test says so.
+The log answers on the test's command.
 """
 
 from __future__ import annotations

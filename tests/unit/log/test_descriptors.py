@@ -1,6 +1,6 @@
 """Goal: a process without descriptors refuses for a while, loses nothing, and continues.
 
-Method: a disk in memory that opens nothing while the test says so.
+Method: a disk in memory that opens no file while the test forbids it.
 """
 
 from __future__ import annotations

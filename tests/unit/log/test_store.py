@@ -70,7 +70,7 @@ def test_a_group_that_is_being_synced_can_be_copied_but_not_read(world: World):
     told: list[list[str]] = []
     world.store.on_written = lambda those: told.append([each.describe() for each in those])
     world.append(b"a")
-    assert world.log.copy_end(0) == 0, "staged only: nobody has it yet"
+    assert world.log.copy_end(0) == 0, "staged only: no follower has it yet"
     world.store.commits.commit_scheduled()
     log = world.log
     assert told == [["t-0"]]
@@ -189,7 +189,7 @@ def test_everything_is_there_after_a_restart(
 def test_indexes_are_written_though_a_checkpoint_ended_before_them(
     new_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, is_disk_full: bool
 ):
-    """Only the index can tell a wrong header once the journal has let go of it."""
+    """Only the index reveals a wrong header once the journal no longer has the batch."""
     world = new_world()
     world.append(b"a")
     world.commit()

@@ -1,4 +1,4 @@
-"""Goal: a directory stays readable to the release before for as long as its level says so.
+"""Goal: a directory stays readable to the previous release as long as its level allows.
 
 Method: a log with a producer, written at a low and at the present level; the checksums of its files
 are worked out as releases before `TAGGED_FILES_LEVEL` did.

@@ -1,6 +1,6 @@
 """Goal: a channel reads only while it may, and its bytes are in the budget until they are gone.
 
-Method: a session that records and a transport whose peer takes bytes when the test says so.
+Method: a session that records, and a transport whose peer takes bytes on the test's command.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Goal: a host name is looked up beside the loop, again when it is old, and soon after a failure.
 
-Method: a resolver that answers when the test says so, on virtual time; the system's own for names
+Method: a resolver that answers on the test's command, on virtual time; the system's own for names
 that need no network; a whole broker whose resolver hangs.
 """
 
@@ -25,7 +25,7 @@ NONE = "0.0.0.0"
 
 
 class Resolver:
-    """Answers when the test says so."""
+    """A resolver that answers on the test's command."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""Goal: a pipeline whose Spark ends beneath it says so in a line, or stops if that was asked.
+"""Goal: a pipeline whose Spark ends reports it in one line, or stops if that was requested.
 
 Method: a session without a JVM, on which every call fails as py4j's do then.
 """

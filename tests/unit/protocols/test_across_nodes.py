@@ -56,7 +56,7 @@ def test_an_mlog_client_commits_and_reads_on_from_any_node(pair: Pair) -> None:
     stream = mlog.FetchStream(topic=TOPIC, id=group, max_count=9)
     answers = pipe.ask_all(stream, stream, mlog.Fetch(topic=TOPIC, id=group))
     assert len(answers) == 3
-    # Another group has its own place, and the same node tells it.
+    # Another group has its own offset, and the same node returns it.
     other = far(pair, CoordinatorKind.GROUP, 1)
     assert pipe.ask(mlog.Fetch(topic=TOPIC, id=other), mlog.FetchResp).entry.value == b"a"
 

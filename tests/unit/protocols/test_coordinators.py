@@ -1,4 +1,4 @@
-"""Goal: clients of every protocol are told, in its own form, who coordinates what they ask for.
+"""Goal: clients of every protocol find the coordinator of what they name, in its own form.
 
 Method: a node that has led the internal topics hands them over to another one.
 """

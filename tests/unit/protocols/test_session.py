@@ -1,6 +1,6 @@
 """Goal: replies leave in their order, and what a peer makes a connection hold is bounded.
 
-Method: sessions that answer, and a transport whose peer takes bytes, when the test says so. First
+Method: sessions that answer, and a transport whose peer takes bytes, on the test's command. First
 ordered sessions, then matched ones, on the same pipe.
 """
 

@@ -1,6 +1,6 @@
 """Goal: the controller at work decides one thing at a time, and fences those who are silent.
 
-Method: a quorum that agrees when the test says so, on virtual time.
+Method: a quorum that agrees on the test's command, on virtual time.
 """
 
 from __future__ import annotations

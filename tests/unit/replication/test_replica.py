@@ -1,6 +1,6 @@
 """Goal: waiters of a partition are called exactly once, in order, and never too early.
 
-Method: a replica of a broker on virtual time, whose commits happen when the test says so.
+Method: a replica of a broker on virtual time, whose commits happen on the test's command.
 """
 
 from __future__ import annotations

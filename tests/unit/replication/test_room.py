@@ -87,7 +87,7 @@ def test_full_disk_hand_over_is_retried_until_accepted_and_happens_once() -> Non
     controller.answer = None
     scheduler.advance(2.0)
     assert len(controller.hand_overs) > 1
-    assert news == [], "nobody has taken over"
+    assert news == [], "no node has taken over"
     controller.answer = ControlReply(outcomes=(Decision.ACCEPTED,))
     controller.hand_overs.clear()
     scheduler.advance(5.0)

@@ -51,7 +51,7 @@ LAG_S = 10.0
 
 @dataclass(eq=False)
 class Ear:
-    """A listener that only remembers when it was heard of."""
+    """A listener that only records its notifications."""
 
     seen_at: float = 0.0
     growths: int = 0
@@ -190,7 +190,7 @@ def test_proposed_in_sync_members_count_until_they_are_agreed() -> None:
     assert leader.log.high_watermark == 0
     again = leader.leading.wanted_change(0.0, LAG_S)
     assert again is not None
-    assert leader.leading.answered(again, Decision.REFUSED), "somebody has to ask once more"
+    assert leader.leading.answered(again, Decision.REFUSED), "the change has to be requested again"
     assert leader.log.high_watermark == 0, "the first request may still be on its way"
     leader.agree(Member(1, 1), Member(2, 1))
     leader.leading.agreed()

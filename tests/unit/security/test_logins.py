@@ -17,6 +17,7 @@ import pytest
 from scramp import ScramClient
 
 from dragoman import limits
+from dragoman.config.settings import Settings
 from dragoman.errors import AuthenticationFailedError, InvalidPasswordError, LoginsOverloadedError
 from dragoman.outcome import Outcome, failed, start
 from dragoman.security.access import Caller, Principal
@@ -76,8 +77,11 @@ class World:
         self.directory = Directory()
         self.hasher = CountingHasher()
         self.random = random.Random(1)
+        self.settings = Settings()
         clock = SimClock(self.scheduler)
-        self.logins = Logins(self.directory, self.scheduler, clock, self.random, self.hasher)
+        self.logins = Logins(
+            self.directory, lambda: self.settings, self.scheduler, clock, self.random, self.hasher
+        )
 
     def add(self, name: str, password: str, incarnation: str = "1") -> User:
         scram = start(verifiers_of(password, self.random, self.hasher, iterations=4096)).result()

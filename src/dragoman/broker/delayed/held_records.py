@@ -1,6 +1,6 @@
 """Held records: the owner decides about each, and is asked when the decision takes too long.
 
-    held ──► release: a record that says so; from then on it is one that has come due
+    held ──► release: the decision is stored; from then on the record is due
          ──► drop: the record is removed
          ──► check … check ──► given up: dropped
 

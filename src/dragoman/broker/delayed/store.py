@@ -116,7 +116,9 @@ class ReadDelayed(Request[DelayedContent], frozen=True, kw_only=True, tag="ReadD
 
 
 class RecordStore:
-    """Also a port of `Delivery` and `HeldRecords`, which describe its methods."""
+    """The stored records of a node; also a port of `Delivery` and `HeldRecords`, which describe its
+    methods.
+    """
 
     def __init__(
         self,

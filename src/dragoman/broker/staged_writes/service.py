@@ -59,7 +59,7 @@ class Publish(Request[Published], frozen=True, kw_only=True, tag="Publish"):
 
 
 class StagedWrites:
-    """Also the ports of the publisher, which describes their methods."""
+    """Staged writes of a node, and the ports of the publisher, which describes their methods."""
 
     def __init__(
         self,

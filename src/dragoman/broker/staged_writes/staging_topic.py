@@ -2,7 +2,7 @@
 
 An ordinary internal topic, with two differences. Clients may write to it, by ordinary Produce
 requests, under an identity from `open`: its epoch is used by no other producer, so that a batch
-shows by itself that it belongs here. And its log start moves by rules of its own, since record
+identifies itself as staged. And its log start moves by rules of its own, since record
 timestamps come from the user and say nothing about the age of an attempt:
 
 - the publisher *releases* pieces that were published, or never will be; the log start moves past

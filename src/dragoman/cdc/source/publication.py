@@ -4,9 +4,9 @@ The catalogue determines which tables can be captured, and by which key. Every c
 must contain the key that a table is read by, so it is the primary key, or the columns of the
 replica identity index.
 
-A publication that Dragoman created says so in its comment, and no other publication is changed or
-dropped. A slot is created once. When a slot disappears, changes are lost with it, so it is not
-created again: an operator removes the capture and adds it again, with a new snapshot.
+Dragoman marks the publications that it creates by their comment, and changes or drops no others. A
+slot is created once. When a slot disappears, changes are lost with it, so it is not created again:
+an operator removes the capture and adds it again, with a new snapshot.
 """
 
 from __future__ import annotations

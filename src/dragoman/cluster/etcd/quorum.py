@@ -440,6 +440,14 @@ class EtcdQuorum:
         self._is_snapshotting = False
         self._snapshot_revision = max(self._snapshot_revision, revision)
 
+    def forget_history(self, words: tuple[bytes, ...]) -> None:  # noqa: ARG002
+        """The leader replaces the entries in etcd by a snapshot. etcd itself keeps old values until
+        it is compacted and defragmented.
+        """
+        is_behind = self._snapshot_entries < self.applied
+        if is_behind and not self._is_snapshotting and self._leadership is not None:
+            self._calls.run(self._snapshot(self._leadership.term))
+
     # ---- reads
 
     def _answer_reads(self) -> None:

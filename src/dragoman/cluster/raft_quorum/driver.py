@@ -299,6 +299,15 @@ class RaftDriver:
         with suppress(LogError):
             self._enter(lambda: self.raft.compact(end, state, self._scheduler.time()))
 
+    def forget_history(self) -> None:
+        """Save a snapshot, and drop the entries that it replaces even for followers that lag."""
+        if self.is_stopped:
+            return
+        self._snapshot()
+        with suppress(LogError):
+            self._enter(self.raft.forget_history)
+        self._drain()
+
     def _committed(self, end: int) -> None:
         while self._proposals and self._proposals[0][0] <= end:
             reached, proposed = self._proposals.popleft()

@@ -164,6 +164,23 @@ class RaftQuorum:
                     yield header.last_offset + 1, events_in(batch)
                 offset = header.last_offset + 1
 
+    def forget_history(self, words: tuple[bytes, ...]) -> None:
+        if self._remembers(words):
+            self.driver.forget_history()
+
+    def _remembers(self, words: tuple[bytes, ...]) -> bool:
+        storage = self._raft.storage
+        if storage.snapshot is not None and _has_any(storage.snapshot.state, words):
+            return True
+        offset = storage.start
+        while offset < self.applied:
+            data = storage.read(offset, _READ_BYTES)
+            if _has_any(data, words):
+                return True
+            headers = [header for header, _ in batches(memoryview(data))]
+            offset = headers[-1].last_offset + 1
+        return False
+
     # ---- the state machine
 
     def apply(self, end: int) -> None:
@@ -195,6 +212,10 @@ class RaftQuorum:
         # The log above the committed end may have been replaced.
         self._tail = (0, 0)
         self.on_role(changed)
+
+
+def _has_any(data: bytes, words: tuple[bytes, ...]) -> bool:
+    return any(word in data for word in words)
 
 
 def _counts(event: Event) -> int:

@@ -149,6 +149,16 @@ class PartitionStorage:
         self._log.advance_high_watermark(min(offset, self.stable_end))
         self._log.move_log_start(min(offset, self.stable_end))
 
+    def forget(self, offset: int) -> None:
+        """Compact so that the files of dropped entries can go: a segment that is still written is
+        closed first.
+        """
+        self._store.settle(self._log)
+        self._log.roll(self._log.log_end_offset)
+        self.compact(offset)
+        # Files are removed once a manifest without them is durable.
+        self._store.start_checkpoint()
+
     def reset(self, end: int, last_term: int) -> None:
         self.truncate(self.start)
         # A placeholder batch, which is never read, sets the log's offset and term.

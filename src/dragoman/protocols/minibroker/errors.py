@@ -9,6 +9,8 @@ from dragoman.protocols.minibroker.constants import KEY_BYTES_MAX, STRING_BYTES_
 EVICTED: Final = "evicted: heartbeat timeout"
 KEY_TOO_LARGE: Final = f"record key too large (>{KEY_BYTES_MAX} bytes)"
 BAD_COMMIT_OFFSET: Final = "commit: bad offset"
+#: Dragoman's text for a client without a principal on a listener that requires one.
+ANONYMOUS_REFUSED: Final = "authentication required: no certificate and no known address"
 #: Clients that find this anywhere in a text try the next address.
 NOT_LEADER: Final = "not leader"
 

@@ -29,6 +29,8 @@ class ErrorCode(IntEnum):
     TIMEOUT_CATCH_UP = 16
 
 
+#: Dragoman's text for a client without a principal on a listener that requires one.
+ANONYMOUS_REFUSED_TEXT: Final = "authentication required: no certificate and no known address"
 TOPIC_REQUIRED_TEXT: Final = "topic is required"
 TOPIC_NAME_REQUIRED_TEXT: Final = "topic name is required"
 VALUE_REQUIRED_TEXT: Final = "value is required"

@@ -1,6 +1,6 @@
 """Goal: the machine that delivers records continues after every error, and stops on request.
 
-Method: ports that remember what is asked of them and answer when the test says so.
+Method: ports that record requests and answer on the test's command.
 """
 
 from __future__ import annotations

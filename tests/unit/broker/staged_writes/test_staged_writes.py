@@ -465,7 +465,7 @@ def test_producer_state_is_kept_while_a_batch_is_on_its_way(world: World):
     world.broker.maintenance.retain(replica)
     assert not replica.log.producers
     publish(world, publication(2, to(stage(world, [b"c"]))))
-    assert values_of(world) == [b"a", b"b", b"c"], "a forgotten writer goes on"
+    assert values_of(world) == [b"a", b"b", b"c"], "a forgotten writer continues"
 
 
 # ---- memory of writers

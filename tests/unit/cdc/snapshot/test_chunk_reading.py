@@ -1,4 +1,4 @@
-"""Which rows a change is about, as a chunk's window is told: by key, in part, or not to be told."""
+"""The rows that a change affects in a chunk's window: by key, by part of a row, or unknown."""
 
 import pytest
 
@@ -82,7 +82,7 @@ def left(reading):
         (Update(0, 7, [UNCHANGED, b"new", b"2"], [b"k", None, b"2"], False), [b"v1", b"v3"]),
         # The old row is whole, so the new one is.
         (Update(0, 7, [b"k", UNCHANGED, b"2"], [b"k", b"v2", b"2"], True), [b"v1", b"v3"]),
-        # Not to be told: the key, or what belongs to the row under its new key.
+        # Unknown: the key, or what belongs to the row under its new key.
         (Update(0, 7, [UNCHANGED, b"new", b"2"], None, False), None),
         (Update(0, 7, [b"k", UNCHANGED, b"9"], [b"k", None, b"2"], False), None),
     ],

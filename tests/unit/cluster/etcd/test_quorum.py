@@ -1,5 +1,5 @@
 """Goal: whatever happens between a node and etcd, entries are agreed on once, in one order, by
-leaders that follow each other; and every proposal has the outcome that it is told.
+successive leaders; and every proposal has the outcome that its proposer got.
 
 Method: quorums and an etcd on virtual time, with the faults made by hand.
 """
@@ -41,7 +41,7 @@ def assert_alike(world: EtcdWorld) -> None:
 
 
 def blind_leader() -> tuple[EtcdWorld, Member]:
-    """A leader that can ask, but hears and sees nothing by itself for the next second."""
+    """A leader that can send requests, but receives no news for the next second."""
     world = EtcdWorld(settings=msgspec.structs.replace(QUICK, look_s=100.0))
     world.advance(0.5)
     for stream in world.leader.gateway.streams:

@@ -1,6 +1,6 @@
 """Goal: records are pushed as fast as they are taken, memory stays bounded, replies come through.
 
-Method: a broker on virtual time, a transport that takes bytes when the test says so, and a model of
+Method: a broker on virtual time, a transport that takes bytes on the test's command, and a model of
 the original client: a queue of 256 records, and a connection that is not read while it is full.
 """
 
@@ -164,7 +164,7 @@ class Original:
         while (reply := self.read()) is not None:
             if not isinstance(reply, m.Rebalanced):
                 return
-        raise AssertionError("deadlock: the reply is behind records that nobody reads")
+        raise AssertionError("deadlock: the reply is behind records that are not read")
 
     def handle(self, count: int, commit_every: int) -> None:
         for _ in range(count):

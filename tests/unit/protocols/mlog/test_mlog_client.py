@@ -1,6 +1,6 @@
 """Goal: the mlog client finds leaders, comes back after failures and tells refusals by their class.
 
-Method: scripted servers on loopback that answer, redirect, refuse or hang up as told; and a real
+Method: scripted servers on loopback that answer, redirect, refuse or close as scripted; and a real
 broker in this process that is stopped and started under the client.
 """
 

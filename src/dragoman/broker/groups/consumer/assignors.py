@@ -147,8 +147,8 @@ class _Balance:
         return {member_id: frozenset(found) for member_id, found in gathered.items()}
 
     def _hand_out(self) -> None:
-        # Topics with the same subscribers share a heap. Loads only grow here, so an entry that is
-        # too light is put right when it comes up.
+        # Topics with the same subscribers share a heap. Loads only grow here, so an outdated entry
+        # is corrected when it is popped.
         heaps: dict[tuple[MemberId, ...], list[tuple[int, MemberId]]] = {}
         for topic_id, readers in sorted(
             self._readers.items(), key=lambda each: (len(each[1]), each[0])

@@ -5,8 +5,8 @@ last such member leaves, the group becomes classic again. Members of the first p
 get an error, join again, and find the other kind of group.
 
 In a conversion to a consumer group, every member counts as the owner of its last assignment, even
-during a rebalance: a member that has given it up says so when it joins again, and a partition that
-another member may still read is not assigned.
+during a rebalance: a member that has given it up reports that when it joins again, and a partition
+that another member may still read is not assigned.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Final
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.constants import COMMANDS, FEATURES
 from dragoman.protocols.cursus.errors import CLASSES, Refusal
+from dragoman.protocols.cursus.handlers.logins import FAILED, log_in
 from dragoman.protocols.cursus.handlers.session import Call
 
 _FEATURES_MAX: Final = 64
@@ -50,8 +51,12 @@ def handle_negotiate(call: Call) -> None:
     call.ok(f"protocol_version=1 enabled={','.join(enabled)} unsupported={unsupported}")
 
 
-def handle_auth(call: Call) -> None:
-    """Refused: there are no users, as in an original without `enable_sasl`."""
-    if not call.get("principal") or not call.get("token"):
+async def handle_auth(call: Call) -> None:
+    name, password = call.get("principal"), call.get("token")
+    if not name or not password:
         raise Refusal("invalid_auth command=AUTH")
-    raise Refusal("authentication_failed mechanism=PLAIN")
+    if call.session.channel.security.authentication == "off":
+        # As in an original without `enable_sasl`.
+        raise Refusal(FAILED)
+    await log_in(call.session, name, password)
+    call.ok(f"principal={name} authenticated=true")

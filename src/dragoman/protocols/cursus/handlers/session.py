@@ -49,6 +49,12 @@ from dragoman.protocols.cursus.codec import UnreadableRequest, quoted
 from dragoman.protocols.cursus.connection import frame_reader
 from dragoman.protocols.cursus.constants import INTERNAL_COMMANDS, STRUCTURED_ERRORS
 from dragoman.protocols.cursus.errors import UNKNOWN_OUTCOME, Refusal, error_text
+from dragoman.protocols.cursus.handlers.logins import (
+    OPEN_COMMANDS,
+    credentials_of,
+    log_in,
+    login_required,
+)
 from dragoman.protocols.cursus.handlers.policy import policy_of
 from dragoman.protocols.cursus.handlers.service import REQUESTS, CursusService, Stream
 from dragoman.protocols.cursus.messages import Batch, Command
@@ -321,7 +327,10 @@ class CursusSession(OrderedSession[CursusService]):
             # Errors of handlers become replies only here.
             call = Call(self, request, place)
             try:
-                waiting = _handler(request.word)(call)
+                if self.channel.security.authentication == "off":
+                    waiting = _handler(request.word)(call)
+                else:
+                    waiting = self._authenticated(call)
             except DragomanError as error:
                 call.refuse(error)
             else:
@@ -329,6 +338,8 @@ class CursusSession(OrderedSession[CursusService]):
                     start(waiting).then(call.finished)
         elif isinstance(request, Batch):
             try:
+                if self.must_log_in:
+                    raise login_required("PUBLISH")
                 _PUBLISH[Batch](self, request, place)
             except DragomanError as error:
                 self.refuse(place, error)
@@ -336,6 +347,25 @@ class CursusSession(OrderedSession[CursusService]):
             place.reply(self.error(request.reply))
             if request.closes:
                 self.close()
+
+    def _authenticated(self, call: Call) -> Coroutine[object, None, None] | None:
+        """Begin a command on a listener with authentication. Raises `DragomanError`."""
+        word = call.command.word
+        if word not in OPEN_COMMANDS:
+            credentials = credentials_of(call.command)
+            if credentials is not None:
+                # Nothing overtakes a login, not even a PUBLISH.
+                self._alone = call.place
+                return self._log_in_and_handle(call, *credentials)
+            if self.must_log_in:
+                raise login_required(word)
+        return _handler(word)(call)
+
+    async def _log_in_and_handle(self, call: Call, name: str, password: str) -> None:
+        await log_in(self, name, password)
+        waiting = _handler(call.command.word)(call)
+        if waiting is not None:
+            await waiting
 
     def in_leader_queue(self, is_leader_only: bool) -> bool:
         """The relay queue for a message: that of the earlier messages while one of them is

@@ -39,6 +39,7 @@ from dragoman.outcome import Outcome, attempt, called_back, start
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.groups import parse_offsets
+from dragoman.protocols.cursus.handlers.logins import without_credentials
 from dragoman.protocols.cursus.handlers.publish import route
 from dragoman.protocols.cursus.handlers.relayed import StagedMessage, StagedOffsets, ask, ask_leader
 from dragoman.protocols.cursus.handlers.service import Core, CursusService
@@ -440,7 +441,7 @@ async def handle_send_offsets_to_txn(call: Call) -> None:
         await coordinator.enrol_implicitly(transactional_id, who.identity, (), (group,))
         with _calling_nodes():
             node = await coordination.find_coordinator(CoordinatorKind.GROUP, group)
-            await ask(call.service, node, StagedOffsets(call.command))
+            await ask(call.service, node, StagedOffsets(without_credentials(call.command)))
     begun.offsets.update((group, topic, each) for each in offsets)
     call.ok(f"transactional_id={transactional_id} staged_offsets={len(offsets)}")
 

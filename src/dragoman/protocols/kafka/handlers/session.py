@@ -19,7 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial, wraps
-from typing import Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
 from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX
@@ -36,8 +36,11 @@ from dragoman.protocols.kafka.messages import Message
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import OrderedSession, Waiting
 from dragoman.replication.replica import Replica
-from dragoman.security.access import CLUSTER_NAME, Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Resource
 from dragoman.types import Buffer
+
+if TYPE_CHECKING:
+    from dragoman.protocols.kafka.handlers.login import Asked, Login
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 
@@ -197,7 +200,15 @@ HANDLERS: Final[dict[int, Handler]] = handlers_by_name(__package__, REQUESTS)
 
 
 class KafkaSession(OrderedSession[KafkaService]):
-    __slots__ = ("_connection", "_express", "_waits_for_turn", "_worked_on")
+    __slots__ = (
+        "_connection",
+        "_express",
+        "_guard",
+        "_login",
+        "_settings",
+        "_waits_for_turn",
+        "_worked_on",
+    )
 
     def __init__(self, channel: Channel, service: KafkaService) -> None:
         maximum = service.broker.settings.socket_request_max_bytes
@@ -208,10 +219,53 @@ class KafkaSession(OrderedSession[KafkaService]):
         self._worked_on: Call | None = None
         #: Whether the backlog waits for the next loop turn.
         self._waits_for_turn = False
+        self._login: Login | None = None
+        #: The same, while it must see each frame.
+        self._guard: Login | None = None
+        self._settings = service.broker.settings
+        if self.must_log_in:
+            self.login.require()
+            self.guard_changed()
+
+    # ---- logins
+
+    @property
+    def login(self) -> Login:
+        if self._login is None:
+            # Imported here: most nodes have no listener with logins.
+            from dragoman.protocols.kafka.handlers.login import Login
+
+            self._login = Login(self)
+        return self._login
+
+    def guard_changed(self) -> None:
+        """The login, or the settings, have changed."""
+        self._settings = self.service.broker.settings
+        if self._login is not None or self.must_log_in:
+            self._guard = self.login if self.login.is_watching else None
+
+    def log_in(self, caller: Caller) -> None:
+        super().log_in(caller)
+        self.allow_frames(self.service.broker.settings.socket_request_max_bytes)
+        # Its routes were learnt for another caller.
+        self._express = None
+        self.guard_changed()
+
+    def allow_frames(self, bytes_max: int) -> None:
+        """Bound the frames that begin from now on."""
+        self._reader.allow(bytes_max)
+
+    def on_closed(self) -> None:
+        if self._login is not None:
+            self._login.closed()
+
+    # ---- requests
 
     def _begin_backlog(self) -> None:
         if self._waits_for_turn:
             return
+        if self.service.broker.settings is not self._settings:
+            self.guard_changed()
         backlog, channel = self._backlog, self.channel
         begun = 0
         # Earlier replies may have filled the send buffer, and a request may begin a sliced reply.
@@ -222,7 +276,9 @@ class KafkaSession(OrderedSession[KafkaService]):
             if begun == KAFKA_REQUESTS_PER_TURN_MAX:
                 self._begin_next_turn()
                 return
-            if self._express is None or not self._express.take(backlog):
+            if self._guard is not None and self._guard.take(backlog):
+                begun += 1
+            elif self._express is None or not self._express.take(backlog):
                 self._begin_request(backlog)
                 begun += 1
 
@@ -239,8 +295,6 @@ class KafkaSession(OrderedSession[KafkaService]):
             if isinstance(waiting, Call):
                 waiting.end()
 
-    # ---- requests
-
     def _begin_request(self, backlog: deque[bytearray]) -> None:
         # A frame that cannot be decoded stays in the backlog, and is dropped with it.
         request = self._connection.request(backlog[0])
@@ -248,12 +302,17 @@ class KafkaSession(OrderedSession[KafkaService]):
         if handler is None or not is_accepted(request.api_key, request.version):
             handler = _unserved(request)
         backlog.popleft()
-        call = Call(self, request)
-        self.enter(call)
+        call = self.begin(request)
         try:
             handler(call)
         except (RemoteProtocolError, EncodeError) as error:
             self.fail(call, error)
+
+    def begin(self, request: Request) -> Call:
+        """Give a request its place in the queue of replies."""
+        call = Call(self, request)
+        self.enter(call)
+        return call
 
     def fail(self, call: Call, error: DragomanError) -> None:
         """Close the connection of a request that cannot be answered. A request that is too large to
@@ -274,6 +333,11 @@ class KafkaSession(OrderedSession[KafkaService]):
     def working_on(self, call: Call) -> None:
         """Begin no later request until `worked_on`."""
         self._worked_on = call
+
+    def hold_back(self, call: Asked) -> None:
+        """Begin no later request until this one is answered."""
+        assert isinstance(call, Call)
+        self.working_on(call)
 
     def worked_on(self, call: Call) -> None:
         if self._worked_on is call:

@@ -20,7 +20,7 @@ from dragoman.outcome import start
 from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.minibroker.constants import FRAME_BYTES_MAX, Op
-from dragoman.protocols.minibroker.errors import EVICTED, fitting
+from dragoman.protocols.minibroker.errors import ANONYMOUS_REFUSED, EVICTED, fitting
 from dragoman.protocols.minibroker.handlers.delivery import Pusher
 from dragoman.protocols.minibroker.handlers.service import REQUESTS, MinibrokerService
 from dragoman.protocols.minibroker.handlers.subscriptions import Subscription
@@ -71,6 +71,12 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
 
     def received(self, frame: bytearray, place: Place) -> None:
         self._is_pipelining = frame[0] in _PIPELINED
+        if self.must_log_in:
+            # The protocol has no login: only a certificate or an address could name the client.
+            self.channel.complain(ANONYMOUS_REFUSED)
+            place.reply(codec.encode(Failed(reason=ANONYMOUS_REFUSED)))
+            self.close()
+            return
         try:
             request = codec.decode_request(frame)
             waiting = HANDLERS[type(request)](self, request, place)

@@ -28,7 +28,12 @@ from dragoman.outcome import start
 from dragoman.protocols.mlog.codec import encode_frame
 from dragoman.protocols.mlog.connection import Connection, Role
 from dragoman.protocols.mlog.constants import Encoding
-from dragoman.protocols.mlog.errors import CATCH_UP_TEXT, NOT_LEADER_TEXT, ErrorCode
+from dragoman.protocols.mlog.errors import (
+    ANONYMOUS_REFUSED_TEXT,
+    CATCH_UP_TEXT,
+    NOT_LEADER_TEXT,
+    ErrorCode,
+)
 from dragoman.protocols.mlog.handlers.service import REQUESTS, MlogService
 from dragoman.protocols.mlog.messages import Message, RPCError
 from dragoman.protocols.service import handlers_by_name
@@ -106,6 +111,12 @@ class MlogSession(OrderedSession[MlogService]):
     def received(self, frame: bytearray, place: Place) -> None:
         request = self._connection.receive(frame)
         handler = HANDLERS.get(type(request))
+        if self.must_log_in:
+            # The protocol has no login: only a certificate or an address could name the client.
+            self.channel.complain(ANONYMOUS_REFUSED_TEXT)
+            self.fail(place, Refused(ErrorCode.UNKNOWN, ANONYMOUS_REFUSED_TEXT))
+            self.close()
+            return
         try:
             if handler is None:
                 name = type(request).__name__

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from dragoman.errors import SecretError
 from dragoman.limits import HOST_NAMES_MAX
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
@@ -91,6 +92,32 @@ class RocketmqService(Service[Core]):
         self.node = node_of(broker)
         #: Encoded store hosts by address and port. There are as many as advertised addresses.
         self._store_hosts: dict[Address, bytes] = {}
+        #: Secrets by access key, as of this revision of the metadata's users.
+        self._secrets: dict[str, bytes] = {}
+        self._secrets_revision = -1
+        #: In place of the secret of an unknown access key, so that it costs as much to refuse one.
+        self.no_secret = broker.random.getrandbits(256).to_bytes(32, "big")
+
+    def signing_secret(self, access_key: str) -> bytes | None:
+        """The secret of an access key; None if it is unknown."""
+        revision = self.broker.image.security_revision
+        if revision != self._secrets_revision:
+            self._secrets_revision = revision
+            self._secrets.clear()
+        secret = self._secrets.get(access_key)
+        if secret is None:
+            secret = self._unsealed(access_key)
+            if secret is not None:
+                self._secrets[access_key] = secret
+        return secret
+
+    def _unsealed(self, access_key: str) -> bytes | None:
+        try:
+            return self.broker.logins.signing_secret(access_key)
+        except SecretError as error:
+            # To the client, this is a wrong signature.
+            self.node.log.warning("secret of %s: %s", access_key, error)
+            return None
 
     def store_host(self, channel: Channel) -> bytes:
         """This node's address, encoded as in message ids."""

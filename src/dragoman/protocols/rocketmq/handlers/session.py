@@ -41,6 +41,7 @@ from dragoman.protocols.rocketmq.handlers.names import require_topic, retry_grou
 from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
 from dragoman.protocols.rocketmq.handlers.refusals import Refused, refusal
 from dragoman.protocols.rocketmq.handlers.service import REQUESTS, RocketmqService
+from dragoman.protocols.rocketmq.handlers.signers import Signer, caller_of
 from dragoman.protocols.rocketmq.messages import host_bytes
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import MatchedSession
@@ -330,6 +331,9 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         self.on_gone: dict[object, Callable[[], None]] = {}
         #: Callbacks for when the client closes its half; they answer pulls that wait for messages.
         self.answer_now: dict[object, Callable[[], None]] = {}
+        #: The users that have signed requests of this connection, by access key.
+        self.signers: dict[str, Signer] = {}
+        self._is_held = False
         self._opaque = 0
         #: Unanswered requests to the client, with their timers, by `opaque`.
         self._requests: dict[int, tuple[Outcome[Command], Handle]] = {}
@@ -351,6 +355,8 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         call = Call(self, request, self.caller, len(frame))
         self.begun(len(frame))
         try:
+            if self.channel.security.authentication != "off":
+                call.caller = caller_of(self, request)
             handler = HANDLERS.get(request.code)
             if handler is None:
                 text = f"request type {request.code} not supported"
@@ -368,6 +374,21 @@ class RocketmqSession(MatchedSession[RocketmqService]):
                 start(_run_when_loaded(handler, call)).then(ignore)
         except DragomanError as error:
             call.refuse(error)
+
+    def hold(self, seconds: float) -> None:
+        """Begin no further request for this time, and read none meanwhile."""
+        if seconds > 0 and not self._is_held:
+            self._is_held = True
+            self.pause_reading()
+            self.service.broker.scheduler.call_later(seconds, self._release)
+
+    def _release(self) -> None:
+        self._is_held = False
+        if not self.channel.is_closing:
+            self.resume()
+
+    def may_begin(self) -> bool:
+        return not self._is_held
 
     def send_command(self, command: Command) -> None:
         try:
@@ -464,6 +485,9 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         for outcome, timer in requests.values():
             timer.cancel()
             outcome.fail(Refused(Response.CONSUMER_NOT_ONLINE, "the client has disconnected"))
+        signers, self.signers = self.signers, {}
+        for signer in signers.values():
+            self.service.broker.logins.closed(signer)
         gone, self.on_gone = self.on_gone, {}
         for each in gone.values():
             each()

@@ -683,7 +683,7 @@ def test_a_registered_group_and_its_topic_outlive_a_restart(pipe: CursusPipe, wo
             "ERROR: topic_not_assigned_to_group expected=orders actual=other"
         )
     joined = reopened.ask("JOIN_GROUP topic=orders group=g1 member=c1")
-    assert joined.split()[1] == "generation=3", "joined and silent before: generations go on"
+    assert joined.split()[1] == "generation=3", "joined and silent before: generations continue"
 
 
 def test_a_registered_group_goes_when_offsets_would() -> None:

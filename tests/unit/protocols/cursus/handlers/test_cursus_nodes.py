@@ -1,5 +1,5 @@
 """Goal: whichever node a Cursus client publishes to, its messages are in the log once and in order,
-and a transaction takes in partitions and groups of all nodes.
+and a transaction spans partitions and groups of all nodes.
 
 Method: two nodes on one virtual time; topics whose leaders are given, a line between the nodes that
 holds requests back, loses answers, or is cut.

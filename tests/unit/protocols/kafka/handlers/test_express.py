@@ -134,7 +134,7 @@ def test_what_had_failed_is_not_there_because_others_have_written_since(
     route = next(iter(session._express._routes.values()))
     run = express.Run(session, [(route, 7, 1)], 0)
     run.wait({replica: 2})
-    replica.fail_waiters(produce.InvalidRecord("somebody else leads"))
+    replica.fail_waiters(produce.InvalidRecord("another node leads"))
     replica.log.stable_end = replica.log.high_watermark = 5
     (reply,) = run.take_reply() or []
     assert ErrorCode.INVALID_RECORD.to_bytes(2, "big") in bytes(reply)

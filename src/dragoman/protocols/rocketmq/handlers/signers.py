@@ -1,0 +1,109 @@
+"""The caller of each request: its signer or, for an unsigned request, the connection's caller.
+
+A connection may carry the requests of several signers. The node knows the secret of a signer's
+access key, which is the name of a user, and computes the signature again.
+
+- The listener decides whether requests may (`optional`) or must (`required`) be signed. Without
+  authentication (`off`), signatures are ignored.
+- A request with an empty access key is unsigned: C++ clients sign with an empty one if they have
+  none.
+- A wrong signature is refused even where unsigned requests are served.
+- All wrong signatures are refused with the same text, and unknown access keys, too.
+- After a wrong signature the connection's next requests begin after a pause, which grows with each
+  one, so that secrets cannot be guessed at full speed.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from dragoman.broker.errors import Overloaded
+from dragoman.limits import ROCKETMQ_SIGNERS_MAX
+from dragoman.protocols.rocketmq.codec import Command
+from dragoman.protocols.rocketmq.constants import Response
+from dragoman.protocols.rocketmq.handlers.refusals import Refused
+from dragoman.protocols.rocketmq.handlers.service import RocketmqService
+from dragoman.protocols.rocketmq.signatures import ACCESS_KEY, is_signed_with
+from dragoman.security.access import Caller, Principal
+
+_PROTOCOL: Final = "rocketmq"
+#: The first version with users and rules in place of accounts: 5.0.0.
+_HAS_USERS: Final = 413
+
+
+class SigningSession(Protocol):
+    """A connection, as this module uses it."""
+
+    #: The caller of unsigned requests.
+    caller: Caller
+    signers: dict[str, Signer]
+
+    @property
+    def service(self) -> RocketmqService: ...
+
+    @property
+    def must_log_in(self) -> bool: ...
+
+    def hold(self, seconds: float) -> None:
+        """Begin no further request for this time."""
+        ...
+
+    def login_ended(self, reason: str) -> None: ...
+
+
+class Signer:
+    """A user that has signed requests of a connection. The connection ends with the user."""
+
+    __slots__ = ("_session", "caller")
+
+    def __init__(self, session: SigningSession, caller: Caller) -> None:
+        self._session = session
+        self.caller = caller
+
+    def login_ended(self, reason: str) -> None:
+        self._session.login_ended(reason)
+
+
+def caller_of(session: SigningSession, request: Command) -> Caller:
+    """Raises `Refused`."""
+    access_key = request.fields.get(ACCESS_KEY)
+    if access_key:
+        return _signer(session, request, access_key)
+    if session.must_log_in:
+        raise unsigned(request.version)
+    return session.caller
+
+
+def _signer(session: SigningSession, request: Command, access_key: str) -> Caller:
+    service = session.service
+    secret = service.signing_secret(access_key)
+    # An unknown access key costs as much as a wrong signature.
+    key = service.no_secret if secret is None else secret
+    is_right = is_signed_with(key, request.fields, request.body, request.version)
+    known = session.signers.get(access_key)
+    if known is not None and secret is not None and is_right:
+        return known.caller
+    caller = Caller(Principal("User", access_key), session.caller.host)
+    is_right = is_right and secret is not None
+    logins = service.broker.logins
+    session.hold(logins.signature_checked(caller, _PROTOCOL, is_right=is_right))
+    if not is_right:
+        raise _wrong(request.version, access_key)
+    if len(session.signers) >= ROCKETMQ_SIGNERS_MAX:
+        raise Overloaded(f"a connection has at most {ROCKETMQ_SIGNERS_MAX} signers")
+    signer = session.signers[access_key] = Signer(session, caller)
+    logins.opened(signer)
+    return caller
+
+
+def unsigned(version: int) -> Refused:
+    if version < _HAS_USERS:
+        return Refused(Response.SYSTEM_ERROR, "No accessKey is configured")
+    return Refused(Response.NO_PERMISSION, "username cannot be null.")
+
+
+def _wrong(version: int, access_key: str) -> Refused:
+    if version < _HAS_USERS:
+        text = f"Check signature failed for accessKey={access_key[:100]}"
+        return Refused(Response.SYSTEM_ERROR, text)
+    return Refused(Response.NO_PERMISSION, "check signature failed.")

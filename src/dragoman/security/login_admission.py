@@ -1,0 +1,59 @@
+"""How many connections may be open that have not logged in yet, per address and in all.
+
+The same numbers bound how many an address, and all addresses, may open in a second. A connection
+above a bound is closed as soon as it is accepted. Connections that have logged in, or need not, do
+not count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class LoginCaps(NamedTuple):
+    """The current values of the settings."""
+
+    in_all: int
+    per_address: int
+
+
+class LoginAdmission:
+    def __init__(self, caps: Callable[[], LoginCaps], now: Callable[[], float]) -> None:
+        self._caps = caps
+        self._now = now
+        #: Connections at the moment, by address.
+        self._open: Counter[str] = Counter()
+        self.in_all = 0
+        #: Connections that were admitted in the current second, by address.
+        self._lately: Counter[str] = Counter()
+        self._lately_in_all = 0
+        self._second = 0
+
+    def refusal(self, address: str) -> str:
+        """The reason for refusing a connection; empty: it is admitted, and counted until it has
+        `left`.
+        """
+        caps = self._caps()
+        second = int(self._now())
+        if second != self._second:
+            self._second = second
+            self._lately.clear()
+            self._lately_in_all = 0
+        if max(self.in_all, self._lately_in_all) >= caps.in_all:
+            return f"max.connections.before.login is {caps.in_all}"
+        if max(self._open[address], self._lately[address]) >= caps.per_address:
+            return f"max.connections.before.login.per.ip is {caps.per_address}"
+        self._open[address] += 1
+        self.in_all += 1
+        self._lately[address] += 1
+        self._lately_in_all += 1
+        return ""
+
+    def left(self, address: str) -> None:
+        """A connection has logged in, or was closed."""
+        self.in_all -= 1
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]

@@ -1,0 +1,102 @@
+"""minibroker and mlog have no login: a certificate or an address names the client, or nothing does.
+
+On a listener that demands authentication, the first request of an unnamed client is refused in the
+form of its protocol, and the connection is closed.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from dragoman.protocols.minibroker import messages as minibroker
+from dragoman.protocols.mlog import messages as mlog
+from dragoman.protocols.mlog.constants import Encoding
+from dragoman.security.access import Principal
+from worlds.access import Denies
+from worlds.broker import World
+from worlds.minibroker import Peer, service_of
+from worlds.mlog import MlogPipe
+from worlds.users import add_user, demand, remove_user
+
+TEXT = "authentication required: no certificate and no known address"
+NETWORK = (("10.0.0.0/8", "batch"),)
+
+
+@pytest.fixture
+def authorizer() -> Denies:
+    return Denies()
+
+
+@pytest.fixture
+def world(authorizer: Denies) -> World:
+    world = World(authorizer=authorizer)
+    world.create("orders")
+    demand(world)
+    return world
+
+
+# ---- minibroker
+
+
+def test_minibroker_refuses_unnamed_clients(world: World, authorizer: Denies) -> None:
+    peer = Peer(world, service_of(world))
+    publish = minibroker.Publish(topic="orders", payload=b"v")
+    peer.send(publish, publish)
+    assert peer.events() == [minibroker.Failed(reason=TEXT)]
+    assert peer.is_closed
+    assert authorizer.asked == []
+
+
+def test_minibroker_serves_clients_with_a_known_address(world: World, authorizer: Denies) -> None:
+    demand(world, principals=NETWORK)
+    peer = Peer(world, service_of(world))
+    assert peer.publish("orders", b"v") == [(0, 0)]
+    assert {each.principal for each in authorizer.callers} == {Principal("User", "batch")}
+
+
+def test_minibroker_serves_unnamed_clients_where_it_may(world: World) -> None:
+    demand(world, "optional")
+    peer = Peer(world, service_of(world))
+    assert peer.publish("orders", b"v") == [(0, 0)]
+
+
+# ---- mlog
+
+
+@pytest.mark.parametrize("encoding", list(Encoding))
+def test_mlog_refuses_unnamed_clients(world: World, authorizer: Denies, encoding: Encoding) -> None:
+    pipe = MlogPipe(world, encoding)
+    assert pipe.refused(mlog.ListTopics()) == (0, TEXT)
+    assert pipe.is_closed
+    assert authorizer.asked == []
+
+
+def test_mlog_serves_clients_with_a_known_address(world: World, authorizer: Denies) -> None:
+    demand(world, principals=NETWORK)
+    pipe = MlogPipe(world)
+    assert pipe.ask(mlog.ListTopics(), mlog.ListTopicsResp).topics
+    assert {each.name for each in authorizer.callers} == {"batch"}
+
+
+# ---- both
+
+
+def test_connections_end_with_the_user_of_their_address(world: World) -> None:
+    add_user(world, "batch")
+    demand(world, principals=NETWORK)
+    peer, pipe = Peer(world, service_of(world)), MlogPipe(world)
+    remove_user(world, "batch")
+    assert peer.is_closed
+    assert pipe.is_closed
+
+
+def test_a_listener_that_demands_authentication_later_refuses_the_next_request(
+    world: World,
+) -> None:
+    demand(world, "off")
+    peer = Peer(world, service_of(world))
+    assert peer.publish("orders", b"v") == [(0, 0)]
+    demand(world)
+    peer.send(minibroker.Publish(topic="orders", payload=b"v"))
+    assert peer.events() == [minibroker.Failed(reason=TEXT)]
+    assert peer.is_closed
