@@ -41,6 +41,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "user_exists": 409,
     "too_many_rules": 409,
     "security_mode_refused": 409,
+    "secret": 409,
     "overloaded": 503,
     "disk_full": 507,
 }
