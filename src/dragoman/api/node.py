@@ -22,8 +22,10 @@ from dragoman.api.cluster import (
     damaged_ranges,
 )
 from dragoman.api.groups import GroupBroker, GroupService
+from dragoman.api.keys import KeyService
 from dragoman.api.topics import TopicBroker, TopicService
 from dragoman.api.values import PipelineList, PipelineStatus
+from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.context import NodeContext
 from dragoman.broker.partitions import Partitions
 from dragoman.captures.service import Captures
@@ -31,6 +33,7 @@ from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channels
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.audit import AuditLog
 from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import Logins
 from dragoman.telemetry.catalogue import Stats
@@ -85,6 +88,12 @@ class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, Protocol):
     def authorizer(self) -> Authorizer: ...
 
     @property
+    def cluster_key(self) -> ClusterKeyService: ...
+
+    @property
+    def audit(self) -> AuditLog: ...
+
+    @property
     def is_ready(self) -> bool: ...
 
     @property
@@ -134,6 +143,7 @@ class BrokerView:
         self.groups = GroupService(node.broker)
         self.cluster = ClusterService(node, lambda: not self.objection())
         self.captures = CaptureService(node.broker.context, node.captures, node.broker)
+        self.keys = KeyService(node.broker.cluster_key, node.broker, node.broker.audit)
         self.pipelines = PipelineReports(node.clock, node.broker)
 
     @property

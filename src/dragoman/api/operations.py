@@ -32,12 +32,14 @@ from dragoman.api.values import (
     CaptureCommand,
     CaptureDescription,
     CapturePage,
+    ClusterKeyStatus,
     ClusterStatus,
     Elected,
     Election,
     Findings,
     GroupDescription,
     GroupPage,
+    KeyCommand,
     MlogEvents,
     Moves,
     NewMoves,
@@ -343,6 +345,26 @@ class Captures(Protocol):
     async def check_capture(self, caller: Caller, wanted: CaptureCheck) -> Findings: ...
 
 
+class Keys(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/security/key",
+        "The cluster's key, and the nodes that have it",
+        refuses=(403,),
+    )
+    async def cluster_key_status(self, caller: Caller) -> ClusterKeyStatus: ...
+
+    @operation(
+        "POST",
+        "/api/v1/security/key/commands",
+        "Encrypt all secrets with the first key of the nodes' key files",
+        refuses=(*_BODY, 403, 409),
+    )
+    async def command_cluster_key(self, caller: Caller, wanted: KeyCommand) -> ClusterKeyStatus:
+        """Returns when all secrets are encrypted with the new key."""
+        ...
+
+
 class Pipelines(Protocol):
     @operation(
         "GET", "/api/v1/pipelines", "Pipelines that have reported to this node, in order of name"
@@ -383,6 +405,9 @@ class NodeView(Protocol):
 
     @property
     def captures(self) -> Captures: ...
+
+    @property
+    def keys(self) -> Keys: ...
 
     @property
     def pipelines(self) -> Pipelines: ...

@@ -19,6 +19,8 @@ from dragoman.api.values import (
     CaptureCommand,
     CaptureDescription,
     CapturePage,
+    ClusterKeyNode,
+    ClusterKeyStatus,
     ClusterStatus,
     ConfigValue,
     Elected,
@@ -31,6 +33,7 @@ from dragoman.api.values import (
     GroupOffset,
     GroupPage,
     GroupSummary,
+    KeyCommand,
     ListenerStatus,
     MlogEvents,
     Moves,
@@ -247,6 +250,21 @@ class FakeLogins:
         return TokenLogin(Caller(Principal("User", name), host), is_read_only, 0)
 
 
+class FakeKeys:
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+
+    async def cluster_key_status(self, caller: Caller) -> ClusterKeyStatus:
+        holder = ClusterKeyNode(node=1, keys=("0badcafe",))
+        return ClusterKeyStatus(
+            current="0badcafe", nodes=(holder,), sealed={"0badcafe": 3}, clear=0
+        )
+
+    async def command_cluster_key(self, caller: Caller, wanted: KeyCommand) -> ClusterKeyStatus:
+        self._node.asked.append(wanted)
+        return await self.cluster_key_status(caller)
+
+
 class FakeNode:
     def __init__(self) -> None:
         self.logins = FakeLogins()
@@ -269,6 +287,7 @@ class FakeNode:
         self.fails_after = -1
         self.pipelines = PipelineReports(SystemClock(), self)
         self.captures = FakeCaptures(self)
+        self.keys = FakeKeys(self)
         self.capture_status = Status(state="streaming")
         self.findings: tuple[Finding, ...] = (Finding("ok", "connected"),)
         #: What operators have asked for.
