@@ -40,7 +40,7 @@ ERROR_BY_NAME: Final[dict[str, type[DragomanError]]] = {
     "AuthenticationFailedError": errors.AuthenticationFailedError,
     "LoginsOverloadedError": errors.LoginsOverloadedError,
     "InvalidPasswordError": errors.InvalidPasswordError,
-    "SecretError": errors.SecretError,
+    "TokenKeysError": errors.TokenKeysError,
     "ConfigError": errors.ConfigError,
     "SecretError": errors.SecretError,
     "CdcError": errors.CdcError,
