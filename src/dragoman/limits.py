@@ -544,11 +544,16 @@ ID_PATTERN_BYTES_MAX = 1024
 ACCESS_DECISIONS_KEPT_MAX = 16_384
 #: Access rules, which stay in memory on every node. One more is refused.
 ACCESS_RULES_MAX = 100_000
-#: Access rules that one request adds, or removes with all its filters: they are one record of the
-#: metadata. More: refused.
-ACCESS_RULES_PER_CHANGE_MAX = 10_000
+#: Access rules that one request adds, and filters by which one removes rules, as in Kafka. More:
+#: refused.
+ACCESS_RULES_PER_REQUEST_MAX = 10_000
+#: Access rules in one change of the metadata. More: in further changes, one after the other.
+ACCESS_RULES_PER_CHANGE = 1_000
 #: Bytes of a principal, a host or the name of a resource in an access rule. Longer: refused.
 ACCESS_RULE_TEXT_BYTES_MAX = 1024
+#: Lines of the audit log about one act of administration, such as the rules that one request adds.
+#: Further ones are counted in one more line.
+ADMINISTRATION_DETAILS_MAX = 100
 #: Users, which stay in memory on every node. One more is refused.
 USERS_MAX = 100_000
 #: Bytes of a user's name. Longer: refused.

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from dragoman.broker.access import AccessControl
 from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.cluster_node import ClusterNode, Links, NoLinks
@@ -190,6 +191,9 @@ class Broker:
         self.node_configs = NodeConfigs(image, changes, settings, self.node_id)
         self.group_configs = GroupConfigs(image, changes, lambda: self.settings)
         self.quotas = ClientQuotas(image, changes)
+        self.access = AccessControl(
+            image, changes, self.rule_authorizer, self.audit, self.keys, self.work, clock, random
+        )
         self.leadership = Leadership(image, self.cluster.access)
         self.features = Features(image, changes)
         self.cluster_key = ClusterKeyService(

@@ -95,6 +95,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         "_is_ended",
         "_is_paused",
         "_is_reading",
+        "_is_stopped",
         "_loop",
         "_make_above",
         "_outgoing",
@@ -132,6 +133,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._rest: memoryview = _NOTHING
         self._held = 0
         self._is_paused = False
+        #: Whether the transport below does not read.
+        self._is_stopped = False
         #: Whether the protocol above is being called with bytes.
         self._is_reading = False
         #: Whether the peer has closed its half.
@@ -446,8 +449,9 @@ class TlsConnection(asyncio.BufferedProtocol):
         return not self._is_paused and not self.is_closing()
 
     def pause_reading(self) -> None:
-        if not self._is_paused and self._transport is not None:
-            self._is_paused = True
+        self._is_paused = True
+        if not self._is_stopped and self._transport is not None:
+            self._is_stopped = True
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
@@ -460,7 +464,9 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._state is not State.OPEN or self._is_paused:
             return
         self._read()
-        if self._state is State.OPEN and not self._is_paused and self._transport is not None:
+        is_wanted = self._state is State.OPEN and not self._is_paused
+        if is_wanted and self._is_stopped and self._transport is not None:
+            self._is_stopped = False
             self._transport.resume_reading()
 
     def write(self, data: Buffer) -> None:
