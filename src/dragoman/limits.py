@@ -673,6 +673,19 @@ SCRAM_MESSAGE_BYTES_MAX = 4096
 SCRAM_NONCE_BYTES = 18
 #: A frame of a connection that has to log in and has not. Larger: the connection is closed.
 LOGIN_FRAME_BYTES_MAX = 64 << 10
+#: A bearer token of OAUTHBEARER. Longer: refused.
+BEARER_TOKEN_BYTES_MAX = 16 << 10
+#: The document with the keys that verify bearer tokens. Larger: not used.
+JWKS_BYTES_MAX = 256 << 10
+#: Keys in such a document. More: not used.
+JWKS_KEYS_MAX = 100
+#: Seconds between two fetches of the keys, whatever tokens clients send. Sooner: the keys at hand
+#: count.
+JWKS_FETCHES_APART_S = 10.0
+#: Seconds that a fetch of the keys may take. Longer: it has failed.
+JWKS_FETCH_TIMEOUT_S = 10.0
+#: Bits of an RSA key that verifies tokens. Fewer: not used.
+RSA_KEY_BITS_MIN = 2048
 #: Threads that compute password hashes.
 PASSWORD_HASH_THREADS = 2
 #: Password hashes that wait for a thread, which is about a second of work. More: the login is

@@ -25,6 +25,7 @@ from dragoman.net.future import future_of
 from dragoman.net.hosts import CachedHostNames, look_up_beside
 from dragoman.net.peer_connections import PeerConnections
 from dragoman.net.peer_frames import VERSION_MIN, Hello
+from dragoman.net.token_key_source import fetch_beside
 from dragoman.peers import Peers
 from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
 from dragoman.security.audit import AUDIT_FILE, AuditFile
@@ -121,6 +122,7 @@ class Node:
             plain_files=plain_files if plain_files is not None else RealPlainFiles(),
         )
         self.broker.host_names = CachedHostNames(loop, look_up_beside(loop.call_soon_threadsafe))
+        self.broker.logins.bearer_tokens.keys.fetch = fetch_beside(loop.call_soon_threadsafe, clock)
         self.broker.on_fatal = self._fatal
         self.broker.after_commit = self.listeners.send_replies
         self.broker.topics.on_created = self._created

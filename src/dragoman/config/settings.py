@@ -104,6 +104,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     insecure: bool = False
     sasl_enabled_mechanisms: tuple[str, ...] = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
     sasl_insecure_clear_text: bool = False
+    sasl_oauthbearer_jwks_endpoint_url: str = ""
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = 3_600_000
+    sasl_oauthbearer_expected_issuer: str = ""
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = ()
+    sasl_oauthbearer_clock_skew_seconds: int = 30
+    sasl_oauthbearer_sub_claim_name: str = "sub"
+    sasl_oauthbearer_scope_claim_name: str = "scope"
+    sasl_oauthbearer_required_scope: tuple[str, ...] = ()
+    sasl_oauthbearer_algorithms: tuple[str, ...] = (
+        *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+        *("ES256", "ES384", "ES512", "EdDSA"),
+    )
+    sasl_oauthbearer_insecure_unsigned: bool = False
+    sasl_oauthbearer_insecure_http: bool = False
     connections_max_reauth_ms: int = 0
     connection_failed_authentication_delay_ms: int = 100
     connections_max_login_ms: int = 10_000
@@ -297,7 +311,18 @@ tls                                        | string off,optional,required | live
 authentication                             | string off,optional,required | live | Whether clients log in, by SASL, a certificate, a token or the login of their protocol. With `required`, requests before the login are refused.
 insecure                                   | boolean      |      | Open listeners without authentication to other machines. Without it, the node does not start with such a listener.
 sasl.enabled.mechanisms                    | list ,PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER | live | The SASL mechanisms that Kafka clients may use.
-sasl.insecure.clear.text                   | boolean      | live | Offer PLAIN and OAUTHBEARER, which send credentials in clear, to other machines on connections without TLS, too.
+sasl.insecure.clear.text                   | boolean      |      | Offer PLAIN and OAUTHBEARER, which send credentials in clear, to other machines on connections without TLS, too.
+sasl.oauthbearer.jwks.endpoint.url         | string       |      | The keys that verify tokens of OAUTHBEARER, a JSON Web Key Set: `https://...` or `file:///...`.
+sasl.oauthbearer.jwks.endpoint.refresh.ms  | long 1000..  |      | How old the keys may be before they are fetched again. A token with an unknown key has them fetched sooner.
+sasl.oauthbearer.expected.issuer           | string       |      | The issuer (`iss`) that tokens must have; none: any.
+sasl.oauthbearer.expected.audience         | list         |      | Audiences (`aud`), one of which tokens must have; none: any.
+sasl.oauthbearer.clock.skew.seconds        | int 0..3600  |      | By how much the clocks of the issuer and of this node may differ.
+sasl.oauthbearer.sub.claim.name            | string       |      | The claim of a token that names its user.
+sasl.oauthbearer.scope.claim.name          | string       |      | The claim of a token that lists its scopes.
+sasl.oauthbearer.required.scope            | list         |      | Scopes that tokens must have.
+sasl.oauthbearer.algorithms                | list RS256,RS384,RS512,PS256,PS384,PS512,ES256,ES384,ES512,EdDSA |      | Algorithms by which tokens may be signed.
+sasl.oauthbearer.insecure.unsigned         | boolean      |      | For tests: accept tokens without a signature, with which anybody can be anyone.
+sasl.oauthbearer.insecure.http             | boolean      |      | For tests: fetch the keys without TLS.
 connections.max.reauth.ms                  | long 0..     | live | How long a Kafka client may work after a login before it has to log in again; 0: no limit. A token's own lifetime is a limit, too.
 connection.failed.authentication.delay.ms  | int 0..60000 | live | How long a refused Kafka login waits for its answer, and the connection for its end.
 connections.max.login.ms                   | int 1..      | live | Close a connection that has to log in and has not within this time.
@@ -526,6 +551,15 @@ def _check_security(settings: Settings) -> None:
                 f"listener {listener.name}: ssl.client.auth needs ssl.ca.file, the authorities of"
                 " clients"
             )
+    url = settings.sasl_oauthbearer_jwks_endpoint_url
+    schemes = ["file:///", "https://"]
+    if settings.sasl_oauthbearer_insecure_http:
+        schemes.append("http://")
+    if url and not url.startswith(tuple(schemes)):
+        raise ConfigError(
+            "sasl.oauthbearer.jwks.endpoint.url: expected https://... or file:///..., got"
+            f" {url!r:.200}"
+        )
     if settings.ssl_principal_mapping_rules not in ("", "DEFAULT"):
         # Imported here: few nodes have rules.
         from dragoman.config.principals import parse_principal_rules
