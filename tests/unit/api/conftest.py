@@ -178,7 +178,7 @@ class FakeCaptures(dict[str, CaptureDescription]):
         return self[name]
 
     async def add_capture(
-        self, caller: Caller, definition: Definition, principal: str
+        self, caller: Caller, definition: Definition, principal: str = ""
     ) -> CaptureDescription:
         self._node.ask((definition, principal) if principal else definition)
         self[definition.name] = CaptureDescription(
