@@ -22,7 +22,7 @@ from importlib.util import find_spec
 import msgspec
 
 from dragoman.broker.errors import CaptureRefused, Overloaded
-from dragoman.captures.addresses import capture_environment, hide_secrets, resolved
+from dragoman.captures.addresses import hide_secrets, resolved
 from dragoman.captures.control import (
     Command,
     Done,
@@ -38,6 +38,7 @@ from dragoman.captures.supervisor import Assignment, CaptureProcess, Findings, T
 from dragoman.errors import DragomanError, SecretError
 from dragoman.limits import CAPTURE_CHECK_TIMEOUT_S, CAPTURE_CHECKS_MAX, CAPTURE_LINE_BYTES_MAX
 from dragoman.outcome import Outcome, failed
+from dragoman.world import child_environment
 
 log = logging.getLogger("dragoman.captures")
 #: The beginning of a line of Python's logging, with level and name.
@@ -292,7 +293,7 @@ async def _spawn(command: tuple[str, ...]) -> Process:
         stdout=PIPE,
         stderr=PIPE,
         limit=CAPTURE_LINE_BYTES_MAX,
-        env=capture_environment(os.environ),
+        env=child_environment(os.environ),
         # A signal from the node's terminal goes to the node only.
         start_new_session=True,
     )
