@@ -15,6 +15,7 @@ from dragoman.client_core.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
+from dragoman.client_core.tls import TlsSettings
 from dragoman.protocols.cursus.client.client import (
     BlockingConsumer,
     BlockingCursusClient,
@@ -66,6 +67,7 @@ __all__ = [
     "Record",
     "RequestTimeoutError",
     "Snapshot",
+    "TlsSettings",
     "TopicInfo",
     "Transaction",
     "UnknownTopicError",

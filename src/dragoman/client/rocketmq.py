@@ -15,6 +15,7 @@ from dragoman.client_core.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
+from dragoman.client_core.tls import TlsSettings
 from dragoman.protocols.rocketmq.bodies import (
     AclEntry,
     AclInfo,
@@ -120,6 +121,7 @@ __all__ = [
     "Serialization",
     "SubscriptionError",
     "SubscriptionGroupConfig",
+    "TlsSettings",
     "TopicConfig",
     "TopicNotFoundError",
     "TrackKind",

@@ -86,7 +86,7 @@ async def _open_channel(
             on_lost=on_push or _ignore,
         )
 
-    return await dial(address, make, settings.connect_timeout_s)
+    return await dial(address, make, settings.connect_timeout_s, tls=settings.tls)
 
 
 def _ignore(_pushed: bytearray | ClientError) -> None:
