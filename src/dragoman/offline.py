@@ -1,4 +1,4 @@
-"""Work on a data directory that no node uses: verify, repair, adopt.
+"""Work on files that no node uses meanwhile: verify, repair, adopt directories; make keys.
 
 A store is opened as a node would open it, without a loop: background work runs synchronously, and
 deferred work runs when the store is closed.
@@ -6,6 +6,8 @@ deferred work runs when the store is closed.
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,7 +32,8 @@ from dragoman.cluster.raft_quorum.salvage import (
     read_stored_image,
     replace_metadata,
 )
-from dragoman.errors import ConfigError, CorruptionError
+from dragoman.errors import ConfigError, CorruptionError, SecretError
+from dragoman.limits import CLUSTER_KEY_FILE_BYTES_MAX, CLUSTER_KEYS_MAX
 from dragoman.log.adoption import Adopted, adopt_directory
 from dragoman.log.directory import PARTITIONS, QUARANTINE
 from dragoman.log.inspect import Finding, Problem, inspect_directory
@@ -41,16 +44,19 @@ from dragoman.log.node import Durability, read_node_state
 from dragoman.log.partition import PartitionLog
 from dragoman.log.repair import Repair, repair_partition
 from dragoman.log.store import LogStore
+from dragoman.security.key_file import KEY_BYTES, format_keys, new_key, parse_keys
 from dragoman.world import (
     BackgroundJob,
     Disk,
     Handle,
     RealDisk,
     SystemClock,
+    create_private,
     is_directory,
     perform,
     read_whole,
     replace_file,
+    replace_private,
     system_random,
 )
 
@@ -353,3 +359,27 @@ def _why_not(identity: Identity, image: MetadataImage) -> str:
     if known is not None and len(known.replicas) > 1:
         return "other nodes hold the partition: start the node, and it is copied from them"
     return ""
+
+
+def add_cluster_key(path: str) -> tuple[str, bool]:
+    """Put a new first key into a key file, which only this user can read afterwards. Returns the id
+    of the key, and whether the file is new. Raises `SecretError`, and leaves the file as it was.
+    """
+    key = new_key(secrets.token_bytes(KEY_BYTES + 4))
+    try:
+        if not os.path.lexists(path):
+            create_private(path, format_keys([key]))
+            return key.key_id, True
+        if not os.path.isfile(path) or os.path.getsize(path) > CLUSTER_KEY_FILE_BYTES_MAX:
+            raise SecretError(f"{path} is not a key file")
+        with open(path, "rb") as file:
+            keys = parse_keys(file.read())
+        if len(keys) >= CLUSTER_KEYS_MAX:
+            raise SecretError(f"it has {len(keys)} keys already: remove those not in use")
+        # Through a link, so that it stays one.
+        replace_private(os.path.realpath(path), format_keys([key, *keys.values()]))
+    except OSError as error:
+        raise SecretError(f"{path}: {error.strerror or error}") from None
+    except SecretError as error:
+        raise SecretError(f"{path}: {error}") from None
+    return key.key_id, False

@@ -595,6 +595,18 @@ def create_private(path: str, data: bytes) -> None:
     """Make a file with mode 0600, durable when this returns. A crash leaves the whole file under
     its name, or none. Raises `FileExistsError` and other `OSError`.
     """
+    # Unlike a rename, a link never replaces a file.
+    _write_private(path, data, os.link)
+
+
+def replace_private(path: str, data: bytes) -> None:
+    """Replace a file by one with mode 0600, durable when this returns. A crash leaves the old file
+    or the new one. Raises `OSError`.
+    """
+    _write_private(path, data, os.replace)
+
+
+def _write_private(path: str, data: bytes, name: Callable[[str, str], None]) -> None:
     aside = f"{path}.new-{os.getpid()}"
     fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -605,10 +617,10 @@ def create_private(path: str, data: bytes) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
-        # Unlike a rename, a link never replaces a file.
-        os.link(aside, path)
+        name(aside, path)
     finally:
-        os.unlink(aside)
+        with suppress(FileNotFoundError):
+            os.unlink(aside)
     directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)

@@ -29,10 +29,10 @@ with warnings.catch_warnings():
     from kafka.errors import (
         GroupSubscribedToTopicError,
         InvalidReplicationAssignmentError,
+        InvalidRequestError,
         LogDirNotFoundError,
         NoError,
         NoReassignmentInProgressError,
-        SecurityDisabledError,
         TransactionalIdNotFoundError,
         UnknownMemberIdError,
     )
@@ -264,41 +264,62 @@ def test_confluent_elections(confluent: cka.AdminClient) -> None:
     assert confluent.elect_leaders(preferred, None).result(WAIT_S) == {}
 
 
-def test_confluent_gets_security_disabled(confluent: cka.AdminClient) -> None:
-    rule = cka.AclBinding(
+def ck_rule(name: str, pattern: str = "LITERAL", principal: str = "User:ann") -> cka.AclBinding:
+    return cka.AclBinding(
         cka.ResourceType.TOPIC,
-        "t",
-        cka.ResourcePatternType.LITERAL,
-        "User:a",
+        name,
+        cka.ResourcePatternType[pattern],
+        principal,
         "*",
         cka.AclOperation.READ,
         cka.AclPermissionType.ALLOW,
     )
-    disabled = ck.KafkaError.SECURITY_DISABLED
-    assert error_of(confluent.create_acls([rule])).code() == disabled
-    wanted = cka.AclBindingFilter(
-        cka.ResourceType.ANY,
-        None,
-        cka.ResourcePatternType.ANY,
-        None,
+
+
+def ck_filter(name: str | None, pattern: str, principal: str = "User:ann") -> cka.AclBindingFilter:
+    return cka.AclBindingFilter(
+        cka.ResourceType.TOPIC,
+        name,
+        cka.ResourcePatternType[pattern],
+        principal,
         None,
         cka.AclOperation.ANY,
         cka.AclPermissionType.ANY,
     )
-    assert error_of(confluent.delete_acls([wanted])).code() == disabled
-    # librdkafka drops the error of this one.
-    assert confluent.describe_acls(wanted).result(WAIT_S) == []
+
+
+def test_confluent_rules(confluent: cka.AdminClient) -> None:
+    rules = [ck_rule("ck-rule"), ck_rule("ck-", "PREFIXED")]
+    results(confluent.create_acls(rules))
+    # As in Kafka, a rule that exists is created without effect.
+    results(confluent.create_acls(rules[:1]))
+    every = ck_filter(None, "ANY")
+    assert set(confluent.describe_acls(every).result(WAIT_S)) == set(rules)
+    match = ck_filter("ck-other", "MATCH")
+    assert confluent.describe_acls(match).result(WAIT_S) == rules[1:]
+    assert results(confluent.delete_acls([match])) == [rules[1:]]
+    assert results(confluent.delete_acls([every])) == [rules[:1]]
+    assert results(confluent.delete_acls([every])) == [[]]
+    wrong = ck_rule("ck-wrong", principal="ann")
+    assert error_of(confluent.create_acls([wrong])).code() == ck.KafkaError.INVALID_REQUEST
 
 
 def test_confluent_scram_users(confluent: cka.AdminClient) -> None:
-    assert confluent.describe_user_scram_credentials().result(WAIT_S) == {}
     unknown = error_of(confluent.describe_user_scram_credentials(["ann"]))
     assert unknown.code() == ck.KafkaError.RESOURCE_NOT_FOUND
     info = cka.ScramCredentialInfo(cka.ScramMechanism.SCRAM_SHA_256, 10_000)
     new = cka.UserScramCredentialUpsertion("ann", info, b"secret", b"salt")
-    refused = error_of(confluent.alter_user_scram_credentials([new]))
-    assert refused.code() == ck.KafkaError.SECURITY_DISABLED
+    results(confluent.alter_user_scram_credentials([new]))
+    found = confluent.describe_user_scram_credentials().result(WAIT_S)["ann"]
+    (credential,) = found.scram_credential_infos
+    assert credential.mechanism is cka.ScramMechanism.SCRAM_SHA_256
+    assert credential.iterations == 10_000
+    few = cka.ScramCredentialInfo(cka.ScramMechanism.SCRAM_SHA_512, 1000)
+    weak = cka.UserScramCredentialUpsertion("ann", few, b"secret", b"salt")
+    refused = error_of(confluent.alter_user_scram_credentials([weak]))
+    assert refused.code() == ck.KafkaError.UNACCEPTABLE_CREDENTIAL
     gone = cka.UserScramCredentialDeletion("ann", cka.ScramMechanism.SCRAM_SHA_256)
+    results(confluent.alter_user_scram_credentials([gone]))
     refused = error_of(confluent.alter_user_scram_credentials([gone]))
     assert refused.code() == ck.KafkaError.RESOURCE_NOT_FOUND
 
@@ -501,18 +522,52 @@ def test_kafka_python_features_and_quorum(python: kp.KafkaAdminClient) -> None:
     assert partition["current_voters"][0]["log_end_offset"] == partition["high_watermark"]
 
 
-def test_kafka_python_gets_security_disabled(python: kp.KafkaAdminClient) -> None:
-    pattern = kp.ResourcePatternFilter(kp.ResourceType.ANY, None, kp.ACLResourcePatternType.ANY)
-    wanted = kp.ACLFilter(
-        principal=None,
+def kp_filter(name: str | None, pattern: kp.ACLResourcePatternType) -> kp.ACLFilter:
+    return kp.ACLFilter(
+        principal="User:bob",
         host=None,
         operation=kp.ACLOperation.ANY,
         permission_type=kp.ACLPermissionType.ANY,
-        resource_pattern=pattern,
+        resource_pattern=kp.ResourcePatternFilter(kp.ResourceType.ANY, name, pattern),
     )
-    with pytest.raises(SecurityDisabledError):
-        python.describe_acls(wanted)
-    assert python.describe_user_scram_credentials() == {}
+
+
+def kp_rule(name: str, pattern: kp.ACLResourcePatternType) -> kp.ACL:
+    return kp.ACL(
+        principal="User:bob",
+        host="10.0.0.1",
+        operation=kp.ACLOperation.WRITE,
+        permission_type=kp.ACLPermissionType.DENY,
+        resource_pattern=kp.ResourcePattern(kp.ResourceType.TOPIC, name, pattern),
+    )
+
+
+def test_kafka_python_rules(python: kp.KafkaAdminClient) -> None:
+    literal, prefixed = kp.ACLResourcePatternType.LITERAL, kp.ACLResourcePatternType.PREFIXED
+    rules = [kp_rule("kp-rule", literal), kp_rule("kp-", prefixed)]
+    assert python.create_acls(rules) == {"succeeded": rules, "failed": []}
+    wrong = kp_rule("", literal)
+    assert python.create_acls([wrong])["failed"] == [InvalidRequestError]
+    every = kp_filter(None, kp.ACLResourcePatternType.ANY)
+    found, error = python.describe_acls(every)
+    assert (found, error) == (rules, NoError)
+    match = kp_filter("kp-other", kp.ACLResourcePatternType.MATCH)
+    ((_, deleted, error),) = python.delete_acls([match])
+    assert (deleted, error) == (rules[1:], NoError)
+    ((_, deleted, error),) = python.delete_acls([every])
+    assert (deleted, error) == (rules[:1], NoError)
+
+
+def test_kafka_python_scram_users(python: kp.KafkaAdminClient) -> None:
+    new = kp.UserScramCredentialUpsertion("bob", kp.ScramMechanism.SCRAM_SHA_512, "secret")
+    assert python.alter_user_scram_credentials([new]) == {"bob": None}
+    found = python.describe_user_scram_credentials(["bob", "nobody"])
+    (credential,) = found["bob"]["credential_infos"]
+    assert credential["mechanism"] == kp.ScramMechanism.SCRAM_SHA_512
+    assert found["nobody"]["error"]
+    gone = kp.UserScramCredentialDeletion("bob", kp.ScramMechanism.SCRAM_SHA_512)
+    assert python.alter_user_scram_credentials([gone]) == {"bob": None}
+    assert python.alter_user_scram_credentials([gone])["bob"]
 
 
 # ---- aiokafka

@@ -137,6 +137,16 @@ def test_listener_names_itself_in_its_replies(server: Server) -> None:
         assert f"{found.host}:{found.port}" == server.addresses["kafka"]
 
 
+@pytest.fixture
+def _leaks_of_kafka_python() -> Iterator[None]:
+    """kafka-python leaves sockets to the garbage collector, which would warn in a later test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.mark.usefixtures("_leaks_of_kafka_python")
 @pytest.mark.parametrize("listener", ["kafka-tls", "any"])
 def test_kafka_python_writes_and_reads(server: Server, listener: str) -> None:
     options = {
@@ -226,22 +236,19 @@ def test_client_without_tls_and_client_of_another_authority_fail(
     assert "certificate verify failed" in said
 
 
+@pytest.mark.usefixtures("_leaks_of_kafka_python")
 @pytest.mark.parametrize("which", ["foreign", "missing"])
 def test_refused_certificate_is_an_error_of_the_python_clients(server: Server, which: str) -> None:
     pair = server.files.client("eve", name="foreign") if which == "foreign" else (None, None)
-    with warnings.catch_warnings():
-        # It leaves the sockets of failed attempts to the garbage collector.
-        warnings.simplefilter("ignore", ResourceWarning)
-        with pytest.raises(PyKafkaError):
-            KafkaProducer(
-                bootstrap_servers=server.addresses["kafka-mutual"],
-                security_protocol="SSL",
-                ssl_cafile=server.files.ca,
-                ssl_certfile=pair[0],
-                ssl_keyfile=pair[1],
-                bootstrap_timeout_ms=1000,
-            )
-        gc.collect()
+    with pytest.raises(PyKafkaError):
+        KafkaProducer(
+            bootstrap_servers=server.addresses["kafka-mutual"],
+            security_protocol="SSL",
+            ssl_cafile=server.files.ca,
+            ssl_certfile=pair[0],
+            ssl_keyfile=pair[1],
+            bootstrap_timeout_ms=1000,
+        )
 
 
 # ---- this package's clients

@@ -6,10 +6,11 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import rocketmq_java_client
-from client import Operations, Unsupported
+from client import Operations, Unsupported, wait_until
 from rocketmq_client import Consumer, Message
 from rocketmq_operations import collect
 
@@ -37,6 +38,15 @@ class MqadminClient(rocketmq_java_client.RocketmqJavaClient):
             raise Unsupported(words[0])
         assert "command failed" not in printed, printed
         return printed
+
+    def knows_producer(self, topic: str) -> bool:
+        """Whether a heartbeat of the producer has arrived: it sends them beside its messages."""
+        try:
+            return "JAVA" in self.run("producerConnection", "-g", "interop", "-t", topic)
+        except AssertionError as error:
+            if "not exist" in str(error):
+                return False
+            raise
 
     def by_id(self, topic: str, number: str, *words: str) -> str:
         """Newer releases want to know the topic, older ones do not know the option."""
@@ -182,7 +192,7 @@ def connections(mqadmin: MqadminClient, topic: str) -> None:
         shown = mqadmin.run("consumerConnection", "-g", topic)
         assert "MessageModel: CLUSTERING" in shown, shown
         assert "Rebalance OK" in mqadmin.run("consumerStatus", "-g", topic)
-        assert "JAVA" in mqadmin.run("producerConnection", "-g", "interop", "-t", topic)
+        wait_until(partial(mqadmin.knows_producer, topic), "the producer's first heartbeat")
         assert "(interop)" in mqadmin.run("producer", *mqadmin.at_broker)
     finally:
         consumer.close()

@@ -17,34 +17,35 @@ from dragoman.errors import DragomanError
 
 CODES = {
     "dragoman.errors": """
-        auth authentication_failed broker cdc cluster config corruption decode directory_in_use
-        disk_full encode error format invalid_password local_protocol log log_stopped
-        logins_overloaded not_controller not_sent offset_gap
-        offset_out_of_range outcome_unknown oversized_batch protocol remote_protocol
-        secret version_conflict
+        auth authentication_failed broker cdc cluster config corruption decode
+        directory_in_use disk_full encode error format invalid_password local_protocol log
+        log_stopped logins_overloaded not_controller not_sent offset_gap
+        offset_out_of_range outcome_unknown oversized_batch protocol remote_protocol secret
+        token_keys version_conflict
     """,
     "dragoman.broker.errors": """
         capture_exists capture_not_running capture_refused cluster_not_authorized
         concurrent_transactions coordinator_loading coordinator_not_available corrupt_message
-        epochless_request fenced_instance fenced_member_epoch foreign_group
-        group_max_size_reached group_not_authorized group_not_found group_request_too_large
-        group_subscribed_to_topic illegal_generation inconsistent_protocol invalid_acks
-        invalid_commit_offset invalid_config invalid_feature_level invalid_group_id
-        invalid_group_request invalid_partitions invalid_producer_epoch
-        invalid_producer_id_mapping invalid_publication invalid_quota invalid_record
-        invalid_regular_expression invalid_replication_factor invalid_session_timeout
-        invalid_timestamp invalid_topic_name invalid_transaction_state invalid_transactional_id
-        labels_differ log_directory_not_found member_id_required message_too_large
-        non_empty_group not_authorized not_coordinator not_transaction_coordinator
-        offset_metadata_too_large overtaken preferred_leader_not_available producer_fenced
-        producer_ids_unavailable published_records_lost read_only_config rebalance_in_progress
-        replica_damaged shutting_down staged_records_gone stale_member_epoch too_many_groups
-        too_many_offsets too_many_partitions too_many_transactional_ids topic_deletion_disabled
-        topic_exists transaction transaction_abortable transaction_coordinator_loading
-        transaction_not_persisted transaction_timeout_invalid transactional_id_not_authorized
-        transactional_id_not_found unknown_capture unknown_delayed_record unknown_member
-        unknown_topic_id unreleased_instance unsupported_assignor unsupported_compression
-        unsupported_format writer_of_another_query
+        epochless_request fenced_instance fenced_member_epoch foreign_group group_max_size_reached
+        group_not_authorized group_not_found group_request_too_large group_subscribed_to_topic
+        illegal_generation inconsistent_protocol invalid_acks invalid_commit_offset invalid_config
+        invalid_feature_level invalid_group_id invalid_group_request invalid_partitions
+        invalid_producer_epoch invalid_producer_id_mapping invalid_publication invalid_quota
+        invalid_record invalid_regular_expression invalid_replication_factor invalid_rule
+        invalid_session_timeout invalid_timestamp invalid_topic_name invalid_transaction_state
+        invalid_transactional_id invalid_user labels_differ log_directory_not_found
+        member_id_required message_too_large non_empty_group not_authorized not_coordinator
+        not_transaction_coordinator offset_metadata_too_large overtaken
+        preferred_leader_not_available producer_fenced producer_ids_unavailable
+        published_records_lost read_only_config rebalance_in_progress replica_damaged
+        security_mode_refused shutting_down staged_records_gone stale_member_epoch too_many_groups
+        too_many_offsets too_many_partitions too_many_rules too_many_transactional_ids
+        topic_deletion_disabled topic_exists transaction transaction_abortable
+        transaction_coordinator_loading transaction_not_persisted transaction_timeout_invalid
+        transactional_id_not_authorized transactional_id_not_found unknown_capture
+        unknown_delayed_record unknown_member unknown_topic_id unknown_user unreleased_instance
+        unsupported_assignor unsupported_compression unsupported_format user_exists
+        writer_of_another_query
     """,
     "dragoman.replication.errors": """
         election_not_needed fenced_leader_epoch invalid_replica_assignment

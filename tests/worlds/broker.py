@@ -146,15 +146,19 @@ class World:
         for kept in self.broker.coordination.groups.log._kept.values():
             kept.is_loaded = not is_loading
 
-    def change_rules(self) -> None:
-        """A change of the rules is applied; what the authorizer answers is up to the test."""
+    def apply(self, *events: Event) -> None:
+        """Events of the metadata are applied."""
         outcome = Outcome()
-        start(self._make([RulesChanged()])).then(outcome)
+        start(self._make(list(events))).then(outcome)
         self.settle()
         assert outcome.error is None, outcome.error
 
     async def _make(self, events: list[Event]) -> None:
         await self.broker.changes.make(lambda: events)
+
+    def change_rules(self) -> None:
+        """The rules have changed; what the authorizer answers is up to the test."""
+        self.apply(RulesChanged())
 
     # ---- topics and records
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from dragoman.api.access import Access, Rights
 from dragoman.api.operations import ApiError, PageLimit
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
@@ -26,21 +27,28 @@ from dragoman.captures.service import Captures
 from dragoman.captures.supervisor import CaptureState
 from dragoman.errors import ConfigError
 from dragoman.net.future import future_of
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.telemetry.catalogue import Stats
 
 
 class CaptureService:
-    def __init__(self, context: NodeContext, captures: Captures) -> None:
+    def __init__(self, context: NodeContext, captures: Captures, rights: Rights) -> None:
         self._context = context
+        self._access = Access(rights)
         self._captures = captures
 
     # ---- state
 
-    async def list_captures(self, after: str, limit: PageLimit) -> CapturePage:
-        names, following = page_of(self._context.image.captures, after, limit)
+    async def list_captures(self, caller: Caller, after: str, limit: PageLimit) -> CapturePage:
+        shown = self._access.shown(caller, Resource.CAPTURE, self._context.image.captures)
+        names, following = page_of(shown, after, limit)
         return CapturePage(items=tuple(await self._describe(names)), next=following)
 
-    async def describe_capture(self, name: str) -> CaptureDescription:
+    async def describe_capture(self, caller: Caller, name: str) -> CaptureDescription:
+        self._access.require(caller, Operation.DESCRIBE, Resource.CAPTURE, name)
+        return await self._describe_one(name)
+
+    async def _describe_one(self, name: str) -> CaptureDescription:
         if name not in self._context.image.captures:
             raise UnknownCapture(f"there is no capture {name!r}")
         found = await self._describe([name])
@@ -93,16 +101,19 @@ class CaptureService:
 
     # ---- changes
 
-    async def add_capture(self, definition: Definition) -> CaptureDescription:
+    async def add_capture(self, caller: Caller, definition: Definition) -> CaptureDescription:
+        self._access.require(caller, Operation.CREATE, Resource.CAPTURE, definition.name)
         await future_of(self._captures.add(definition))
-        return await self.describe_capture(definition.name)
+        return await self._describe_one(definition.name)
 
-    async def remove_capture(self, name: str, keep_slot: bool) -> Told:
+    async def remove_capture(self, caller: Caller, name: str, keep_slot: bool) -> Told:
+        self._access.require(caller, Operation.DELETE, Resource.CAPTURE, name)
         await future_of(self._captures.remove(name, keeps_slot=keep_slot))
         kept = "; its slot stays in the database, which retains WAL for it" * keep_slot
         return Told(detail=f"capture {name} is removed{kept}; its topics remain")
 
-    async def command_capture(self, name: str, wanted: CaptureCommand) -> Told:
+    async def command_capture(self, caller: Caller, name: str, wanted: CaptureCommand) -> Told:
+        self._access.require(caller, Operation.ALTER, Resource.CAPTURE, name)
         captures = self._captures
         match wanted.command:
             case "pause":
@@ -123,10 +134,16 @@ class CaptureService:
                 what = ", ".join(wanted.tables) or "all its tables"
                 return Told(detail=f"capture {name} snapshots {what} again")
 
-    async def check_capture(self, wanted: CaptureCheck) -> Findings:
+    async def check_capture(self, caller: Caller, wanted: CaptureCheck) -> Findings:
+        """A check connects to the database, so a definition needs the right to create its
+        capture.
+        """
         if wanted.definition is not None and wanted.name is None:
-            found = await future_of(self._captures.check(wanted.definition))
+            definition = wanted.definition
+            self._access.require(caller, Operation.CREATE, Resource.CAPTURE, definition.name)
+            found = await future_of(self._captures.check(definition))
         elif wanted.name is not None and wanted.definition is None:
+            self._access.require(caller, Operation.DESCRIBE, Resource.CAPTURE, wanted.name)
             found = await future_of(self._captures.check_existing(wanted.name))
         else:
             raise ApiError(400, "invalid_request", "give either a name or a definition")

@@ -14,6 +14,7 @@ from typing import Literal, Protocol, TypeVar
 from msgspec import Raw
 
 from dragoman import __version__, limits
+from dragoman.api.access import Access
 from dragoman.api.operations import ApiError
 from dragoman.api.values import (
     ClusterStatus,
@@ -58,6 +59,8 @@ from dragoman.replication.messages import (
     RemoveNode,
     TransferMetadata,
 )
+from dragoman.security.access import Caller, Operation
+from dragoman.security.authorizer import Authorizer
 from dragoman.types import NodeId
 from dragoman.world import Clock
 
@@ -136,6 +139,9 @@ class ClusterBroker(Protocol):
     def node_configs(self) -> NodeConfigs: ...
 
     @property
+    def authorizer(self) -> Authorizer: ...
+
+    @property
     def coordination(self) -> GroupCount: ...
 
 
@@ -171,13 +177,15 @@ class ClusterService:
     def __init__(self, node: ClusterNode, is_ready: Callable[[], bool]) -> None:
         """`is_ready` says whether clients may use the node."""
         self._node = node
+        self._access = Access(node.broker)
         self._is_ready = is_ready
         self._broker = node.broker
         self._image = node.broker.image
 
     # ---- state
 
-    def cluster_status(self) -> ClusterStatus:
+    def cluster_status(self, caller: Caller) -> ClusterStatus:
+        self._access.require_cluster(caller, Operation.DESCRIBE)
         broker, image = self._broker, self._image
         leader = broker.quorum.leader
         partitions = list(image.partitions.values())
@@ -270,23 +278,27 @@ class ClusterService:
             if copies < wanted:
                 yield FewCopies(topic=name, copies=copies)
 
-    def mlog_events(self) -> MlogEvents:
+    def mlog_events(self, caller: Caller) -> MlogEvents:
+        self._access.require_cluster(caller, Operation.DESCRIBE)
         return MlogEvents(items=tuple(map(Raw, self._node.mlog_events())))
 
     # ---- membership
 
-    async def add_node(self, node: NewNode) -> Told:
+    async def add_node(self, caller: Caller, node: NewNode) -> Told:
+        self._access.require_cluster(caller, Operation.ALTER)
         await self._ask(AddNode(node_id=node.node_id, address=node.address))
         return Told(detail=f"node {node.node_id} may join; it votes once it has caught up")
 
-    async def remove_node(self, name: NodeId) -> Told:
+    async def remove_node(self, caller: Caller, name: NodeId) -> Told:
+        self._access.require_cluster(caller, Operation.ALTER)
         reply = await self._ask(RemoveNode(node_id=name))
         detail = reply.text or f"node {name} does not belong to the cluster any more"
         return Told(detail=detail, waiting_replicas=len(self._image.held_by(name)))
 
     # ---- leaders
 
-    async def transfer(self, wanted: Transfer) -> Told:
+    async def transfer(self, caller: Caller, wanted: Transfer) -> Told:
+        self._access.require_cluster(caller, Operation.ALTER)
         done = []
         if wanted.relieve is not None:
             await self._ask(Relieve(node_id=wanted.relieve))
@@ -298,7 +310,8 @@ class ClusterService:
             raise ApiError(400, "invalid_request", "expected metadata_to or relieve")
         return Told(detail="; ".join(done))
 
-    async def elect(self, wanted: Election) -> Elected:
+    async def elect(self, caller: Caller, wanted: Election) -> Elected:
+        self._access.require_cluster(caller, Operation.ALTER)
         partitions = self._partitions(wanted.topic, wanted.partition)
         leadership = self._broker.leadership
         node_id = wanted.unclean_node
@@ -333,7 +346,8 @@ class ClusterService:
 
     # ---- replicas
 
-    async def move_replicas(self, wanted: NewMoves) -> Moves:
+    async def move_replicas(self, caller: Caller, wanted: NewMoves) -> Moves:
+        self._access.require_cluster(caller, Operation.ALTER)
         partitions = self._partitions(wanted.topic, wanted.partition)
         if wanted.throttle is not None:
             await self._throttle(wanted.throttle)

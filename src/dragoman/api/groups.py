@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from dragoman.api.access import Access
 from dragoman.api.operations import ApiError, PageLimit
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
@@ -17,6 +18,8 @@ from dragoman.api.values import (
 from dragoman.broker.groups.coordinator import GroupCoordinator
 from dragoman.broker.partitions import Partitions
 from dragoman.errors import DragomanError
+from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.authorizer import Authorizer
 from dragoman.types import GroupId
 
 
@@ -37,15 +40,19 @@ class GroupBroker(Protocol):
     @property
     def partitions(self) -> Partitions: ...
 
+    @property
+    def authorizer(self) -> Authorizer: ...
+
 
 class GroupService:
     def __init__(self, broker: GroupBroker) -> None:
         self._broker = broker
+        self._access = Access(broker)
 
-    def list_groups(self, after: str, limit: PageLimit) -> GroupPage:
+    def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage:
         groups = self._broker.coordination.groups.table
         listed = {each.group_id: each for each in groups.listings()}
-        names, following = page_of(listed, after, limit)
+        names, following = page_of(self._access.shown(caller, Resource.GROUP, listed), after, limit)
         items = tuple(
             GroupSummary(
                 group=each.group_id,
@@ -57,7 +64,10 @@ class GroupService:
         )
         return GroupPage(items=items, next=following)
 
-    def describe_group(self, name: str) -> GroupDescription:
+    def describe_group(self, caller: Caller, name: str) -> GroupDescription:
+        """Topics that the caller may not describe are left out."""
+        self._access.require(caller, Operation.DESCRIBE, Resource.GROUP, name)
+        is_shown = self._access.sees(caller, Resource.TOPIC)
         coordination = self._broker.coordination
         group_id = GroupId(name)
         if coordination.groups.table.get(group_id) is None:
@@ -78,6 +88,7 @@ class GroupService:
                     assignment=tuple(
                         GroupAssignment(topic=topic, partitions=tuple(partitions))
                         for topic, partitions in assigned.get(each.member_id, ())
+                        if is_shown(topic)
                     ),
                 )
                 for each in described.members
@@ -87,6 +98,7 @@ class GroupService:
                 for (topic, partition), committed in sorted(
                     coordination.groups.offsets.all_committed(group_id).items()
                 )
+                if is_shown(topic)
             ),
         )
 

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from dragoman import __version__, limits
+from dragoman.api.access import Access, Rights
 from dragoman.api.captures import CaptureService
 from dragoman.api.cluster import (
     ClusterBroker,
@@ -21,14 +22,18 @@ from dragoman.api.cluster import (
     damaged_ranges,
 )
 from dragoman.api.groups import GroupBroker, GroupService
+from dragoman.api.keys import KeyService
 from dragoman.api.topics import TopicBroker, TopicService
 from dragoman.api.values import PipelineList, PipelineStatus
+from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.context import NodeContext
 from dragoman.broker.partitions import Partitions
 from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channels
+from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.audit import AuditLog
 from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import Logins
 from dragoman.telemetry.catalogue import Stats
@@ -38,18 +43,21 @@ _ALIVE = frozenset(("starting", "running", "stopping"))
 
 
 class PipelineReports:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, rights: Rights) -> None:
         self._clock = clock
+        self._access = Access(rights)
         #: The last report of each pipeline and when it arrived; the newest last.
         self._reports: dict[str, tuple[float, PipelineStatus]] = {}
 
-    def report_pipeline(self, status: PipelineStatus) -> None:
+    def report_pipeline(self, caller: Caller, status: PipelineStatus) -> None:
+        self._access.require(caller, Operation.WRITE, Resource.PIPELINE, status.name)
         self._reports.pop(status.name, None)
         self._reports[status.name] = (self._clock.monotonic(), status)
         if len(self._reports) > limits.PIPELINES_REPORTED_MAX:
             del self._reports[next(iter(self._reports))]
 
-    def list_pipelines(self) -> PipelineList:
+    def list_pipelines(self, caller: Caller) -> PipelineList:
+        is_shown = self._access.sees(caller, Resource.PIPELINE)
         now = self._clock.monotonic()
         found = []
         for name, (at, status) in sorted(self._reports.items()):
@@ -59,7 +67,8 @@ class PipelineReports:
             if status.state in _ALIVE and now - at > limits.PIPELINE_SILENCE_S:
                 problem = f"no report for {now - at:.0f} s"
                 status = msgspec.structs.replace(status, state="died", problem=problem)
-            found.append(status)
+            if is_shown(name):
+                found.append(status)
         return PipelineList(items=tuple(found))
 
 
@@ -75,7 +84,14 @@ class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, Protocol):
     @property
     def logins(self) -> Logins: ...
 
-    authorizer: Authorizer
+    @property
+    def authorizer(self) -> Authorizer: ...
+
+    @property
+    def cluster_key(self) -> ClusterKeyService: ...
+
+    @property
+    def audit(self) -> AuditLog: ...
 
     @property
     def is_ready(self) -> bool: ...
@@ -126,8 +142,9 @@ class BrokerView:
         self.topics = TopicService(node.broker, node.listeners.hidden_from)
         self.groups = GroupService(node.broker)
         self.cluster = ClusterService(node, lambda: not self.objection())
-        self.captures = CaptureService(node.broker.context, node.captures)
-        self.pipelines = PipelineReports(node.clock)
+        self.captures = CaptureService(node.broker.context, node.captures, node.broker)
+        self.keys = KeyService(node.broker.cluster_key, node.broker, node.broker.audit)
+        self.pipelines = PipelineReports(node.clock, node.broker)
 
     @property
     def _broker(self) -> NodeBroker:

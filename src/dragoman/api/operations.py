@@ -32,12 +32,14 @@ from dragoman.api.values import (
     CaptureCommand,
     CaptureDescription,
     CapturePage,
+    ClusterKeyStatus,
     ClusterStatus,
     Elected,
     Election,
     Findings,
     GroupDescription,
     GroupPage,
+    KeyCommand,
     MlogEvents,
     Moves,
     NewMoves,
@@ -224,12 +226,12 @@ def _parameter(argument: Argument, path: str) -> Parameter:
 
 class Topics(Protocol):
     @operation("GET", "/api/v1/topics", "Topics in order of name, a page at a time")
-    def list_topics(self, after: str, limit: PageLimit) -> TopicPage: ...
+    def list_topics(self, caller: Caller, after: str, limit: PageLimit) -> TopicPage: ...
 
     @operation(
         "POST", "/api/v1/topics", "Create a topic", creates=True, refuses=(400, 408, 409, 413, 415)
     )
-    async def create_topic(self, topic: NewTopic) -> TopicDescription:
+    async def create_topic(self, caller: Caller, topic: NewTopic) -> TopicDescription:
         """Returns when the topic is durable and can be written to."""
         ...
 
@@ -239,19 +241,19 @@ class Topics(Protocol):
         "A topic with its partitions and configuration",
         refuses=(404,),
     )
-    def describe_topic(self, name: str) -> TopicDescription: ...
+    def describe_topic(self, caller: Caller, name: str) -> TopicDescription: ...
 
     @operation(
         "DELETE", "/api/v1/topics/{name}", "Delete a topic and its records", refuses=(400, 404)
     )
-    async def delete_topic(self, name: str) -> None:
+    async def delete_topic(self, caller: Caller, name: str) -> None:
         """Returns when the deletion is durable."""
         ...
 
 
 class Groups(Protocol):
     @operation("GET", "/api/v1/groups", "Groups in order of name, a page at a time")
-    def list_groups(self, after: str, limit: PageLimit) -> GroupPage: ...
+    def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage: ...
 
     @operation(
         "GET",
@@ -259,18 +261,18 @@ class Groups(Protocol):
         "A group with its members, committed offsets and lag",
         refuses=(404,),
     )
-    def describe_group(self, name: str) -> GroupDescription: ...
+    def describe_group(self, caller: Caller, name: str) -> GroupDescription: ...
 
 
 class Cluster(Protocol):
     @operation("GET", "/api/v1/cluster", "State of the cluster as this node sees it")
-    def cluster_status(self) -> ClusterStatus: ...
+    def cluster_status(self, caller: Caller) -> ClusterStatus: ...
 
     @operation("GET", "/api/v1/cluster/mlog-events", "The metadata as mlog's metadata events")
-    def mlog_events(self) -> MlogEvents: ...
+    def mlog_events(self, caller: Caller) -> MlogEvents: ...
 
     @operation("POST", "/api/v1/cluster/nodes", "Add a node to the cluster", refuses=_REQUEST)
-    async def add_node(self, node: NewNode) -> Told: ...
+    async def add_node(self, caller: Caller, node: NewNode) -> Told: ...
 
     @operation(
         "DELETE",
@@ -278,7 +280,7 @@ class Cluster(Protocol):
         "Remove a node from the cluster",
         refuses=(404, 409),
     )
-    async def remove_node(self, name: NodeId) -> Told: ...
+    async def remove_node(self, caller: Caller, name: NodeId) -> Told: ...
 
     @operation(
         "POST",
@@ -286,10 +288,10 @@ class Cluster(Protocol):
         "Transfer leadership of the metadata or of a node's partitions",
         refuses=_REQUEST,
     )
-    async def transfer(self, wanted: Transfer) -> Told: ...
+    async def transfer(self, caller: Caller, wanted: Transfer) -> Told: ...
 
     @operation("POST", "/api/v1/cluster/moves", "Move replicas to other nodes", refuses=_REQUEST)
-    async def move_replicas(self, wanted: NewMoves) -> Moves:
+    async def move_replicas(self, caller: Caller, wanted: NewMoves) -> Moves:
         """Returns the moves that have begun, and how many did not begin for lack of time."""
         ...
 
@@ -299,24 +301,24 @@ class Cluster(Protocol):
         "Elect preferred leaders, or a leader that may lack committed records",
         refuses=_REQUEST,
     )
-    async def elect(self, wanted: Election) -> Elected: ...
+    async def elect(self, caller: Caller, wanted: Election) -> Elected: ...
 
 
 class Captures(Protocol):
     @operation(
         "GET", "/api/v1/captures", "Captures of databases in order of name, a page at a time"
     )
-    async def list_captures(self, after: str, limit: PageLimit) -> CapturePage: ...
+    async def list_captures(self, caller: Caller, after: str, limit: PageLimit) -> CapturePage: ...
 
     @operation(
         "POST", "/api/v1/captures", "Capture a database", creates=True, refuses=(*_BODY, 409)
     )
-    async def add_capture(self, definition: Definition) -> CaptureDescription:
+    async def add_capture(self, caller: Caller, definition: Definition) -> CaptureDescription:
         """Returns when the capture is in the metadata; it starts soon afterwards."""
         ...
 
     @operation("GET", "/api/v1/captures/{name}", "A capture and its status", refuses=(404,))
-    async def describe_capture(self, name: str) -> CaptureDescription: ...
+    async def describe_capture(self, caller: Caller, name: str) -> CaptureDescription: ...
 
     @operation(
         "DELETE",
@@ -324,7 +326,7 @@ class Captures(Protocol):
         "Remove a capture; `keep_slot=true` keeps its slot and publication in the database",
         refuses=(404, 409),
     )
-    async def remove_capture(self, name: str, keep_slot: bool) -> Told: ...
+    async def remove_capture(self, caller: Caller, name: str, keep_slot: bool) -> Told: ...
 
     @operation(
         "POST",
@@ -332,7 +334,7 @@ class Captures(Protocol):
         "Pause, resume or rewind a capture, or snapshot tables again",
         refuses=_REQUEST,
     )
-    async def command_capture(self, name: str, wanted: CaptureCommand) -> Told: ...
+    async def command_capture(self, caller: Caller, name: str, wanted: CaptureCommand) -> Told: ...
 
     @operation(
         "POST",
@@ -340,19 +342,39 @@ class Captures(Protocol):
         "Check whether a database can be captured",
         refuses=_REQUEST,
     )
-    async def check_capture(self, wanted: CaptureCheck) -> Findings: ...
+    async def check_capture(self, caller: Caller, wanted: CaptureCheck) -> Findings: ...
+
+
+class Keys(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/security/key",
+        "The cluster's key, and the nodes that have it",
+        refuses=(403,),
+    )
+    async def cluster_key_status(self, caller: Caller) -> ClusterKeyStatus: ...
+
+    @operation(
+        "POST",
+        "/api/v1/security/key/commands",
+        "Encrypt all secrets with the first key of the nodes' key files",
+        refuses=(*_BODY, 403, 409),
+    )
+    async def command_cluster_key(self, caller: Caller, wanted: KeyCommand) -> ClusterKeyStatus:
+        """Returns when all secrets are encrypted with the new key."""
+        ...
 
 
 class Pipelines(Protocol):
     @operation(
         "GET", "/api/v1/pipelines", "Pipelines that have reported to this node, in order of name"
     )
-    def list_pipelines(self) -> PipelineList: ...
+    def list_pipelines(self, caller: Caller) -> PipelineList: ...
 
     @operation(
         "POST", "/api/v1/pipelines", "Report the status of a pipeline to this node", refuses=_BODY
     )
-    def report_pipeline(self, status: PipelineStatus) -> None: ...
+    def report_pipeline(self, caller: Caller, status: PipelineStatus) -> None: ...
 
 
 OPERATIONS: Final = tuple(_declared)
@@ -383,6 +405,9 @@ class NodeView(Protocol):
 
     @property
     def captures(self) -> Captures: ...
+
+    @property
+    def keys(self) -> Keys: ...
 
     @property
     def pipelines(self) -> Pipelines: ...

@@ -37,6 +37,11 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "capture_refused": 409,
     "capture_not_running": 503,
     "refused": 409,
+    "unknown_user": 404,
+    "user_exists": 409,
+    "too_many_rules": 409,
+    "security_mode_refused": 409,
+    "secret": 409,
     "overloaded": 503,
     "disk_full": 507,
 }

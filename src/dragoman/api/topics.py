@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from dragoman.api.access import Access
 from dragoman.api.operations import ApiError, PageLimit
 from dragoman.api.values import (
     ConfigValue,
@@ -23,6 +24,8 @@ from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.log.partition import PartitionLog
 from dragoman.net.future import future_of
+from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.authorizer import Authorizer
 
 
 class TopicBroker(Protocol):
@@ -40,19 +43,32 @@ class TopicBroker(Protocol):
     @property
     def partitions(self) -> Partitions: ...
 
+    @property
+    def authorizer(self) -> Authorizer: ...
+
 
 class TopicService:
     def __init__(self, broker: TopicBroker, hidden_from: Callable[[str], tuple[str, ...]]) -> None:
         """`hidden_from` gives the protocols whose clients cannot name a topic."""
         self._broker = broker
+        self._access = Access(broker)
         self._hidden_from = hidden_from
 
-    def list_topics(self, after: str, limit: PageLimit) -> TopicPage:
-        names, following = page_of(self._broker.image.topics, after, limit)
+    def list_topics(self, caller: Caller, after: str, limit: PageLimit) -> TopicPage:
+        shown = self._access.shown(caller, Resource.TOPIC, self._broker.image.topics)
+        names, following = page_of(shown, after, limit)
         items = tuple(_summary(self._broker.image.topics[name]) for name in names)
         return TopicPage(items=items, next=following)
 
-    def describe_topic(self, name: str) -> TopicDescription:
+    def describe_topic(self, caller: Caller, name: str) -> TopicDescription:
+        """The configuration is empty for a caller that may not describe it."""
+        self._access.require(caller, Operation.DESCRIBE, Resource.TOPIC, name)
+        has_config = self._access.is_allowed(
+            caller, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name
+        )
+        return self._describe(name, has_config=has_config)
+
+    def _describe(self, name: str, *, has_config: bool) -> TopicDescription:
         topic = self._broker.image.topics.get(name)
         if topic is None:
             raise ApiError(404, "unknown_topic", f"there is no topic {name!r}")
@@ -69,6 +85,7 @@ class TopicService:
                     effective=getattr(entry.key, "effective", True),
                 )
                 for entry in describe_topic_config(self._broker.settings, topic.config)
+                if has_config
             ),
             hidden_from=() if topic.is_internal else self._hidden_from(name),
         )
@@ -90,7 +107,8 @@ class TopicService:
             size_bytes=log.size if log is not None else None,
         )
 
-    async def create_topic(self, topic: NewTopic) -> TopicDescription:
+    async def create_topic(self, caller: Caller, topic: NewTopic) -> TopicDescription:
+        self._access.require_new_topic(caller, topic.name)
         default = broker_topics.DEFAULT
         new = broker_topics.NewTopic(
             name=topic.name,
@@ -101,9 +119,13 @@ class TopicService:
             config=topic.config,
         )
         await future_of(self._broker.topics.create(new))
-        return self.describe_topic(topic.name)
+        has_config = self._access.is_allowed(
+            caller, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, topic.name
+        )
+        return self._describe(topic.name, has_config=has_config)
 
-    async def delete_topic(self, name: str) -> None:
+    async def delete_topic(self, caller: Caller, name: str) -> None:
+        self._access.require(caller, Operation.DELETE, Resource.TOPIC, name)
         topic = self._broker.image.topics.get(name)
         if topic is not None and topic.is_internal:
             raise NotAuthorized(f"topic {name!r} is internal to the broker")

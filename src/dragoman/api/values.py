@@ -300,6 +300,33 @@ class CaptureCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     tables: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
 
 
+class ClusterKeyNode(msgspec.Struct, frozen=True, kw_only=True):
+    """The ids of the keys in the key file of a node, the first one first."""
+
+    node: int
+    keys: tuple[str, ...]
+    #: Why they are not known, or the file cannot be read; empty: all is well.
+    problem: str = ""
+
+
+class ClusterKeyStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The key that encrypts secrets in the metadata."""
+
+    #: The id of the current key; empty: there is none before the first secret.
+    current: str
+    nodes: tuple[ClusterKeyNode, ...]
+    #: Numbers of secrets by the id of the key that encrypts them.
+    sealed: dict[str, int]
+    #: Secrets that an earlier release has stored in clear text.
+    clear: int
+
+
+class KeyCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A command about the cluster's key."""
+
+    command: Literal["rotate"]
+
+
 class CaptureCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A database to check, given by the name of a capture or by a definition."""
 

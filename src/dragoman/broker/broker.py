@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from dragoman.broker.access import AccessControl
 from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.cluster_node import ClusterNode, Links, NoLinks
@@ -156,6 +157,8 @@ class Broker:
         self.on_stopping: list[Callable[[], None]] = []
         #: Called with each node that was fenced and may never answer its requests.
         self.on_fenced: list[Callable[[int], None]] = []
+        #: Called when settings were changed at run time.
+        self.on_reconfigured: list[Callable[[], None]] = []
         #: Called after the callbacks of a group commit.
         self.after_commit: Callable[[], None] = _do_nothing
         #: Called once when the log or the metadata has failed: the process must stop.
@@ -190,6 +193,9 @@ class Broker:
         self.node_configs = NodeConfigs(image, changes, settings, self.node_id)
         self.group_configs = GroupConfigs(image, changes, lambda: self.settings)
         self.quotas = ClientQuotas(image, changes)
+        self.access = AccessControl(
+            image, changes, self.rule_authorizer, self.audit, self.keys, self.work, clock, random
+        )
         self.leadership = Leadership(image, self.cluster.access)
         self.features = Features(image, changes)
         self.cluster_key = ClusterKeyService(
@@ -481,6 +487,8 @@ class Broker:
         self.coordination.reconfigure(self.settings)
         self.maintenance.reconfigured()
         self.partitions.refresh_configs()
+        for each in self.on_reconfigured:
+            each()
 
     def _drop_deleted(self, topic: TopicMetadata) -> None:
         self.partitions.drop(topic)

@@ -84,6 +84,32 @@ class TransactionalIdNotAuthorized(NotAuthorized): ...
 class ClusterNotAuthorized(NotAuthorized): ...
 
 
+# ---- users and access rules
+
+
+class InvalidRule(BrokerError):
+    """An access rule, or a filter of rules, that there cannot be."""
+
+
+class TooManyRules(BrokerError):
+    """More access rules than a request may name, or than a cluster may have."""
+
+
+class InvalidUser(BrokerError):
+    """A name or a credential of a user that there cannot be."""
+
+
+class UnknownUser(BrokerError):
+    """There is no such user, or the user has no such credential."""
+
+
+class UserExists(BrokerError): ...
+
+
+class SecurityModeRefused(BrokerError):
+    """The change of the mode would lock out every administrator."""
+
+
 # ---- records
 
 

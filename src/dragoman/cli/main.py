@@ -28,6 +28,7 @@ _NOUNS = {
     "group": "List and describe groups, and reset their offsets.",
     "cluster": "Show the state of the cluster, and change its nodes and replicas.",
     "cdc": "Capture databases: row changes become records.",
+    "security": "Protect the cluster: the key that encrypts secrets.",
     "rocketmq": "Administer RocketMQ clusters, including those of the original.",
     "config": "Show the settings of a node.",
     "log": "Inspect and repair data directories without a node.",

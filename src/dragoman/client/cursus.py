@@ -8,6 +8,7 @@ original broker.
 
 from __future__ import annotations
 
+from dragoman.client_core.credentials import Login
 from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
@@ -28,7 +29,9 @@ from dragoman.protocols.cursus.client.connection import (
     CursusSettings,
     Event,
     EventStream,
+    LoginFailedError,
     MemberFencedError,
+    NotAuthorizedError,
     NotLeaderError,
     OffsetRange,
     ProducerFencedError,
@@ -58,8 +61,11 @@ __all__ = [
     "CursusSettings",
     "Event",
     "EventStream",
+    "Login",
+    "LoginFailedError",
     "MemberFencedError",
     "Message",
+    "NotAuthorizedError",
     "NotLeaderError",
     "OffsetRange",
     "Producer",

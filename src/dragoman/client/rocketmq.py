@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from dragoman.client_core.credentials import AccessKey
 from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
@@ -75,6 +76,7 @@ from dragoman.protocols.rocketmq.constants import Serialization
 __all__ = [
     "LATEST",
     "SQL92",
+    "AccessKey",
     "AclEntry",
     "AclInfo",
     "AclPolicy",

@@ -19,12 +19,14 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.standing import StandingRights
 from dragoman.cluster.metadata import MetadataImage
+from dragoman.config.settings import Settings
 from dragoman.framing import Scratch
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
 from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import Logins
+from dragoman.world import Scheduler
 
 Key = TypeVar("Key")
 Arguments = ParamSpec("Arguments")
@@ -49,6 +51,11 @@ class Core(Protocol):
 
     node_id: int
     image: MetadataImage
+
+    @property
+    def settings(self) -> Settings: ...
+
+    scheduler: Scheduler
     authorizer: Authorizer
     logins: Logins
     #: Rights of work that outlives its request.

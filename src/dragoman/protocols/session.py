@@ -23,7 +23,12 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from dragoman.errors import RemoteProtocolError
 from dragoman.framing import FrameReader
-from dragoman.limits import READ_AHEAD_REQUESTS_MAX, SEND_BUFFER_BYTES_MAX, UNANSWERED_REQUESTS_MAX
+from dragoman.limits import (
+    LOGIN_FRAME_BYTES_MAX,
+    READ_AHEAD_REQUESTS_MAX,
+    SEND_BUFFER_BYTES_MAX,
+    UNANSWERED_REQUESTS_MAX,
+)
 from dragoman.net.channel import Channel, Reason
 from dragoman.protocols.service import Core, Service
 from dragoman.security.access import ANONYMOUS, Caller, Operation, Resource
@@ -31,6 +36,31 @@ from dragoman.security.identity import initial_caller
 from dragoman.types import Buffer
 
 ServiceT_co = TypeVar("ServiceT_co", bound=Service[Core], covariant=True)
+
+
+def is_loopback(host: str) -> bool:
+    return host == "::1" or host.startswith(("127.", "::ffff:127."))
+
+
+class LoginWait:
+    """The time that a connection has for its login."""
+
+    __slots__ = ("_channel", "_timer", "frame_bytes_max")
+
+    def __init__(self, session: _Session[Service[Core]], frame_bytes_max: int | None) -> None:
+        #: The bound of frames after the login; None: it stays the same.
+        self.frame_bytes_max = frame_bytes_max
+        self._channel = session.channel
+        broker = session.service.broker
+        seconds = broker.settings.connections_max_login_ms / 1000
+        self._timer = broker.scheduler.call_later(seconds, self._expired)
+
+    def _expired(self) -> None:
+        self._channel.complain("no login in time")
+        self._channel.abort()
+
+    def end(self) -> None:
+        self._timer.cancel()
 
 
 class _Session(Generic[ServiceT_co]):
@@ -41,6 +71,7 @@ class _Session(Generic[ServiceT_co]):
         "_budget",
         "_is_beginning",
         "_is_full",
+        "_login_wait",
         "_reader",
         "_unanswered",
         "caller",
@@ -69,6 +100,7 @@ class _Session(Generic[ServiceT_co]):
         self._unanswered = 0
         #: Whether reading is paused because of too many unanswered requests.
         self._is_full = False
+        self._login_wait: LoginWait | None = None
         if self.caller.principal != ANONYMOUS:
             service.broker.logins.opened(self)
 
@@ -109,8 +141,43 @@ class _Session(Generic[ServiceT_co]):
         """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""
         self.service.authorize_new_topic(self.caller, name)
 
+    def await_login(self, frame_bytes_max: int | None) -> None:
+        """Bound the time of a connection that has to log in, and its frames, which then have
+        `frame_bytes_max`; None does not bound the frames.
+        """
+        refusal = self.service.broker.logins.admission.refusal(self.channel.peer_address[0])
+        if refusal:
+            # The channel is still being made.
+            self.channel.complain(refusal)
+            self.service.broker.scheduler.call_soon(self.channel.abort)
+            return
+        if frame_bytes_max is not None:
+            self._reader.allow(min(LOGIN_FRAME_BYTES_MAX, frame_bytes_max))
+        self._login_wait = LoginWait(self, frame_bytes_max)
+
+    def login_awaited(self) -> None:
+        """The login that was awaited has succeeded, or the connection is gone."""
+        wait, self._login_wait = self._login_wait, None
+        if wait is not None:
+            wait.end()
+            if wait.frame_bytes_max is not None:
+                self._reader.allow(wait.frame_bytes_max)
+            self.service.broker.logins.admission.left(self.channel.peer_address[0])
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the client may send secrets in clear: by TLS, from this machine, or because a
+        setting allows it.
+        """
+        return (
+            self.channel.is_encrypted
+            or is_loopback(self.channel.peer_address[0])
+            or self.service.broker.settings.sasl_insecure_clear_text
+        )
+
     def log_in(self, caller: Caller) -> None:
         """Continue as a caller that has logged in; later requests are its own."""
+        self.login_awaited()
         self.service.broker.logins.closed(self)
         self.caller = caller
         self.service.broker.logins.opened(self)
@@ -134,6 +201,7 @@ class _Session(Generic[ServiceT_co]):
         # Releases the buffers now, because the session may be part of a reference cycle, which is
         # collected late.
         self._reader.forget()
+        self.login_awaited()
         self.service.broker.logins.closed(self)
         self.on_closed()
 

@@ -106,11 +106,12 @@ async def verifiers_of(
     for mechanism in mechanisms:
         salt = random.randbytes(SCRAM_SALT_BYTES)
         salted = await hasher.derive(mechanism.digest, encoded, salt, iterations)
-        found[mechanism.value] = _verifier(mechanism, salted, salt, iterations)
+        found[mechanism.value] = verifier_of(mechanism, salted, salt, iterations)
     return found
 
 
-def _verifier(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> ScramVerifier:
+def verifier_of(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> ScramVerifier:
+    """The verifier of a salted password, which is the result of PBKDF2."""
     client_key = hmac.digest(salted, b"Client Key", mechanism.digest)
     return ScramVerifier(
         salt=salt,
@@ -125,7 +126,7 @@ async def is_password(
 ) -> bool:
     """Whether the verifier was made from this password. Raises `LoginsOverloadedError`."""
     salted = await hasher.derive(mechanism.digest, password, verifier.salt, verifier.iterations)
-    found = _verifier(mechanism, salted, verifier.salt, verifier.iterations)
+    found = verifier_of(mechanism, salted, verifier.salt, verifier.iterations)
     return hmac.compare_digest(found.stored_key, verifier.stored_key)
 
 

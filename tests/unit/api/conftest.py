@@ -19,6 +19,8 @@ from dragoman.api.values import (
     CaptureCommand,
     CaptureDescription,
     CapturePage,
+    ClusterKeyNode,
+    ClusterKeyStatus,
     ClusterStatus,
     ConfigValue,
     Elected,
@@ -31,6 +33,7 @@ from dragoman.api.values import (
     GroupOffset,
     GroupPage,
     GroupSummary,
+    KeyCommand,
     ListenerStatus,
     MlogEvents,
     Moves,
@@ -77,7 +80,7 @@ class FakeTopics(dict[str, TopicDescription]):
         super().__init__()
         self._node = node
 
-    def list_topics(self, after: str, limit: PageLimit) -> TopicPage:
+    def list_topics(self, caller: Caller, after: str, limit: PageLimit) -> TopicPage:
         names, following = page_of(self, after, limit)
         items = tuple(
             TopicSummary(
@@ -90,14 +93,14 @@ class FakeTopics(dict[str, TopicDescription]):
         )
         return TopicPage(items=items, next=following)
 
-    def describe_topic(self, name: str) -> TopicDescription:
+    def describe_topic(self, caller: Caller, name: str) -> TopicDescription:
         if self._node.failure is not None:
             raise self._node.failure
         if name not in self:
             raise UnknownTopicError(f"there is no topic {name!r}")
         return self[name]
 
-    async def create_topic(self, topic: NewTopic) -> TopicDescription:
+    async def create_topic(self, caller: Caller, topic: NewTopic) -> TopicDescription:
         await self._node.may_create.wait()
         if self._node.failure is not None:
             raise self._node.failure
@@ -107,7 +110,7 @@ class FakeTopics(dict[str, TopicDescription]):
         self[topic.name] = self.make(topic)
         return self[topic.name]
 
-    async def delete_topic(self, name: str) -> None:
+    async def delete_topic(self, caller: Caller, name: str) -> None:
         if name not in self:
             raise UnknownTopicError(f"there is no topic {name!r}")
         del self[name]
@@ -145,14 +148,14 @@ class FakeTopics(dict[str, TopicDescription]):
 class FakeGroups(dict[str, GroupDescription]):
     """Groups by name."""
 
-    def list_groups(self, after: str, limit: PageLimit) -> GroupPage:
+    def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage:
         names, following = page_of(self, after, limit)
         items = tuple(
             GroupSummary(group=name, protocol="kafka", state="stable", members=1) for name in names
         )
         return GroupPage(items=items, next=following)
 
-    def describe_group(self, name: str) -> GroupDescription:
+    def describe_group(self, caller: Caller, name: str) -> GroupDescription:
         if name not in self:
             raise UnknownGroupError(f"there is no group {name!r}")
         return self[name]
@@ -165,16 +168,16 @@ class FakeCaptures(dict[str, CaptureDescription]):
         super().__init__()
         self._node = node
 
-    async def list_captures(self, after: str, limit: PageLimit) -> CapturePage:
+    async def list_captures(self, caller: Caller, after: str, limit: PageLimit) -> CapturePage:
         names, following = page_of(self, after, limit)
         return CapturePage(items=tuple(self[name] for name in names), next=following)
 
-    async def describe_capture(self, name: str) -> CaptureDescription:
+    async def describe_capture(self, caller: Caller, name: str) -> CaptureDescription:
         if name not in self:
             raise UnknownCapture(f"there is no capture {name!r}")
         return self[name]
 
-    async def add_capture(self, definition: Definition) -> CaptureDescription:
+    async def add_capture(self, caller: Caller, definition: Definition) -> CaptureDescription:
         self._node.ask(definition)
         self[definition.name] = CaptureDescription(
             name=definition.name,
@@ -187,13 +190,13 @@ class FakeCaptures(dict[str, CaptureDescription]):
         )
         return self[definition.name]
 
-    async def remove_capture(self, name: str, keep_slot: bool) -> Told:
+    async def remove_capture(self, caller: Caller, name: str, keep_slot: bool) -> Told:
         return self._node.ask((name, keep_slot))
 
-    async def command_capture(self, name: str, wanted: CaptureCommand) -> Told:
+    async def command_capture(self, caller: Caller, name: str, wanted: CaptureCommand) -> Told:
         return self._node.ask((name, wanted))
 
-    async def check_capture(self, wanted: CaptureCheck) -> Findings:
+    async def check_capture(self, caller: Caller, wanted: CaptureCheck) -> Findings:
         self._node.ask(wanted)
         return Findings(items=self._node.findings)
 
@@ -247,6 +250,21 @@ class FakeLogins:
         return TokenLogin(Caller(Principal("User", name), host), is_read_only, 0)
 
 
+class FakeKeys:
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+
+    async def cluster_key_status(self, caller: Caller) -> ClusterKeyStatus:
+        holder = ClusterKeyNode(node=1, keys=("0badcafe",))
+        return ClusterKeyStatus(
+            current="0badcafe", nodes=(holder,), sealed={"0badcafe": 3}, clear=0
+        )
+
+    async def command_cluster_key(self, caller: Caller, wanted: KeyCommand) -> ClusterKeyStatus:
+        self._node.asked.append(wanted)
+        return await self.cluster_key_status(caller)
+
+
 class FakeNode:
     def __init__(self) -> None:
         self.logins = FakeLogins()
@@ -267,8 +285,9 @@ class FakeNode:
         #: Requests that moves and elections take; and after how many they fail.
         self.slices = 1
         self.fails_after = -1
-        self.pipelines = PipelineReports(SystemClock())
+        self.pipelines = PipelineReports(SystemClock(), self)
         self.captures = FakeCaptures(self)
+        self.keys = FakeKeys(self)
         self.capture_status = Status(state="streaming")
         self.findings: tuple[Finding, ...] = (Finding("ok", "connected"),)
         #: What operators have asked for.
@@ -294,7 +313,7 @@ class FakeNode:
     def objection(self) -> str:
         return self.reason or ("" if self.ready else "the node is starting")
 
-    def cluster_status(self) -> ClusterStatus:
+    def cluster_status(self, caller: Caller) -> ClusterStatus:
         listener = ListenerStatus(name="kafka", bound="127.0.0.1:9092", advertised=None)
         return ClusterStatus(
             cluster_id="c1",
@@ -313,27 +332,27 @@ class FakeNode:
             few_copies=self.few_copies,
         )
 
-    def mlog_events(self) -> MlogEvents:
+    def mlog_events(self, caller: Caller) -> MlogEvents:
         return MlogEvents(items=(Raw(b'{"event_type":1,"data":{"topic":"a\\u003cb"}}'),))
 
-    async def add_node(self, node: NewNode) -> Told:
+    async def add_node(self, caller: Caller, node: NewNode) -> Told:
         return self.ask(node)
 
-    async def remove_node(self, name: NodeId) -> Told:
+    async def remove_node(self, caller: Caller, name: NodeId) -> Told:
         told = self.ask(name)
         # Those that wait are moved before the node is asked for again.
         waiting, self.waiting_replicas = self.waiting_replicas, 0
         return Told(detail=told.detail, waiting_replicas=waiting)
 
-    async def transfer(self, wanted: Transfer) -> Told:
+    async def transfer(self, caller: Caller, wanted: Transfer) -> Told:
         return self.ask(wanted)
 
-    async def elect(self, wanted: Election) -> Elected:
+    async def elect(self, caller: Caller, wanted: Election) -> Elected:
         self.ask(wanted)
         left = self._slice()
         return Elected(detail="done", elected=1, remaining=left)
 
-    async def move_replicas(self, wanted: NewMoves) -> Moves:
+    async def move_replicas(self, caller: Caller, wanted: NewMoves) -> Moves:
         self.ask(wanted)
         left = self._slice()
         moved = PartitionStatus(topic="t", partition=left, leader=1, replicas=(1,), in_sync=(1,))

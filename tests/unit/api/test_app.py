@@ -23,6 +23,7 @@ from dragoman.errors import (
     DragomanError,
     LogStoppedError,
 )
+from dragoman.security.access import Caller
 
 
 def assert_problem(response: httpx.Response, status: int, code: str) -> str:
@@ -329,7 +330,7 @@ async def test_openapi_references_resolve(client: httpx.AsyncClient) -> None:
 async def test_answers_have_the_documented_types(client: httpx.AsyncClient, node) -> None:
     node.add_topic("t")
     node.add_group("t")
-    await node.captures.add_capture(Definition(name="t", dsn="host=db", tables=("t",)))
+    await node.captures.add_capture(Caller(), Definition(name="t", dsn="host=db", tables=("t",)))
     for operation in OPERATIONS:
         if operation.method == "GET":
             response = await client.get(operation.path.replace("{name}", "t"))

@@ -35,6 +35,8 @@ from dragoman.replication.messages import (
     ElectPreferred,
     Move,
 )
+from dragoman.security.access import Caller
+from dragoman.security.authorizer import AllowAll
 
 MANY = 3 * limits.HTTP_CHANGES_AT_ONCE_MAX + 17
 
@@ -53,7 +55,9 @@ class Cluster:
         #: From this request on nothing is accepted.
         self.fails_at: int | None = None
         self.failure: ControlReply | None = None
-        broker: Any = SimpleNamespace(image=self.image, leadership=Leadership(self.image, self))
+        broker: Any = SimpleNamespace(
+            image=self.image, leadership=Leadership(self.image, self), authorizer=AllowAll()
+        )
         node: Any = SimpleNamespace(broker=broker)
         self.operations = ClusterService(node, lambda: True)
 
@@ -90,9 +94,9 @@ class Cluster:
 
 async def all_of(cluster: Cluster, wanted: NewMoves) -> list[Moves]:
     """As the command line asks: until nothing is left."""
-    found = [await cluster.operations.move_replicas(wanted)]
+    found = [await cluster.operations.move_replicas(Caller(), wanted)]
     while found[-1].remaining:
-        found.append(await cluster.operations.move_replicas(wanted))
+        found.append(await cluster.operations.move_replicas(Caller(), wanted))
     return found
 
 
@@ -133,15 +137,15 @@ async def test_elections_are_counted_over_requests(monkeypatch: pytest.MonkeyPat
     behind = cluster.image.partitions[10]
     behind.set_in_sync((Member(2, 1),))
     monkeypatch.setattr(limits, "HTTP_CHANGES_SECONDS", 0.0)
-    answers = [await cluster.operations.elect(Election())]
+    answers = [await cluster.operations.elect(Caller(), Election())]
     while answers[-1].remaining:
-        answers.append(await cluster.operations.elect(Election()))
+        answers.append(await cluster.operations.elect(Caller(), Election()))
     assert sum(each.elected for each in answers) == MANY - 1
     assert {each.unable for each in answers} == {1}
     assert answers[-1].detail == f"preferred leaders elected: {answers[-1].elected}; " + (
         "not in sync yet: 1"
     )
-    again = await cluster.operations.elect(Election())
+    again = await cluster.operations.elect(Caller(), Election())
     assert (again.elected, again.remaining) == (0, 0)
 
 
@@ -152,7 +156,7 @@ async def test_what_was_begun_before_a_refusal_is_said_and_nothing_more_is_begun
     cluster.failure = ControlReply(outcomes=(Decision.REFUSED,), text="not so")
     text = f"^{at_once + 3} of {MANY} moves were begun; t-{at_once + 3}: not so$"
     with pytest.raises(ApiError, match=text):
-        await cluster.operations.move_replicas(NewMoves(nodes=(2, 3)))
+        await cluster.operations.move_replicas(Caller(), NewMoves(nodes=(2, 3)))
     assert cluster.asked == 2 * at_once
     assert len(cluster.image.moving) == cluster.fails_at
 
@@ -167,9 +171,9 @@ async def test_what_may_have_happened_while_the_controller_changed_is_asked_for_
 
     async def ask() -> tuple[int, int]:
         if elects:
-            elected = await cluster.operations.elect(Election())
+            elected = await cluster.operations.elect(Caller(), Election())
             return elected.elected, elected.remaining
-        moves = await cluster.operations.move_replicas(NewMoves(nodes=(2, 3)))
+        moves = await cluster.operations.move_replicas(Caller(), NewMoves(nodes=(2, 3)))
         return len(moves.items), moves.remaining
 
     cluster.fails_at = at_once + 3
@@ -183,8 +187,10 @@ async def test_what_may_have_happened_while_the_controller_changed_is_asked_for_
 async def test_a_single_refusal_is_what_it_was() -> None:
     cluster = Cluster(1)
     with pytest.raises(InvalidReplicaAssignment, match="there is no node 9"):
-        await cluster.operations.move_replicas(NewMoves(nodes=(9,)))
+        await cluster.operations.move_replicas(Caller(), NewMoves(nodes=(9,)))
     cluster.fails_at = 0
     cluster.failure = ControlReply(outcomes=(Decision.REFUSED,), text="not so")
     with pytest.raises(InvalidReplicaAssignment, match=r"^not so$"):
-        await cluster.operations.move_replicas(NewMoves(topic="t", partition=0, nodes=(3,)))
+        await cluster.operations.move_replicas(
+            Caller(), NewMoves(topic="t", partition=0, nodes=(3,))
+        )

@@ -8,6 +8,17 @@ import pytest
 from dragoman import limits
 from dragoman.api.node import PipelineReports
 from dragoman.api.values import PipelinePart, PipelineStatus
+from dragoman.security.access import Caller
+from dragoman.security.authorizer import AllowAll
+
+CALLER = Caller()
+
+
+class Rights:
+    authorizer = AllowAll()
+
+
+RIGHTS = Rights()
 
 
 class Clock:
@@ -27,46 +38,46 @@ def status(name: str, state: str = "running") -> PipelineStatus:
 
 
 def states(reports: PipelineReports) -> dict[str, str]:
-    return {each.name: each.state for each in reports.list_pipelines().items}
+    return {each.name: each.state for each in reports.list_pipelines(CALLER).items}
 
 
 def test_the_newest_report_counts() -> None:
-    reports = PipelineReports(Clock())
-    reports.report_pipeline(status("b"))
-    reports.report_pipeline(status("a", "starting"))
-    reports.report_pipeline(status("a", "done"))
+    reports = PipelineReports(Clock(), RIGHTS)
+    reports.report_pipeline(CALLER, status("b"))
+    reports.report_pipeline(CALLER, status("a", "starting"))
+    reports.report_pipeline(CALLER, status("a", "done"))
 
     assert states(reports) == {"a": "done", "b": "running"}
-    assert [each.name for each in reports.list_pipelines().items] == ["a", "b"]
+    assert [each.name for each in reports.list_pipelines(CALLER).items] == ["a", "b"]
 
 
 def test_a_pipeline_that_ran_and_is_silent_has_died() -> None:
     clock = Clock()
-    reports = PipelineReports(clock)
-    reports.report_pipeline(status("a"))
-    reports.report_pipeline(status("b", "done"))
+    reports = PipelineReports(clock, RIGHTS)
+    reports.report_pipeline(CALLER, status("a"))
+    reports.report_pipeline(CALLER, status("b", "done"))
     clock.now += limits.PIPELINE_SILENCE_S + 1
 
     assert states(reports) == {"a": "died", "b": "done"}
-    assert "no report for 31 s" in reports.list_pipelines().items[0].problem
-    reports.report_pipeline(status("a"))
+    assert "no report for 31 s" in reports.list_pipelines(CALLER).items[0].problem
+    reports.report_pipeline(CALLER, status("a"))
     assert states(reports) == {"a": "running", "b": "done"}
 
 
 def test_old_reports_are_forgotten() -> None:
     clock = Clock()
-    reports = PipelineReports(clock)
-    reports.report_pipeline(status("a", "done"))
+    reports = PipelineReports(clock, RIGHTS)
+    reports.report_pipeline(CALLER, status("a", "done"))
     clock.now += limits.PIPELINE_MEMORY_S + 1
 
-    assert reports.list_pipelines().items == ()
+    assert reports.list_pipelines(CALLER).items == ()
 
 
 def test_only_so_many_are_remembered() -> None:
-    reports = PipelineReports(Clock())
+    reports = PipelineReports(Clock(), RIGHTS)
     for number in range(limits.PIPELINES_REPORTED_MAX + 1):
-        reports.report_pipeline(status(f"{number:04}"))
-        reports.report_pipeline(status("0001"))
+        reports.report_pipeline(CALLER, status(f"{number:04}"))
+        reports.report_pipeline(CALLER, status("0001"))
 
     found = states(reports)
     assert len(found) == limits.PIPELINES_REPORTED_MAX

@@ -33,6 +33,7 @@ COMMANDS = {
         "unclean-elect",
         "up",
     ),
+    "security": ("key",),
     "cdc": (
         "add",
         "list",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.limits import LOGIN_FRAME_BYTES_MAX
 from dragoman.protocols.minibroker import messages as minibroker
 from dragoman.protocols.mlog import messages as mlog
 from dragoman.protocols.mlog.constants import Encoding
@@ -79,6 +80,21 @@ def test_mlog_serves_clients_with_a_known_address(world: World, authorizer: Deni
 
 
 # ---- both
+
+
+def test_silent_connections_are_closed_in_time(world: World) -> None:
+    peer, pipe = Peer(world, service_of(world)), MlogPipe(world)
+    world.advance(world.settings.connections_max_login_ms / 1000)
+    assert peer.is_closed
+    assert pipe.is_closed
+    assert world.broker.logins.admission.in_all == 0
+
+
+def test_the_first_frame_of_an_unnamed_client_is_small(world: World) -> None:
+    peer = Peer(world, service_of(world))
+    peer.feed((LOGIN_FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
+    world.settle()
+    assert peer.is_closed
 
 
 def test_connections_end_with_the_user_of_their_address(world: World) -> None:

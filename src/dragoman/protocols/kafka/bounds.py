@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from dragoman.limits import (
+    ACCESS_RULES_PER_REQUEST_MAX,
     GROUP_ASSIGNMENT_BYTES_MAX,
     GROUP_MEMBERS_MAX,
     KAFKA_ITEMS_MAX,
@@ -86,6 +87,11 @@ _BOUNDS: Final = {
     "DescribeConfigsRequest": Bound(20_000, 4 * _MIB),
     "AlterConfigsRequest": Bound(20_000, 4 * _MIB),
     "IncrementalAlterConfigsRequest": Bound(20_000, 4 * _MIB),
+    # As many as Kafka changes in one request.
+    "CreateAclsRequest": Bound(ACCESS_RULES_PER_REQUEST_MAX, 8 * _MIB),
+    "DeleteAclsRequest": Bound(ACCESS_RULES_PER_REQUEST_MAX, 8 * _MIB),
+    "DescribeUserScramCredentialsRequest": Bound(20_000, 4 * _MIB),
+    "AlterUserScramCredentialsRequest": Bound(20_000, 8 * _MIB),
     # The handler answers a request with too large metrics with an error code of its own.
     "PushTelemetryRequest": Bound(KAFKA_REQUEST_ITEMS_MAX, 4 * _MIB),
     # A piece belongs to a partition of a topic.

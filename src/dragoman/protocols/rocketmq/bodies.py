@@ -536,6 +536,9 @@ class UserInfo(Body):
     user_type: str = "Normal"
     user_status: str = "enable"
 
+    def __repr__(self) -> str:
+        return f"UserInfo({self.username!r}, {self.user_type}, {self.user_status})"
+
 
 class AclEntry(Body):
     resource: str

@@ -214,9 +214,9 @@ def test_one_way_requests_signed_wrongly_have_no_effect(world: World, pipe: Sign
     pipe.create("T")
     pipe.forge = {SIGNATURE: "AAAA"}
     pipe.send(Request.SEND_MESSAGE, send_fields("T"), b"v", IS_ONE_WAY)
-    world.advance(60.0)
-    pipe.forge = {}
-    assert pipe.messages("T") == []
+    world.settle()
+    assert pipe.received() == b""
+    assert SignedPipe(world).messages("T") == []
 
 
 # ---- what is signed
@@ -394,6 +394,32 @@ def test_a_new_secret_counts_at_once(world: World, pipe: SignedPipe) -> None:
     assert pipe.put("T").code == 1
     pipe.secret = "a new one"
     assert pipe.put("T").code == 0
+
+
+# ---- before the first signature
+
+
+def test_a_connection_that_signs_nothing_is_closed_in_time(world: World) -> None:
+    pipe, other = SignedPipe(world), SignedPipe(world)
+    pipe.secret = "wrong"
+    pipe.refused(Request.GET_BROKER_CLUSTER_INFO)
+    assert other.ask(Request.GET_BROKER_CLUSTER_INFO).code == 0
+    world.advance(world.settings.connections_max_login_ms / 1000)
+    assert pipe.is_closed
+    assert not other.is_closed
+
+
+def test_the_first_request_may_be_a_whole_message(world: World, pipe: SignedPipe) -> None:
+    pipe.create("T", 1)
+    assert pipe.put("T", bytes(2 * limits.LOGIN_FRAME_BYTES_MAX)).code in (0, 13)
+
+
+def test_connections_before_their_first_signature_are_counted(world: World) -> None:
+    admission = world.broker.logins.admission
+    pipe = SignedPipe(world)
+    assert admission.in_all == 1
+    pipe.ask(Request.GET_BROKER_CLUSTER_INFO)
+    assert admission.in_all == 0
 
 
 # ---- guessing

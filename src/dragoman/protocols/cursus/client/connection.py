@@ -9,6 +9,8 @@ Errors of the broker's replies (`client_core.errors` has those of connections):
 
     ClientError
       CursusError               the broker refused; `server_code` and `text` are from its reply
+      LoginFailedError        an unknown user or a wrong password
+      NotAuthorizedError      the user lacks the right, or the broker requires a login
         MemberFencedError       no longer a member, or of an older generation
         ProducerFencedError     a newer instance of the producer has taken over
         UnknownTopicError
@@ -29,6 +31,7 @@ import msgspec
 from dragoman.client_core.addresses import Address, Rotation, parse_address, parse_addresses
 from dragoman.client_core.channel import OrderedChannel
 from dragoman.client_core.connection import KeptConnection, RetrySettings, dial
+from dragoman.client_core.credentials import Login, resolved
 from dragoman.client_core.errors import (
     ClientClosedError,
     ClientError,
@@ -54,6 +57,9 @@ class CursusSettings(RetrySettings, frozen=True, kw_only=True):
     connect_timeout_s: float = 10.0
     #: Compression of batches: `none`, or a name registered by `dragoman.client.cursus.register`.
     compression: str = "none"
+    #: The user as which each connection logs in. Its password may be a reference
+    #: (`client_core.credentials`).
+    login: Login | None = None
 
 
 _OnPush: TypeAlias = Callable[[bytearray | ClientError], None]
@@ -70,9 +76,10 @@ def broker_address(text: str) -> Address:
 async def _open_channel(
     address: Address, settings: CursusSettings, on_push: _OnPush | None = None
 ) -> OrderedChannel:
-    """Connect. `on_push` receives every frame, and finally the loss of the connection; without it,
-    frames are replies. Raises `UnreachableError`.
+    """Connect and log in. `on_push` receives every frame after that, and finally the loss of the
+    connection; without it, frames are replies. Raises `UnreachableError`, `LoginFailedError`.
     """
+    is_pushed = on_push is not None and settings.login is None
 
     def make(loop: asyncio.AbstractEventLoop) -> OrderedChannel:
         return OrderedChannel(
@@ -81,12 +88,27 @@ async def _open_channel(
             protocol="Cursus",
             loop=loop,
             in_flight_max=settings.in_flight_max,
-            is_push=lambda _frame: on_push is not None,
+            is_push=lambda _frame: is_pushed,
             on_push=on_push or _ignore,
             on_lost=on_push or _ignore,
         )
 
-    return await dial(address, make, settings.connect_timeout_s, tls=settings.tls)
+    channel = await dial(address, make, settings.connect_timeout_s, tls=settings.tls)
+    if settings.login is not None:
+        try:
+            await _log_in(channel, settings.login, settings.request_timeout_s)
+        except BaseException as error:
+            channel.close(error if isinstance(error, ClientError) else None)
+            raise
+        is_pushed = on_push is not None
+    return channel
+
+
+async def _log_in(channel: OrderedChannel, login: Login, timeout_s: float) -> None:
+    payload = encoded("AUTH", {"principal": login.name, "token": resolved(login.password)})
+    reply = bytes(await channel.request(codec.frame(payload), timeout_s)).decode("utf-8", "replace")
+    if reply.startswith(ERROR_PREFIX):
+        raise server_error(reply)
 
 
 def _ignore(_pushed: bytearray | ClientError) -> None:
@@ -308,6 +330,12 @@ class CursusError(ClientError):
         return "" if found is None else found[1] or f"{found[2]}:{found[3]}"
 
 
+class LoginFailedError(CursusError): ...
+
+
+class NotAuthorizedError(CursusError): ...
+
+
 class MemberFencedError(CursusError): ...
 
 
@@ -334,6 +362,10 @@ _KINDS: dict[str, type[CursusError]] = {
     "topic_not_found": UnknownTopicError,
     "version_conflict": VersionConflictError,
     "NOT_LEADER": NotLeaderError,
+    "authentication_failed": LoginFailedError,
+    "authentication_required": NotAuthorizedError,
+    "NOT_AUTHORIZED_FOR_OPERATION": NotAuthorizedError,
+    "NOT_AUTHORIZED_FOR_TOPIC": NotAuthorizedError,
 }
 
 

@@ -32,6 +32,9 @@ class Session(Protocol):
     @property
     def service(self) -> CursusService: ...
 
+    @property
+    def is_private(self) -> bool: ...
+
     def log_in(self, caller: Caller) -> None: ...
 
 
@@ -63,6 +66,8 @@ def login_required(word: str) -> Refusal:
 
 async def log_in(session: Session, name: str, password: str) -> None:
     """Raises `Refusal`."""
+    if not session.is_private:
+        raise Refusal(f'{FAILED} reason="passwords need TLS"')
     logins = session.service.broker.logins
     try:
         caller = await logins.password(

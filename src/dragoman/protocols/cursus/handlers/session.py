@@ -47,7 +47,11 @@ from dragoman.outcome import Acknowledge, start
 from dragoman.protocols.cursus import codec, compression
 from dragoman.protocols.cursus.codec import UnreadableRequest, quoted
 from dragoman.protocols.cursus.connection import frame_reader
-from dragoman.protocols.cursus.constants import INTERNAL_COMMANDS, STRUCTURED_ERRORS
+from dragoman.protocols.cursus.constants import (
+    FRAME_BYTES_MAX,
+    INTERNAL_COMMANDS,
+    STRUCTURED_ERRORS,
+)
 from dragoman.protocols.cursus.errors import UNKNOWN_OUTCOME, Refusal, error_text
 from dragoman.protocols.cursus.handlers.logins import (
     OPEN_COMMANDS,
@@ -285,6 +289,8 @@ class CursusSession(OrderedSession[CursusService]):
         self._idle_timer: Handle = service.scheduler.call_later(service.idle_s, self._check_idle)
         if not service.opened():
             self.close()
+        elif self.must_log_in:
+            self.await_login(FRAME_BYTES_MAX)
 
     # ---- requests
 

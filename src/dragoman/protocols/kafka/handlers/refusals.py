@@ -58,6 +58,13 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     broker.GroupNotAuthorized: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     broker.TransactionalIdNotAuthorized: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     broker.ClusterNotAuthorized: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    broker.InvalidRule: ErrorCode.INVALID_REQUEST,
+    # Kafka's code for a request that changes too much.
+    broker.TooManyRules: ErrorCode.POLICY_VIOLATION,
+    broker.InvalidUser: ErrorCode.UNACCEPTABLE_CREDENTIAL,
+    broker.UnknownUser: ErrorCode.RESOURCE_NOT_FOUND,
+    broker.UserExists: ErrorCode.DUPLICATE_RESOURCE,
+    broker.SecurityModeRefused: ErrorCode.INVALID_REQUEST,
     broker.NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     broker.NotEnoughReplicas: ErrorCode.NOT_ENOUGH_REPLICAS,
     broker.FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,

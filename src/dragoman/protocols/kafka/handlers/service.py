@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from dragoman.broker.access import AccessControl
 from dragoman.broker.configs import Features, GroupConfigs, NodeConfigs
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.fetch import Fetches
@@ -54,9 +55,9 @@ REQUESTS: Final[dict[int, str]] = {
     ApiKey.DELETE_RECORDS: "log_offsets.handle_delete",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "log_offsets.handle_leader_epochs",
     ApiKey.WRITE_TXN_MARKERS: "transaction_admin.handle_write_markers",
-    ApiKey.DESCRIBE_ACLS: "security.handle_describe_acls",
-    ApiKey.CREATE_ACLS: "security.handle_create_acls",
-    ApiKey.DELETE_ACLS: "security.handle_delete_acls",
+    ApiKey.DESCRIBE_ACLS: "acls.handle_describe",
+    ApiKey.CREATE_ACLS: "acls.handle_create",
+    ApiKey.DELETE_ACLS: "acls.handle_delete",
     ApiKey.DESCRIBE_CONFIGS: "configs.handle_describe",
     ApiKey.ALTER_CONFIGS: "alter_configs.handle_alter",
     ApiKey.ALTER_REPLICA_LOG_DIRS: "log_dirs.handle_alter",
@@ -71,8 +72,8 @@ REQUESTS: Final[dict[int, str]] = {
     ApiKey.OFFSET_DELETE: "group_admin.handle_delete_offsets",
     ApiKey.DESCRIBE_CLIENT_QUOTAS: "quotas.handle_describe",
     ApiKey.ALTER_CLIENT_QUOTAS: "quotas.handle_alter",
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "security.handle_describe_credentials",
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "security.handle_alter_credentials",
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "credentials.handle_describe",
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "credentials.handle_alter",
     ApiKey.DESCRIBE_QUORUM: "cluster.handle_quorum",
     ApiKey.UPDATE_FEATURES: "api_versions.handle_update_features",
     ApiKey.DESCRIBE_CLUSTER: "cluster.handle_describe",
@@ -114,6 +115,7 @@ class Core(service.Core, Protocol):
     node_configs: NodeConfigs
     group_configs: GroupConfigs
     quotas: ClientQuotas
+    access: AccessControl
     features: Features
     staged_writes: StagedWrites
     partitions: Partitions

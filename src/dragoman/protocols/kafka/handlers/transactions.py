@@ -189,6 +189,7 @@ class _CommitOffsets:
         self._request = request
         self._producer = ProducerIdentity(request.producer_id, request.producer_epoch)
         self._refused: dict[tuple[str, int], DragomanError] = {}
+        self._offsets: tuple[OffsetCommit, ...] = ()
 
     def start(self) -> None:
         request = self._request
@@ -199,6 +200,7 @@ class _CommitOffsets:
         except DragomanError as error:
             self._reply(None, error)
             return
+        self._offsets = tuple(self._allowed_offsets())
         participants = self._call.service.broker.coordination.transactions.participants
         is_check = self._call.version < OFFSETS_WITHOUT_ENROLMENT_SINCE
         enrolment = participants.enrol(name, self._producer, request.group_id, is_check=is_check)
@@ -212,7 +214,7 @@ class _CommitOffsets:
         self._call.service.broker.coordination.groups.commit(
             CommitRequest(
                 group_id=GroupId(request.group_id),
-                offsets=tuple(self._commits()),
+                offsets=self._offsets,
                 member_id=MemberId(request.member_id),
                 generation=request.generation_id,
                 instance_id=request.group_instance_id,
@@ -223,7 +225,7 @@ class _CommitOffsets:
             self._reply,
         )
 
-    def _commits(self) -> Iterable[OffsetCommit]:
+    def _allowed_offsets(self) -> Iterable[OffsetCommit]:
         for topic in self._request.topics:
             for each in topic.partitions:
                 index = each.partition_index

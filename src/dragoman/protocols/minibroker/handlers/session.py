@@ -14,7 +14,10 @@ from typing import Final, TypeAlias
 from dragoman.broker.errors import NotCoordinator, NotLeader
 from dragoman.errors import BrokerError, DragomanError, NotControllerError, NotSentError
 from dragoman.framing import FrameReader
-from dragoman.limits import CONNECTION_CLOSE_GRACE_S, PUSHED_UNSENT_BYTES_MAX
+from dragoman.limits import (
+    CONNECTION_CLOSE_GRACE_S,
+    PUSHED_UNSENT_BYTES_MAX,
+)
 from dragoman.net.channel import Channel
 from dragoman.outcome import start
 from dragoman.protocols.minibroker import codec, errors
@@ -65,6 +68,8 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
         self.pusher = Pusher(self, service.broker.scheduler)
         #: Whether the last request may be handled concurrently with the next one.
         self._is_pipelining = False
+        if self.must_log_in:
+            self.await_login(frame_bytes_max)
 
     def may_begin(self, frame: bytearray) -> bool:
         return (self._is_pipelining and frame[0] in _PIPELINED) or not self.has_unanswered

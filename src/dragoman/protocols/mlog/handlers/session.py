@@ -27,7 +27,7 @@ from dragoman.net.channel import Channel
 from dragoman.outcome import start
 from dragoman.protocols.mlog.codec import encode_frame
 from dragoman.protocols.mlog.connection import Connection, Role
-from dragoman.protocols.mlog.constants import Encoding
+from dragoman.protocols.mlog.constants import PAYLOAD_BYTES_MAX, Encoding
 from dragoman.protocols.mlog.errors import (
     ANONYMOUS_REFUSED_TEXT,
     CATCH_UP_TEXT,
@@ -104,6 +104,8 @@ class MlogSession(OrderedSession[MlogService]):
         self._stop_waiting: Callable[[], None] | None = None
         #: Answers that request with the records that are available.
         self._answer_now: Callable[[], None] | None = None
+        if self.must_log_in:
+            self.await_login(PAYLOAD_BYTES_MAX)
 
     def may_begin(self, frame: bytearray) -> bool:  # noqa: ARG002
         return self._stop_waiting is None

@@ -84,6 +84,17 @@ _CLASSES: Final[dict[int, type[RocketmqError]]] = {
 }
 
 
+#: Brokers of 4.x refuse with the code of any error, and these words.
+_DENIALS: Final = (
+    "No accessKey is configured",
+    "No acl config for",
+    "Check signature failed for accessKey",
+    "Need admin permission for",
+    "No permission for",
+    "No default permission for",
+)
+
+
 def refusal(response: Command, address: str) -> RocketmqError:
     try:
         name = Response(response.code).name.lower().replace("_", " ")
@@ -92,4 +103,8 @@ def refusal(response: Command, address: str) -> RocketmqError:
     text = f"{address} answered {response.code} ({name})"
     if response.remark:
         text += f": {response.remark}"
+        if response.code == Response.SYSTEM_ERROR and any(
+            each in response.remark for each in _DENIALS
+        ):
+            return NoPermissionError(response.code, text)
     return _CLASSES.get(response.code, RocketmqError)(response.code, text)

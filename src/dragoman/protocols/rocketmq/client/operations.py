@@ -95,6 +95,9 @@ class PlainAccess(msgspec.Struct, frozen=True, kw_only=True):
     topic_perms: tuple[str, ...] = ()
     group_perms: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"PlainAccess(access_key={self.access_key!r}, is_admin={self.is_admin})"
+
 
 class Body(Generic[Content]):
     """The body of a request, and its name on the reference page."""

@@ -30,6 +30,7 @@ from dragoman.client_core.connection import (
     dial,
     require_positive_numbers,
 )
+from dragoman.client_core.credentials import AccessKey, resolved
 from dragoman.client_core.errors import ClientClosedError, ClientError, ConnectionLostError
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.framing import Scratch
@@ -137,12 +138,21 @@ class _Server(KeptConnection[Link]):
         return await self._remoting.dial(self.address)
 
 
+def _resolved(signer: AccessKey | None) -> AccessKey | None:
+    """The credentials with what their references name. Raises `ConfigError`."""
+    if signer is None:
+        return None
+    token = signer.security_token
+    return AccessKey(signer.access_key, resolved(signer.secret), token and resolved(token))
+
+
 class Remoting:
     """The connections of a client, by address. One event loop owns them."""
 
     def __init__(self, settings: ClientSettings, identity: Identity) -> None:
         self.settings = settings
         self.identity = identity
+        self._signer = _resolved(settings.signer)
         self._scratch = Scratch()
         #: Connections by address. They are never removed, because brokers are few.
         self._servers: dict[str, _Server] = {}
@@ -196,22 +206,23 @@ class Remoting:
         await (await self._connected(address)).request(command, self.settings.request_timeout_s)
 
     def _command(self, code: int, fields: Fields | None, body: Buffer) -> Command:
-        settings = self.settings
         texts = {
             name: ("true" if value else "false") if isinstance(value, bool) else str(value)
             for name, value in (fields or {}).items()
             if value is not None
         }
-        if settings.access_key:
+        signer = self._signer
+        if signer is not None:
             texts = signed(
                 texts,
                 body,
-                access_key=settings.access_key,
-                secret_key=settings.secret_key,
-                security_token=settings.security_token,
+                access_key=signer.access_key,
+                secret_key=signer.secret,
+                security_token=signer.security_token,
                 version=VERSION,
             )
-        return Command(code=code, fields=texts, body=body, serialization=settings.serialization)
+        serialization = self.settings.serialization
+        return Command(code=code, fields=texts, body=body, serialization=serialization)
 
     def broker(self, address: str) -> str:
         """The address to connect to for a broker that is registered with this address."""
@@ -359,7 +370,9 @@ class ClientSettings(RetrySettings, frozen=True, kw_only=True):
     #: The intervals of heartbeats to brokers, and of refreshes of routes.
     heartbeat_s: float = 30.0
     route_refresh_s: float = 30.0
-    #: Requests are signed when the access key and the secret key are set.
+    #: Requests are signed when credentials are set, or the access key and the secret key. The
+    #: secrets may be references (`client_core.credentials`).
+    credentials: AccessKey | None = None
     access_key: str = ""
     secret_key: str = ""
     security_token: str = ""
@@ -373,10 +386,19 @@ class ClientSettings(RetrySettings, frozen=True, kw_only=True):
         require_positive_numbers(self)
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("access_key and secret_key: expected both or none")
+        if self.access_key and self.credentials is not None:
+            raise ConfigError("credentials and access_key: expected one of them")
+
+    @property
+    def signer(self) -> AccessKey | None:
+        """The credentials, in either form, with their secrets as they were given."""
+        if not self.access_key:
+            return self.credentials
+        return AccessKey(self.access_key, self.secret_key, self.security_token)
 
     def __repr__(self) -> str:
         # Errors and logs must not show the secret key and the token.
-        return f"ClientSettings(instance={self.instance!r}, access_key={self.access_key!r})"
+        return f"ClientSettings(instance={self.instance!r}, credentials={self.signer!r})"
 
 
 def parse_addresses(texts: Iterable[str]) -> tuple[str, ...]:

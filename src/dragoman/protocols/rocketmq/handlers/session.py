@@ -337,6 +337,9 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         self._opaque = 0
         #: Unanswered requests to the client, with their timers, by `opaque`.
         self._requests: dict[int, tuple[Outcome[Command], Handle]] = {}
+        if self.must_log_in:
+            # The first request is authenticated like any other, and may be a whole message.
+            self.await_login(None)
 
     @property
     def store_host(self) -> bytes:

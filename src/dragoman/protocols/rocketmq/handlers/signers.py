@@ -48,6 +48,8 @@ class SigningSession(Protocol):
         """Begin no further request for this time."""
         ...
 
+    def login_awaited(self) -> None: ...
+
     def login_ended(self, reason: str) -> None: ...
 
 
@@ -93,6 +95,7 @@ def _signer(session: SigningSession, request: Command, access_key: str) -> Calle
         raise Overloaded(f"a connection has at most {ROCKETMQ_SIGNERS_MAX} signers")
     signer = session.signers[access_key] = Signer(session, caller)
     logins.opened(signer)
+    session.login_awaited()
     return caller
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman import limits
+from dragoman.config.settings import Settings
 from dragoman.outcome import Outcome
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.constants import COMMANDS
@@ -54,7 +55,8 @@ def authorizer() -> Denies:
 
 @pytest.fixture
 def world(authorizer: Denies) -> World:
-    world = World(authorizer=authorizer)
+    # Connections of worlds come from another machine, without TLS.
+    world = World(Settings(sasl_insecure_clear_text=True), authorizer=authorizer)
     world.create("orders")
     add_user(world, "alice", password="of-alice")
     add_user(world, "bob", password="of-bob")
@@ -113,6 +115,14 @@ def test_auth_fails_where_there_is_no_authentication(world: World) -> None:
     assert pipe.ask("LIST").startswith("OK")
 
 
+def test_passwords_need_tls(world: World) -> None:
+    world.broker.context.settings = Settings()
+    pipe = CursusPipe(world)
+    refused = f'{FAILED} reason="passwords need TLS"'
+    assert pipe.ask(AUTH) == refused
+    assert pipe.ask(f"LIST {INLINE}") == refused
+
+
 def test_structured_errors_have_the_class(pipe: CursusPipe) -> None:
     pipe.ask("NEGOTIATE version=1 features=structured_errors_v1")
     failed = "ERROR: authentication_failed class=authorization retryable=false mechanism=PLAIN"
@@ -143,6 +153,34 @@ def test_a_batch_needs_a_login(pipe: CursusPipe, authorizer: Denies) -> None:
     reply = pipe.ask_raw(codec.encode_batch(batch("a")))
     assert reply == b"ERROR: authentication_required command=PUBLISH"
     assert authorizer.asked == []
+
+
+def test_frames_before_a_login_are_small(world: World, pipe: CursusPipe) -> None:
+    pipe.feed((limits.LOGIN_FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
+    world.settle()
+    assert pipe.is_closed
+    other = CursusPipe(world)
+    assert other.ask(AUTH) == OK
+    large = "m" * (2 * limits.LOGIN_FRAME_BYTES_MAX)
+    assert other.ask(PUBLISH.format("", large)).startswith("{")
+
+
+def test_a_connection_without_a_login_is_closed_in_time(world: World, pipe: CursusPipe) -> None:
+    other = CursusPipe(world)
+    other.ask(AUTH)
+    world.advance(world.settings.connections_max_login_ms / 1000)
+    assert pipe.is_closed
+    assert not other.is_closed
+
+
+def test_connections_before_their_login_are_counted(world: World, pipe: CursusPipe) -> None:
+    admission = world.broker.logins.admission
+    assert admission.in_all == 1
+    pipe.ask(AUTH)
+    assert admission.in_all == 0
+    other = CursusPipe(world)
+    other.lose()
+    assert admission.in_all == 0
 
 
 def test_optional_logins(world: World, authorizer: Denies) -> None:

@@ -1,0 +1,53 @@
+"""Acts of administration, each of which reaches the audit log with its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from dragoman.errors import DragomanError
+from dragoman.limits import ADMINISTRATION_DETAILS_MAX
+from dragoman.security.access import Caller
+from dragoman.security.audit import AuditLog, administration
+
+
+class Actor(msgspec.Struct, frozen=True):
+    """Who administers, and by which protocol."""
+
+    caller: Caller
+    protocol: str
+
+
+@contextmanager
+def recorded(
+    audit: AuditLog, action: str, actor: Actor, resource: str, details: Sequence[str] = ("",)
+) -> Iterator[None]:
+    """Record the act that the block performs: once for each detail, or once with the error that the
+    block raises. The block may add details.
+    """
+    try:
+        yield
+    except DragomanError as error:
+        audit.record(
+            administration(
+                action, actor.caller, actor.protocol, resource=resource, failure=str(error)
+            )
+        )
+        raise
+    for detail in details[:ADMINISTRATION_DETAILS_MAX]:
+        audit.record(
+            administration(action, actor.caller, actor.protocol, resource=resource, detail=detail)
+        )
+    further = len(details) - ADMINISTRATION_DETAILS_MAX
+    if further > 0:
+        audit.record(
+            administration(
+                action,
+                actor.caller,
+                actor.protocol,
+                resource=resource,
+                detail=f"{further} further ones",
+            )
+        )
