@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dragoman.broker.broker import Broker, audit_file_of
+from dragoman.captures.logins import CaptureLogins
 from dragoman.captures.processes import CaptureProcesses
 from dragoman.captures.rights import CaptureAuthorizer
 from dragoman.captures.service import Captures
@@ -150,8 +151,14 @@ class Node:
             self.broker,
         )
         self.broker.attach(self.captures)
+        logins = CaptureLogins(self.broker.image, self.broker.keys, random)
+        self.broker.logins.processes = logins
         self.capture_processes = CaptureProcesses(
-            loop, self.listeners.local_kafka_address, _spool(disk), self.broker.keys.resolve
+            loop,
+            self.listeners.local_kafka_access,
+            _spool(disk),
+            self.broker.keys.resolve,
+            logins.credentials,
         )
         if settings.listeners:
             self.captures.runner = self.capture_processes
