@@ -244,6 +244,14 @@ PEER_STRANGERS_MAX = 64
 PEER_HELLO_TIMEOUT_S = 10.0
 #: Size of the first frame of a connecting node. Larger: closed.
 PEER_HELLO_BYTES_MAX = 64 << 10
+#: Size of the nonces by which nodes prove to know their secret. Another size: closed.
+PEER_NONCE_BYTES = 32
+#: Shortest secret that nodes prove to know. Shorter: refused, since it could be guessed.
+PEER_SECRET_BYTES_MIN = 32
+#: File with the secrets of the nodes. Larger: refused.
+PEER_SECRET_FILE_BYTES_MAX = 4096
+#: Seconds for the TLS handshake with another node. Longer: the connection is made again.
+PEER_TLS_TIMEOUT_S = 5.0
 #: Connections of nodes that have introduced themselves. One more is refused.
 PEER_CONNECTIONS_MAX = 1024
 #: Seconds for which the address of a host name is cached.

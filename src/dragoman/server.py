@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import tempfile
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dragoman.broker.broker import Broker, audit_file_of
@@ -25,10 +26,13 @@ from dragoman.net.future import future_of
 from dragoman.net.hosts import CachedHostNames, look_up_beside
 from dragoman.net.peer_connections import PeerConnections
 from dragoman.net.peer_frames import VERSION_MIN, Hello
+from dragoman.net.peer_security import ConfiguredPeers
 from dragoman.net.token_key_source import fetch_beside
 from dragoman.peers import Peers
 from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
-from dragoman.security.audit import AUDIT_FILE, AuditFile
+from dragoman.security.access import Caller, Principal
+from dragoman.security.audit import AUDIT_FILE, AuditFile, login
+from dragoman.security.authorizer import NODE_KIND
 from dragoman.security.passwords import PasswordHasher
 from dragoman.world import (
     Background,
@@ -110,6 +114,11 @@ class Node:
         except BaseException:
             self.store.abandon()
             raise
+        connections.security = ConfiguredPeers(
+            lambda: self.broker.settings, partial(_secret_source(disk).read, is_private=True)
+        )
+        connections.on_judged.append(self._node_judged)
+        self.broker.on_reconfigured.append(connections.recheck)
         self.listeners = Listeners(
             self.broker,
             settings,
@@ -222,6 +231,11 @@ class Node:
         from dragoman.protocols.mlog.handlers.metadata_events import encode_event, events_of
 
         return list(map(encode_event, events_of(self.broker.image)))
+
+    def _node_judged(self, node: int, host: str, refusal: str) -> None:
+        caller = Caller(Principal(NODE_KIND, str(node)), host)
+        event = login("peer", caller, "peer", succeeded=not refusal, reason=refusal)
+        self.broker.audit.record(event)
 
     def _fatal(self, error: OSError | DragomanError) -> None:
         self.failure = error

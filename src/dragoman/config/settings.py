@@ -131,6 +131,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     ssl_principal_mapping_rules: str = "DEFAULT"
     principals: tuple[str, ...] = ()
 
+    peer_secret_file: str = ""
+    peer_certificate_names: tuple[str, ...] = ("URI:dragoman://node/{node}",)
+
     http_allowed_hosts: tuple[str, ...] = ()
     http_metrics_authentication: bool = True
     capture_allowed_hosts: tuple[str, ...] = ()
@@ -335,6 +338,8 @@ ssl.client.auth                            | string none,requested,required | li
 ssl.cipher.suites                          | list         | live | Cipher suites of TLS 1.2, in OpenSSL's names; none: OpenSSL's choice. Those of TLS 1.3 are fixed.
 ssl.principal.mapping.rules                | string       | live | How the subject of a client's certificate becomes the name of a user: `DEFAULT`, the whole subject, or `RULE:pattern/replacement/` with `L` or `U`, separated by commas; the first that matches counts.
 principals                                 | list         | live | Networks whose clients have a principal without a login, as `NETWORK=NAME`: `10.0.0.0/8=batch`. The first with the client's address counts.
+peer.secret.file                           | string       |      | File with a secret that all nodes have, by which they recognise each other inside TLS where `listener.peer.authentication` is on. Of several lines, the first is proven and each is accepted; a line has at least {limits.PEER_SECRET_BYTES_MIN} characters. Empty: nodes are recognised by their certificates.
+peer.certificate.names                     | list         |      | Names of which a node's certificate has one, with `{{node}}` for its number: `URI:`, `DNS:` or `IP Address:` with an alternative name, or `SUBJECT:` with the whole subject, as in `SUBJECT:CN=node-{{node}}`. Certificates of clients must not have such names.
 http.allowed.hosts                         | list         |      | Names under which the HTTP API may be reached, beside `localhost`, the names that the node listens on or advertises and the machine's own; `*.NAME` matches names below it, `*` any. Pages of these hosts may use it, too. Addresses need not be listed.
 http.metrics.authentication                | boolean      | live | Whether `/metrics` is for those only who may use the HTTP API and describe the cluster; otherwise for all.
 capture.allowed.hosts                      | list         |      | Hosts of databases that this node may capture or examine: names, `*.NAME` for names below it, addresses, networks such as `10.0.0.0/8`, and directories of sockets; none: any.
@@ -424,6 +429,8 @@ def _key(name: str, accepts: str, doc: str) -> Key:
 NODE_KEYS = {name: _key(name, accepts, doc) for name, accepts, _, doc in _ROWS}
 DYNAMIC_KEYS = frozenset(name for name, _, live, _ in _ROWS if live)
 
+#: Kinds of names in certificates of nodes.
+_CERTIFICATE_NAMES = ("URI", "DNS", "IP Address", "SUBJECT")
 _SECURITY_FIELDS = (
     ("tls", "tls"),
     ("authentication", "authentication"),
@@ -520,6 +527,8 @@ def check_consistent(settings: Settings) -> None:
         raise ConfigError(
             "listen peer: other nodes need an address of this one, with --advertise peer=HOST:PORT"
         )
+    if peer is not None:
+        _check_peers(settings)
     check_hosts("http.allowed.hosts", settings.http_allowed_hosts)
     check_hosts("capture.allowed.hosts", settings.capture_allowed_hosts)
     super_users(settings)
@@ -590,6 +599,32 @@ def super_users(settings: Settings) -> tuple[str, ...]:
         if kind != "User" or name in ("", "*", "ANONYMOUS"):
             raise ConfigError(f"super.users: expected User:NAME, separated by `;`, got {text!r}")
     return found
+
+
+def _check_peers(settings: Settings) -> None:
+    """Refuse what would keep nodes from recognising each other: a cluster without connections
+    could not even undo it.
+    """
+    security = settings.listener_security("peer")
+    for name in settings.peer_certificate_names:
+        kind, _, value = name.partition(":")
+        if kind not in _CERTIFICATE_NAMES or "{node}" not in value:
+            raise ConfigError(
+                f"peer.certificate.names: expected {', '.join(_CERTIFICATE_NAMES)} and a name with "
+                f"{{node}} after a colon, got {name!r}"
+            )
+    if security.authentication != "required":
+        return
+    if security.tls != "required":
+        raise ConfigError(
+            "listener.peer.authentication: nodes recognise each other inside TLS; set "
+            "listener.peer.tls to required first"
+        )
+    if not settings.peer_secret_file and security.client_certificates == "none":
+        raise ConfigError(
+            "listener.peer.authentication: nodes need peer.secret.file, or certificates: set "
+            "listener.peer.ssl.client.auth to required, and listener.peer.ssl.ca.file"
+        )
 
 
 def connections_by_address(settings: Settings) -> dict[str, int]:
