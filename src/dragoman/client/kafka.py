@@ -29,6 +29,7 @@ from dragoman.protocols.kafka.client.errors import (
     KafkaError,
     LeadershipError,
     LiveGroupError,
+    LoginFailedError,
     OffsetRangeError,
     ProducerFencedError,
     RecordRefusedError,
@@ -38,6 +39,7 @@ from dragoman.protocols.kafka.client.errors import (
     UnknownTopicError,
     UnsupportedRequestError,
 )
+from dragoman.protocols.kafka.client.login import SaslLogin, SaslMechanism
 from dragoman.protocols.kafka.client.produce import murmur2, partition_for_key
 from dragoman.protocols.kafka.client.producer import Delivery, Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
@@ -108,6 +110,7 @@ __all__ = [
     "LeadershipError",
     "LiveGroupError",
     "LogDirectory",
+    "LoginFailedError",
     "NewRecord",
     "NewTopic",
     "OffsetAt",
@@ -123,6 +126,8 @@ __all__ = [
     "RecordRefusedError",
     "RequestTimeoutError",
     "ResourceType",
+    "SaslLogin",
+    "SaslMechanism",
     "SequenceError",
     "StagedBatch",
     "StagedPiece",
