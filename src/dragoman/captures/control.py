@@ -35,8 +35,8 @@ class Start(_Line, frozen=True, kw_only=True, tag="start"):
     bootstrap: str
     #: None: the node takes no logins.
     login: KafkaLogin | None = None
-    #: Whether connections to nodes are encrypted, and the file with the authorities to trust; empty:
-    #: those of the machine.
+    #: Whether connections to nodes are encrypted, and the file with the authorities to trust;
+    #: empty: those of the machine.
     is_encrypted: bool = False
     authorities: str = ""
     #: The directory for transactions that are too large for memory. It is emptied at the start.

@@ -1,5 +1,5 @@
-"""How the process of a capture logs in to the nodes: as a principal of its own, with a password that
-no user has and nothing stores.
+"""How the process of a capture logs in to the nodes: as a principal of its own, with a password
+that no user has and nothing stores.
 
     name        __capture.NAME
     password    HMAC of the cluster's key over the capture's name, incarnation and owner

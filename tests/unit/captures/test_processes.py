@@ -18,9 +18,9 @@ from captures.runner import DSN, defined
 from dragoman.broker.errors import CaptureRefused, Overloaded
 from dragoman.captures import processes as capture_processes
 from dragoman.captures.control import (
-    KafkaLogin,
     Done,
     Finding,
+    KafkaLogin,
     Pause,
     Report,
     Resume,
@@ -224,10 +224,18 @@ def test_what_is_missing_to_run_captures_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     loop = asyncio.new_event_loop()
-    assert CaptureProcesses(loop, lambda: KafkaAccess("h:1"), str(tmp_path), str, no_login).objection() == ""
-    assert "open the listener kafka" in CaptureProcesses(loop, lambda: KafkaAccess(""), str(tmp_path), str, no_login).objection()
+    assert (
+        CaptureProcesses(loop, lambda: KafkaAccess("h:1"), str(tmp_path), str, no_login).objection()
+        == ""
+    )
+    assert (
+        "open the listener kafka"
+        in CaptureProcesses(loop, lambda: KafkaAccess(""), str(tmp_path), str, no_login).objection()
+    )
     monkeypatch.setattr(capture_processes, "find_spec", lambda _name: None)
-    objection = CaptureProcesses(loop, lambda: KafkaAccess("h:1"), str(tmp_path), str, no_login).objection()
+    objection = CaptureProcesses(
+        loop, lambda: KafkaAccess("h:1"), str(tmp_path), str, no_login
+    ).objection()
     assert "pip install 'dragoman[cdc]'" in objection
     loop.close()
     assert DSN not in objection

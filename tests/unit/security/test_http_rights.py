@@ -73,7 +73,7 @@ class Stage:
         self.groups = GroupService(broker)
         self.cluster = ClusterService(node, lambda: True)
         captures: Any = self.world.captures
-        self.captures = NamedCaptures(broker.context, captures, broker)
+        self.captures = NamedCaptures(broker.context, captures, broker, broker.audit)
         broker.image.captures["listed"] = CaptureDefined(name="listed", definition=b"")
         self.pipelines = PipelineReports(self.world.clock, broker)
         self.pipelines.report_pipeline(CALLER, STATUS)
@@ -160,7 +160,9 @@ ROWS: Final[dict[str, list[Row]]] = {
             lacks("'listed'"),
         )
     ],
-    "add_capture": [Row(lambda s: s.captures.add_capture(CALLER, DEFINITION), "create capture c")],
+    "add_capture": [
+        Row(lambda s: s.captures.add_capture(CALLER, DEFINITION, ""), "create capture c")
+    ],
     "describe_capture": [
         Row(lambda s: s.captures.describe_capture(CALLER, "c"), "describe capture c")
     ],
