@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from dragoman.cli.client_tls import PLAIN, EncryptionOptions
 from dragoman.cli.positions import parse_place
 from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Plan, Reader, RecordClient
@@ -34,6 +35,7 @@ def consume(
     *,
     protocol: ProtocolOption = "kafka",
     bootstrap: AddressOption = None,
+    encryption: EncryptionOptions = PLAIN,
     start: Annotated[str, Parameter(name="--from", allow_leading_hyphen=True)] = "beginning",
     until: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     follow: Annotated[bool, Parameter(name=["--follow", "-F"], negative="")] = False,
@@ -90,6 +92,7 @@ def consume(
         max_records=max_records,
         group=group,
         is_committed_only=isolation == "read_committed",
+        tls=encryption.settings(),
     )
     client.check(plan)
     with client.read(plan) as reader:

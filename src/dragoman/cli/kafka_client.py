@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, TypeAlias
 
+import msgspec
 from cyclopts import Parameter
 
 from dragoman import limits
@@ -18,6 +19,7 @@ from dragoman.client.kafka import (
     Isolation,
     KafkaClient,
     LiveGroupError,
+    TlsSettings,
     TopicPartition,
     UnknownGroupError,
     UnsupportedRequestError,
@@ -38,8 +40,8 @@ _SETTINGS: Final = ClientSettings(
 _QUIET_STATES: Final = frozenset(("Empty", "Dead"))
 
 
-def kafka_client(bootstrap: str) -> KafkaClient:
-    return KafkaClient(bootstrap, _SETTINGS)
+def kafka_client(bootstrap: str, tls: TlsSettings | None = None) -> KafkaClient:
+    return KafkaClient(bootstrap, msgspec.structs.replace(_SETTINGS, tls=tls))
 
 
 async def refuse_live_group(client: KafkaClient, group: str) -> None:

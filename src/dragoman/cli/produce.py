@@ -10,6 +10,7 @@ from typing import Annotated, Literal, cast
 
 from cyclopts import App, Parameter
 
+from dragoman.cli.client_tls import PLAIN, EncryptionOptions
 from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Feature, Target, Writer
 from dragoman.cli.record_lines import (
@@ -32,6 +33,7 @@ def produce(
     *,
     protocol: ProtocolOption = "kafka",
     bootstrap: AddressOption = None,
+    encryption: EncryptionOptions = PLAIN,
     file: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     without: Annotated[tuple[LineField, ...], Parameter(negative="")] = (),
@@ -110,6 +112,7 @@ def produce(
         topic=topic,
         codec=codec,
         acks=acks,
+        tls=encryption.settings(),
     )
     writer = None
     try:

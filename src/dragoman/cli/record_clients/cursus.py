@@ -46,6 +46,7 @@ from dragoman.client.cursus import (
     MemberFencedError,
     Producer,
     Record,
+    TlsSettings,
     UnknownTopicError,
 )
 from dragoman.limits import CLI_RECORDS_AT_ONCE, CLI_TIMEOUT_SECONDS
@@ -57,8 +58,10 @@ _LAST_WAIT_S: Final = 0.2
 _HEARTBEAT_S: Final = 1.0
 
 
-async def _partition_count(bootstrap: str, topic: str) -> int:
-    settings = CursusSettings(operation_timeout_s=HELLO_TRIES_S, request_timeout_s=HELLO_ANSWER_S)
+async def _partition_count(bootstrap: str, topic: str, tls: TlsSettings | None) -> int:
+    settings = CursusSettings(
+        operation_timeout_s=HELLO_TRIES_S, request_timeout_s=HELLO_ANSWER_S, tls=tls
+    )
     async with CursusClient(bootstrap, settings) as client:
         try:
             return (await client.topic(topic)).partitions
@@ -66,10 +69,10 @@ async def _partition_count(bootstrap: str, topic: str) -> int:
             raise CommandError(f"topic {topic!r}: there is no such topic") from None
 
 
-def _client(bootstrap: str, compression: str = "none") -> CursusClient:
+def _client(bootstrap: str, tls: TlsSettings | None, compression: str = "none") -> CursusClient:
     patience_s = float(CLI_TIMEOUT_SECONDS)
     return CursusClient(
-        bootstrap, CursusSettings(operation_timeout_s=patience_s, compression=compression)
+        bootstrap, CursusSettings(operation_timeout_s=patience_s, compression=compression, tls=tls)
     )
 
 
@@ -116,9 +119,9 @@ class _Writer:
 
 @asynccontextmanager
 async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
-    count = await _partition_count(target.bootstrap, target.topic)
+    count = await _partition_count(target.bootstrap, target.topic, target.tls)
     async with (
-        _client(target.bootstrap, target.codec) as client,
+        _client(target.bootstrap, target.tls, target.codec) as client,
         client.producer(acks=target.acks) as producer,
     ):
         writer = _Writer(producer, target.topic, count)
@@ -245,9 +248,9 @@ class _Member(_Reader):
 
 @asynccontextmanager
 async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
-    count = await _partition_count(plan.bootstrap, plan.topic)
+    count = await _partition_count(plan.bootstrap, plan.topic, plan.tls)
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(_client(plan.bootstrap))
+        client = await stack.enter_async_context(_client(plan.bootstrap, plan.tls))
         if plan.group is None:
             yield _Reader(client, plan, count)
             return

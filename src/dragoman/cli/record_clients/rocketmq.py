@@ -15,6 +15,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 from zlib import crc32
 
+from msgspec.structs import replace
+
 from dragoman.cli.positions import Bounds
 from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,
@@ -141,10 +143,10 @@ def _text(what: str, value: bytes | None) -> str:
 
 @asynccontextmanager
 async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
-    async with RocketmqClient(target.bootstrap, settings=_HELLO) as client:
+    async with RocketmqClient(target.bootstrap, settings=replace(_HELLO, tls=target.tls)) as client:
         await client.producer("dragoman-hello").queues(target.topic)
     async with (
-        RocketmqClient(target.bootstrap, settings=_SETTINGS) as client,
+        RocketmqClient(target.bootstrap, settings=replace(_SETTINGS, tls=target.tls)) as client,
         client.producer("dragoman-cli") as producer,
     ):
         queues = await producer.queues(target.topic)
@@ -230,12 +232,12 @@ class _Reader(TopicReader):
 
 @asynccontextmanager
 async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
-    async with RocketmqClient(plan.bootstrap, settings=_HELLO) as client:
+    async with RocketmqClient(plan.bootstrap, settings=replace(_HELLO, tls=plan.tls)) as client:
         try:
             await client.routes.route(plan.topic)
         except TopicNotFoundError:
             raise CommandError(f"topic {plan.topic!r}: there is no such topic") from None
-    async with RocketmqClient(plan.bootstrap, settings=_SETTINGS) as client:
+    async with RocketmqClient(plan.bootstrap, settings=replace(_SETTINGS, tls=plan.tls)) as client:
         queues = (await client.routes.route(plan.topic)).read_queues
         yield _Reader(client, plan, queues)
 
