@@ -9,6 +9,7 @@ import msgspec
 from cyclopts import Parameter
 
 from dragoman import limits
+from dragoman.cli.credentials import NO_LOGIN, Credentials
 from dragoman.cli.positions import Bounds
 from dragoman.cli.status import CommandError
 from dragoman.client.kafka import (
@@ -19,6 +20,7 @@ from dragoman.client.kafka import (
     Isolation,
     KafkaClient,
     LiveGroupError,
+    SaslLogin,
     TlsSettings,
     TopicPartition,
     UnknownGroupError,
@@ -40,8 +42,16 @@ _SETTINGS: Final = ClientSettings(
 _QUIET_STATES: Final = frozenset(("Empty", "Dead"))
 
 
-def kafka_client(bootstrap: str, tls: TlsSettings | None = None) -> KafkaClient:
-    return KafkaClient(bootstrap, msgspec.structs.replace(_SETTINGS, tls=tls))
+def kafka_client(
+    bootstrap: str, credentials: Credentials = NO_LOGIN, tls: TlsSettings | None = None
+) -> KafkaClient:
+    """Raises `CommandError` for credentials that cannot be read."""
+    found = credentials.resolved()
+    settings = msgspec.structs.replace(_SETTINGS, tls=tls)
+    if not found.user:
+        return KafkaClient(bootstrap, settings)
+    login = SaslLogin(mechanism=found.mechanism, name=found.user, password=found.password())
+    return KafkaClient(bootstrap, msgspec.structs.replace(settings, login=login))
 
 
 async def refuse_live_group(client: KafkaClient, group: str) -> None:

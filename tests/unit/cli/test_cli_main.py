@@ -46,6 +46,7 @@ COMMANDS = {
         "remove",
         "doctor",
     ),
+    "tls": ("dev",),
     "config": ("show", "schema"),
     "rocketmq": (
         "topic-list",
