@@ -70,7 +70,7 @@ class Target:
     def authorization(self) -> str:
         """The header of a resolved target; empty without credentials. Raises `CommandError`."""
         if self.token_file:
-            token = _secret(self.token_file)
+            token = read_secret(self.token_file)
             if not token.isascii() or not token.isprintable() or " " in token:
                 raise CommandError(f"{self.token_file} does not contain an API token", USAGE)
             return f"Bearer {token}"
@@ -78,7 +78,7 @@ class Target:
             return ""
         if ":" in self.user:
             raise CommandError("--user: HTTP has no colon in names of users", USAGE)
-        password = _secret(self.password_file) if self.password_file else self._asked()
+        password = read_secret(self.password_file) if self.password_file else self._asked()
         return "Basic " + base64.b64encode(f"{self.user}:{password}".encode()).decode()
 
     def _asked(self) -> str:
@@ -109,7 +109,7 @@ Server: TypeAlias = Annotated[Target, Parameter(name="*")]
 DEFAULT_SERVER: Final = Target()
 
 
-def _secret(path: str) -> str:
+def read_secret(path: str) -> str:
     """The first line of a file. Raises `CommandError`, which does not show the content."""
     try:
         with open(path, "rb") as file:
