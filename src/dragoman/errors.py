@@ -25,6 +25,7 @@
         AuthenticationFailedError a login was refused; the text never says which part was wrong
           LoginsOverloadedError   too many logins wait: nothing was examined, a retry may succeed
         InvalidPasswordError    a password from which no verifier can be made
+        TokenKeysError          the keys that verify tokens cannot be fetched, or are none
       ConfigError
         SecretError             a secret of the cluster or of this node cannot be sealed or read
       CdcError
@@ -134,6 +135,9 @@ class LoginsOverloadedError(AuthenticationFailedError): ...
 
 
 class InvalidPasswordError(AuthError): ...
+
+
+class TokenKeysError(AuthError): ...
 
 
 class ConfigError(DragomanError): ...

@@ -244,6 +244,14 @@ PEER_STRANGERS_MAX = 64
 PEER_HELLO_TIMEOUT_S = 10.0
 #: Size of the first frame of a connecting node. Larger: closed.
 PEER_HELLO_BYTES_MAX = 64 << 10
+#: Size of the nonces by which nodes prove to know their secret. Another size: closed.
+PEER_NONCE_BYTES = 32
+#: Shortest secret that nodes prove to know. Shorter: refused, since it could be guessed.
+PEER_SECRET_BYTES_MIN = 32
+#: File with the secrets of the nodes. Larger: refused.
+PEER_SECRET_FILE_BYTES_MAX = 4096
+#: Seconds for the TLS handshake with another node. Longer: the connection is made again.
+PEER_TLS_TIMEOUT_S = 5.0
 #: Connections of nodes that have introduced themselves. One more is refused.
 PEER_CONNECTIONS_MAX = 1024
 #: Seconds for which the address of a host name is cached.
@@ -675,6 +683,19 @@ SCRAM_MESSAGE_BYTES_MAX = 4096
 SCRAM_NONCE_BYTES = 18
 #: A frame of a connection that has to log in and has not. Larger: the connection is closed.
 LOGIN_FRAME_BYTES_MAX = 64 << 10
+#: A bearer token of OAUTHBEARER. Longer: refused.
+BEARER_TOKEN_BYTES_MAX = 16 << 10
+#: The document with the keys that verify bearer tokens. Larger: not used.
+JWKS_BYTES_MAX = 256 << 10
+#: Keys in such a document. More: not used.
+JWKS_KEYS_MAX = 100
+#: Seconds between two fetches of the keys, whatever tokens clients send. Sooner: the keys at hand
+#: count.
+JWKS_FETCHES_APART_S = 10.0
+#: Seconds that a fetch of the keys may take. Longer: it has failed.
+JWKS_FETCH_TIMEOUT_S = 10.0
+#: Bits of an RSA key that verifies tokens. Fewer: not used.
+RSA_KEY_BITS_MIN = 2048
 #: Threads that compute password hashes.
 PASSWORD_HASH_THREADS = 2
 #: Password hashes that wait for a thread, which is about a second of work. More: the login is

@@ -216,7 +216,7 @@ def peer_addresses(image: MetadataImage) -> dict[int, Address]:
 def _decoded(data: memoryview, kind: type[Struct]) -> Struct:
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DecodeError(f"not a {kind.__name__}: {error}") from None
 
 

@@ -10,10 +10,12 @@ import asyncio
 import logging
 import os
 import tempfile
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dragoman.broker.broker import Broker, audit_file_of
 from dragoman.captures.processes import CaptureProcesses
+from dragoman.captures.rights import CaptureAuthorizer
 from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings, etcd_addresses
 from dragoman.errors import DragomanError
@@ -25,9 +27,13 @@ from dragoman.net.future import future_of
 from dragoman.net.hosts import CachedHostNames, look_up_beside
 from dragoman.net.peer_connections import PeerConnections
 from dragoman.net.peer_frames import VERSION_MIN, Hello
+from dragoman.net.peer_security import ConfiguredPeers
+from dragoman.net.token_key_source import fetch_beside
 from dragoman.peers import Peers
 from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
-from dragoman.security.audit import AUDIT_FILE, AuditFile
+from dragoman.security.access import Caller, Principal
+from dragoman.security.audit import AUDIT_FILE, AuditFile, login
+from dragoman.security.authorizer import NODE_KIND
 from dragoman.security.passwords import PasswordHasher
 from dragoman.world import (
     Background,
@@ -109,6 +115,11 @@ class Node:
         except BaseException:
             self.store.abandon()
             raise
+        connections.security = ConfiguredPeers(
+            lambda: self.broker.settings, partial(_secret_source(disk).read, is_private=True)
+        )
+        connections.on_judged.append(self._node_judged)
+        self.broker.on_reconfigured.append(connections.recheck)
         self.listeners = Listeners(
             self.broker,
             settings,
@@ -121,10 +132,12 @@ class Node:
             plain_files=plain_files if plain_files is not None else RealPlainFiles(),
         )
         self.broker.host_names = CachedHostNames(loop, look_up_beside(loop.call_soon_threadsafe))
+        self.broker.logins.bearer_tokens.keys.fetch = fetch_beside(loop.call_soon_threadsafe, clock)
         self.broker.on_fatal = self._fatal
         self.broker.after_commit = self.listeners.send_replies
         self.broker.topics.on_created = self._created
         self.broker.cluster.replication.on_room = self.listeners.accept_clients
+        self.broker.authorizer = CaptureAuthorizer(self.broker.image, self.broker.authorizer)
         self.captures = Captures(
             self.broker.context,
             self.broker.partitions,
@@ -134,6 +147,7 @@ class Node:
             self.broker.rpc,
             self.broker.keys,
             self.broker.cluster_key,
+            self.broker,
         )
         self.broker.attach(self.captures)
         self.capture_processes = CaptureProcesses(
@@ -220,6 +234,11 @@ class Node:
         from dragoman.protocols.mlog.handlers.metadata_events import encode_event, events_of
 
         return list(map(encode_event, events_of(self.broker.image)))
+
+    def _node_judged(self, node: int, host: str, refusal: str) -> None:
+        caller = Caller(Principal(NODE_KIND, str(node)), host)
+        event = login("peer", caller, "peer", succeeded=not refusal, reason=refusal)
+        self.broker.audit.record(event)
 
     def _fatal(self, error: OSError | DragomanError) -> None:
         self.failure = error

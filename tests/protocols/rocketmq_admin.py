@@ -18,7 +18,9 @@ from typing import Any
 import msgspec
 
 from dragoman.client.rocketmq import (
+    AclEntry,
     AclInfo,
+    AclPolicy,
     ConsumeFrom,
     Message,
     MessageQueue,
@@ -46,8 +48,8 @@ _HEAD = """# RocketMQ administration, operation by operation
 The request of each operation of `RocketmqAdmin`, and its result on a node of this release, in the
 order in which they were run (`tests/protocols/rocketmq_admin.py`). Operations without a request of
 their own combine others. Operations of RocketMQ's controller, broker containers, static topics,
-cold data and RocksDB have no counterpart here: code 3, *not supported*. There are no users and
-rules yet: lists are empty, changes are refused.
+cold data and RocksDB have no counterpart here: code 3, *not supported*. Users and rules are
+those of the cluster.
 
 | a request to | is retried |
 |---|---|
@@ -95,7 +97,8 @@ class Stage:
 
 
 Operation = Callable[[Stage], Awaitable[Any]]
-_ACL = AclInfo(subject="User:u", policies=[])
+_ENTRY = AclEntry(resource="Topic:T", actions=["Pub"])
+_ACL = AclInfo(subject="User:u", policies=[AclPolicy(entries=[_ENTRY])])
 _USER = UserInfo(username="u", password="p")
 
 
@@ -220,16 +223,16 @@ OPERATIONS: Mapping[str, Operation] = {
         "T", s.sent[3].message_id
     ),
     # ---- users and rules
-    "list_users": lambda s: s.admin.list_users(s.broker),
-    "get_user": lambda s: s.admin.get_user(s.broker, "u"),
     "create_user": lambda s: s.admin.create_user(s.broker, _USER),
     "update_user": lambda s: s.admin.update_user(s.broker, _USER),
-    "delete_user": lambda s: s.admin.delete_user(s.broker, "u"),
-    "list_acls": lambda s: s.admin.list_acls(s.broker),
-    "get_acl": lambda s: s.admin.get_acl(s.broker, "User:u"),
+    "get_user": lambda s: s.admin.get_user(s.broker, "u"),
+    "list_users": lambda s: s.admin.list_users(s.broker),
     "create_acl": lambda s: s.admin.create_acl(s.broker, _ACL),
     "update_acl": lambda s: s.admin.update_acl(s.broker, _ACL),
+    "get_acl": lambda s: s.admin.get_acl(s.broker, "User:u"),
+    "list_acls": lambda s: s.admin.list_acls(s.broker),
     "delete_acl": lambda s: s.admin.delete_acl(s.broker, "User:u"),
+    "delete_user": lambda s: s.admin.delete_user(s.broker, "u"),
     "examine_plain_access_version": lambda s: s.admin.examine_plain_access_version(s.broker),
     "create_and_update_plain_access": lambda s: s.admin.create_and_update_plain_access(
         s.broker, PlainAccess(access_key="access", secret_key="secret")

@@ -17,11 +17,11 @@ from dragoman.errors import DragomanError
 
 CODES = {
     "dragoman.errors": """
-        auth authentication_failed broker cdc cluster config corruption decode directory_in_use
-        disk_full encode error format invalid_password local_protocol log log_stopped
-        logins_overloaded not_controller not_sent offset_gap
-        offset_out_of_range outcome_unknown oversized_batch protocol remote_protocol
-        secret version_conflict
+        auth authentication_failed broker cdc cluster config corruption decode
+        directory_in_use disk_full encode error format invalid_password local_protocol log
+        log_stopped logins_overloaded not_controller not_sent offset_gap
+        offset_out_of_range outcome_unknown oversized_batch protocol remote_protocol secret
+        token_keys version_conflict
     """,
     "dragoman.broker.errors": """
         capture_exists capture_not_running capture_refused cluster_not_authorized

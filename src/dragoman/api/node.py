@@ -143,7 +143,9 @@ class BrokerView:
         self.topics = TopicService(node.broker, node.listeners.hidden_from)
         self.groups = GroupService(node.broker)
         self.cluster = ClusterService(node, lambda: not self.objection())
-        self.captures = CaptureService(node.broker.context, node.captures, node.broker)
+        self.captures = CaptureService(
+            node.broker.context, node.captures, node.broker, node.broker.audit
+        )
         self.keys = KeyService(node.broker.cluster_key, node.broker, node.broker.audit)
         self.security = SecurityService(node.broker)
         self.rules = RuleService(node.broker)

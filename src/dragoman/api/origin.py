@@ -16,7 +16,8 @@ import msgspec
 from dragoman.config.listeners import OPEN, ListenerSecurity
 from dragoman.config.principals import parse_principal_rules
 from dragoman.net.operator_socket import user_of
-from dragoman.security.access import OPERATOR_KIND, Caller, Principal
+from dragoman.security.access import Caller, Principal
+from dragoman.security.authorizer import OPERATOR_KIND
 from dragoman.security.identity import initial_caller
 from dragoman.types import Certificate
 

@@ -157,6 +157,8 @@ class Broker:
         self.on_stopping: list[Callable[[], None]] = []
         #: Called with each node that was fenced and may never answer its requests.
         self.on_fenced: list[Callable[[int], None]] = []
+        #: Called when settings were changed at run time.
+        self.on_reconfigured: list[Callable[[], None]] = []
         #: Called after the callbacks of a group commit.
         self.after_commit: Callable[[], None] = _do_nothing
         #: Called once when the log or the metadata has failed: the process must stop.
@@ -493,6 +495,8 @@ class Broker:
         self.coordination.reconfigure(self.settings)
         self.maintenance.reconfigured()
         self.partitions.refresh_configs()
+        for each in self.on_reconfigured:
+            each()
 
     def _drop_deleted(self, topic: TopicMetadata) -> None:
         self.partitions.drop(topic)

@@ -40,6 +40,8 @@ ERROR_BY_NAME: Final[dict[str, type[DragomanError]]] = {
     "AuthenticationFailedError": errors.AuthenticationFailedError,
     "LoginsOverloadedError": errors.LoginsOverloadedError,
     "InvalidPasswordError": errors.InvalidPasswordError,
+    "TokenKeysError": errors.TokenKeysError,
+    "SecretError": errors.SecretError,
     "ConfigError": errors.ConfigError,
     "CdcError": errors.CdcError,
     "UnknownTopic": refusals.UnknownTopic,

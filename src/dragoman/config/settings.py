@@ -104,6 +104,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     insecure: bool = False
     sasl_enabled_mechanisms: tuple[str, ...] = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
     sasl_insecure_clear_text: bool = False
+    sasl_oauthbearer_jwks_endpoint_url: str = ""
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = 3_600_000
+    sasl_oauthbearer_expected_issuer: str = ""
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = ()
+    sasl_oauthbearer_clock_skew_seconds: int = 30
+    sasl_oauthbearer_sub_claim_name: str = "sub"
+    sasl_oauthbearer_scope_claim_name: str = "scope"
+    sasl_oauthbearer_required_scope: tuple[str, ...] = ()
+    sasl_oauthbearer_algorithms: tuple[str, ...] = (
+        *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+        *("ES256", "ES384", "ES512", "EdDSA"),
+    )
+    sasl_oauthbearer_insecure_unsigned: bool = False
+    sasl_oauthbearer_insecure_http: bool = False
     connections_max_reauth_ms: int = 0
     connection_failed_authentication_delay_ms: int = 100
     connections_max_login_ms: int = 10_000
@@ -116,6 +130,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     ssl_cipher_suites: tuple[str, ...] = ()
     ssl_principal_mapping_rules: str = "DEFAULT"
     principals: tuple[str, ...] = ()
+
+    peer_secret_file: str = ""
+    peer_certificate_names: tuple[str, ...] = ("URI:dragoman://node/{node}",)
 
     http_allowed_hosts: tuple[str, ...] = ()
     http_metrics_authentication: bool = True
@@ -297,7 +314,18 @@ tls                                        | string off,optional,required | live
 authentication                             | string off,optional,required | live | Whether clients log in, by SASL, a certificate, a token or the login of their protocol. With `required`, requests before the login are refused.
 insecure                                   | boolean      |      | Open listeners without authentication to other machines. Without it, the node does not start with such a listener.
 sasl.enabled.mechanisms                    | list ,PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER | live | The SASL mechanisms that Kafka clients may use.
-sasl.insecure.clear.text                   | boolean      | live | Offer PLAIN and OAUTHBEARER, which send credentials in clear, to other machines on connections without TLS, too.
+sasl.insecure.clear.text                   | boolean      |      | Offer PLAIN and OAUTHBEARER, which send credentials in clear, to other machines on connections without TLS, too.
+sasl.oauthbearer.jwks.endpoint.url         | string       |      | The keys that verify tokens of OAUTHBEARER, a JSON Web Key Set: `https://...` or `file:///...`.
+sasl.oauthbearer.jwks.endpoint.refresh.ms  | long 1000..  |      | How old the keys may be before they are fetched again. A token with an unknown key has them fetched sooner.
+sasl.oauthbearer.expected.issuer           | string       |      | The issuer (`iss`) that tokens must have; none: any.
+sasl.oauthbearer.expected.audience         | list         |      | Audiences (`aud`), one of which tokens must have; none: any.
+sasl.oauthbearer.clock.skew.seconds        | int 0..3600  |      | By how much the clocks of the issuer and of this node may differ.
+sasl.oauthbearer.sub.claim.name            | string       |      | The claim of a token that names its user.
+sasl.oauthbearer.scope.claim.name          | string       |      | The claim of a token that lists its scopes.
+sasl.oauthbearer.required.scope            | list         |      | Scopes that tokens must have.
+sasl.oauthbearer.algorithms                | list RS256,RS384,RS512,PS256,PS384,PS512,ES256,ES384,ES512,EdDSA |      | Algorithms by which tokens may be signed.
+sasl.oauthbearer.insecure.unsigned         | boolean      |      | For tests: accept tokens without a signature, with which anybody can be anyone.
+sasl.oauthbearer.insecure.http             | boolean      |      | For tests: fetch the keys without TLS.
 connections.max.reauth.ms                  | long 0..     | live | How long a Kafka client may work after a login before it has to log in again; 0: no limit. A token's own lifetime is a limit, too.
 connection.failed.authentication.delay.ms  | int 0..60000 | live | How long a refused Kafka login waits for its answer, and the connection for its end.
 connections.max.login.ms                   | int 1..      | live | Close a connection that has to log in and has not within this time.
@@ -310,6 +338,8 @@ ssl.client.auth                            | string none,requested,required | li
 ssl.cipher.suites                          | list         | live | Cipher suites of TLS 1.2, in OpenSSL's names; none: OpenSSL's choice. Those of TLS 1.3 are fixed.
 ssl.principal.mapping.rules                | string       | live | How the subject of a client's certificate becomes the name of a user: `DEFAULT`, the whole subject, or `RULE:pattern/replacement/` with `L` or `U`, separated by commas; the first that matches counts.
 principals                                 | list         | live | Networks whose clients have a principal without a login, as `NETWORK=NAME`: `10.0.0.0/8=batch`. The first with the client's address counts.
+peer.secret.file                           | string       |      | File with a secret that all nodes have, by which they recognise each other inside TLS where `listener.peer.authentication` is on. Of several lines, the first is proven and each is accepted; a line has at least {limits.PEER_SECRET_BYTES_MIN} characters. Empty: nodes are recognised by their certificates.
+peer.certificate.names                     | list         |      | Names of which a node's certificate has one, with `{{node}}` for its number: `URI:`, `DNS:` or `IP Address:` with an alternative name, or `SUBJECT:` with the whole subject, as in `SUBJECT:CN=node-{{node}}`. Certificates of clients must not have such names.
 http.allowed.hosts                         | list         |      | Names under which the HTTP API may be reached, beside `localhost`, the names that the node listens on or advertises and the machine's own; `*.NAME` matches names below it, `*` any. Pages of these hosts may use it, too. Addresses need not be listed.
 http.metrics.authentication                | boolean      | live | Whether `/metrics` is for those only who may use the HTTP API and describe the cluster; otherwise for all.
 capture.allowed.hosts                      | list         |      | Hosts of databases that this node may capture or examine: names, `*.NAME` for names below it, addresses, networks such as `10.0.0.0/8`, and directories of sockets; none: any.
@@ -399,6 +429,8 @@ def _key(name: str, accepts: str, doc: str) -> Key:
 NODE_KEYS = {name: _key(name, accepts, doc) for name, accepts, _, doc in _ROWS}
 DYNAMIC_KEYS = frozenset(name for name, _, live, _ in _ROWS if live)
 
+#: Kinds of names in certificates of nodes.
+_CERTIFICATE_NAMES = ("URI", "DNS", "IP Address", "SUBJECT")
 _SECURITY_FIELDS = (
     ("tls", "tls"),
     ("authentication", "authentication"),
@@ -495,6 +527,8 @@ def check_consistent(settings: Settings) -> None:
         raise ConfigError(
             "listen peer: other nodes need an address of this one, with --advertise peer=HOST:PORT"
         )
+    if peer is not None:
+        _check_peers(settings)
     check_hosts("http.allowed.hosts", settings.http_allowed_hosts)
     check_hosts("capture.allowed.hosts", settings.capture_allowed_hosts)
     super_users(settings)
@@ -526,6 +560,15 @@ def _check_security(settings: Settings) -> None:
                 f"listener {listener.name}: ssl.client.auth needs ssl.ca.file, the authorities of"
                 " clients"
             )
+    url = settings.sasl_oauthbearer_jwks_endpoint_url
+    schemes = ["file:///", "https://"]
+    if settings.sasl_oauthbearer_insecure_http:
+        schemes.append("http://")
+    if url and not url.startswith(tuple(schemes)):
+        raise ConfigError(
+            "sasl.oauthbearer.jwks.endpoint.url: expected https://... or file:///..., got"
+            f" {url!r:.200}"
+        )
     if settings.ssl_principal_mapping_rules not in ("", "DEFAULT"):
         # Imported here: few nodes have rules.
         from dragoman.config.principals import parse_principal_rules
@@ -556,6 +599,32 @@ def super_users(settings: Settings) -> tuple[str, ...]:
         if kind != "User" or name in ("", "*", "ANONYMOUS"):
             raise ConfigError(f"super.users: expected User:NAME, separated by `;`, got {text!r}")
     return found
+
+
+def _check_peers(settings: Settings) -> None:
+    """Refuse what would keep nodes from recognising each other: a cluster without connections
+    could not even undo it.
+    """
+    security = settings.listener_security("peer")
+    for name in settings.peer_certificate_names:
+        kind, _, value = name.partition(":")
+        if kind not in _CERTIFICATE_NAMES or "{node}" not in value:
+            raise ConfigError(
+                f"peer.certificate.names: expected {', '.join(_CERTIFICATE_NAMES)} and a name with "
+                f"{{node}} after a colon, got {name!r}"
+            )
+    if security.authentication != "required":
+        return
+    if security.tls != "required":
+        raise ConfigError(
+            "listener.peer.authentication: nodes recognise each other inside TLS; set "
+            "listener.peer.tls to required first"
+        )
+    if not settings.peer_secret_file and security.client_certificates == "none":
+        raise ConfigError(
+            "listener.peer.authentication: nodes need peer.secret.file, or certificates: set "
+            "listener.peer.ssl.client.auth to required, and listener.peer.ssl.ca.file"
+        )
 
 
 def connections_by_address(settings: Settings) -> dict[str, int]:

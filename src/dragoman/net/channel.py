@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable, Sequence
 from enum import Flag, auto
 from functools import partial
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from dragoman.config.listeners import OPEN, ListenerSecurity
 from dragoman.errors import RemoteProtocolError
@@ -38,6 +38,9 @@ from dragoman.net.admission import (
 )
 from dragoman.types import Buffer, Certificate
 from dragoman.world import Handle, Scheduler
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger("dragoman.net")
 #: Buffers of up to this average size are joined; larger ones are passed on one by one.
@@ -329,8 +332,13 @@ class Channel(asyncio.BufferedProtocol):
     @property
     def is_encrypted(self) -> bool:
         """Whether the connection is TLS."""
+        return self.tls is not None
+
+    @property
+    def tls(self) -> ssl.SSLObject | None:
+        """The connection's TLS."""
         transport = self._transport
-        return transport is not None and transport.get_extra_info("ssl_object") is not None
+        return None if transport is None else transport.get_extra_info("ssl_object")
 
     @property
     def certificate(self) -> Certificate | None:

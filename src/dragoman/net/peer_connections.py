@@ -4,11 +4,12 @@ Each node dials every other one and sends its requests over that connection; rep
 it. Requests of other nodes arrive on the connections that they dialled, on the listener `peer`. A
 lost connection is dialled again while the node is a peer, after increasing pauses.
 
-A connection begins with a HELLO that identifies the caller. A caller of another cluster, of an
-unsupported version, or with this node's own id is refused and logged. Strangers, whose HELLO is
-still missing, are few and get little time and memory: however many there are, a node that calls is
-accepted. Everything is bounded: past the bound messages are dropped, which their senders must
-expect anyway, and requests fail.
+A connection begins with a HELLO that identifies the caller, and with proofs that both nodes are who
+they say, where the settings demand them (`peer_handshake.py`, inside TLS). A caller of another
+cluster, of an unsupported version, with this node's own id or without a proof is refused and
+logged. Strangers, whose HELLO or proof is still missing, are few and get little time and memory:
+however many there are, a node that calls is accepted. Everything is bounded: past the bound
+messages are dropped, which their senders must expect anyway, and requests fail.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import msgspec
 
 from dragoman.errors import (
     ClusterError,
+    ConfigError,
     DecodeError,
     DragomanError,
     NotSentError,
@@ -36,16 +38,20 @@ from dragoman.limits import (
     PEER_FRAME_BYTES_MAX,
     PEER_HELLO_BYTES_MAX,
     PEER_HELLO_TIMEOUT_S,
+    PEER_NONCE_BYTES,
     PEER_REQUESTS_MAX,
     PEER_RETRY_MAX_S,
     PEER_RETRY_MIN_S,
     PEER_STRANGERS_MAX,
+    PEER_TLS_TIMEOUT_S,
     PEER_UNACKNOWLEDGED_S,
     PEER_UNSENT_BYTES_MAX,
 )
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, keep_alive
-from dragoman.net.peer_frames import Arrived, Hello, Kind, frame, read_hello, take_apart
+from dragoman.net.peer_frames import Arrived, Hello, Kind, frame, take_apart
+from dragoman.net.peer_handshake import CalledHandshake, CallingHandshake
+from dragoman.net.peer_security import OpenPeers, PeerSecurity, evidence_of
 from dragoman.types import Buffer
 from dragoman.world import Handle, Random
 
@@ -85,11 +91,13 @@ class PeerConnections:
         loop: asyncio.AbstractEventLoop,
         random: Random,
         budget: MemoryBudget,
+        security: PeerSecurity | None = None,
         *,
         connect_timeout_s: float = 1.0,
     ) -> None:
         """`hello` returns the current HELLO of this node."""
         self.hello = hello
+        self.security: PeerSecurity = OpenPeers() if security is None else security
         self.budget = budget
         #: The shared receive buffer, used by one connection at a time.
         self.scratch = Scratch()
@@ -108,6 +116,9 @@ class PeerConnections:
         self.on_refused: list[Callable[[int], None]] = []
         #: Called when the last connection that another node dialled is lost.
         self.on_caller_lost: list[Callable[[int], None]] = []
+        #: Called with each node that has been recognised, or refused because it has not: its id as
+        #: it says, its address, and the reason of a refusal.
+        self.on_judged: list[Callable[[int, str, str], None]] = []
 
     def serve(self, service: int, server: PeerService) -> None:
         assert service not in self._services
@@ -198,11 +209,38 @@ class PeerConnections:
     async def _dial(self, line: _Line) -> None:
         link = _Link(self, line, self._loop)
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
-                await self._loop.create_connection(lambda: link, *line.address)
-        except (OSError, TimeoutError) as error:
+            context = self.security.client_context() if line.uses_tls else None
+            if context is None:
+                async with asyncio.timeout(self._connect_timeout_s):
+                    await self._loop.create_connection(lambda: link, *line.address)
+            else:
+                async with asyncio.timeout(PEER_TLS_TIMEOUT_S):
+                    # Certificates name nodes, and are not compared with addresses.
+                    await self._loop.create_connection(
+                        lambda: link, *line.address, ssl=context, server_hostname=""
+                    )
+        except (OSError, TimeoutError, ConfigError) as error:
             link.abort()
             line.not_connected(error)
+
+    def nonce(self) -> bytes:
+        return self._random.getrandbits(8 * PEER_NONCE_BYTES).to_bytes(PEER_NONCE_BYTES, "big")
+
+    def recheck(self) -> None:
+        """Close connections that the settings of the moment would not accept. Nodes make new ones,
+        and recognise each other then.
+        """
+        try:
+            policy = self.security.policy()
+        except ConfigError as error:
+            log.error("%s; connections to other nodes stay as they are", error)
+            return
+        is_tls, is_proven = self.security.tls == "required", policy.authentication == "required"
+        open_ones: list[_Link | PeerSession] = [*self._sessions]
+        open_ones += [line.link for line in self._lines.values() if line.link is not None]
+        for each in open_ones:
+            if (is_tls and not each.is_encrypted) or (is_proven and not each.is_authenticated):
+                each.give_up("the settings demand more of connections between nodes now")
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Handle:
         return self._loop.call_later(seconds, callback)
@@ -237,8 +275,15 @@ class PeerConnections:
             raise RemoteProtocolError(f"there are {PEER_CONNECTIONS_MAX} connections already")
         self._strangers.pop(session, None)
 
+    def judged(self, node: int, host: str, refusal: str) -> None:
+        for callback in self.on_judged:
+            callback(node, host, refusal)
+
     def session_closed(self, session: PeerSession) -> None:
-        self._sessions.pop(session, None)
+        if session not in self._sessions:
+            # This node has given it up before.
+            return
+        del self._sessions[session]
         self._strangers.pop(session, None)
         node = session.node
         if node is not None and not self.is_calling(node):
@@ -252,8 +297,9 @@ class _Line:
     def __init__(self, connections: PeerConnections, node: int, address: tuple[str, int]) -> None:
         self.node = node
         self.address = address
-        #: The open connection, if any.
+        #: The open connection, if any, and the one on which the nodes are recognising each other.
         self.link: _Link | None = None
+        self.begun: _Link | None = None
         self.dialling: asyncio.Task[None] | None = None
         self._connections = connections
         self._pause_s = PEER_RETRY_MIN_S
@@ -262,12 +308,23 @@ class _Line:
         self._timer: Handle | None = None
         self._is_closed = False
         self._is_reported = False
+        #: Whether the last attempt has shown that the node has no TLS (yet).
+        self._lacks_tls = False
         connections.dial(self)
+
+    @property
+    def uses_tls(self) -> bool:
+        match self._connections.security.tls:
+            case "optional":
+                return not self._lacks_tls
+            case requirement:
+                return requirement == "required"
 
     def connected(self, link: _Link) -> None:
         if self._is_closed:
             link.abort()
             return
+        self.begun = None
         self.link = link
         self._connected_at = self._connections.time()
         self._is_reported = False
@@ -279,6 +336,11 @@ class _Line:
             log.info("node %d at %s:%d: %s", self.node, *self.address, error or "timed out")
         if isinstance(error, ConnectionRefusedError):
             self._connections.refused(self.node)
+        elif self._connections.security.tls == "optional" and not self._lacks_tls:
+            self._lacks_tls = True
+            self._dial_soon()
+            return
+        self._lacks_tls = False
         self._dial_later()
 
     def turned_away(self, why: str) -> None:
@@ -287,14 +349,30 @@ class _Line:
             log.error("node %d refuses calls from this one: %s", self.node, why)
 
     def lost(self) -> None:
+        """An open connection is gone."""
         self.link = None
+        # The node may have TLS by now.
+        self._lacks_tls = False
         self._connections.lost(self.node)
         if self._connections.time() - self._connected_at < PEER_RETRY_MAX_S:
             # Perhaps refused; it would be again.
             self._dial_later()
-        elif not self._is_closed:
+        else:
             # At once, to find out whether the process has ended.
             self._pause_s = PEER_RETRY_MIN_S
+            self._dial_soon()
+
+    def not_recognised(self, why: str) -> None:
+        """A connection has ended before the nodes had recognised each other."""
+        if why and why != self._refusal:
+            self._refusal = why
+            log.error("node %d at %s:%d is not called: %s", self.node, *self.address, why)
+        self.begun = None
+        self._lacks_tls = False
+        self._dial_later()
+
+    def _dial_soon(self) -> None:
+        if not self._is_closed:
             self._timer = self._connections.call_later(0, lambda: self._connections.dial(self))
 
     def _dial_later(self) -> None:
@@ -311,8 +389,9 @@ class _Line:
             self._timer.cancel()
         if self.dialling is not None:
             self.dialling.cancel()
-        if self.link is not None:
-            self.link.abort()
+        for link in (self.link, self.begun):
+            if link is not None:
+                link.abort()
 
 
 class _Link(asyncio.BufferedProtocol):
@@ -331,6 +410,12 @@ class _Link(asyncio.BufferedProtocol):
         self._waiting: dict[int, tuple[Answered, Handle]] = {}
         self._last_number = 0
         self._is_lost = False
+        self._handshake: CallingHandshake | None = None
+        #: Runs until the handshake is done.
+        self._timer: Handle | None = None
+        #: Why the other node is not taken for the one that this node calls.
+        self._objection = ""
+        self.is_encrypted = False
 
     def send(self, pieces: list[Buffer]) -> bool:
         """False: dropped, because too much is unsent already."""
@@ -378,9 +463,45 @@ class _Link(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         _notice_silence(self._transport.get_extra_info("socket"))
-        hello = msgspec.msgpack.encode(self._connections.hello())
-        self._transport.writelines(frame(Kind.HELLO, 0, 0, hello))
-        self._line.connected(self)
+        self.is_encrypted = transport.get_extra_info("ssl_object") is not None
+        connections = self._connections
+        self._line.begun = self
+        self._timer = connections.call_later(PEER_HELLO_TIMEOUT_S, self._expire_handshake)
+        try:
+            self._handshake = CallingHandshake(
+                connections.security.policy(),
+                evidence_of(transport.get_extra_info("ssl_object")),
+                self._line.node,
+                connections.hello(),
+                connections.nonce(),
+            )
+        except (RemoteProtocolError, ConfigError) as error:
+            self._object(str(error))
+            return
+        self._transport.writelines(self._handshake.begin())
+        self._take_up()
+
+    @property
+    def is_authenticated(self) -> bool:
+        return self._handshake is not None and self._handshake.is_authenticated
+
+    def _take_up(self) -> None:
+        """Begin to send requests, once the handshake is done."""
+        if self._handshake is not None and self._handshake.is_done and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._line.connected(self)
+
+    def _object(self, why: str) -> None:
+        self._objection = why
+        self.abort()
+
+    def _expire_handshake(self) -> None:
+        self._object(f"it has not proven who it is within {PEER_HELLO_TIMEOUT_S:g} s")
+
+    def give_up(self, why: str) -> None:
+        log.info("closing the connection to node %d: %s", self._line.node, why)
+        self.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         buffer = self._reader.get_buffer()
@@ -397,14 +518,24 @@ class _Link(asyncio.BufferedProtocol):
         try:
             for data in self._reader.buffer_updated(nbytes):
                 self._deliver(take_apart(data))
+            if self._timer is not None and self._reader.announced_bytes > PEER_HELLO_BYTES_MAX:
+                raise DecodeError(f"{self._reader.announced_bytes} bytes from an unknown node")
         except RemoteProtocolError as error:
-            log.warning("closing the connection to node %d: %s", self._line.node, error)
-            self.abort()
+            if self._timer is None:
+                log.warning("closing the connection to node %d: %s", self._line.node, error)
+            self._object(str(error))
         self._charge()
 
     def _deliver(self, arrived: Arrived) -> None:
         if arrived.kind is Kind.REFUSAL and arrived.number == _WELCOME:
             self._line.turned_away(str(arrived.header, "utf-8", "replace"))
+            return
+        if self._handshake is not None and not self._handshake.is_done:
+            answer = self._handshake.received(arrived)
+            if answer and self._transport is not None:
+                self._transport.writelines(answer)
+            self._take_up()
+            return
         waiting = self._waiting.pop(arrived.number, None)
         if waiting is None:
             # The request has timed out.
@@ -426,7 +557,11 @@ class _Link(asyncio.BufferedProtocol):
         self._charge()
         node = self._line.node
         waiting, self._waiting = self._waiting, {}
-        if self._line.link is self:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._line.not_recognised(self._objection)
+        elif self._line.link is self:
             self._line.lost()
         for answered, timer in waiting.values():
             timer.cancel()
@@ -455,6 +590,7 @@ class PeerSession:
         #: The caller, once it is identified.
         self.node: int | None = None
         self.directory = ""
+        self._handshake: CalledHandshake | None = None
         self._timer = connections.call_later(PEER_HELLO_TIMEOUT_S, self._expire)
 
     def get_buffer(self, size_hint: int) -> memoryview:
@@ -493,9 +629,17 @@ class PeerSession:
     def peer_host(self) -> str:
         return self._channel.peer_address[0]
 
+    @property
+    def is_encrypted(self) -> bool:
+        return self._channel.is_encrypted
+
+    @property
+    def is_authenticated(self) -> bool:
+        return self._handshake is not None and self._handshake.is_authenticated
+
     def give_up(self, why: str) -> None:
-        """Close a connection without a HELLO."""
-        self._channel.complain(f"a node that has not said who it is: {why}")
+        who = "a node that has not said who it is" if self.node is None else f"node {self.node}"
+        self._channel.complain(f"{who}: {why}")
         self._channel.abort()
         # Transports report their end later, and further bytes may arrive until then.
         self._connections.session_closed(self)
@@ -506,7 +650,7 @@ class PeerSession:
     def _received(self, arrived: Arrived) -> None:
         if self.node is None:
             try:
-                self._welcome(arrived)
+                self._greet(arrived)
             except RemoteProtocolError as error:
                 # For the log of the calling node, where its operator looks.
                 text = str(error).encode("utf-8", "replace")
@@ -543,19 +687,34 @@ class PeerSession:
         except DragomanError as error:
             reply(error)
 
-    def _welcome(self, arrived: Arrived) -> None:
-        theirs = read_hello(arrived)
-        ours = self._connections.hello()
-        if theirs.node_id == ours.node_id:
-            raise RemoteProtocolError(f"a peer has the id of this node, {ours.node_id}")
-        if theirs.cluster_id and ours.cluster_id and theirs.cluster_id != ours.cluster_id:
-            raise RemoteProtocolError(
-                f"node {theirs.node_id} belongs to cluster {theirs.cluster_id}, "
-                f"this one to {ours.cluster_id}"
-            )
-        self._connections.welcome(self)
-        # An identified node counts as working, since its messages get no replies.
-        self._channel.is_working = True
-        self._timer.cancel()
-        self.node = theirs.node_id
-        self.directory = theirs.directory
+    def _greet(self, arrived: Arrived) -> None:
+        """Continue the handshake with the caller. Raises `RemoteProtocolError`."""
+        handshake = self._handshake
+        if handshake is None:
+            connections = self._connections
+            try:
+                policy = connections.security.policy()
+            except ConfigError as error:
+                # For the log of this node; the caller learns no names of files.
+                log.error("no node is accepted: %s", error)
+                raise RemoteProtocolError("the settings of this node are not usable") from None
+            evidence, hello = evidence_of(self._channel.tls), connections.hello()
+            handshake = CalledHandshake(policy, evidence, hello, connections.nonce())
+            self._handshake = handshake
+        try:
+            answer = handshake.received(arrived)
+        except RemoteProtocolError as error:
+            if handshake.claims is not None:
+                self._connections.judged(handshake.claims, self.peer_host, str(error))
+            raise
+        if handshake.caller is not None:
+            self._connections.welcome(self)
+            if handshake.is_authenticated:
+                self._connections.judged(handshake.caller.node_id, self.peer_host, "")
+            # An identified node counts as working, since its messages get no replies.
+            self._channel.is_working = True
+            self._timer.cancel()
+            self.node = handshake.caller.node_id
+            self.directory = handshake.caller.directory
+        if answer:
+            self._channel.send(answer)

@@ -1,10 +1,11 @@
 """The frames between the nodes of a cluster.
 
     frame    size u32, kind u8, service u8, number u32, header size u32,  header,  body
-    kinds    HELLO, MESSAGE (no reply), REQUEST, REPLY, REFUSAL (the header is a text)
+    kinds    HELLO, MESSAGE (no reply), REQUEST, REPLY, REFUSAL (the header is a text),
+             CHALLENGE, PROOF and WELCOME (`peer_handshake.py`; sent only to nodes that know them)
 
 Headers are the services' own encodings; bodies are handed over as they are, so that record batches
-are not copied through a codec.
+are not copied through a codec. The body of a HELLO is the caller's nonce, if it has one.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ class Kind(IntEnum):
     REQUEST = 3
     REPLY = 4
     REFUSAL = 5
+    CHALLENGE = 6
+    PROOF = 7
+    WELCOME = 8
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +94,7 @@ def read_hello(arrived: Arrived) -> Hello:
         raise DecodeError(f"{arrived.kind.name} from a node that has not said who it is")
     try:
         hello = msgspec.msgpack.decode(arrived.header, type=Hello)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DecodeError(f"a node says who it is in an unknown way: {error}") from None
     if hello.version < VERSION_MIN or hello.version_min > VERSION:
         is_older = hello.version < VERSION_MIN

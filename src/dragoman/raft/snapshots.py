@@ -38,7 +38,7 @@ def decode_snapshot(data: bytes | bytearray) -> Snapshot:
         raise DecodeError("snapshot fails its checksum")
     try:
         return _decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DecodeError(f"snapshot cannot be read: {error}; a newer release?") from None
 
 

@@ -245,5 +245,5 @@ def decode_message(data: bytes | memoryview) -> Message:
     """Raises `DecodeError`."""
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DecodeError(f"not a message about partitions: {error}") from None

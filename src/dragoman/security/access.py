@@ -47,12 +47,6 @@ class Resource(Enum):
 CLUSTER_NAME: Final = "kafka-cluster"
 
 
-#: Kinds of principals. `User` is what users and rules have.
-USER_KIND: Final = "User"
-#: The administrator of the machine, on the socket of the data directory: a super user.
-OPERATOR_KIND: Final = "Operator"
-
-
 class Principal(msgspec.Struct, frozen=True, cache_hash=True):
     """The identity that a request has been authenticated with."""
 
@@ -63,7 +57,7 @@ class Principal(msgspec.Struct, frozen=True, cache_hash=True):
         return f"{self.kind}:{self.name}"
 
 
-ANONYMOUS = Principal(USER_KIND, "ANONYMOUS")
+ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
 class Caller(msgspec.Struct, frozen=True, cache_hash=True):

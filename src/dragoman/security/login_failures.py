@@ -54,12 +54,13 @@ class LoginFailures:
         self._by_user = _Failures(LOGIN_WAIT_USER_S_MAX)
 
     def wait(self, user: str, host: str, now: float) -> float:
-        """Seconds to wait before a login is examined."""
+        """Seconds to wait before a login is examined; `user` is empty if it is not known yet."""
         return max(self._by_address.wait(host, now), self._by_user.wait(user, now))
 
     def failed(self, user: str, host: str, now: float) -> None:
         self._by_address.failed(host, now)
-        self._by_user.failed(user, now)
+        if user:
+            self._by_user.failed(user, now)
 
     def succeeded(self, user: str) -> None:
         """Forget the user's failures. Those of the address stay: a client that knows one password

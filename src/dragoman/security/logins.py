@@ -27,6 +27,7 @@ from dragoman.limits import LOGINS_WAITING_MAX, PASSWORD_BYTES_MAX, USER_NAME_BY
 from dragoman.outcome import pause
 from dragoman.security.access import Caller, Principal
 from dragoman.security.audit import AuditEvent, login
+from dragoman.security.bearer_tokens import BearerLogin, BearerServer, BearerTokens
 from dragoman.security.login_admission import LoginAdmission, LoginCaps
 from dragoman.security.login_failures import LoginFailures
 from dragoman.security.password_cache import PasswordCache
@@ -37,7 +38,7 @@ from dragoman.security.passwords import (
     prepared,
     unknown_users_verifier,
 )
-from dragoman.security.sasl import PLAIN, PlainServer, SaslServer
+from dragoman.security.sasl import OAUTHBEARER, PLAIN, PlainServer, SaslServer
 from dragoman.security.scram import ScramServer
 from dragoman.security.secrets import signing_secret_context
 from dragoman.security.users import (
@@ -118,6 +119,8 @@ class Logins:
         self._failures = LoginFailures()
         #: Logins that wait because of earlier failures.
         self._waiting = 0
+        #: Validates tokens that others have issued.
+        self.bearer_tokens = BearerTokens(settings(), scheduler, clock)
         #: Bounds the connections that have to log in and have not.
         self.admission = LoginAdmission(self._caps, scheduler.time)
         #: By digest, the tokens of the directory at `_tokens_revision`.
@@ -213,6 +216,12 @@ class Logins:
                 )
 
             return PlainServer(check)
+        if mechanism == OAUTHBEARER:
+
+            async def check_token(token: str) -> BearerLogin:
+                return await self.bearer(token, host, protocol)
+
+            return BearerServer(check_token)
         return self.scram_server(Mechanism(mechanism), host, protocol)
 
     def scram_server(self, mechanism: Mechanism, host: str, protocol: str = "") -> ScramServer:
@@ -228,7 +237,27 @@ class Logins:
 
         return ScramServer(mechanism, self._random, verifier_of, decide)
 
-    # ---- API tokens and signatures
+    # ---- tokens and signatures
+
+    async def bearer(self, token: str, host: str, protocol: str) -> BearerLogin:
+        """The login by a token that somebody else has issued.
+
+        Raises `AuthenticationFailedError`, whose text is the status for the client.
+        """
+        unknown = Caller(host=host)
+        await self._wait("", host)
+        try:
+            found = await self.bearer_tokens.login(token, host)
+        except AuthenticationFailedError:
+            self._failures.failed("", host, self._scheduler.time())
+            self.record(login("oauthbearer", unknown, protocol, succeeded=False))
+            raise
+        user = self._directory.users.get(found.caller.name)
+        is_accepted = user is None or user.is_enabled
+        self.record(login("oauthbearer", found.caller, protocol, succeeded=is_accepted))
+        if not is_accepted:
+            raise AuthenticationFailedError("invalid_token")
+        return found
 
     def token(self, text: str, host: str) -> TokenLogin:
         """The login by an API token. Raises `AuthenticationFailedError`."""

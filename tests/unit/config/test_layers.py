@@ -64,6 +64,8 @@ def another_value(key: Key):
                 return "User:root;User:CN=admin,O=Example"
             if key.name == "ssl.principal.mapping.rules":
                 return "RULE:^CN=([a-z]+),.*$/$1/U,DEFAULT"
+            if key.name == "sasl.oauthbearer.jwks.endpoint.url":
+                return "https://elsewhere.example.org/keys"
             others = [word for word in key.choices if word != default]
             return others[0] if others else "elsewhere"
 

@@ -91,6 +91,16 @@ def test_contradiction_is_refused(settings: Settings, message: str) -> None:
         check_consistent(settings)
 
 
+def test_keys_of_tokens_come_by_tls_or_from_a_file() -> None:
+    for url in ("", "https://a/keys", "file:///keys.json"):
+        check_consistent(Settings(sasl_oauthbearer_jwks_endpoint_url=url))
+    clear = Settings(sasl_oauthbearer_jwks_endpoint_url="http://a/keys")
+    for settings in (clear, Settings(sasl_oauthbearer_jwks_endpoint_url="file://host/keys")):
+        with pytest.raises(ConfigError, match="expected https"):
+            check_consistent(settings)
+    check_consistent(msgspec.structs.replace(clear, sasl_oauthbearer_insecure_http=True))
+
+
 def test_endpoints_of_etcd() -> None:
     settings = Settings(metadata_etcd_endpoints=("http://a:1/", "b:2", "http://[::1]:3"))
     assert [str(each) for each in etcd_addresses(settings)] == ["a:1", "b:2", "[::1]:3"]

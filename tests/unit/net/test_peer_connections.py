@@ -6,14 +6,17 @@ Method: nodes on simulated loops and network, with services that note and answer
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Iterator, Sequence
 from functools import partial
 from random import Random
+from typing import ClassVar
 
 import msgspec
 import pytest
 
-from dragoman.errors import ClusterError, DecodeError, NotSentError
+from dragoman.config.listeners import Requirement
+from dragoman.errors import ClusterError, ConfigError, DecodeError, NotSentError
 from dragoman.limits import (
     PEER_FRAME_BYTES_MAX,
     PEER_HELLO_BYTES_MAX,
@@ -21,10 +24,12 @@ from dragoman.limits import (
     PEER_REQUESTS_MAX,
     PEER_STRANGERS_MAX,
 )
+from dragoman.net import peer_connections
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels
-from dragoman.net.peer_connections import PeerAnswer, PeerConnections, Reply
+from dragoman.net.peer_connections import PeerAnswer, PeerConnections, PeerSession, Reply
 from dragoman.net.peer_frames import Hello, Kind, frame, read_hello, take_apart
+from dragoman.net.peer_handshake import Evidence, Policy
 from dragoman.testing.sim.loop import SimLoop, SimWorld
 from dragoman.testing.sim.network import NetworkFaults
 from worlds.broker import FakeTransport
@@ -504,3 +509,172 @@ def test_half_a_frame_of_another_node_is_in_the_budget_until_it_is_gone(pair: Pa
     assert pair.one.budget.used == before[0] + 1000
     node.channel.abort()
     assert (pair.one.budget.used, pair.two.budget.used) == before == (0, 0)
+
+
+# ---- nodes that prove who they are
+
+
+class Proving:
+    """The security of a node with a secret; `binding` stands for its TLS."""
+
+    tls: Requirement = "off"
+
+    def __init__(self, authentication: Requirement, secret: bytes = b"s" * 32) -> None:
+        self.current = Policy(authentication=authentication, secrets=(secret,))
+        self.failure: ConfigError | None = None
+
+    def policy(self) -> Policy:
+        if self.failure is not None:
+            raise self.failure
+        return self.current
+
+    def client_context(self) -> ssl.SSLContext:
+        raise ConfigError("the simulated network has no TLS")
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every connection looks as if it were TLS, of the same session at both ends."""
+    monkeypatch.setattr(peer_connections, "evidence_of", lambda _tls: Evidence(binding=b"b"))
+
+
+def proving_pair(first: Proving, second: Proving) -> Pair:
+    pair = Pair.__new__(Pair)
+    pair.world = SimWorld(1)
+    pair.one, pair.two = Member(pair.world, 1), Member(pair.world, 2)
+    pair.one.connections.security, pair.two.connections.security = first, second
+    pair.one.know(pair.two)
+    pair.two.know(pair.one)
+    pair.wait(1)
+    return pair
+
+
+@pytest.mark.usefixtures("bound")
+def test_nodes_with_one_secret_serve_each_other() -> None:
+    judged: list[tuple[int, str, str]] = []
+    pair = proving_pair(Proving("required"), Proving("required"))
+    pair.one.connections.on_judged.append(lambda *each: judged.append(each))
+    outcomes = pair.one.ask(2, b"abc")
+    pair.wait(1)
+    assert isinstance(outcomes[0], PeerAnswer)
+    pair.world.network.reset("n1", "n2")
+    pair.wait(3)
+    assert pair.one.connections.is_calling(2)
+    assert [(node, refusal) for node, _, refusal in judged] == [(2, "")]
+
+
+@pytest.mark.usefixtures("bound")
+def test_nodes_with_different_secrets_stay_apart(caplog: pytest.LogCaptureFixture) -> None:
+    judged: list[tuple[int, str, str]] = []
+    pair = proving_pair(Proving("required"), Proving("required", b"o" * 32))
+    pair.one.connections.on_judged.append(lambda *each: judged.append(each))
+    pair.wait(5)
+    assert not pair.one.connections.is_calling(2)
+    assert not pair.one.connections.is_connected(2)
+    assert not pair.two.connections.is_connected(1)
+    assert isinstance(pair.one.ask(2, b"abc")[0], NotSentError)
+    assert judged[0][0] == 2
+    assert "node 2 has not proven to know the secret" in judged[0][2]
+    # Once, not with each attempt.
+    said = [each for each in caplog.messages if "refuses calls from this one" in each]
+    assert len(said) == 2
+
+
+@pytest.mark.usefixtures("bound")
+def test_insisting_at_run_time_closes_what_is_not_proven_and_keeps_the_rest() -> None:
+    first, second = Proving("off"), Proving("off")
+    pair = proving_pair(first, second)
+    assert pair.one.connections.is_connected(2)
+    for each in (first, second):
+        each.current = Policy(authentication="optional", secrets=(b"s" * 32,))
+    pair.one.connections.recheck()
+    pair.wait(1)
+    assert pair.one.told == ["connected 2"]
+    for each in (first, second):
+        each.current = Policy(authentication="required", secrets=(b"s" * 32,))
+    pair.one.connections.recheck()
+    pair.wait(3)
+    assert sorted(pair.one.told) == ["caller_lost 2", "connected 2", "connected 2", "lost 2"]
+    pair.one.told.clear()
+    pair.one.connections.recheck()
+    pair.two.connections.recheck()
+    pair.wait(3)
+    assert pair.one.told == []
+
+
+@pytest.mark.usefixtures("bound")
+def test_secret_that_cannot_be_read_refuses_callers_without_saying_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first, second = Proving("required"), Proving("required")
+    second.failure = ConfigError("peer.secret.file: /etc/secret: Permission denied")
+    pair = proving_pair(first, second)
+    pair.wait(3)
+    assert not pair.one.connections.is_connected(2)
+    refusals = [each for each in caplog.messages if "refuses calls" in each]
+    assert refusals == [
+        "node 2 refuses calls from this one: the settings of this node are not usable"
+    ]
+    second.failure = None
+    pair.wait(5)
+    assert pair.one.connections.is_connected(2)
+    # Settings that cannot be read close no connection that was proven.
+    second.failure = ConfigError("gone")
+    pair.two.connections.recheck()
+    pair.wait(1)
+    assert pair.two.connections.is_connected(1)
+
+
+@pytest.mark.usefixtures("bound")
+def test_silent_node_is_given_up_and_called_again() -> None:
+    """It takes connections, and answers no HELLO."""
+    world = SimWorld(1)
+    one, silent = Member(world, 1), Member(world, 2)
+    one.connections.security = Proving("required")
+    silent.connections.session = partial(Mute, silent.connections)  # type: ignore[method-assign]
+    one.know(silent)
+    world.run_until(lambda: False, PEER_HELLO_TIMEOUT_S - 1)
+    assert one.told == []
+    assert isinstance(one.ask(2, b"abc")[0], NotSentError)
+    world.run_until(lambda: False, 3 * PEER_HELLO_TIMEOUT_S)
+    assert len(Mute.made) >= 2
+    assert one.told == []
+
+
+class Mute(PeerSession):
+    made: ClassVar[list[Mute]] = []
+
+    def __init__(self, connections: PeerConnections, channel: Channel) -> None:
+        super().__init__(connections, channel)
+        self._timer.cancel()
+        self.made.append(self)
+
+    def buffer_updated(self, count: int) -> None: ...
+
+
+@pytest.mark.usefixtures("bound")
+def test_node_that_stops_in_the_middle_of_a_handshake_leaves_no_connection() -> None:
+    world = SimWorld(1)
+    one, silent = Member(world, 1), Member(world, 2)
+    one.connections.security = Proving("required")
+    silent.connections.session = partial(Mute, silent.connections)  # type: ignore[method-assign]
+    one.know(silent)
+    world.run_until(lambda: False, 1)
+    assert silent.channels.open
+
+    async def close() -> None:
+        one.connections.close()
+
+    world.run(close(), one.loop, 1)
+    world.run_until(lambda: not silent.channels.open, 5)
+    assert not silent.channels.open
+
+
+def test_node_without_tls_is_called_without_it_where_that_is_allowed() -> None:
+    """The certificates of this node are unusable, which a simulated network is, too."""
+    optional, required = Proving("off"), Proving("off")
+    optional.tls, required.tls = "optional", "required"
+    pair = proving_pair(optional, required)
+    pair.wait(3)
+    assert pair.one.connections.is_connected(2)
+    assert not pair.two.connections.is_connected(1)

@@ -23,7 +23,7 @@ class StateRecord(msgspec.Struct, frozen=True):
 
 
 class Markers(msgspec.Struct, frozen=True):
-    """The end of one transaction, which every participant enrolled in it has to hear."""
+    """The end of one transaction, which goes to every participant that is enrolled in it."""
 
     transactional_id: str
     producer_id: int

@@ -371,7 +371,7 @@ class Stream:
         self._service = session.service
         self._count_max = request.count_max
         self._grant = session.service.broker.standing.hold(
-            partial(authorize_reading, session, request), lambda _: self.close("unauthorized")
+            partial(authorize_reading, session, request), lambda _: self.close("error")
         )
         self._tail = tail
         self._timer: Handle | None = None

@@ -1,11 +1,9 @@
-"""Administration of a broker: settings (25, 26, 318, 319), statistics (28, 315), clean-up (306,
-316, 329), and access control (50 to 53, 3001 to 3010), which is not supported.
+"""Administration of a broker: settings (25, 26, 318, 319), statistics (28, 315), and clean-up (306,
+316, 329).
 
 - A node's settings are `name=value` lines, with Dragoman's names and, if one exists, RocketMQ's.
 - Written messages are counted by log offsets, so they include all protocols and survive restarts.
   Read messages are counted since the node started.
-- Lists of users and permissions are empty. Changes to them are refused, so that no operator relies
-  on a rule that is not enforced.
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import (
     TEMPLATE_QUEUES,
-    broker_data,
     data_version,
     visible_topics,
 )
@@ -332,47 +329,3 @@ handle_clean_expired_consumequeue = handle_delete_expired_commitlog
 async def handle_clean_unused_topic(call: Call) -> None:
     """Do nothing, because files are deleted with their topic."""
     call.authorize_cluster(Operation.ALTER)
-
-
-# ---- access control
-
-
-def _refuse(_call: Call) -> None:
-    raise Refused(Response.NO_PERMISSION, "this node has no access control")
-
-
-handle_update_and_create_acl_config = handle_delete_acl_config = _refuse
-handle_update_global_white_addrs_config = _refuse
-handle_auth_create_user = handle_auth_update_user = handle_auth_delete_user = _refuse
-handle_auth_create_acl = handle_auth_update_acl = handle_auth_delete_acl = _refuse
-
-
-async def handle_get_broker_cluster_acl_info(call: Call) -> Answer:
-    broker = broker_data(call, call.broker.node_id)
-    return Answer(
-        fields={
-            "brokerName": broker.broker_name,
-            "brokerAddr": broker.broker_addrs["0"],
-            "clusterName": DEFAULT_CLUSTER,
-            "version": bodies.encode(data_version(call)).decode(),
-            "allAclFileVersion": "{}",
-        }
-    )
-
-
-def handle_auth_get_user(call: Call) -> None:
-    text = f"there is no user {call.text('username')!r}"
-    raise Refused(Response.USER_NOT_EXIST, text)
-
-
-def handle_auth_get_acl(call: Call) -> None:
-    text = f"there are no rules for {call.text('subject')!r}"
-    raise Refused(Response.POLICY_NOT_EXIST, text)
-
-
-async def handle_auth_list_user(call: Call) -> Answer:
-    return Answer(body=b'{"users":[]}' if call.is_go else b"[]")
-
-
-async def handle_auth_list_acl(call: Call) -> Answer:
-    return Answer(body=b'{"acls":[]}' if call.is_go else b"[]")

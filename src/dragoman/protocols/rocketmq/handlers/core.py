@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from dragoman.broker.access import AccessControl
 from dragoman.broker.changes import Changes
+from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.configs import NodeConfigs
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.delayed import DelayedRecords
@@ -41,6 +43,8 @@ class Core(service.Core, Protocol):
     store: LogStore
     rpc: Rpc
     changes: Changes
+    access: AccessControl
+    cluster_key: ClusterKeyService
     topics: Topics
     node_configs: NodeConfigs
     coordination: Coordination

@@ -11,6 +11,7 @@ from scramp import ScramClient
 
 from dragoman.config.listeners import OPEN
 from dragoman.limits import LOGIN_FRAME_BYTES_MAX
+from dragoman.outcome import succeeded
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.errors import ErrorCode
@@ -30,6 +31,7 @@ from worlds.logins import (
     remove_user,
     secured,
 )
+from worlds.tokens import first_message, jwk, key_set, rsa_key, token
 
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
 ILLEGAL = ErrorCode.ILLEGAL_SASL_STATE
@@ -436,6 +438,88 @@ def test_token_after_the_login_is_refused_and_changes_nothing(wire: Wire) -> Non
     assert authenticate(wire, plain("bob", "x")).error_code == ILLEGAL
     assert principal_of(wire) == Principal("User", "alice")
     assert metadata(wire).brokers
+
+
+# ---- tokens
+
+
+def token_world(**settings: object) -> World:
+    world = secured(sasl_oauthbearer_jwks_endpoint_url="https://issuer.example/keys", **settings)
+    world.broker.logins.bearer_tokens.keys.fetch = lambda _: succeeded(key_set(jwk(rsa_key(), "1")))
+    return world
+
+
+def claims(world: World, seconds: int = 600) -> dict[str, object]:
+    return {"sub": "alice", "exp": world.clock.wall_ms() // 1000 + seconds}
+
+
+def log_in_by_token(wire: Wire, seconds: int = 600) -> m.SaslAuthenticateResponse:
+    assert handshake(wire, "OAUTHBEARER").error_code == 0
+    text = token(rsa_key(), **claims(wire.world, seconds))
+    return authenticate(wire, first_message(text))
+
+
+def test_login_by_token_lasts_as_long_as_the_token() -> None:
+    world = token_world()
+    wire, other = Wire(world), Wire(world)
+    assert log_in_by_token(wire, 60).session_lifetime_ms == 60_000
+    log_in_by_token(other, 60)
+    assert principal_of(wire) == Principal("User", "alice")
+    world.advance(59)
+    assert metadata(wire).brokers
+    log_in_by_token(wire, 60)
+    world.advance(1)
+    assert metadata(wire).brokers
+    other.send(m.MetadataRequest(topics=[]), 5)
+    world.settle()
+    assert other.is_closed
+
+
+@pytest.mark.parametrize(("token_s", "limit_s"), [(60, 20), (20, 60)])
+def test_session_ends_with_the_token_or_the_limit(token_s: int, limit_s: int) -> None:
+    world = token_world(connections_max_reauth_ms=limit_s * 1000)
+    assert log_in_by_token(Wire(world), token_s).session_lifetime_ms == 20_000
+
+
+def test_wrong_token_is_a_challenge_and_then_refused() -> None:
+    world = token_world()
+    wire = Wire(world)
+    handshake(wire, "OAUTHBEARER")
+    text = token(rsa_key(1), **claims(world))
+    found = authenticate(wire, first_message(text))
+    assert (found.error_code, found.auth_bytes) == (0, b'{"status":"invalid_token"}')
+    wire.send(m.SaslAuthenticateRequest(auth_bytes=b"\x01"), 2)
+    world.settle()
+    refused = refusal(wire)
+    assert isinstance(refused, m.SaslAuthenticateResponse)
+    assert refused.error_code == FAILED
+    assert refused.error_message == '{"status":"invalid_token"}'
+
+
+def test_client_that_continues_after_the_challenge_is_not_logged_in() -> None:
+    world = token_world()
+    wire = Wire(world)
+    handshake(wire, "OAUTHBEARER")
+    authenticate(wire, first_message("a.b.c"))
+    wire.send(m.MetadataRequest(topics=[]), 5)
+    world.settle()
+    assert wire.is_closed
+    assert not wire.replies()
+
+
+def test_token_of_a_disabled_user_is_refused() -> None:
+    world = token_world()
+    add_user(world, is_enabled=False)
+    found = log_in_by_token(Wire(world))
+    assert found.auth_bytes == b'{"status":"invalid_token"}'
+
+
+def test_disabling_a_user_ends_its_sessions_by_token() -> None:
+    world = token_world()
+    wire = Wire(world)
+    log_in_by_token(wire)
+    add_user(world, is_enabled=False)
+    assert wire.is_closed
 
 
 # ---- users that change

@@ -1,0 +1,237 @@
+"""Goal: each operation of the HTTP API needs exactly the rights in the table below.
+
+Method: the services of the API on a real broker, as for Kafka's requests. Operations on the nodes
+are asked only until they are refused, because a node of its own has none to move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from dragoman.api.captures import CaptureService
+from dragoman.api.cluster import ClusterService
+from dragoman.api.groups import GroupService
+from dragoman.api.node import PipelineReports
+from dragoman.api.operations import OPERATIONS, ApiError, PageLimit
+from dragoman.api.topics import TopicService
+from dragoman.api.values import (
+    CaptureCheck,
+    CaptureCommand,
+    Election,
+    NewMoves,
+    NewNode,
+    NewTopic,
+    PipelineStatus,
+    Transfer,
+)
+from dragoman.broker.errors import NotAuthorized
+from dragoman.captures.definition import Definition
+from dragoman.cluster.events import CaptureDefined
+from dragoman.errors import DragomanError
+from dragoman.protocols.kafka import messages as m
+from dragoman.security.access import CLUSTER_NAME, Caller, Resource
+from dragoman.types import NodeId
+from worlds.broker import Wire, World
+from worlds.rights import Guard, Need, Right, need, others
+
+RESOURCES: Final = (
+    (Resource.TOPIC, "t"),
+    (Resource.TOPIC, "fresh"),
+    (Resource.GROUP, "g"),
+    (Resource.CAPTURE, "c"),
+    (Resource.CAPTURE, "listed"),
+    (Resource.PIPELINE, "p"),
+    (Resource.CLUSTER, CLUSTER_NAME),
+)
+CALLER: Final = Caller()
+LIMIT: Final = PageLimit(10)
+DEFINITION: Final = Definition(name="c", dsn="host=db", tables=("t",))
+
+
+class NamedCaptures(CaptureService):
+    """Captures without processes: only their names are known."""
+
+    async def _describe(self, names: Sequence[str]) -> list[Any]:
+        return list(names)
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.world = World()
+        broker = self.world.broker
+        self.world.create("t")
+        partition = m.OffsetCommitRequestPartition(committed_offset=1)
+        topic = m.OffsetCommitRequestTopic(name="t", partitions=[partition])
+        commit = m.OffsetCommitRequest(group_id="g", topics=[topic])
+        Wire(self.world).ask(commit, 8, m.OffsetCommitResponse)
+        node: Any = SimpleNamespace(broker=broker)
+        self.topics = TopicService(broker, lambda _: ())
+        self.groups = GroupService(broker)
+        self.cluster = ClusterService(node, lambda: True)
+        captures: Any = self.world.captures
+        self.captures = NamedCaptures(broker.context, captures, broker)
+        broker.image.captures["listed"] = CaptureDefined(name="listed", definition=b"")
+        self.pipelines = PipelineReports(self.world.clock, broker)
+        self.pipelines.report_pipeline(CALLER, STATUS)
+        self.guard = Guard(self.world)
+
+
+STATUS: Final = PipelineStatus(name="p", file="p.toml", state="running")
+Ask = Callable[[Stage], object]
+#: Whether the answer shows that the operation was refused.
+Sees = Callable[[object], bool]
+
+
+def is_refusal(answer: object) -> bool:
+    return isinstance(answer, NotAuthorized)
+
+
+def lacks(name: str) -> Sees:
+    def sees(answer: object) -> bool:
+        if is_refusal(answer):
+            return True
+        items: Any = answer
+        return name not in str(items.items)
+
+    return sees
+
+
+class Row(NamedTuple):
+    ask: Ask
+    needs: str
+    sees: Sees = is_refusal
+
+    @property
+    def all_needs(self) -> list[Need]:
+        return [need(each) for each in self.needs.split(",") if each]
+
+
+def _cluster(ask: Ask, operation: str) -> list[Row]:
+    return [Row(ask, f"{operation} cluster")]
+
+
+ROWS: Final[dict[str, list[Row]]] = {
+    "list_topics": [
+        Row(lambda s: s.topics.list_topics(CALLER, "", LIMIT), "describe topic t", lacks("'t'"))
+    ],
+    "create_topic": [
+        Row(
+            lambda s: s.topics.create_topic(CALLER, NewTopic(name="fresh", partitions=0)),
+            "create topic fresh|create cluster",
+        )
+    ],
+    "describe_topic": [
+        Row(lambda s: s.topics.describe_topic(CALLER, "t"), "describe topic t"),
+        Row(
+            lambda s: s.topics.describe_topic(CALLER, "t"),
+            "describe topic t,describe_configs topic t",
+            lambda answer: is_refusal(answer) or not getattr(answer, "config", ()),
+        ),
+    ],
+    "delete_topic": [Row(lambda s: s.topics.delete_topic(CALLER, "fresh"), "delete topic fresh")],
+    "list_groups": [
+        Row(lambda s: s.groups.list_groups(CALLER, "", LIMIT), "describe group g", lacks("'g'"))
+    ],
+    "describe_group": [
+        Row(lambda s: s.groups.describe_group(CALLER, "g"), "describe group g"),
+        Row(
+            lambda s: s.groups.describe_group(CALLER, "g"),
+            "describe group g,describe topic t",
+            lambda answer: is_refusal(answer) or not getattr(answer, "offsets", ()),
+        ),
+    ],
+    "cluster_status": _cluster(lambda s: s.cluster.cluster_status(CALLER), "describe"),
+    "mlog_events": _cluster(lambda s: s.cluster.mlog_events(CALLER), "describe"),
+    "add_node": _cluster(
+        lambda s: s.cluster.add_node(CALLER, NewNode(node_id=9, address="h:1")), "alter"
+    ),
+    "remove_node": _cluster(lambda s: s.cluster.remove_node(CALLER, NodeId(9)), "alter"),
+    "transfer": _cluster(lambda s: s.cluster.transfer(CALLER, Transfer()), "alter"),
+    "move_replicas": _cluster(lambda s: s.cluster.move_replicas(CALLER, NewMoves()), "alter"),
+    "elect": _cluster(lambda s: s.cluster.elect(CALLER, Election()), "alter"),
+    "list_captures": [
+        Row(
+            lambda s: s.captures.list_captures(CALLER, "", LIMIT),
+            "describe capture listed",
+            lacks("'listed'"),
+        )
+    ],
+    "add_capture": [Row(lambda s: s.captures.add_capture(CALLER, DEFINITION), "create capture c")],
+    "describe_capture": [
+        Row(lambda s: s.captures.describe_capture(CALLER, "c"), "describe capture c")
+    ],
+    "remove_capture": [
+        Row(lambda s: s.captures.remove_capture(CALLER, "c", False), "delete capture c")
+    ],
+    "command_capture": [
+        Row(
+            lambda s: s.captures.command_capture(CALLER, "c", CaptureCommand(command="pause")),
+            "alter capture c",
+        )
+    ],
+    "check_capture": [
+        Row(
+            lambda s: s.captures.check_capture(CALLER, CaptureCheck(definition=DEFINITION)),
+            "create capture c",
+        ),
+        Row(
+            lambda s: s.captures.check_capture(CALLER, CaptureCheck(name="c")),
+            "describe capture c",
+        ),
+    ],
+    "list_pipelines": [
+        Row(lambda s: s.pipelines.list_pipelines(CALLER), "describe pipeline p", lacks("'p'"))
+    ],
+    "report_pipeline": [
+        Row(lambda s: s.pipelines.report_pipeline(CALLER, STATUS), "write pipeline p")
+    ],
+}
+
+
+def test_every_operation_has_a_row_and_takes_the_caller() -> None:
+    known = [each for each in OPERATIONS if "/security/" not in each.path]
+    assert sorted(ROWS) == sorted(each.name for each in known)
+    assert [each.name for each in known if not each.caller] == []
+
+
+CASES: Final = [(name, index) for name, rows in ROWS.items() for index in range(len(rows))]
+
+
+def _answer(ask: Callable[[], object]) -> object:
+    """The answer, or what refused; None if it waits for something that does not happen here."""
+    try:
+        answer = ask()
+        if isinstance(answer, Coroutine):
+            try:
+                answer.send(None)
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                answer.close()
+            return None
+    except (DragomanError, ApiError) as error:
+        return error
+    except (AttributeError, RuntimeError):
+        # The operation went on, to a part of the node that the stage does not have.
+        return None
+    return answer
+
+
+@pytest.mark.parametrize(("name", "index"), CASES)
+def test_operation_needs_exactly_these_rights(name: str, index: int) -> None:
+    stage, case = Stage(), ROWS[name][index]
+
+    def is_refused(*denied: Right) -> bool:
+        with stage.guard.without(denied):
+            return case.sees(_answer(lambda: case.ask(stage)))
+
+    for each in case.all_needs:
+        assert is_refused(*each), each
+        if len(each) > 1:
+            assert not any(map(is_refused, each)), "one of these rights suffices"
+    refused = [each for each in others(RESOURCES, case.all_needs) if is_refused(each)]
+    assert refused == []
