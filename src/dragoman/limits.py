@@ -557,6 +557,10 @@ ACCESS_RULES_MAX = 100_000
 ACCESS_RULES_PER_REQUEST_MAX = 10_000
 #: Access rules in one change of the metadata. More: in further changes, one after the other.
 ACCESS_RULES_PER_CHANGE = 1_000
+#: File with the first users and rules of a cluster. Larger: refused.
+BOOTSTRAP_FILE_BYTES_MAX = 256 << 10
+#: Users in that file, for each of which two verifiers are computed. More: refused.
+BOOTSTRAP_USERS_MAX = 100
 #: Bytes of a principal, a host or the name of a resource in an access rule. Longer: refused.
 ACCESS_RULE_TEXT_BYTES_MAX = 1024
 #: Lines of the audit log about one act of administration, such as the rules that one request adds.
@@ -679,6 +683,8 @@ SCRAM_ITERATIONS_MAX = 16_384
 SCRAM_ITERATIONS = 8192
 #: A message of a SCRAM exchange. Longer: refused.
 SCRAM_MESSAGE_BYTES_MAX = 4096
+#: Iterations for which a client computes, at the request of a broker: a second. More: an error.
+SCRAM_CLIENT_ITERATIONS_MAX = 1_000_000
 #: Random bytes in a server's half of the nonce of a SCRAM exchange.
 SCRAM_NONCE_BYTES = 18
 #: A frame of a connection that has to log in and has not. Larger: the connection is closed.

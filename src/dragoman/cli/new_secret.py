@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from dragoman import limits
 from dragoman.cli.status import USAGE, CommandError
-from dragoman.cli.target import read_secret
+from dragoman.cli.target import secret_in
 
 _STDIN: Final = "stdin"
 _FORMS: Final = "file:PATH, env:NAME or stdin"
@@ -34,7 +34,7 @@ def new_secret(what: str, reference: str, environment: Mapping[str, str] = os.en
     if reference == _STDIN:
         return _line(sys.stdin.buffer.read(limits.CLI_SECRET_BYTES_MAX + 1), "standard input")
     if kind == "file" and place:
-        return read_secret(place)
+        return secret_in(place)
     if kind == "env" and place:
         return _line(os.fsencode(environment.get(place, "")), f"the variable {place}")
     # The text may be the secret itself: it is not repeated.
