@@ -30,7 +30,7 @@ _NOUNS = {
     "cdc": "Capture databases: row changes become records.",
     "security": "Protect the cluster: the key that encrypts secrets.",
     "rocketmq": "Administer RocketMQ clusters, including those of the original.",
-    "config": "Show the settings of a node.",
+    "config": "Show the settings of a node, and change those of running nodes.",
     "log": "Inspect and repair data directories without a node.",
     "import": "Import the data of other brokers.",
 }
