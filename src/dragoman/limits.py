@@ -557,6 +557,10 @@ ACCESS_RULES_MAX = 100_000
 ACCESS_RULES_PER_REQUEST_MAX = 10_000
 #: Access rules in one change of the metadata. More: in further changes, one after the other.
 ACCESS_RULES_PER_CHANGE = 1_000
+#: File with the first users and rules of a cluster. Larger: refused.
+BOOTSTRAP_FILE_BYTES_MAX = 256 << 10
+#: Users in that file, for each of which two verifiers are computed. More: refused.
+BOOTSTRAP_USERS_MAX = 100
 #: Bytes of a principal, a host or the name of a resource in an access rule. Longer: refused.
 ACCESS_RULE_TEXT_BYTES_MAX = 1024
 #: Lines of the audit log about one act of administration, such as the rules that one request adds.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from dragoman.broker.broker import Broker, audit_file_of
 from dragoman.captures.processes import CaptureProcesses
+from dragoman.captures.rights import CaptureAuthorizer
 from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings, etcd_addresses
 from dragoman.errors import DragomanError
@@ -136,6 +137,7 @@ class Node:
         self.broker.after_commit = self.listeners.send_replies
         self.broker.topics.on_created = self._created
         self.broker.cluster.replication.on_room = self.listeners.accept_clients
+        self.broker.authorizer = CaptureAuthorizer(self.broker.image, self.broker.authorizer)
         self.captures = Captures(
             self.broker.context,
             self.broker.partitions,
@@ -145,6 +147,7 @@ class Node:
             self.broker.rpc,
             self.broker.keys,
             self.broker.cluster_key,
+            self.broker,
         )
         self.broker.attach(self.captures)
         self.capture_processes = CaptureProcesses(

@@ -63,7 +63,7 @@ class Torture:
     def dragoman(self, *arguments: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "dragoman.cli.main", *arguments, "--server", self.api],
-            env={**os.environ, "PYTHONPATH": SOURCE},
+            env={**os.environ, "PYTHONPATH": SOURCE, "DRAGOMAN_CDC_DSN": self.source.dsn},
             capture_output=True,
             text=True,
             check=False,
@@ -108,7 +108,7 @@ class Torture:
     def run(self) -> None:
         tables = ",".join(TABLES)
         self.dragoman(
-            *("cdc", "add", _NAME, "--dsn", self.source.dsn, "--tables", tables),
+            *("cdc", "add", _NAME, "--tables", tables),
             *("--snapshot-rows", "300", "--detach"),
         )
         self.wait(lambda: self._log_end() > 0, "snapshot")

@@ -43,6 +43,7 @@ class ServedNode:
         self.output: list[str] = []
         self.log: list[str] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
+        self._logged = threading.Condition()
         self._readers = [
             threading.Thread(target=self._read_output, daemon=True),
             threading.Thread(target=self._read_log, daemon=True),
@@ -59,7 +60,15 @@ class ServedNode:
     def _read_log(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.log.append(line.rstrip("\n"))
+            with self._logged:
+                self.log.append(line.rstrip("\n"))
+                self._logged.notify_all()
+
+    def wait_for_log(self, text: str) -> None:
+        """Wait for a line of the log with this text."""
+        with self._logged:
+            found = self._logged.wait_for(lambda: any(text in each for each in self.log), WAIT_S)
+        assert found, (text, self.log)
 
     def __enter__(self) -> ServedNode:
         return self

@@ -16,6 +16,7 @@ from dragoman.broker.broker import Broker
 from dragoman.broker.fetch import Fetch, Fetched, FetchLimits, Wanted
 from dragoman.broker.produce import check_produced, place
 from dragoman.broker.topics import NewTopic
+from dragoman.captures.rights import CaptureAuthorizer
 from dragoman.captures.service import Captures
 from dragoman.cluster.etcd.calls import Gateway
 from dragoman.cluster.events import Event, RulesChanged
@@ -97,6 +98,7 @@ class World:
             KafkaGroupDialect(),
             etcd=etcd,
         )
+        self.broker.authorizer = CaptureAuthorizer(self.broker.image, self.broker.authorizer)
         self.captures = Captures(
             self.broker.context,
             self.broker.partitions,
@@ -106,6 +108,7 @@ class World:
             self.broker.rpc,
             self.broker.keys,
             self.broker.cluster_key,
+            self.broker,
         )
         self.broker.attach(self.captures)
         self.budget = MemoryBudget(self.settings.memory_budget_bytes)

@@ -19,20 +19,21 @@ from dragoman.net.tls.handshakes import Handshakes
 from dragoman.testing.sim.scheduler import SimScheduler
 from worlds.broker import FakeTransport
 
+#: Authorities and pairs are made once a run.
+_authority = cache(Authority.create)
 
-@cache
+
 def authority(name: str = "first") -> Authority:
-    """Authorities are made once a run."""
-    return Authority.create(name)
+    return _authority(name)
 
 
 @cache
-def server_pair(name: str = "first") -> Pair:
-    return authority(name).server(["localhost", "127.0.0.1"])
+def server_pair() -> Pair:
+    return authority().server(["localhost", "127.0.0.1"])
 
 
 @cache
-def client_pair(user: str = "alice", days: float = 10, name: str = "first") -> Pair:
+def client_pair(user: str, days: float, name: str) -> Pair:
     return authority(name).client(user, days=days)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 
 import msgspec
 
@@ -25,15 +25,19 @@ from dragoman.captures.control import Rewind, Snapshot
 from dragoman.captures.definition import Definition
 from dragoman.captures.service import Captures
 from dragoman.captures.supervisor import CaptureState
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, DragomanError
 from dragoman.net.future import future_of
-from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.access import ANONYMOUS, Caller, Operation, Principal, Resource
+from dragoman.security.audit import AuditLog, administration
 from dragoman.telemetry.catalogue import Stats
 
 
 class CaptureService:
-    def __init__(self, context: NodeContext, captures: Captures, rights: Rights) -> None:
+    def __init__(
+        self, context: NodeContext, captures: Captures, rights: Rights, audit: AuditLog
+    ) -> None:
         self._context = context
+        self._audit = audit
         self._access = Access(rights)
         self._captures = captures
 
@@ -73,6 +77,7 @@ class CaptureService:
         return CaptureDescription(
             name=state.name,
             definition=definition,
+            principal=self._captures.principal(state.name),
             paused=self._context.image.captures[state.name].is_paused,
             node=state.node if state.node != NO_NODE else None,
             status=state.status,
@@ -101,38 +106,83 @@ class CaptureService:
 
     # ---- changes
 
-    async def add_capture(self, caller: Caller, definition: Definition) -> CaptureDescription:
+    async def add_capture(
+        self, caller: Caller, definition: Definition, principal: str
+    ) -> CaptureDescription:
         self._access.require(caller, Operation.CREATE, Resource.CAPTURE, definition.name)
-        await future_of(self._captures.add(definition))
+        owner = self._owner(caller, principal)
+        await self._recorded(
+            "capture.create", caller, definition.name, self._captures.add(definition, owner)
+        )
         return await self._describe_one(definition.name)
+
+    def _owner(self, caller: Caller, wanted: str) -> Principal:
+        """The principal that the caller wants a capture to run as; empty: as the caller itself.
+        Only those who may change the cluster choose another one.
+        """
+        if wanted in ("", str(caller.principal)):
+            return caller.principal
+        kind, _, name = wanted.partition(":")
+        if kind != ANONYMOUS.kind or not name:
+            raise ApiError(400, "invalid_request", f"principal: expected User:NAME, got {wanted!r}")
+        self._access.require_cluster(caller, Operation.ALTER)
+        return Principal(kind, name)
+
+    async def _recorded(
+        self, action: str, caller: Caller, name: str, work: Coroutine[object, None, None]
+    ) -> None:
+        """Do an act of administration, and record it with its result."""
+        resource = f"{Resource.CAPTURE.value}:{name}"
+        failure = ""
+        try:
+            await future_of(work)
+        except DragomanError as error:
+            # The text may quote the definition, whose address a client may have mistyped.
+            failure = error.code
+            raise
+        finally:
+            self._audit.record(
+                administration(action, caller, "http", resource=resource, failure=failure)
+            )
 
     async def remove_capture(self, caller: Caller, name: str, keep_slot: bool) -> Told:
         self._access.require(caller, Operation.DELETE, Resource.CAPTURE, name)
-        await future_of(self._captures.remove(name, keeps_slot=keep_slot))
+        await self._recorded(
+            "capture.delete", caller, name, self._captures.remove(name, keeps_slot=keep_slot)
+        )
         kept = "; its slot stays in the database, which retains WAL for it" * keep_slot
         return Told(detail=f"capture {name} is removed{kept}; its topics remain")
 
     async def command_capture(self, caller: Caller, name: str, wanted: CaptureCommand) -> Told:
         self._access.require(caller, Operation.ALTER, Resource.CAPTURE, name)
+        work, detail = self._command(caller, name, wanted)
+        await self._recorded(f"capture.{wanted.command}", caller, name, work)
+        return Told(detail=f"capture {name} {detail}")
+
+    def _command(
+        self, caller: Caller, name: str, wanted: CaptureCommand
+    ) -> tuple[Coroutine[object, None, None], str]:
+        """A command, and what has become of the capture afterwards."""
         captures = self._captures
         match wanted.command:
             case "pause":
-                await future_of(captures.set_paused(name, True))
-                return Told(detail=f"capture {name} is paused")
+                return captures.set_paused(name, True), "is paused"
             case "resume":
-                await future_of(captures.resume(name))
-                return Told(detail=f"capture {name} is resumed")
+                return captures.resume(name), "is resumed"
             case "rewind":
                 if not wanted.lsn:
                     raise ApiError(
                         400, "invalid_request", "rewind: lsn is missing, such as 0/16B3748"
                     )
-                await future_of(captures.command(name, Rewind(id="", lsn=wanted.lsn)))
-                return Told(detail=f"capture {name} resumes from {wanted.lsn}")
+                command = captures.command(name, Rewind(id="", lsn=wanted.lsn))
+                return command, f"resumes from {wanted.lsn}"
             case "snapshot":
-                await future_of(captures.command(name, Snapshot(id="", tables=wanted.tables)))
                 what = ", ".join(wanted.tables) or "all its tables"
-                return Told(detail=f"capture {name} snapshots {what} again")
+                command = captures.command(name, Snapshot(id="", tables=wanted.tables))
+                return command, f"snapshots {what} again"
+            case "run_as":
+                owner = self._owner(caller, wanted.principal)
+                return captures.run_as(name, owner), f"runs as {owner}"
 
     async def check_capture(self, caller: Caller, wanted: CaptureCheck) -> Findings:
         """A check connects to the database, so a definition needs the right to create its

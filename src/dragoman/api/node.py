@@ -142,7 +142,9 @@ class BrokerView:
         self.topics = TopicService(node.broker, node.listeners.hidden_from)
         self.groups = GroupService(node.broker)
         self.cluster = ClusterService(node, lambda: not self.objection())
-        self.captures = CaptureService(node.broker.context, node.captures, node.broker)
+        self.captures = CaptureService(
+            node.broker.context, node.captures, node.broker, node.broker.audit
+        )
         self.keys = KeyService(node.broker.cluster_key, node.broker, node.broker.audit)
         self.pipelines = PipelineReports(node.clock, node.broker)
 

@@ -320,9 +320,15 @@ class Captures(Protocol):
     async def list_captures(self, caller: Caller, after: str, limit: PageLimit) -> CapturePage: ...
 
     @operation(
-        "POST", "/api/v1/captures", "Capture a database", creates=True, refuses=(*_BODY, 409)
+        "POST",
+        "/api/v1/captures",
+        "Capture a database; `principal=User:NAME` says as whom, by default as the caller",
+        creates=True,
+        refuses=(*_BODY, 409),
     )
-    async def add_capture(self, caller: Caller, definition: Definition) -> CaptureDescription:
+    async def add_capture(
+        self, caller: Caller, definition: Definition, principal: str
+    ) -> CaptureDescription:
         """Returns when the capture is in the metadata; it starts soon afterwards."""
         ...
 
@@ -340,7 +346,7 @@ class Captures(Protocol):
     @operation(
         "POST",
         "/api/v1/captures/{name}/commands",
-        "Pause, resume or rewind a capture, or snapshot tables again",
+        "Pause, resume or rewind a capture, snapshot tables again, or run as another principal",
         refuses=_REQUEST,
     )
     async def command_capture(self, caller: Caller, name: str, wanted: CaptureCommand) -> Told: ...

@@ -286,6 +286,8 @@ class CaptureDescription(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     #: The definition, with secrets hidden; null when it was written by a newer release.
     definition: Definition | None
+    #: The principal that the capture runs as.
+    principal: str = "User:ANONYMOUS"
     paused: bool
     #: The node that runs the capture; null when no node does at the moment.
     node: int | None
@@ -304,11 +306,13 @@ class CapturePage(msgspec.Struct, frozen=True, kw_only=True):
 class CaptureCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A command for a capture."""
 
-    command: Literal["pause", "resume", "rewind", "snapshot"]
+    command: Literal["pause", "resume", "rewind", "snapshot", "run_as"]
     #: For `rewind`: changes after this position are captured again.
     lsn: Annotated[str, Meta(pattern=r"^([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})?$")] = ""
     #: For `snapshot`: the tables to read again; empty for all.
     tables: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
+    #: For `run_as`: the principal, as `User:NAME`.
+    principal: str = ""
 
 
 class ClusterKeyNode(msgspec.Struct, frozen=True, kw_only=True):

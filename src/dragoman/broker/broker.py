@@ -21,6 +21,7 @@ from dragoman.broker.delayed import DelayedRecords
 from dragoman.broker.directory import Directory, KeyedTopic
 from dragoman.broker.errors import RequestTimedOut, ShuttingDown
 from dragoman.broker.fetch import Fetches
+from dragoman.broker.foundation import Foundation
 from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.groups.coordinator import GroupCoordinator, GroupDialect
 from dragoman.broker.groups.remote_members import GroupMembers, RemoteMembers
@@ -137,9 +138,8 @@ class Broker:
         )
         #: Decides for the protocols; tests replace it.
         self.authorizer: Authorizer = authorizer or self.rule_authorizer
-        self.keys = ClusterKeys(
-            secret_source or DiskSecrets(store.disk), settings.cluster_key_file, random
-        )
+        secrets = secret_source or DiskSecrets(store.disk)
+        self.keys = ClusterKeys(secrets, settings.cluster_key_file, random)
         self.keys.load()
         self.audit = AuditLog(
             audit_file or audit_file_of(settings, store.disk), self.node_id, scheduler, clock
@@ -202,6 +202,10 @@ class Broker:
             context, self.keys, changes, self.quorum, self.rpc, self.audit
         )
         self.cluster_key.serve(self.registry)
+        self.foundation = Foundation(
+            context, changes, self.keys, self.logins.hasher, self.audit, secrets
+        )
+        self.cluster.on_founded = self.foundation.founded
         self.coordination = self._coordination(dialect)
         producer_ids = self.coordination.transactions.producer_ids
         self.staged_writes = StagedWrites(context, partitions, self.topics, producer_ids, self.rpc)
@@ -318,6 +322,7 @@ class Broker:
         replication.on_resigned = lambda replica: self._resigned(replica.metadata)
         await self.cluster.start()
         self.cluster_key.start()
+        await self.foundation.begin()
         self.context.is_ready = True
         self.partitions.remove_leftovers()
         self.coordination.start()
@@ -462,6 +467,7 @@ class Broker:
             case _:
                 pass
         self.cluster_key.applied(event)
+        self.foundation.applied(event)
         for extension in self._extensions:
             extension.applied(event)
 
@@ -477,6 +483,7 @@ class Broker:
             self.delayed.targets_deleted()
         self.standing.changed()
         self.cluster_key.applied(None)
+        self.foundation.applied(None)
         for extension in self._extensions:
             extension.applied(None)
 

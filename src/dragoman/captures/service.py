@@ -21,6 +21,7 @@ from dragoman.broker.errors import (
     CaptureRefused,
     CoordinatorLoading,
     CoordinatorNotAvailable,
+    NotAuthorized,
     NotCoordinator,
     Overloaded,
     UnknownCapture,
@@ -39,7 +40,8 @@ from dragoman.captures.definition import (
     secured_definition,
 )
 from dragoman.captures.positions import Positions
-from dragoman.captures.stored import ClearDefinitions, Owner, opened, shown, stored
+from dragoman.captures.rights import CaptureRights, Rights
+from dragoman.captures.stored import ClearDefinitions, Owner, opened, owner_of, shown, stored
 from dragoman.captures.supervisor import CaptureRunner, CaptureState, Findings, Supervisor
 from dragoman.captures.topics import Overlap, overlap
 from dragoman.cluster.events import (
@@ -49,6 +51,10 @@ from dragoman.cluster.events import (
     CaptureDefined,
     CaptureRemoved,
     Event,
+    RulesChanged,
+    SecurityModeChanged,
+    UserChanged,
+    UserRemoved,
 )
 from dragoman.errors import ClusterError, ConfigError, DragomanError, NotSentError
 from dragoman.limits import (
@@ -60,10 +66,13 @@ from dragoman.limits import (
 )
 from dragoman.outcome import Retry, attempt, deadline, gather, start
 from dragoman.rpc import Answer, Call, Coordinator, Done, Node, Registry, Request, Rpc
+from dragoman.security.access import ANONYMOUS, Principal
 from dragoman.security.secrets import ClusterKeys
 
 A = TypeVar("A", bound=Answer)
 _TRANSACTION_TIMEOUT_MS = 60_000
+#: Events after which other captures may have to run, or the same ones with other rights.
+_CHANGES = Capture | CaptureRemoved | UserChanged | UserRemoved | RulesChanged | SecurityModeChanged
 #: The capture is moving to another node, or that node is still starting it.
 _RETRY = Retry(
     (CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator, NotSentError),
@@ -123,7 +132,9 @@ class Captures:
         rpc: Rpc,
         keys: ClusterKeys,
         cluster_key: ClusterKeyService,
+        rights: Rights,
     ) -> None:
+        self._rights = CaptureRights(context.image, rights)
         self._keys = keys
         self._cluster_key = cluster_key
         self._context = context
@@ -131,7 +142,7 @@ class Captures:
         self._transactions = transactions
         self._rpc = rpc
         self._positions = Positions(context, partitions, topics)
-        self._supervisor = Supervisor(context, self._positions, keys)
+        self._supervisor = Supervisor(context, self._positions, keys, self._rights)
         #: Serializes changes, because names and slots are checked against other definitions.
         self._lock = KeyedLock()
         cluster_key.clear = ClearDefinitions(context.image, keys)
@@ -170,7 +181,7 @@ class Captures:
 
     def applied(self, event: Event | None) -> None:
         """A metadata event was applied; None: a snapshot has replaced the metadata."""
-        if event is None or isinstance(event, Capture | CaptureRemoved):
+        if event is None or isinstance(event, _CHANGES):
             self._supervisor.changed()
 
     def leader_of(self, name: str) -> int:
@@ -206,16 +217,25 @@ class Captures:
 
     # ---- definitions
 
-    async def add(self, definition: Definition) -> None:
-        """Returns when the definition is committed. A node then starts the capture."""
+    async def add(self, definition: Definition, principal: Principal = ANONYMOUS) -> None:
+        """Returns when the definition is committed. A node then starts the capture, which runs as
+        the principal.
+        """
         self._check_runnable()
+        owner = self._rights.owner(principal)
         _check_size(msgspec.json.encode(definition))
         incarnation = f"{self._context.random.getrandbits(64):016x}"
         is_sealed = self._context.image.feature_level >= LEVELS[CaptureChanged]
 
         def decide() -> list[Event]:
             self._check_new(definition)
-            return [self._event(definition, incarnation, is_sealed=is_sealed)]
+            self._check_rights(definition, owner)
+            if is_sealed:
+                return [stored(definition, owner, incarnation, self._keys)]
+            encoded = msgspec.json.encode(definition)
+            return [
+                CaptureDefined(name=definition.name, definition=encoded, incarnation=incarnation)
+            ]
 
         # Checked before the topic is created, too, in case the definition is refused.
         self._secured(definition)
@@ -226,14 +246,35 @@ class Captures:
         await self._positions.ensure()
         await self._change(decide)
 
-    def _event(self, definition: Definition, incarnation: str, *, is_sealed: bool) -> Event:
-        if is_sealed:
-            return stored(definition, Owner(), incarnation, self._keys)
-        return CaptureDefined(
-            name=definition.name,
-            definition=msgspec.json.encode(definition),
-            incarnation=incarnation,
-        )
+    def _check_rights(self, definition: Definition, owner: Owner) -> None:
+        objection = self._rights.objection(definition, owner)
+        if objection:
+            raise NotAuthorized(f"capture {definition.name} would lack a right: {objection}")
+
+    async def run_as(self, name: str, principal: Principal) -> None:
+        """Let a capture run as another principal. Returns when that is committed."""
+        owner = self._rights.owner(principal)
+
+        def decide() -> list[Event]:
+            event = self._existing(name)
+            definition = read_definition(event.definition)
+            self._check_rights(definition, owner)
+            if isinstance(event, CaptureDefined):
+                definition = opened(event, self._keys)
+                changed = stored(definition, owner, event.incarnation, self._keys)
+                return [msgspec.structs.replace(changed, is_paused=event.is_paused)]
+            if owner_of(event) == owner:
+                return []
+            return [msgspec.structs.replace(event, principal=owner.principal, user=owner.user)]
+
+        event = self._existing(name)
+        if isinstance(event, CaptureDefined) and has_secret(read_definition(event.definition).dsn):
+            await self._cluster_key.ready()
+        await self._change(decide)
+
+    def principal(self, name: str) -> str:
+        """The principal that a capture runs as, as `KIND:NAME`."""
+        return owner_of(self._existing(name)).principal
 
     def _check_runnable(self) -> None:
         objection = self.runner.objection()

@@ -38,7 +38,8 @@ from dragoman.captures.control import (
 )
 from dragoman.captures.definition import Definition, secured_definition
 from dragoman.captures.positions import Positions
-from dragoman.captures.stored import opened
+from dragoman.captures.rights import CaptureRights
+from dragoman.captures.stored import opened, owner_of
 from dragoman.cluster.events import Capture
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.limits import (
@@ -129,8 +130,15 @@ class CaptureState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Supervisor:
-    def __init__(self, context: NodeContext, positions: Positions, keys: ClusterKeys) -> None:
+    def __init__(
+        self,
+        context: NodeContext,
+        positions: Positions,
+        keys: ClusterKeys,
+        rights: CaptureRights,
+    ) -> None:
         self._context = context
+        self._rights = rights
         self._keys = keys
         self._scheduler = context.scheduler
         self._positions = positions
@@ -169,16 +177,22 @@ class Supervisor:
             self._reconcile_one(name, event)
 
     def _reconcile_one(self, name: str, event: Capture) -> None:
+        running = self._running.get(name)
         allowed_hosts = self._context.settings.capture_allowed_hosts
         try:
             definition = secured_definition(opened(event, self._keys), allowed_hosts)
+            problem = self._rights.objection(definition, owner_of(event))
         except ConfigError as error:
-            if name not in self._unreadable:
-                log.error("capture %s cannot run here: %s", name, error)
-            self._unreadable[name] = str(error)
+            problem = str(error)
+        if problem:
+            if self._unreadable.get(name) != problem:
+                log.error("capture %s cannot run here: %s", name, problem)
+            self._unreadable[name] = problem
+            if running is not None and not running.is_stopping:
+                start(self._stop(running)).then(ignore)
             return
+        self._unreadable.pop(name, None)
         assignment = Assignment(definition, event.is_paused, event.incarnation)
-        running = self._running.get(name)
         if running is None:
             running = SupervisedCapture(name, self._scheduler, self.runner, assignment)
             self._running[name] = running
@@ -236,7 +250,7 @@ class Supervisor:
         found = []
         for name in names:
             running = self._running.get(name)
-            if running is not None:
+            if running is not None and name not in self._unreadable:
                 found.append(running.state(node))
             elif name in self._unreadable:
                 status = Status(state="failed", problem=self._unreadable[name])

@@ -104,6 +104,12 @@ def filled(template: str, values: Mapping[str, str]) -> str:
     return topic_name(f"_.{name}") if name.startswith("__") else name
 
 
+def certain_topics(definition: Definition) -> list[str]:
+    """The topics that a definition determines, whatever tables and rows there are."""
+    found = _topics(definition)
+    return sorted(found.derived | found.named)
+
+
 # ---- topics that two captures share
 
 

@@ -24,7 +24,7 @@ from dragoman.api.values import (
     Findings,
     Told,
 )
-from dragoman.captures.addresses import capture_environment, hide_secrets
+from dragoman.captures.addresses import capture_environment, has_secret, hide_secrets
 from dragoman.captures.control import Finding, decode_finding
 from dragoman.captures.definition import Definition, EnvelopeName, MaskWay
 from dragoman.cli.cdc_display import (
@@ -174,6 +174,13 @@ class CaptureOptions:
 
     def _dsn(self) -> str:
         dsn = sys.stdin.readline().strip() if self.dsn == "-" else self.dsn
+        if has_secret(dsn) and any(dsn in each for each in sys.argv):
+            raise CommandError(
+                "other users of this machine can see a password on the command line: give --dsn -"
+                " and the address on stdin, set DRAGOMAN_CDC_DSN, or refer to a file of the node,"
+                " as in password=file:/etc/dragoman/shop.password",
+                USAGE,
+            )
         if not dsn:
             raise CommandError(
                 "the address of the database is missing: give --dsn "
@@ -224,6 +231,7 @@ def add(
     options: CaptureOptions = _NO_OPTIONS,
     check: bool = True,
     detach: Annotated[bool, Parameter(negative="")] = False,
+    principal: str = "",
     server: Server = DEFAULT_SERVER,
     output: Output = "table",
 ) -> None:
@@ -238,6 +246,9 @@ def add(
         Check the database first.
     detach
         Do not wait for the snapshot.
+    principal
+        User that the capture runs as, as User:NAME, who has to hold every right that it uses; you
+        by default.
     """
     definition = options.definition(name)
     remote = Remote(server)
@@ -247,7 +258,8 @@ def add(
         problems = sum(each.level == "problem" for each in findings)
         if problems:
             raise CommandError(f"nothing was added; see above for problems: {problems}")
-    capture = remote.post(_PATH, definition, CaptureDescription)
+    query = f"?{urlencode({'principal': principal})}" if principal else ""
+    capture = remote.post(_PATH + query, definition, CaptureDescription)
     say(f"added capture {name}")
     if not detach:
         capture = wait_until_it_runs(lambda: _described(remote, name))
@@ -309,6 +321,18 @@ def pause(name: Name, /, *, server: Server = DEFAULT_SERVER) -> None:
 def resume(name: Name, /, *, server: Server = DEFAULT_SERVER) -> None:
     """Resume a capture after `pause`, or retry it at once after a failure."""
     _command(server, name, CaptureCommand(command="resume"))
+
+
+@app.command(name="run-as")
+def run_as(name: Name, principal: str, /, *, server: Server = DEFAULT_SERVER) -> None:
+    """Let a capture run as another user, who has to hold every right that it uses.
+
+    Parameters
+    ----------
+    principal
+        The user, as User:NAME.
+    """
+    _command(server, name, CaptureCommand(command="run_as", principal=principal))
 
 
 @app.command

@@ -16,6 +16,7 @@ from dragoman.client_core.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
+from dragoman.client_core.tls import TlsSettings
 from dragoman.protocols.cursus.client.client import (
     BlockingConsumer,
     BlockingCursusClient,
@@ -72,6 +73,7 @@ __all__ = [
     "Record",
     "RequestTimeoutError",
     "Snapshot",
+    "TlsSettings",
     "TopicInfo",
     "Transaction",
     "UnknownTopicError",

@@ -14,6 +14,7 @@ from dragoman.client_core.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
+from dragoman.client_core.tls import TlsSettings
 from dragoman.log.compression import Codec
 from dragoman.log.isolation import VisibleBatches, visible_records
 from dragoman.protocols.kafka.client.client import (
@@ -127,6 +128,7 @@ __all__ = [
     "StagedBatch",
     "StagedPiece",
     "StagingPlace",
+    "TlsSettings",
     "TopicExistsError",
     "TopicInfo",
     "TopicPartition",

@@ -14,6 +14,7 @@ from dragoman.client_core.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
+from dragoman.client_core.tls import TlsSettings
 from dragoman.protocols.minibroker.client.client import (
     AlreadySubscribedError,
     BlockingGroupSubscription,
@@ -44,5 +45,6 @@ __all__ = [
     "RefusedError",
     "RequestTimeoutError",
     "Subscription",
+    "TlsSettings",
     "UnreachableError",
 ]

@@ -15,6 +15,7 @@ from dragoman.client_core.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
+from dragoman.client_core.tls import TlsSettings
 from dragoman.protocols.mlog.client.client import (
     BlockingConsumer,
     BlockingMlogClient,
@@ -56,6 +57,7 @@ __all__ = [
     "NotLeaderError",
     "ReplicaInfo",
     "RequestTimeoutError",
+    "TlsSettings",
     "TooFewNodesError",
     "TopicExistsError",
     "TopicInfo",

@@ -16,6 +16,7 @@ from dragoman.client_core.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
+from dragoman.client_core.tls import TlsSettings
 from dragoman.protocols.rocketmq.bodies import (
     AclEntry,
     AclInfo,
@@ -122,6 +123,7 @@ __all__ = [
     "Serialization",
     "SubscriptionError",
     "SubscriptionGroupConfig",
+    "TlsSettings",
     "TopicConfig",
     "TopicNotFoundError",
     "TrackKind",

@@ -19,6 +19,7 @@ import msgspec
 from dragoman.client_core.addresses import Address
 from dragoman.client_core.errors import ClientError, before_sending, unreachable
 from dragoman.client_core.retry import RetryPolicy
+from dragoman.client_core.tls import TlsSettings
 from dragoman.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_s: float = 30.0
     #: Maximum number of unanswered requests on one connection. The next request waits.
     in_flight_max: int = 64
+    #: None: connections are not encrypted.
+    tls: TlsSettings | None = None
 
 
 class RetrySettings(ConnectionSettings, frozen=True, kw_only=True):
@@ -72,12 +75,21 @@ AnyProtocol = TypeVar("AnyProtocol", bound=asyncio.BufferedProtocol)
 
 
 async def connect(
-    address: Address, make: Callable[[asyncio.AbstractEventLoop], AnyProtocol]
+    address: Address,
+    make: Callable[[asyncio.AbstractEventLoop], AnyProtocol],
+    tls: TlsSettings | None = None,
 ) -> AnyProtocol:
-    """Connect a channel made by `make`. Raises `OSError` or `ValueError`."""
+    """Connect a channel made by `make`. Raises `OSError` or `ValueError`, and `ConfigError` for
+    certificates that cannot be used.
+    """
     loop = asyncio.get_running_loop()
     channel = make(loop)
-    await loop.create_connection(lambda: channel, address.host, address.port)
+    host, port = address
+    if tls is None:
+        await loop.create_connection(lambda: channel, host, port)
+    else:
+        context, name = tls.context(), tls.server_name or host
+        await loop.create_connection(lambda: channel, host, port, ssl=context, server_hostname=name)
     return channel
 
 
@@ -86,15 +98,17 @@ async def dial(
     make: Callable[[asyncio.AbstractEventLoop], AnyProtocol],
     timeout_s: float,
     *,
+    tls: TlsSettings | None = None,
     resolve: Callable[[Address], Awaitable[Address]] | None = None,
 ) -> AnyProtocol:
     """Connect a channel made by `make`. `resolve` may replace the address.
 
-    Raises `UnreachableError`.
+    Raises `UnreachableError`, and `ConfigError` for certificates that cannot be used.
     """
     try:
         async with asyncio.timeout(timeout_s):
-            return await connect(address if resolve is None else await resolve(address), make)
+            found = address if resolve is None else await resolve(address)
+            return await connect(found, make, tls)
     except (OSError, ValueError) as error:
         # A time-out is an `OSError`; a name that cannot be a host name is a `ValueError`.
         raise unreachable(address, error) from None

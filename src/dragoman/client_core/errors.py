@@ -46,6 +46,8 @@ def unreachable(address: object, error: Exception) -> UnreachableError:
     elif isinstance(error, TimeoutError):
         # A time-out has no text of its own.
         reason = "no answer"
+    elif getattr(error, "verify_message", None):
+        reason = f"its certificate is refused: {getattr(error, 'verify_message', '')}"
     else:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return UnreachableError(f"cannot reach {address}: {reason}")

@@ -131,6 +131,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     ssl_principal_mapping_rules: str = "DEFAULT"
     principals: tuple[str, ...] = ()
 
+    bootstrap_users_file: str = ""
     peer_secret_file: str = ""
     peer_certificate_names: tuple[str, ...] = ("URI:dragoman://node/{node}",)
 
@@ -338,6 +339,7 @@ ssl.client.auth                            | string none,requested,required | li
 ssl.cipher.suites                          | list         | live | Cipher suites of TLS 1.2, in OpenSSL's names; none: OpenSSL's choice. Those of TLS 1.3 are fixed.
 ssl.principal.mapping.rules                | string       | live | How the subject of a client's certificate becomes the name of a user: `DEFAULT`, the whole subject, or `RULE:pattern/replacement/` with `L` or `U`, separated by commas; the first that matches counts.
 principals                                 | list         | live | Networks whose clients have a principal without a login, as `NETWORK=NAME`: `10.0.0.0/8=batch`. The first with the client's address counts.
+bootstrap.users.file                       | string       |      | TOML file with users and rules that a new cluster begins with (`dragoman security` has the format). It counts once, while the cluster has neither users nor rules nor topics; then it may go. Only the node's user may have access to it.
 peer.secret.file                           | string       |      | File with a secret that all nodes have, by which they recognise each other inside TLS where `listener.peer.authentication` is on. Of several lines, the first is proven and each is accepted; a line has at least {limits.PEER_SECRET_BYTES_MIN} characters. Empty: nodes are recognised by their certificates.
 peer.certificate.names                     | list         |      | Names of which a node's certificate has one, with `{{node}}` for its number: `URI:`, `DNS:` or `IP Address:` with an alternative name, or `SUBJECT:` with the whole subject, as in `SUBJECT:CN=node-{{node}}`. Certificates of clients must not have such names.
 http.allowed.hosts                         | list         |      | Names under which the HTTP API may be reached, beside `localhost`, the names that the node listens on or advertises and the machine's own; `*.NAME` matches names below it, `*` any. Pages of these hosts may use it, too. Addresses need not be listed.

@@ -10,6 +10,15 @@
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
         cluster.kill(cluster.leader("orders"))
 
+    with EphemeralBroker(tls=True) as broker:
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "security.protocol": "SSL",
+                "ssl.ca.location": broker.ca_file,
+            }
+        )
+
 Each node runs on an event loop of its own in a thread of its own, so it works beside any other
 loop. Clients and other nodes reach it over loopback TCP as they would reach a broker in production,
 at free ports.
@@ -23,9 +32,12 @@ has everything that it acknowledged.
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import socket
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -60,7 +72,13 @@ class EphemeralBroker:
         directory: str | None = None,
         settings: Mapping[str, str] | None = None,
         listeners: tuple[str, ...] = ("kafka", "http"),
+        tls: bool | Literal["optional"] = False,
     ) -> None:
+        """With `tls`, all listeners demand TLS, or allow it, with a certificate for `localhost` and
+        127.0.0.1 of an authority in `ca_file`. Settings of single listeners go before.
+        """
+        self._tls = tls
+        self._certificates = ""
         self._storage = storage
         self._directory = directory
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -85,7 +103,42 @@ class EphemeralBroker:
 
     @property
     def http_url(self) -> str:
-        return f"http://{self.address('http')}"
+        scheme = "https" if self._tls is True else "http"
+        return f"{scheme}://{self.address('http')}"
+
+    @property
+    def ca_file(self) -> str:
+        """Path of the authority's certificate, which clients of a broker with `tls` trust."""
+        return os.path.join(self._certificate_directory, "ca.pem")
+
+    def client_certificate(self, name: str) -> tuple[str, str]:
+        """Paths of a certificate with the subject `CN=name`, and of its key."""
+        from dragoman.certificates import authority_in, write_pair
+
+        directory = self._certificate_directory
+        return write_pair(directory, name, authority_in(directory).client(name))
+
+    @property
+    def _certificate_directory(self) -> str:
+        """The directory of the broker's certificates; it lives as long as this object."""
+        if not self._certificates:
+            from dragoman.certificates import authority_in, write_pair
+
+            name = self._certificates = tempfile.mkdtemp(prefix="dragoman-tls-")
+            weakref.finalize(self, shutil.rmtree, name, ignore_errors=True)
+            write_pair(name, "server", authority_in(name).server(["localhost", "127.0.0.1"]))
+        return self._certificates
+
+    def _tls_settings(self) -> dict[str, str]:
+        if not self._tls:
+            return {}
+        directory = self._certificate_directory
+        return {
+            "tls": "required" if self._tls is True else self._tls,
+            "ssl.certificate.file": os.path.join(directory, "server.pem"),
+            "ssl.key.file": os.path.join(directory, "server-key.pem"),
+            "ssl.ca.file": self.ca_file,
+        }
 
     @property
     def data_directory(self) -> str:
@@ -166,7 +219,7 @@ class EphemeralBroker:
 
     def _settings(self) -> Settings:
         durability = "os" if self._storage == "memory" else "fsync"
-        given = {"durability": durability, **self._overrides}
+        given = {"durability": durability, **self._tls_settings(), **self._overrides}
         if self._directory is not None:
             given["data"] = self._directory
         return load(

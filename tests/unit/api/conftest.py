@@ -178,8 +178,10 @@ class FakeCaptures(dict[str, CaptureDescription]):
             raise UnknownCapture(f"there is no capture {name!r}")
         return self[name]
 
-    async def add_capture(self, caller: Caller, definition: Definition) -> CaptureDescription:
-        self._node.ask(definition)
+    async def add_capture(
+        self, caller: Caller, definition: Definition, principal: str = ""
+    ) -> CaptureDescription:
+        self._node.ask((definition, principal) if principal else definition)
         self[definition.name] = CaptureDescription(
             name=definition.name,
             definition=definition,

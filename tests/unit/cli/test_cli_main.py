@@ -40,6 +40,7 @@ COMMANDS = {
         "status",
         "pause",
         "resume",
+        "run-as",
         "rewind",
         "snapshot",
         "remove",

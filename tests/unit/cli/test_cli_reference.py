@@ -66,7 +66,7 @@ def test_options_of_captures_are_all_listed() -> None:
     table = PAGE.split("| option of `cdc add` and `cdc doctor` |", 1)[1].split("\n\n", 1)[0]
     documented = set(re.findall(r"^\| `(--[a-z-]+)", table, re.MULTILINE))
     names = {argument.names[0] for argument in build()["cdc"]["add"].assemble_argument_collection()}
-    own = {"--check", "--detach", "--output"} | _options_of_targets()
+    own = {"--check", "--detach", "--output", "--principal"} | _options_of_targets()
     assert documented == {name for name in names if name.startswith("--")} - own
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -257,3 +258,59 @@ def test_failures_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
             err = capsys.readouterr().err
             assert len(err.splitlines()) == 1
             assert "--bootstrap" not in err
+
+
+# ---- users and permissions
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> str:
+    file = tmp_path / "secret"
+    file.write_text("12345678\n")
+    return str(file)
+
+
+def test_users_are_administered(dragoman: Run, secret: str) -> None:
+    assert dragoman("create-user", "-u", "ann", "--password-file", secret)[0] == 0
+    assert dragoman("createUser", "-u", "ben", "-t", "Super", "--password-file", secret)[0] == 0
+    assert dragoman("update-user", "-u", "ann", "-s", "disable")[0] == 0
+    assert shown(dragoman("list-user", "--output", "json")) == [
+        {"user": "ann", "type": "Normal", "status": "disable"},
+        {"user": "ben", "type": "Super", "status": "enable"},
+    ]
+    assert dragoman("deleteUser", "-u", "ben")[0] == 0
+    assert [each["user"] for each in shown(dragoman("list-user", "--output", "json"))] == ["ann"]
+    status, _, error = dragoman("update-user", "-u", "ben", "-s", "enable")
+    assert (status, error) == (1, "dragoman: there is no user 'ben'\n")
+
+
+def test_permissions_are_administered(dragoman: Run) -> None:
+    assert dragoman("create-acl", "-s", "ann", "-r", "Topic:a*,Group:g", "-a", "Sub")[0] == 0
+    deny = ("-s", "User:ann", "-r", "Topic:b", "-a", "All", "-d", "Deny", "-i", "10.0.0.1")
+    assert dragoman("createAcl", *deny)[0] == 0
+    rows = shown(dragoman("list-acl", "-s", "ann", "--output", "json"))
+    assert sorted(tuple(each.values()) for each in rows) == [
+        ("User:ann", "Group:g", "Sub", "*", "Allow"),
+        ("User:ann", "Topic:a*", "Sub", "*", "Allow"),
+        ("User:ann", "Topic:b", "All", "10.0.0.1", "Deny"),
+    ]
+    assert len(shown(dragoman("list-acl", "-r", "Topic:b", "--output", "json"))) == 1
+    assert dragoman("delete-acl", "-s", "ann", "-r", "Topic:b")[0] == 0
+    assert dragoman("delete-acl", "-s", "ann")[0] == 0
+    assert shown(dragoman("list-acl", "--output", "json")) == []
+
+
+def test_commands_sign_as_a_user(dragoman: Run, secret: str) -> None:
+    signed = ("--access-key", "ann", "--secret-key-file", secret)
+    assert dragoman("topic-list", *signed)[0] == 0
+    status, _, error = dragoman("topic-list", "--access-key", "ann")
+    assert (status, error.count("expected both or none")) == (2, 1)
+    status, _, error = dragoman("topic-list", "--access-key", "a", "--secret-key-file", "/no/file")
+    assert status == 2
+    assert "/no/file" in error
+
+
+def test_a_password_file_must_be_readable(dragoman: Run) -> None:
+    status, _, error = dragoman("create-user", "-u", "x", "--password-file", "/no/such/file")
+    assert status == 2
+    assert "/no/such/file" in error

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from dragoman.cli.rocketmq.command import Broker, Cluster, Session, Topic, time_text
+from dragoman.cli.rocketmq.command import Broker, Cluster, Session, Topic, masters, time_text
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.client.rocketmq import TopicConfig
 from dragoman.client_core.errors import ClientError
@@ -178,20 +178,10 @@ def broker_status(
     session: Session, *, broker: Broker = None, cluster: Cluster = None
 ) -> list[StatusRow]:
     """Show the runtime statistics of brokers."""
-    admin = session.admin
-    if broker is not None:
-        addresses = [broker]
-    else:
-        info = admin.examine_broker_cluster_info()
-        addresses = [
-            each.broker_addrs["0"]
-            for _, each in sorted(info.broker_addr_table.items())
-            if "0" in each.broker_addrs and cluster in (None, each.cluster)
-        ]
     return [
         StatusRow(address, name, value)
-        for address in addresses
-        for name, value in sorted(admin.fetch_broker_runtime_stats(address).items())
+        for address in masters(session, broker, cluster)
+        for name, value in sorted(session.admin.fetch_broker_runtime_stats(address).items())
     ]
 
 

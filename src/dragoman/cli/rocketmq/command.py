@@ -16,6 +16,7 @@ from typing import Annotated, Final, TypeAlias, TypeVar, get_args, get_type_hint
 
 import msgspec
 from cyclopts import App, Parameter
+from msgspec import structs
 
 from dragoman.cli.output import Output, print_json, print_table
 from dragoman.cli.status import USAGE, CommandError, one_line_failures, say
@@ -25,6 +26,7 @@ from dragoman.client.rocketmq import (
     BlockingRocketmqClient,
     ClientSettings,
 )
+from dragoman.client_core.credentials import AccessKey
 from dragoman.errors import ConfigError
 from dragoman.limits import CLI_TIMEOUT_SECONDS
 
@@ -41,6 +43,22 @@ NameServers: TypeAlias = Annotated[
         name=["--namesrv", "-n", "--namesrvAddr"],
         env_var="NAMESRV_ADDR",
         help="Addresses of name servers, HOST:PORT, separated by commas.",
+    ),
+]
+AccessKeyName: TypeAlias = Annotated[
+    str,
+    Parameter(
+        name=["--access-key"],
+        env_var="ROCKETMQ_ACCESS_KEY",
+        help="User to sign requests as; none by default.",
+    ),
+]
+SecretFile: TypeAlias = Annotated[
+    str,
+    Parameter(
+        name=["--secret-key-file"],
+        env_var="ROCKETMQ_SECRET_KEY_FILE",
+        help="File with the secret key of --access-key.",
     ),
 ]
 Topic: TypeAlias = Annotated[str, Parameter(name=["--topic", "-t"], help="Topic.")]
@@ -63,8 +81,9 @@ Broker: TypeAlias = Annotated[
 class Session:
     """The clients that a command uses, created on first use."""
 
-    def __init__(self, namesrv: str, stack: ExitStack) -> None:
+    def __init__(self, namesrv: str, signer: AccessKey | None, stack: ExitStack) -> None:
         self._namesrv = namesrv
+        self._settings = structs.replace(_SETTINGS, credentials=signer)
         self._stack = stack
 
     @cached_property
@@ -78,24 +97,43 @@ class Session:
 
     def _opened(self, kind: type[Opened]) -> Opened:
         try:
-            client = kind(self._namesrv, settings=_SETTINGS)
+            client = kind(self._namesrv, settings=self._settings)
         except ConfigError as error:
-            raise CommandError(f"--namesrv: {error}", USAGE) from None
+            what = "--secret-key-file" if str(error).startswith("secret") else "--namesrv"
+            raise CommandError(f"{what}: {error}", USAGE) from None
         return self._stack.enter_context(client)
 
 
 @contextmanager
-def _session(namesrv: str) -> Iterator[Session]:
+def _session(namesrv: str, signer: AccessKey | None) -> Iterator[Session]:
     """A session whose errors become a `CommandError` with one line of text."""
     with one_line_failures("RocketMQ"), ExitStack() as stack:
-        yield Session(namesrv, stack)
+        yield Session(namesrv, signer, stack)
+
+
+def _signer(access_key: str, secret_key_file: str) -> AccessKey | None:
+    if bool(access_key) != bool(secret_key_file):
+        raise CommandError("--access-key and --secret-key-file: expected both or none", USAGE)
+    return AccessKey(access_key, f"file:{secret_key_file}") if access_key else None
+
+
+def masters(session: Session, broker: str | None, cluster: str | None) -> list[str]:
+    """The given broker, or the masters of a cluster or of all."""
+    if broker is not None:
+        return [broker]
+    info = session.admin.examine_broker_cluster_info()
+    return [
+        each.broker_addrs["0"]
+        for _, each in sorted(info.broker_addr_table.items())
+        if "0" in each.broker_addrs and cluster in (None, each.cluster)
+    ]
 
 
 def add(app: App, function: Callable[..., object]) -> None:
     """Add a command with the name of its function, in both naming styles.
 
-    The options are those of the function, `--namesrv`, and `--output` if the function returns rows
-    or has a parameter for it.
+    The options are those of the function, `--namesrv`, those of the credentials, and `--output` if
+    the function returns rows or has a parameter for it.
     """
     hints = get_type_hints(function, include_extras=True)
     row: type[msgspec.Struct] | None = next(iter(get_args(hints.pop("return"))), None)
@@ -103,14 +141,22 @@ def add(app: App, function: Callable[..., object]) -> None:
     shows = any(each.name == "output" for each in own)
     options = [each for each in own if each.name != "output"]
     options.append(_option("namesrv", _DEFAULT_NAMESRV))
+    options += (_option("access_key", ""), _option("secret_key_file", ""))
     if row is not None or shows:
         options.append(_option("output", "table"))
 
     @wraps(function)
-    def run(*, namesrv: str = _DEFAULT_NAMESRV, output: Output = "table", **given: object) -> None:
+    def run(
+        *,
+        namesrv: str = _DEFAULT_NAMESRV,
+        access_key: str = "",
+        secret_key_file: str = "",
+        output: Output = "table",
+        **given: object,
+    ) -> None:
         if shows:
             given["output"] = output
-        with _session(namesrv) as session:
+        with _session(namesrv, _signer(access_key, secret_key_file)) as session:
             result = function(session, **given)
         if isinstance(result, str):
             say(result)
@@ -118,7 +164,12 @@ def add(app: App, function: Callable[..., object]) -> None:
             show(result, row, output)
 
     names = {each.name for each in options}
-    annotations = hints | {"namesrv": NameServers, "output": Output}
+    annotations = hints | {
+        "namesrv": NameServers,
+        "access_key": AccessKeyName,
+        "secret_key_file": SecretFile,
+        "output": Output,
+    }
     run.__annotations__ = {name: annotations[name] for name in annotations if name in names}
     run.__dict__["__signature__"] = inspect.Signature(options)
     first, *others = function.__name__.split("_")

@@ -93,7 +93,7 @@ async def _open_channel(
             on_lost=on_push or _ignore,
         )
 
-    channel = await dial(address, make, settings.connect_timeout_s)
+    channel = await dial(address, make, settings.connect_timeout_s, tls=settings.tls)
     if settings.login is not None:
         try:
             await _log_in(channel, settings.login, settings.request_timeout_s)

@@ -182,7 +182,7 @@ class _Lane(KeptConnection[KafkaChannel]):
         timeout_s = self._settings.connect_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                channel = await connect(self.address, self._channel_on)
+                channel = await connect(self.address, self._channel_on, self._settings.tls)
                 try:
                     await channel.negotiate(timeout_s)
                 except BaseException:

@@ -354,7 +354,7 @@ class MinibrokerClient:
             )
             return channel
 
-        return await dial(address, make, self.settings.connect_timeout_s)
+        return await dial(address, make, self.settings.connect_timeout_s, tls=self.settings.tls)
 
     def _use(self, channel: OrderedChannel) -> None:
         self._channel = channel

@@ -113,6 +113,7 @@ class Server(KeptConnection[_Channel]):
             self.address,
             lambda loop: _Channel(self.address, self._settings, self._scratch, loop),
             self._settings.connect_timeout_s,
+            tls=self._settings.tls,
             resolve=_reachable,
         )
 

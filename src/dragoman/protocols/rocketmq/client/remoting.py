@@ -241,7 +241,10 @@ class Remoting:
     async def dial(self, address: Address) -> Link:
         """A new connection. Raises `UnreachableError`."""
 
-        link = await dial(address, partial(self._link, address), self.settings.connect_timeout_s)
+        settings = self.settings
+        link = await dial(
+            address, partial(self._link, address), settings.connect_timeout_s, tls=settings.tls
+        )
         if not self._is_closed:
             self.identity.seen_from(link.local_ip)
         return link
