@@ -681,6 +681,8 @@ SCRAM_ITERATIONS_MAX = 16_384
 SCRAM_ITERATIONS = 8192
 #: A message of a SCRAM exchange. Longer: refused.
 SCRAM_MESSAGE_BYTES_MAX = 4096
+#: Iterations for which a client computes, at the request of a broker: a second. More: an error.
+SCRAM_CLIENT_ITERATIONS_MAX = 1_000_000
 #: Random bytes in a server's half of the nonce of a SCRAM exchange.
 SCRAM_NONCE_BYTES = 18
 #: A frame of a connection that has to log in and has not. Larger: the connection is closed.

@@ -167,6 +167,7 @@ CLIENT = RecordClient(
     name="minibroker",
     title="minibroker",
     bootstrap="127.0.0.1:4222",
+    cannot_log_in="the protocol has no login",
     cannot_write={
         "null": "it has no null",
         "headers": "its records have no headers",

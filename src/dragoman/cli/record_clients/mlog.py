@@ -166,6 +166,7 @@ CLIENT = RecordClient(
     name="mlog",
     title="mlog",
     bootstrap="127.0.0.1:9094",
+    cannot_log_in="the protocol has no login",
     cannot_write={
         "key": "its records have no keys",
         "null": "it has no null",
