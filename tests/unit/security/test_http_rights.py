@@ -74,7 +74,7 @@ class Stage:
         self.groups = GroupService(broker)
         self.cluster = ClusterService(node, lambda: True)
         captures: Any = self.world.captures
-        self.captures = NamedCaptures(broker.context, captures, broker)
+        self.captures = NamedCaptures(broker.context, captures, broker, broker.audit)
         broker.image.captures["listed"] = CaptureDefined(name="listed", definition=b"")
         self.pipelines = PipelineReports(self.world.clock, broker)
         self.pipelines.report_pipeline(CALLER, STATUS)
