@@ -61,6 +61,7 @@ from dragoman.api.values import (
     Moves,
     NewMoves,
     NewNode,
+    NewSettings,
     NewTopic,
     PipelineList,
     PipelineStatus,
@@ -319,6 +320,14 @@ class Cluster(Protocol):
         refuses=_REQUEST,
     )
     async def elect(self, caller: Caller, wanted: Election) -> Elected: ...
+
+    @operation(
+        "POST",
+        "/api/v1/cluster/settings",
+        "Change settings of one node or of all while they run",
+        refuses=_REQUEST,
+    )
+    async def change_settings(self, caller: Caller, wanted: NewSettings) -> Told: ...
 
 
 class Captures(Protocol):

@@ -138,6 +138,7 @@ class Broker:
         )
         #: Decides for the protocols; tests replace it.
         self.authorizer: Authorizer = authorizer or self.rule_authorizer
+        context.authorizer = self.authorizer
         secrets = secret_source or DiskSecrets(store.disk)
         self.keys = ClusterKeys(secrets, settings.cluster_key_file, random)
         self.keys.load()

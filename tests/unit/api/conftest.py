@@ -40,6 +40,7 @@ from dragoman.api.values import (
     Moves,
     NewMoves,
     NewNode,
+    NewSettings,
     NewTopic,
     NodeStatus,
     PartitionDescription,
@@ -375,6 +376,9 @@ class FakeNode:
         return Told(detail=told.detail, waiting_replicas=waiting)
 
     async def transfer(self, caller: Caller, wanted: Transfer) -> Told:
+        return self.ask(wanted)
+
+    async def change_settings(self, caller: Caller, wanted: NewSettings) -> Told:
         return self.ask(wanted)
 
     async def elect(self, caller: Caller, wanted: Election) -> Elected:

@@ -58,7 +58,7 @@ COMMANDS = {
         "remove",
         "doctor",
     ),
-    "config": ("show", "schema"),
+    "config": ("show", "schema", "set", "unset"),
     "rocketmq": (
         "topic-list",
         "topic-route",

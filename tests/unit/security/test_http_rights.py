@@ -34,6 +34,7 @@ from dragoman.api.values import (
     Election,
     NewMoves,
     NewNode,
+    NewSettings,
     NewTopic,
     PipelineStatus,
     Transfer,
@@ -169,6 +170,9 @@ ROWS: Final[dict[str, list[Row]]] = {
     "remove_node": _cluster(lambda s: s.cluster.remove_node(CALLER, NodeId(9)), "alter"),
     "transfer": _cluster(lambda s: s.cluster.transfer(CALLER, Transfer()), "alter"),
     "move_replicas": _cluster(lambda s: s.cluster.move_replicas(CALLER, NewMoves()), "alter"),
+    "change_settings": _cluster(
+        lambda s: s.cluster.change_settings(CALLER, NewSettings()), "alter_configs"
+    ),
     "elect": _cluster(lambda s: s.cluster.elect(CALLER, Election()), "alter"),
     "list_captures": [
         Row(
