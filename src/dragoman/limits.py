@@ -574,6 +574,8 @@ USER_NAME_BYTES_MAX = 255
 TOKENS_PER_USER_MAX = 100
 #: Bytes of the description of an API token. Longer: refused.
 TOKEN_LABEL_BYTES_MAX = 255
+#: Milliseconds for which an API token may be made: ten years. Longer: refused.
+TOKEN_LIFETIME_MS_MAX = 315_360_000_000
 #: Random bytes of an API token.
 TOKEN_BYTES = 32
 #: Bytes of a signing secret. Longer: refused.

@@ -195,15 +195,23 @@ class Broker:
         self.node_configs = NodeConfigs(image, changes, settings, self.node_id)
         self.group_configs = GroupConfigs(image, changes, lambda: self.settings)
         self.quotas = ClientQuotas(image, changes)
-        self.access = AccessControl(
-            image, changes, self.rule_authorizer, self.audit, self.keys, self.work, clock, random
-        )
         self.leadership = Leadership(image, self.cluster.access)
         self.features = Features(image, changes)
         self.cluster_key = ClusterKeyService(
             context, self.keys, changes, self.quorum, self.rpc, self.audit
         )
         self.cluster_key.serve(self.registry)
+        self.access = AccessControl(
+            image,
+            changes,
+            self.rule_authorizer,
+            self.audit,
+            self.keys,
+            self.cluster_key,
+            self.work,
+            clock,
+            random,
+        )
         self.foundation = Foundation(
             context, changes, self.keys, self.logins.hasher, self.audit, secrets
         )
