@@ -39,6 +39,8 @@ def open_client(options: SourceOptions) -> BlockingKafkaClient:
         operation_timeout_s=options.poll_timeout_s,
         backoff_first_s=pause,
         backoff_max_s=max(pause, 1.0),
+        login=options.security.login,
+        tls=options.security.tls,
     )
     return BlockingKafkaClient(options.bootstrap, settings)
 

@@ -22,6 +22,8 @@ import msgspec
 from dragoman.errors import ConfigError
 from dragoman.limits import KAFKA_CLIENT_BATCH_BYTES, SPARK_SCHEMA_BYTES_MAX
 from dragoman.log.compression import Codec, codec_by_name
+from dragoman.spark.security import SETTINGS as SECURITY_SETTINGS
+from dragoman.spark.security import ClientSecurity, parse_security
 
 log = logging.getLogger("dragoman.spark")
 
@@ -83,6 +85,7 @@ OPTIONS = (
     Option("pinSchema", "false", "`true`: store the schema of these options in the topic's configuration, replacing the pinned one"),
     Option("onDecodeError", "fail", "for a value that does not decode: `fail` or `deadletter`"),
     Option("deadLetterTopic", "", "the topic for records that do not decode; needs a broker"),
+    *(Option(*each) for each in SECURITY_SETTINGS),
 )  # fmt: skip
 SINK_OPTIONS = (
     Option("kafka.bootstrap.servers", "", "brokers as `HOST:PORT`, separated by commas; also `bootstrap.servers`"),
@@ -93,6 +96,7 @@ SINK_OPTIONS = (
     Option("kafka.client.id", "dragoman-spark", "name of this writer in the broker's log"),
     Option("kafka.request.timeout.ms", "30000", "timeout of one request"),
     Option("kafka.delivery.timeout.ms", "120000", "timeout for staging a batch, and for publishing, with all retries"),
+    *(Option(*each) for each in SECURITY_SETTINGS),
 )  # fmt: skip
 #: Options that only apply with one value of `decode`.
 _DECODE_OF = {
@@ -144,8 +148,6 @@ _REFUSED_BY_SINK: Mapping[str, str] = {
     ),
 }
 _SECURITY = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
-#: The default of Kafka's clients, and the only value that is supported.
-_NO_SECURITY = ("kafka.security.protocol", "PLAINTEXT")
 
 
 def table() -> str:
@@ -219,6 +221,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     pin_schema: bool
     #: Empty: a value that does not decode fails the read.
     dead_letter_topic: str
+    security: ClientSecurity = ClientSecurity()
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,6 +235,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     request_timeout_s: float
     delivery_timeout_s: float
+    security: ClientSecurity = ClientSecurity()
 
 
 def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
@@ -290,6 +294,7 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         upcast_unsigned=parser.flag("upcast.unsigned.ints"),
         pin_schema=parser.pin_schema(bootstrap),
         dead_letter_topic=parser.dead_letter_topic(bootstrap),
+        security=parse_security(parser.text),
     )
 
 
@@ -308,6 +313,7 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
         client_id=parser.text("kafka.client.id"),
         request_timeout_s=parser.number("kafka.request.timeout.ms") / 1000,
         delivery_timeout_s=parser.number("kafka.delivery.timeout.ms") / 1000,
+        security=parse_security(parser.text),
     )
 
 
@@ -327,10 +333,10 @@ class _Parser:
         self._known = {option.name.lower(): option for option in known}
         if alias := self._given.pop("bootstrap.servers", ""):
             self._given.setdefault("kafka.bootstrap.servers", alias)
-        for name, value in self._given.items():
+        for name in self._given:
             if name in self._known or name in accepted:
                 continue
-            if not _is_client_setting(name, value, refused, format_):
+            if not _is_client_setting(name, refused, format_):
                 near = difflib.get_close_matches(name, self._known, n=1)
                 hint = f"; is {self._known[near[0]].name} meant?" if near else ""
                 raise ConfigError(f"unknown option {name!r}{hint}")
@@ -495,7 +501,7 @@ class _Parser:
             raise ConfigError(f"{name}: expected earliest, latest or {expected}: {error}") from None
 
 
-def _is_client_setting(name: str, value: str, refused: Mapping[str, str], format_: str) -> bool:
+def _is_client_setting(name: str, refused: Mapping[str, str], format_: str) -> bool:
     """Whether an option, with its name in lower case, is an ignored client setting.
 
     Raises `ConfigError` for a setting that is refused.
@@ -504,9 +510,8 @@ def _is_client_setting(name: str, value: str, refused: Mapping[str, str], format
         return False
     if name in refused:
         raise ConfigError(f"{name} is not supported: {refused[name]}")
-    if (name, value.strip().upper()) == _NO_SECURITY:
-        return True
     if name.startswith(_SECURITY):
-        raise ConfigError(f"{name}: this release has no authentication and no TLS")
+        # An ignored one would make a connection less safe than it looks.
+        raise ConfigError(f"{name} is not supported")
     log.warning("option %s is not used by this %s", name, format_)
     return True

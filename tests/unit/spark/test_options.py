@@ -84,7 +84,7 @@ def test_offsets_are_words_numbers_and_times() -> None:
         ({**GIVEN, "readMode": "fast"}, "readMode: expected auto, segments or broker"),
         ({**GIVEN, "maxTriggerDelay": "soon"}, "maxTriggerDelay: expected a time"),
         ({**GIVEN, "maxTriggerDelay": "2 weeks"}, "maxTriggerDelay: expected a time"),
-        ({**GIVEN, "kafka.security.protocol": "SASL_SSL"}, "no authentication and no TLS"),
+        ({**GIVEN, "kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism: expected"),
         ({**GIVEN, "onDecodeError": "deadletter"}, "onDecodeError=deadletter needs deadLetter"),
         ({"path": "/d", "subscribePattern": "("}, "subscribePattern: .* in '\\('"),
         ({"path": "/d", "assign": "[0]"}, "assign: expected JSON"),
