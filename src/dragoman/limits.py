@@ -316,6 +316,9 @@ ETCD_ANSWER_BYTES_MAX = 64 << 20
 #: Seconds that a stopping node waits for etcd to revoke its lease. Longer: the lease expires by
 #: itself.
 ETCD_CLOSE_GRACE_S = 1.0
+#: Seconds that the TLS handshake with a member of etcd may take in addition to the connection.
+#: Longer: the next member is used.
+ETCD_TLS_TIMEOUT_S = 2.0
 #: Connections to etcd at a time, besides the watch. Further requests wait for one.
 ETCD_CONNECTIONS_MAX = 8
 
@@ -574,6 +577,8 @@ USER_NAME_BYTES_MAX = 255
 TOKENS_PER_USER_MAX = 100
 #: Bytes of the description of an API token. Longer: refused.
 TOKEN_LABEL_BYTES_MAX = 255
+#: Milliseconds for which an API token may be made: ten years. Longer: refused.
+TOKEN_LIFETIME_MS_MAX = 315_360_000_000
 #: Random bytes of an API token.
 TOKEN_BYTES = 32
 #: Bytes of a signing secret. Longer: refused.

@@ -138,6 +138,7 @@ class Broker:
         )
         #: Decides for the protocols; tests replace it.
         self.authorizer: Authorizer = authorizer or self.rule_authorizer
+        context.authorizer = self.authorizer
         secrets = secret_source or DiskSecrets(store.disk)
         self.keys = ClusterKeys(secrets, settings.cluster_key_file, random)
         self.keys.load()
@@ -145,6 +146,7 @@ class Broker:
             audit_file or audit_file_of(settings, store.disk), self.node_id, scheduler, clock
         )
         self.audit.is_on = self._is_audited
+        self._takes_logins = _is_locked(settings)
         self.rule_authorizer.on_refused = self._note_refusal
         self.logins = Logins(image, lambda: self.settings, scheduler, clock, random, hasher)
         self.logins.unseal = self.keys.unseal
@@ -193,15 +195,23 @@ class Broker:
         self.node_configs = NodeConfigs(image, changes, settings, self.node_id)
         self.group_configs = GroupConfigs(image, changes, lambda: self.settings)
         self.quotas = ClientQuotas(image, changes)
-        self.access = AccessControl(
-            image, changes, self.rule_authorizer, self.audit, self.keys, self.work, clock, random
-        )
         self.leadership = Leadership(image, self.cluster.access)
         self.features = Features(image, changes)
         self.cluster_key = ClusterKeyService(
             context, self.keys, changes, self.quorum, self.rpc, self.audit
         )
         self.cluster_key.serve(self.registry)
+        self.access = AccessControl(
+            image,
+            changes,
+            self.rule_authorizer,
+            self.audit,
+            self.keys,
+            self.cluster_key,
+            self.work,
+            clock,
+            random,
+        )
         self.foundation = Foundation(
             context, changes, self.keys, self.logins.hasher, self.audit, secrets
         )
@@ -257,7 +267,7 @@ class Broker:
         """Whether the audit log is written: an operator has named its file, or has locked the
         node in any way.
         """
-        return bool(self.settings.audit_log_file) or self.image.security_mode != SECURITY_MODE_FIRST
+        return self._takes_logins or self.image.security_mode != SECURITY_MODE_FIRST
 
     def _coordination(self, dialect: GroupDialect | None) -> Coordination:
         context, rpc, registry = self.context, self.rpc, self.registry
@@ -490,6 +500,7 @@ class Broker:
     def _reconfigure(self) -> None:
         """Settings were changed at run time: update the copies."""
         self.context.settings = self.node_configs.effective()
+        self._takes_logins = _is_locked(self.settings)
         self.topics.reconfigure(self.settings)
         self.coordination.reconfigure(self.settings)
         self.maintenance.reconfigured()
@@ -513,6 +524,13 @@ def audit_file_of(settings: Settings, disk: Disk, path: str = AUDIT_FILE) -> Aud
         path=path,
         file_bytes=settings.audit_log_bytes,
         files=settings.audit_log_files,
+    )
+
+
+def _is_locked(settings: Settings) -> bool:
+    """Whether an operator wants an audit log, or a listener takes logins."""
+    return bool(settings.audit_log_file) or any(
+        settings.listener_security(each.name).authentication != "off" for each in settings.listeners
     )
 
 
