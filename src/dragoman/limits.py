@@ -316,6 +316,9 @@ ETCD_ANSWER_BYTES_MAX = 64 << 20
 #: Seconds that a stopping node waits for etcd to revoke its lease. Longer: the lease expires by
 #: itself.
 ETCD_CLOSE_GRACE_S = 1.0
+#: Seconds that the TLS handshake with a member of etcd may take in addition to the connection.
+#: Longer: the next member is used.
+ETCD_TLS_TIMEOUT_S = 2.0
 #: Connections to etcd at a time, besides the watch. Further requests wait for one.
 ETCD_CONNECTIONS_MAX = 8
 
