@@ -316,6 +316,9 @@ ETCD_ANSWER_BYTES_MAX = 64 << 20
 #: Seconds that a stopping node waits for etcd to revoke its lease. Longer: the lease expires by
 #: itself.
 ETCD_CLOSE_GRACE_S = 1.0
+#: Seconds that the TLS handshake with a member of etcd may take in addition to the connection.
+#: Longer: the next member is used.
+ETCD_TLS_TIMEOUT_S = 2.0
 #: Connections to etcd at a time, besides the watch. Further requests wait for one.
 ETCD_CONNECTIONS_MAX = 8
 
@@ -550,6 +553,9 @@ ID_PATTERN_BYTES_MAX = 1024
 #: Decisions that an authorizer keeps. With one more, all are forgotten and decided again when asked
 #: again.
 ACCESS_DECISIONS_KEPT_MAX = 16_384
+#: Characters of a resource's name in a decision that is kept: clients choose the names of groups.
+#: Decisions about longer names are made each time.
+ACCESS_NAME_KEPT_CHARS_MAX = 255
 #: Access rules, which stay in memory on every node. One more is refused.
 ACCESS_RULES_MAX = 100_000
 #: Access rules that one request adds, and filters by which one removes rules, as in Kafka. More:
@@ -557,6 +563,10 @@ ACCESS_RULES_MAX = 100_000
 ACCESS_RULES_PER_REQUEST_MAX = 10_000
 #: Access rules in one change of the metadata. More: in further changes, one after the other.
 ACCESS_RULES_PER_CHANGE = 1_000
+#: File with the first users and rules of a cluster. Larger: refused.
+BOOTSTRAP_FILE_BYTES_MAX = 256 << 10
+#: Users in that file, for each of which two verifiers are computed. More: refused.
+BOOTSTRAP_USERS_MAX = 100
 #: Bytes of a principal, a host or the name of a resource in an access rule. Longer: refused.
 ACCESS_RULE_TEXT_BYTES_MAX = 1024
 #: Lines of the audit log about one act of administration, such as the rules that one request adds.
@@ -570,6 +580,8 @@ USER_NAME_BYTES_MAX = 255
 TOKENS_PER_USER_MAX = 100
 #: Bytes of the description of an API token. Longer: refused.
 TOKEN_LABEL_BYTES_MAX = 255
+#: Milliseconds for which an API token may be made: ten years. Longer: refused.
+TOKEN_LIFETIME_MS_MAX = 315_360_000_000
 #: Random bytes of an API token.
 TOKEN_BYTES = 32
 #: Bytes of a signing secret. Longer: refused.
@@ -677,6 +689,8 @@ SCRAM_ITERATIONS_MAX = 16_384
 SCRAM_ITERATIONS = 8192
 #: A message of a SCRAM exchange. Longer: refused.
 SCRAM_MESSAGE_BYTES_MAX = 4096
+#: Iterations for which a client computes, at the request of a broker: a second. More: an error.
+SCRAM_CLIENT_ITERATIONS_MAX = 1_000_000
 #: Random bytes in a server's half of the nonce of a SCRAM exchange.
 SCRAM_NONCE_BYTES = 18
 #: A frame of a connection that has to log in and has not. Larger: the connection is closed.

@@ -8,15 +8,18 @@ sequence is missing; no client ever saw another record at an offset; the group h
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from confluent_kafka import Consumer, TopicPartition
 
-from chaos.clients import GROUP, GroupReader, Place, Writer
+from chaos.clients import GROUP, OPENLY, GroupReader, Place, Writer
 
 _PATIENCE_S = 120.0
 
 
-def read_all(bootstrap: str, topics: dict[str, int]) -> dict[Place, bytes]:
+def read_all(
+    bootstrap: str, topics: dict[str, int], security: Mapping[str, str] = OPENLY
+) -> dict[Place, bytes]:
     """Everything that is committed, by a client that begins at the beginning."""
     settings = {
         "bootstrap.servers": bootstrap,
@@ -24,6 +27,7 @@ def read_all(bootstrap: str, topics: dict[str, int]) -> dict[Place, bytes]:
         "enable.auto.commit": False,
         "enable.partition.eof": False,
         "log_level": 0,
+        **security,
     }
     consumer = Consumer(settings)
     found: dict[Place, bytes] = {}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
@@ -29,6 +29,30 @@ GROUP = "chaos"
 _PATIENCE_MS = 300_000
 _PAUSE_S = 0.01
 _RETRY_S = 0.1
+#: How a stock client connects without TLS and without a login.
+OPENLY: Final[Mapping[str, str]] = {}
+#: What a stock client reports when a node goes away, and gets over by itself.
+_PASSING = frozenset(
+    (
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._RESOLVE,
+    )
+)
+
+
+class Complaints:
+    """What a stock client reports beside the answers to its requests."""
+
+    def __init__(self) -> None:
+        #: Nodes that went away.
+        self.interruptions: list[str] = []
+        self.errors: list[str] = []
+
+    def note(self, error: KafkaError) -> None:
+        found = self.interruptions if error.code() in _PASSING else self.errors
+        found.append(f"{error.name()}: {error.str()}")
 
 
 class Place(NamedTuple):
@@ -96,29 +120,44 @@ class KafkaWriter(Writer):
 
     is_exact = True
 
-    def __init__(self, name: str, bootstrap: str, partition: int) -> None:
+    def __init__(
+        self, name: str, bootstrap: str, partition: int, security: Mapping[str, str] = OPENLY
+    ) -> None:
         super().__init__(name)
+        self._bootstrap = bootstrap
         self._partition = partition
-        self._producer = Producer(
+        self._security = security
+        self.complaints = Complaints()
+
+    def move(self, security: Mapping[str, str]) -> None:
+        """Continue with another producer, which connects like this, after all is acknowledged."""
+        self._security = security
+
+    def work(self) -> None:
+        while self.goes_on:
+            self._write_with(self._security)
+
+    def _write_with(self, security: Mapping[str, str]) -> None:
+        producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                "bootstrap.servers": self._bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 2,
                 "message.timeout.ms": _PATIENCE_MS,
                 "reconnect.backoff.max.ms": 200,
                 "topic.metadata.refresh.interval.ms": 5_000,
                 "log_level": 0,
+                "error_cb": self.complaints.note,
+                **security,
             }
         )
-
-    def work(self) -> None:
-        while self.goes_on:
+        while self.goes_on and security is self._security:
             value = self.next_value()
-            self._producer.produce(
+            producer.produce(
                 KAFKA_TOPIC, value, partition=self._partition, on_delivery=self._delivered
             )
-            self._producer.poll(_PAUSE_S)
-        left = self._producer.flush(_PATIENCE_MS / 1000)
+            producer.poll(_PAUSE_S)
+        left = producer.flush(_PATIENCE_MS / 1000)
         assert not left, f"{self.name}: {left} records were never answered"
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
@@ -129,6 +168,11 @@ class KafkaWriter(Writer):
         else:
             place = Place(KAFKA_TOPIC, message.partition(), message.offset())
             self.acknowledged[place] = value
+
+
+def cursus_settings() -> CursusSettings:
+    """Without TLS and without a login."""
+    return CursusSettings(request_timeout_s=5.0, operation_timeout_s=_PATIENCE_MS / 1000)
 
 
 class CursusWriter(Writer):
@@ -142,14 +186,22 @@ class CursusWriter(Writer):
         super().__init__(name)
         self._bootstrap = bootstrap
         self._partition = partition
+        self._settings = cursus_settings()
+
+    def move(self, settings: CursusSettings) -> None:
+        """Continue with another producer, which connects like this."""
+        self._settings = settings
 
     def work(self) -> None:
-        settings = CursusSettings(request_timeout_s=5.0, operation_timeout_s=_PATIENCE_MS / 1000)
+        while self.goes_on and not self.errors:
+            self._write_with(self._settings)
+
+    def _write_with(self, settings: CursusSettings) -> None:
         with (
             BlockingCursusClient(self._bootstrap, settings) as client,
             client.producer() as producer,
         ):
-            while self.goes_on:
+            while self.goes_on and settings is self._settings:
                 value = self.next_value()
                 try:
                     offset = producer.send(CURSUS_TOPIC, value, partition=self._partition)
@@ -168,23 +220,33 @@ class Publisher(Writer):
     def __init__(self, name: str, connect: Callable[[], Publishing]) -> None:
         super().__init__(name)
         self._connect = connect
+        self.interruptions: list[str] = []
+
+    def move(self, connect: Callable[[], Publishing]) -> None:
+        """Continue with another client."""
+        self._connect = connect
 
     def work(self) -> None:
         while self.goes_on:
+            connect = self._connect
             try:
-                publishing = self._connect()
-            except (DragomanError, OSError):
-                time.sleep(_RETRY_S)
+                publishing = connect()
+            except (DragomanError, OSError) as error:
+                self._interrupted(error)
                 continue
             try:
-                while self.goes_on:
+                while self.goes_on and connect is self._connect:
                     value = self.next_value()
                     self.acknowledged[publishing.publish(value)] = value
                     time.sleep(_PAUSE_S)
-            except (DragomanError, OSError):
-                time.sleep(_RETRY_S)
+            except (DragomanError, OSError) as error:
+                self._interrupted(error)
             finally:
                 publishing.close()
+
+    def _interrupted(self, error: Exception) -> None:
+        self.interruptions.append(f"{type(error).__name__}: {error}")
+        time.sleep(_RETRY_S)
 
 
 class Publishing:
@@ -225,14 +287,27 @@ class MinibrokerPublishing(Publishing):
 class GroupReader(Worker):
     """A member of a group of a stock client; commits what it has read."""
 
-    def __init__(self, name: str, bootstrap: str) -> None:
+    def __init__(self, name: str, bootstrap: str, security: Mapping[str, str] = OPENLY) -> None:
         super().__init__(name)
         #: What was seen first at each place, and places where that was not all that was seen.
         self.seen: dict[Place, bytes] = {}
         self.changed: list[str] = []
-        self._consumer = Consumer(
+        self.complaints = Complaints()
+        self._bootstrap = bootstrap
+        self._security = security
+
+    def move(self, security: Mapping[str, str]) -> None:
+        """Leave the group and join it with another consumer, which connects like this."""
+        self._security = security
+
+    def work(self) -> None:
+        while self.goes_on:
+            self._read_with(self._security)
+
+    def _read_with(self, security: Mapping[str, str]) -> None:
+        consumer = Consumer(
             {
-                "bootstrap.servers": bootstrap,
+                "bootstrap.servers": self._bootstrap,
                 "group.id": GROUP,
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": 500,
@@ -240,17 +315,22 @@ class GroupReader(Worker):
                 "fetch.wait.max.ms": 100,
                 "reconnect.backoff.max.ms": 200,
                 "log_level": 0,
+                "error_cb": self.complaints.note,
+                **security,
             }
         )
-
-    def work(self) -> None:
-        self._consumer.subscribe([KAFKA_TOPIC])
-        while self.goes_on:
-            message = self._consumer.poll(0.1)
-            if message is not None and message.error() is None:
+        consumer.subscribe([KAFKA_TOPIC])
+        while self.goes_on and security is self._security:
+            message = consumer.poll(0.1)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
                 self._note(message)
+            elif not error.retriable():
+                self.complaints.note(error)
         try:
-            self._consumer.close()
+            consumer.close()
         except KafkaException:
             return
 

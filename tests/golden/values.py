@@ -53,7 +53,7 @@ from dragoman.raft import messages as raft
 from dragoman.raft import snapshots as raft_snapshots
 from dragoman.replication import messages as replication
 from dragoman.rpc import Done, Refused
-from dragoman.security.access import Operation, Resource
+from dragoman.security.access import Caller, Operation, Principal, Resource
 from dragoman.security.rules import Pattern, Permission, Rule
 from dragoman.security.users import ApiToken, ScramVerifier, SealedSecret, User
 from golden.forms import Frame
@@ -527,6 +527,10 @@ _PLAIN: dict[str, Any] = {
     "neighbour-request CommitOffsets default": group_coordinator.CommitOffsets(
         request=offsets.CommitRequest(group_id="", offsets=())
     ),
+    "neighbour-request CommitOffsets of a caller": group_coordinator.CommitOffsets(
+        request=offsets.CommitRequest(group_id="text 1", offsets=()),
+        caller=Caller(Principal("text 90", "text 91"), "text 92"),
+    ),
     "neighbour-request CommittedOffsets full": group_coordinator.CommittedOffsets(
         group_id="text 1", topic="text 2"
     ),
@@ -543,6 +547,13 @@ _PLAIN: dict[str, Any] = {
     ),
     "neighbour-request JoinMember default": remote_members.JoinMember(
         group_id="", owner="", member_id="", topic=""
+    ),
+    "neighbour-request JoinMember of a caller": remote_members.JoinMember(
+        group_id="text 1",
+        owner="text 2",
+        member_id="text 3",
+        topic="text 4",
+        caller=Caller(Principal("text 90", "text 91"), "text 92"),
     ),
     "neighbour-request WatchMember full": remote_members.WatchMember(
         group_id="text 1", member_id="text 2", number=3
@@ -564,6 +575,9 @@ _PLAIN: dict[str, Any] = {
         topic="text 1", partition=2, is_leader_only=True
     ),
     "neighbour-request Append default": leader_queues.Append(topic="", partition=0),
+    "neighbour-request Append of a caller": leader_queues.Append(
+        topic="text 1", partition=2, caller=Caller(Principal("text 90", "text 91"), "text 92")
+    ),
     "neighbour-request Relay full": leader_queues.Relay(protocol="text 1"),
     "neighbour-request Relay default": leader_queues.Relay(protocol=""),
     "neighbour-request ReadBatches full": readers.ReadBatches(
@@ -684,11 +698,20 @@ _PLAIN: dict[str, Any] = {
     "neighbour-request DeferRecord default": delayed_store.DelayRecord(
         topic="", partition=0, when_ms=0
     ),
+    "neighbour-request DeferRecord of a caller": delayed_store.DelayRecord(
+        topic="text 1",
+        partition=2,
+        when_ms=3,
+        caller=Caller(Principal("text 90", "text 91"), "text 92"),
+    ),
     "neighbour-request DecideDeferred full": delayed_store.DecideDelayed(
         partition_id=1, offset=2, labels={"text 3": "text 4", "text 5": "text 6"}, is_release=True
     ),
     "neighbour-request DecideDeferred default": delayed_store.DecideDelayed(
         partition_id=0, offset=0
+    ),
+    "neighbour-request DecideDeferred of a caller": delayed_store.DecideDelayed(
+        partition_id=1, offset=2, caller=Caller(Principal("text 90", "text 91"), "text 92")
     ),
     "neighbour-request ReadDeferred full": delayed_store.ReadDelayed(partition_id=1, offset=2),
     "neighbour-request ReadDeferred default": delayed_store.ReadDelayed(partition_id=0, offset=0),
@@ -867,6 +890,11 @@ _PLAIN: dict[str, Any] = {
     "cursus RelayedBatch default": cursus.RelayedBatch(
         batch=cursus_messages.Batch(topic="", partition=0, messages=[]), is_counted=False
     ),
+    "cursus RelayedBatch of a caller": cursus.RelayedBatch(
+        batch=cursus_messages.Batch(topic="text 1", partition=2, messages=[]),
+        is_counted=True,
+        caller=Caller(Principal("text 90", "text 91"), "text 92"),
+    ),
     "cursus StagedMessage full": cursus.StagedMessage(
         topic="text 1",
         partition=2,
@@ -894,6 +922,15 @@ _PLAIN: dict[str, Any] = {
         producer_id=0,
         epoch=0,
     ),
+    "cursus StagedMessage of a caller": cursus.StagedMessage(
+        topic="text 1",
+        partition=2,
+        message=cursus_messages.Message(),
+        transactional_id="text 3",
+        producer_id=4,
+        epoch=5,
+        caller=Caller(Principal("text 90", "text 91"), "text 92"),
+    ),
     "cursus StagedOffsets full": cursus.StagedOffsets(
         command=cursus_messages.Command(
             word="text 1",
@@ -904,6 +941,10 @@ _PLAIN: dict[str, Any] = {
         )
     ),
     "cursus StagedOffsets default": cursus.StagedOffsets(command=cursus_messages.Command(word="")),
+    "cursus StagedOffsets of a caller": cursus.StagedOffsets(
+        command=cursus_messages.Command(word="text 1"),
+        caller=Caller(Principal("text 90", "text 91"), "text 92"),
+    ),
     # ---- rocketmq
     "rocketmq Announce full": rocketmq.Announce(
         group="text 1",
@@ -1192,6 +1233,16 @@ _PLAIN: dict[str, Any] = {
         ),
         bootstrap="",
         spool="",
+    ),
+    "capture-command start locked": control.Start(
+        definition=captures.Definition(
+            name="orders", dsn="postgresql://user:secret@host/db", tables=("public.orders",)
+        ),
+        bootstrap="text 1",
+        login=control.KafkaLogin(name="text 2", password="text 3"),
+        is_encrypted=True,
+        authorities="text 4",
+        spool="text 5",
     ),
     "capture-command pause full": control.Pause(),
     "capture-command resume full": control.Resume(),

@@ -27,11 +27,13 @@ from dragoman.api.values import (
     Moves,
     NewMoves,
     NewNode,
+    NewSettings,
     NodeStatus,
     PartitionStatus,
     Told,
     Transfer,
 )
+from dragoman.broker.administration import Actor, recorded
 from dragoman.broker.configs import NodeConfigs
 from dragoman.broker.errors import (
     ElectionNotNeeded,
@@ -41,6 +43,7 @@ from dragoman.broker.errors import (
 from dragoman.broker.leadership import Leadership, Plan, drain, spread
 from dragoman.broker.topics import Topics
 from dragoman.cluster.metadata import EVERY_NODE, NO_LEADER, MetadataImage, PartitionMetadata
+from dragoman.config.dynamic import is_inert, require_dynamic
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError, OutcomeUnknownError
 from dragoman.log.damage import lost_ranges
@@ -60,6 +63,7 @@ from dragoman.replication.messages import (
     TransferMetadata,
 )
 from dragoman.security.access import Caller, Operation
+from dragoman.security.audit import AuditLog
 from dragoman.security.authorizer import Authorizer
 from dragoman.types import NodeId
 from dragoman.world import Clock
@@ -137,6 +141,9 @@ class ClusterBroker(Protocol):
 
     @property
     def node_configs(self) -> NodeConfigs: ...
+
+    @property
+    def audit(self) -> AuditLog: ...
 
     @property
     def authorizer(self) -> Authorizer: ...
@@ -343,6 +350,30 @@ class ClusterService:
             unable=unable,
             remaining=remaining,
         )
+
+    # ---- settings
+
+    async def change_settings(self, caller: Caller, wanted: NewSettings) -> Told:
+        self._access.require_cluster(caller, Operation.ALTER_CONFIGS)
+        node = EVERY_NODE if wanted.node_id is None else wanted.node_id
+        if wanted.node_id is not None and node not in self._image.registrations:
+            raise ApiError(404, "unknown_node", f"there is no node {node}")
+        for key in (*wanted.values, *wanted.unset):
+            # Kafka's clients may store such a key; an operator's is a slip of the pen.
+            if is_inert(key):
+                require_dynamic(key)
+
+        def alter(config: Mapping[str, str]) -> dict[str, str]:
+            left = {key: text for key, text in config.items() if key not in wanted.unset}
+            return {**left, **wanted.values}
+
+        actor = Actor(caller, "http")
+        details = [f"{key}={text}" for key, text in wanted.values.items()]
+        details += [f"{key} unset" for key in wanted.unset]
+        where = "all nodes" if wanted.node_id is None else f"node {node}"
+        with recorded(self._broker.audit, "config.change", actor, f"node:{node}", details):
+            await future_of(self._broker.node_configs.alter(node, alter))
+        return Told(detail=f"in force on {where}: {', '.join(details) or 'nothing new'}")
 
     # ---- replicas
 

@@ -23,6 +23,7 @@ from dragoman.api.cluster import (
 )
 from dragoman.api.groups import GroupBroker, GroupService
 from dragoman.api.keys import KeyService
+from dragoman.api.security import RuleService, SecurityBroker, SecurityService, UserService
 from dragoman.api.topics import TopicBroker, TopicService
 from dragoman.api.values import PipelineList, PipelineStatus
 from dragoman.broker.cluster_key import ClusterKeyService
@@ -72,7 +73,7 @@ class PipelineReports:
         return PipelineList(items=tuple(found))
 
 
-class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, Protocol):
+class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, SecurityBroker, Protocol):
     """The part of the broker that the services, health and metrics use."""
 
     @property
@@ -146,6 +147,9 @@ class BrokerView:
             node.broker.context, node.captures, node.broker, node.broker.audit
         )
         self.keys = KeyService(node.broker.cluster_key, node.broker, node.broker.audit)
+        self.security = SecurityService(node.broker)
+        self.rules = RuleService(node.broker)
+        self.users = UserService(node.broker)
         self.pipelines = PipelineReports(node.clock, node.broker)
 
     @property

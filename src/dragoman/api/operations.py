@@ -27,6 +27,23 @@ from typing import Final, Literal, NewType, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from dragoman import limits
+from dragoman.api.access_values import (
+    AccessAnswer,
+    AccessQuestion,
+    AccessRuleFilter,
+    AccessRules,
+    CreatedToken,
+    NewMode,
+    NewToken,
+    NewUser,
+    RemovedRules,
+    RulePage,
+    RuleSearch,
+    SecurityStatus,
+    UserCommand,
+    UserDescription,
+    UserPage,
+)
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,
@@ -44,6 +61,7 @@ from dragoman.api.values import (
     Moves,
     NewMoves,
     NewNode,
+    NewSettings,
     NewTopic,
     PipelineList,
     PipelineStatus,
@@ -303,6 +321,14 @@ class Cluster(Protocol):
     )
     async def elect(self, caller: Caller, wanted: Election) -> Elected: ...
 
+    @operation(
+        "POST",
+        "/api/v1/cluster/settings",
+        "Change settings of one node or of all while they run",
+        refuses=_REQUEST,
+    )
+    async def change_settings(self, caller: Caller, wanted: NewSettings) -> Told: ...
+
 
 class Captures(Protocol):
     @operation(
@@ -371,6 +397,110 @@ class Keys(Protocol):
         ...
 
 
+class Security(Protocol):
+    @operation(
+        "GET", "/api/v1/security", "Whether access rules are enforced, and by whom", refuses=(403,)
+    )
+    def security_status(self, caller: Caller) -> SecurityStatus: ...
+
+    @operation(
+        "POST",
+        "/api/v1/security/mode",
+        "Change whether access rules are enforced: `open`, `audit` or `enforce`",
+        refuses=(*_BODY, 403, 409),
+    )
+    async def change_security_mode(self, caller: Caller, wanted: NewMode) -> SecurityStatus: ...
+
+
+class Rules(Protocol):
+    @operation("POST", "/api/v1/security/rules", "Add access rules", refuses=(*_BODY, 403, 409))
+    async def add_rules(self, caller: Caller, wanted: AccessRules) -> Told:
+        """Returns when the rules are in force on this node."""
+        ...
+
+    @operation(
+        "POST",
+        "/api/v1/security/rules/searches",
+        "Find access rules, a page at a time",
+        refuses=(*_BODY, 403),
+    )
+    async def find_rules(self, caller: Caller, search: RuleSearch) -> RulePage: ...
+
+    @operation(
+        "POST",
+        "/api/v1/security/rules/removals",
+        "Remove the access rules that a filter accepts",
+        refuses=(*_BODY, 403, 409),
+    )
+    async def remove_rules(self, caller: Caller, wanted: AccessRuleFilter) -> RemovedRules: ...
+
+    @operation(
+        "POST",
+        "/api/v1/security/rules/tests",
+        "Whether the rules allow a principal an operation, and which rule decides",
+        refuses=(*_BODY, 403),
+    )
+    def test_access(self, caller: Caller, question: AccessQuestion) -> AccessAnswer: ...
+
+
+class Users(Protocol):
+    @operation(
+        "GET", "/api/v1/security/users", "Users in order of name, a page at a time", refuses=(403,)
+    )
+    def list_users(self, caller: Caller, after: str, limit: PageLimit) -> UserPage: ...
+
+    @operation(
+        "POST",
+        "/api/v1/security/users",
+        "Create a user",
+        creates=True,
+        refuses=(*_BODY, 403, 409),
+    )
+    async def create_user(self, caller: Caller, user: NewUser) -> UserDescription: ...
+
+    @operation(
+        "GET",
+        "/api/v1/security/users/{name}",
+        "A user, without its secrets",
+        refuses=(403, 404),
+    )
+    def describe_user(self, caller: Caller, name: str) -> UserDescription: ...
+
+    @operation(
+        "DELETE",
+        "/api/v1/security/users/{name}",
+        "Delete a user and close its connections",
+        refuses=(403, 404),
+    )
+    async def delete_user(self, caller: Caller, name: str) -> Told: ...
+
+    @operation(
+        "POST",
+        "/api/v1/security/users/{name}/commands",
+        "Set or remove a user's password or signing secret; enable or disable the user",
+        refuses=(*_REQUEST, 403),
+    )
+    async def command_user(
+        self, caller: Caller, name: str, wanted: UserCommand
+    ) -> UserDescription: ...
+
+    @operation(
+        "POST",
+        "/api/v1/security/users/{name}/tokens",
+        "Make an API token for a user; the response alone shows it",
+        refuses=(*_REQUEST, 403),
+    )
+    async def create_token(self, caller: Caller, name: str, wanted: NewToken) -> CreatedToken: ...
+
+    @operation(
+        "DELETE",
+        "/api/v1/security/users/{name}/tokens/{token_id}",
+        "Revoke an API token of a user",
+        refuses=(403, 404),
+    )
+    async def revoke_token(self, caller: Caller, name: str, token_id: str) -> None: ...
+
+
 class Pipelines(Protocol):
     @operation(
         "GET", "/api/v1/pipelines", "Pipelines that have reported to this node, in order of name"
@@ -414,6 +544,15 @@ class NodeView(Protocol):
 
     @property
     def keys(self) -> Keys: ...
+
+    @property
+    def security(self) -> Security: ...
+
+    @property
+    def rules(self) -> Rules: ...
+
+    @property
+    def users(self) -> Users: ...
 
     @property
     def pipelines(self) -> Pipelines: ...

@@ -38,6 +38,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "capture_not_running": 503,
     "refused": 409,
     "unknown_user": 404,
+    "invalid_password": 400,
     "user_exists": 409,
     "too_many_rules": 409,
     "security_mode_refused": 409,

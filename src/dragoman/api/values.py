@@ -219,6 +219,17 @@ class NewNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     address: str
 
 
+class NewSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Changes of settings while nodes run."""
+
+    #: The node whose settings change; null: all nodes.
+    node_id: Annotated[int, Meta(ge=0, le=999_999_999)] | None = None
+    #: New values, as text.
+    values: Annotated[dict[str, str], Meta(max_length=limits.CONFIG_KEYS_PER_REQUEST_MAX)] = {}
+    #: Keys that return to the value with which each node was started.
+    unset: Annotated[tuple[str, ...], Meta(max_length=limits.CONFIG_KEYS_PER_REQUEST_MAX)] = ()
+
+
 class Transfer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A transfer of leadership."""
 

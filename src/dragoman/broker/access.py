@@ -9,6 +9,7 @@ from __future__ import annotations
 from dragoman.broker.access_rules import AccessRules
 from dragoman.broker.administration import Actor, recorded
 from dragoman.broker.changes import Changes
+from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.errors import ClusterNotAuthorized, SecurityModeRefused
 from dragoman.broker.keyed_lock import KeyedLock
 from dragoman.broker.users import Users
@@ -39,6 +40,7 @@ class AccessControl:
         authorizer: RuleAuthorizer,
         audit: AuditLog,
         keys: ClusterKeys,
+        cluster_key: ClusterKeyService,
         work: WorkQueue,
         clock: Clock,
         random: Random,
@@ -49,7 +51,7 @@ class AccessControl:
         self._audit = audit
         self._lock = KeyedLock()
         self.rules = AccessRules(image, changes, audit, work, self._lock)
-        self.users = Users(image, changes, audit, keys, clock, random)
+        self.users = Users(image, changes, audit, keys, cluster_key, clock, random)
 
     @property
     def mode(self) -> str:

@@ -21,6 +21,7 @@ from dragoman.broker.delayed import DelayedRecords
 from dragoman.broker.directory import Directory, KeyedTopic
 from dragoman.broker.errors import RequestTimedOut, ShuttingDown
 from dragoman.broker.fetch import Fetches
+from dragoman.broker.foundation import Foundation
 from dragoman.broker.global_table import GlobalTables
 from dragoman.broker.groups.coordinator import GroupCoordinator, GroupDialect
 from dragoman.broker.groups.remote_members import GroupMembers, RemoteMembers
@@ -137,14 +138,15 @@ class Broker:
         )
         #: Decides for the protocols; tests replace it.
         self.authorizer: Authorizer = authorizer or self.rule_authorizer
-        self.keys = ClusterKeys(
-            secret_source or DiskSecrets(store.disk), settings.cluster_key_file, random
-        )
+        context.authorizer = self.authorizer
+        secrets = secret_source or DiskSecrets(store.disk)
+        self.keys = ClusterKeys(secrets, settings.cluster_key_file, random)
         self.keys.load()
         self.audit = AuditLog(
             audit_file or audit_file_of(settings, store.disk), self.node_id, scheduler, clock
         )
         self.audit.is_on = self._is_audited
+        self._takes_logins = _is_locked(settings)
         self.rule_authorizer.on_refused = self._note_refusal
         self.logins = Logins(image, lambda: self.settings, scheduler, clock, random, hasher)
         self.logins.unseal = self.keys.unseal
@@ -193,15 +195,27 @@ class Broker:
         self.node_configs = NodeConfigs(image, changes, settings, self.node_id)
         self.group_configs = GroupConfigs(image, changes, lambda: self.settings)
         self.quotas = ClientQuotas(image, changes)
-        self.access = AccessControl(
-            image, changes, self.rule_authorizer, self.audit, self.keys, self.work, clock, random
-        )
         self.leadership = Leadership(image, self.cluster.access)
         self.features = Features(image, changes)
         self.cluster_key = ClusterKeyService(
             context, self.keys, changes, self.quorum, self.rpc, self.audit
         )
         self.cluster_key.serve(self.registry)
+        self.access = AccessControl(
+            image,
+            changes,
+            self.rule_authorizer,
+            self.audit,
+            self.keys,
+            self.cluster_key,
+            self.work,
+            clock,
+            random,
+        )
+        self.foundation = Foundation(
+            context, changes, self.keys, self.logins.hasher, self.audit, secrets
+        )
+        self.cluster.on_founded = self.foundation.founded
         self.coordination = self._coordination(dialect)
         producer_ids = self.coordination.transactions.producer_ids
         self.staged_writes = StagedWrites(context, partitions, self.topics, producer_ids, self.rpc)
@@ -253,7 +267,7 @@ class Broker:
         """Whether the audit log is written: an operator has named its file, or has locked the
         node in any way.
         """
-        return bool(self.settings.audit_log_file) or self.image.security_mode != SECURITY_MODE_FIRST
+        return self._takes_logins or self.image.security_mode != SECURITY_MODE_FIRST
 
     def _coordination(self, dialect: GroupDialect | None) -> Coordination:
         context, rpc, registry = self.context, self.rpc, self.registry
@@ -318,6 +332,7 @@ class Broker:
         replication.on_resigned = lambda replica: self._resigned(replica.metadata)
         await self.cluster.start()
         self.cluster_key.start()
+        await self.foundation.begin()
         self.context.is_ready = True
         self.partitions.remove_leftovers()
         self.coordination.start()
@@ -462,6 +477,7 @@ class Broker:
             case _:
                 pass
         self.cluster_key.applied(event)
+        self.foundation.applied(event)
         for extension in self._extensions:
             extension.applied(event)
 
@@ -477,12 +493,14 @@ class Broker:
             self.delayed.targets_deleted()
         self.standing.changed()
         self.cluster_key.applied(None)
+        self.foundation.applied(None)
         for extension in self._extensions:
             extension.applied(None)
 
     def _reconfigure(self) -> None:
         """Settings were changed at run time: update the copies."""
         self.context.settings = self.node_configs.effective()
+        self._takes_logins = _is_locked(self.settings)
         self.topics.reconfigure(self.settings)
         self.coordination.reconfigure(self.settings)
         self.maintenance.reconfigured()
@@ -506,6 +524,13 @@ def audit_file_of(settings: Settings, disk: Disk, path: str = AUDIT_FILE) -> Aud
         path=path,
         file_bytes=settings.audit_log_bytes,
         files=settings.audit_log_files,
+    )
+
+
+def _is_locked(settings: Settings) -> bool:
+    """Whether an operator wants an audit log, or a listener takes logins."""
+    return bool(settings.audit_log_file) or any(
+        settings.listener_security(each.name).authentication != "off" for each in settings.listeners
     )
 
 

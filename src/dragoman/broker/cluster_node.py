@@ -141,6 +141,8 @@ class ClusterNode:
         self._scheduler = context.scheduler
         #: Called when the node cannot continue.
         self.on_fatal: Callable[[OSError | DragomanError], None] = _ignore
+        #: Called when this node founds the cluster.
+        self.on_founded: Callable[[], None] = _nothing
         self._links = links
         self.node_id = settings.node_id
         self._founders = tuple(sorted(settings.cluster_nodes)) or (self.node_id,)
@@ -458,6 +460,7 @@ class ClusterNode:
         self.membership.begin()
         if not self._image.cluster_id:
             created = ClusterCreated(cluster_id=new_cluster_id(self._context.random))
+            self.on_founded()
             self.changes.make(lambda: [] if self._image.cluster_id else [created]).then(ignore)
         for node_id in sorted(self._gone):
             self._fence(node_id)

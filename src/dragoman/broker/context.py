@@ -8,6 +8,7 @@ from __future__ import annotations
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
 from dragoman.config.overrides import TopicConfig
 from dragoman.config.settings import Settings
+from dragoman.security.authorizer import AllowAll, Authorizer
 from dragoman.world import Clock, Random, Scheduler
 
 
@@ -22,6 +23,8 @@ class NodeContext:
         self.random = random
         self.node_id = settings.node_id
         self.image = MetadataImage()
+        #: Decides for the callers of requests that other nodes send.
+        self.authorizer: Authorizer = AllowAll()
         #: Whether the cluster knows this node, so that clients may connect.
         self.is_ready = False
         self.is_stopping = False

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from dragoman.broker.accumulator import Placed, RecordAccumulator, refusal, room_in_a_batch, size_of
+from dragoman.broker.caller_rights import authorize
 from dragoman.broker.context import NodeContext
 from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import MessageTooLarge, NotLeader, ShuttingDown, UnknownTopic
@@ -32,6 +33,7 @@ from dragoman.log.batch import Record, build_batch
 from dragoman.outcome import Outcome, acknowledged
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Answer, Call, Node, Registry, Reply, Request, Rpc
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.types import Buffer
 from dragoman.world import Handle, Scheduler
 
@@ -85,6 +87,7 @@ class Append(Request[Appended], frozen=True, kw_only=True, tag="Append"):
     topic: str
     partition: int
     is_leader_only: bool = False
+    caller: Caller | None = None
 
 
 class Relayed(Answer, frozen=True, kw_only=True, tag="Relayed"):
@@ -117,6 +120,7 @@ class LeaderQueues:
 
     async def _append(self, call: Call[Append]) -> Appended:
         request = call.request
+        self._authorize(request.caller, request.topic)
         replica = self._partitions.find(request.topic, request.partition)
         if not request.is_leader_only:
             replica.check_in_sync()
@@ -127,6 +131,10 @@ class LeaderQueues:
         is_safe = replica.when_stable if request.is_leader_only else replica.when_committed
         await acknowledged(partial(is_safe, appended.next_offset))
         return Appended(base_offset=appended.base_offset)
+
+    def _authorize(self, caller: Caller | None, topic: str) -> None:
+        """Raises `NotAuthorized`."""
+        authorize(self._context.authorizer, caller, Operation.WRITE, Resource.TOPIC, topic)
 
     async def _relay(self, call: Call[Relay]) -> Reply[Relayed]:
         protocol = call.request.protocol
@@ -143,11 +151,13 @@ class LeaderQueues:
         *,
         is_leader_only: bool = False,
         in_leader_queue: bool | None = None,
+        caller: Caller | None = None,
     ) -> None:
         """Append a record on the partition's leader. Raises `NotEnoughReplicas`.
 
         `is_leader_only`: call back when the record is on the leader's stable storage, regardless of
-        its followers. Records of one queue are appended in the order of the calls.
+        its followers. Records of one queue are appended in the order of the calls. The leader
+        authorizes the `caller` if this is another node, or the record had to wait.
         """
         in_queue = is_leader_only if in_leader_queue is None else in_leader_queue
         queue = self._queues.get((partition.partition_id, in_queue))
@@ -168,16 +178,27 @@ class LeaderQueues:
             placed(-1, error)
             return
         records = None if queue is None else queue.operations[-1][1]
-        if not isinstance(records, _Records) or not records.takes(size, is_leader_only):
-            records = _Records(
-                self._context.scheduler,
-                self._accumulator,
-                partition,
-                room_in_a_batch(config),
-                is_leader_only,
-            )
+        if not isinstance(records, _Records) or not records.takes(size, is_leader_only, caller):
+            records = self._records(partition, room_in_a_batch(config), is_leader_only, caller)
             self.run(partition, records, in_leader_queue=in_queue)
         records.add(record, size, placed)
+
+    def _records(
+        self,
+        partition: PartitionMetadata,
+        room: int,
+        is_leader_only: bool,
+        caller: Caller | None,
+    ) -> _Records:
+        return _Records(
+            self._context.scheduler,
+            self._accumulator,
+            partition,
+            room,
+            is_leader_only,
+            caller,
+            partial(self._authorize, caller, partition.topic.name),
+        )
 
     async def append(self, partition: PartitionMetadata, record: Record) -> int:
         """Append a record on the partition's leader; returns its offset once it is committed."""
@@ -196,6 +217,7 @@ class LeaderQueues:
         placed: Placed,
         *,
         is_leader_only: bool = False,
+        caller: Caller | None = None,
     ) -> None:
         """Append several records in a row as one batch: all or none. `placed` receives the offset
         of the first. Raises `NotEnoughReplicas`, and `MessageTooLarge` for more than a batch.
@@ -218,13 +240,7 @@ class LeaderQueues:
                     replica.check_in_sync()
                 self._accumulator.add_all(replica, records, placed, is_leader_only=is_leader_only)
                 return
-        together = _Records(
-            self._context.scheduler,
-            self._accumulator,
-            partition,
-            room_in_a_batch(config),
-            is_leader_only,
-        )
+        together = self._records(partition, room_in_a_batch(config), is_leader_only, caller)
         self.run(partition, together, in_leader_queue=is_leader_only)
         for index, (record, size) in enumerate(zip(records, sizes, strict=True)):
             together.add(record, size, placed if not index else _ignore)
@@ -339,7 +355,7 @@ def _ignore(_offset: int, _error: DragomanError | None) -> None:
 
 
 class _Records:
-    """Records to be appended as one batch."""
+    """Records of one caller, to be appended as one batch."""
 
     def __init__(
         self,
@@ -348,11 +364,17 @@ class _Records:
         partition: PartitionMetadata,
         room: int,
         is_leader_only: bool,
+        caller: Caller | None,
+        authorize: Callable[[], None],
     ) -> None:
+        self._authorize = authorize
         self._scheduler = scheduler
         self._accumulator = accumulator
         self._append = Append(
-            topic=partition.topic.name, partition=partition.index, is_leader_only=is_leader_only
+            topic=partition.topic.name,
+            partition=partition.index,
+            is_leader_only=is_leader_only,
+            caller=caller,
         )
         #: Deadlines, each with a number of records: those that arrive within a moment share one.
         #: The batch stays open until it is sent.
@@ -363,11 +385,12 @@ class _Records:
         self.room = room
         self._is_begun = False
 
-    def takes(self, size: int, is_leader_only: bool) -> bool:
+    def takes(self, size: int, is_leader_only: bool, caller: Caller | None) -> bool:
         return (
             not self._is_begun
             and size <= self.room
             and is_leader_only == self._append.is_leader_only
+            and caller == self._append.caller
         )
 
     def add(self, record: Record, size: int, placed: Placed) -> None:
@@ -383,6 +406,7 @@ class _Records:
 
     def here(self, replica: Replica) -> None:
         self._is_begun = True
+        self._authorize()
         is_leader_only = self._append.is_leader_only
         if not is_leader_only:
             replica.check_in_sync()

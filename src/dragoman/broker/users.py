@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from dragoman.broker.administration import Actor, recorded
 from dragoman.broker.changes import Changes, Decide
+from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.errors import InvalidUser, Overloaded, UnknownUser, UserExists
 from dragoman.broker.keyed_lock import KeyedLock
 from dragoman.cluster.events import Event, UserChanged, UserRemoved
@@ -50,6 +51,7 @@ class Users:
         changes: Changes,
         audit: AuditLog,
         keys: ClusterKeys,
+        cluster_key: ClusterKeyService,
         clock: Clock,
         random: Random,
     ) -> None:
@@ -57,9 +59,12 @@ class Users:
         self._changes = changes
         self._audit = audit
         self._keys = keys
+        self._cluster_key = cluster_key
         self._clock = clock
         self._random = random
+        # One queue for all users, because secrets of several are sealed anew in one change.
         self._lock = KeyedLock()
+        cluster_key.locks.append((self._lock, None))
 
     @property
     def known(self) -> Mapping[str, User]:
@@ -161,9 +166,13 @@ class Users:
 
         Raises `UnknownUser`, and `SecretError` if the cluster has no key to seal it with.
         """
+        self.find(name)
         plain = b"" if secret is None else secret.encode()
         if secret is not None and not 0 < len(plain) <= SIGNING_SECRET_BYTES_MAX:
             raise InvalidUser(f"a signing secret has 1 to {SIGNING_SECRET_BYTES_MAX} bytes")
+
+        if plain:
+            await self._cluster_key.ready()
 
         def decide() -> list[Event]:
             user = self.find(name)
@@ -230,9 +239,9 @@ class Users:
     async def _make(
         self, action: str, name: str, actor: Actor, decide: Decide, detail: str = ""
     ) -> None:
-        """Returns when the change holds on this node. Changes of a user follow each other."""
+        """Returns when the change holds on this node."""
         with recorded(self._audit, action, actor, f"user:{name}", (detail,)):
-            async with self._lock.take(name):
+            async with self._lock.take(None):
                 await self._changes.make(decide)
 
 

@@ -1,4 +1,6 @@
-"""`dragoman config`: the settings of a node, and the schema of its configuration file."""
+"""`dragoman config`: the settings of a node, those that change while it runs, and the schema of its
+configuration file.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,18 @@ from typing import Annotated
 import msgspec
 from cyclopts import App, Parameter
 
+from dragoman.api.values import NewSettings, Told
+from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.serve import configuration, node_parser
+from dragoman.cli.status import USAGE, CommandError, say
 from dragoman.config.keys import format_value
 from dragoman.config.layers import Configuration
 from dragoman.config.reference import json_schema, toml_listing
 from dragoman.config.settings import NODE_KEYS
 
-app = App(name="config", help="Show the settings of a node.")
+app = App(name="config", help="Show the settings of a node, and change those of running nodes.")
+_PATH = "/api/v1/cluster/settings"
+_Node = Annotated[int | None, Parameter(help="The node; without it, all nodes.")]
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -45,6 +52,49 @@ def show(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=Fa
 def schema() -> None:
     """Print the JSON schema of the configuration file."""
     print(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode())
+
+
+@app.command(name="set")
+def set_values(*settings: str, node: _Node = None, server: Server = DEFAULT_SERVER) -> None:
+    """Change settings of running nodes, at once and for later starts.
+
+    Takes keys that docs/reference/configuration.md marks as live. Example: `dragoman config set
+    listener.kafka.tls=optional --node 1`.
+
+    Parameters
+    ----------
+    settings
+        KEY=VALUE, for one setting each.
+    """
+    if not settings:
+        raise CommandError("SETTINGS: expected at least one KEY=VALUE", USAGE)
+    values = dict(_assignment(each) for each in settings)
+    _change(NewSettings(node_id=node, values=values), server)
+
+
+@app.command
+def unset(*keys: str, node: _Node = None, server: Server = DEFAULT_SERVER) -> None:
+    """Return settings of running nodes to the values with which the nodes were started.
+
+    Parameters
+    ----------
+    keys
+        Keys that were changed by `set`.
+    """
+    if not keys:
+        raise CommandError("KEYS: expected at least one key", USAGE)
+    _change(NewSettings(node_id=node, unset=keys), server)
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise CommandError(f"expected KEY=VALUE, got {text!r}", USAGE)
+    return key.strip(), value.strip()
+
+
+def _change(wanted: NewSettings, server: Server) -> None:
+    say(Remote(server).post(_PATH, wanted, Told).detail)
 
 
 def _settings(found: Configuration) -> list[Setting]:

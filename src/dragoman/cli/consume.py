@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from dragoman.cli.client_tls import PLAIN, EncryptionOptions
+from dragoman.cli.credentials import NO_LOGIN, LoginOptions
 from dragoman.cli.positions import parse_place
 from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Plan, Reader, RecordClient
@@ -34,6 +36,8 @@ def consume(
     *,
     protocol: ProtocolOption = "kafka",
     bootstrap: AddressOption = None,
+    encryption: EncryptionOptions = PLAIN,
+    credentials: LoginOptions = NO_LOGIN,
     start: Annotated[str, Parameter(name="--from", allow_leading_hyphen=True)] = "beginning",
     until: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     follow: Annotated[bool, Parameter(name=["--follow", "-F"], negative="")] = False,
@@ -79,6 +83,7 @@ def consume(
     if group == "":
         raise CommandError("--group: expected the name of a group, got an empty one", USAGE)
     client = record_client(protocol)
+    client.check_login(credentials)
     write = write_json if json else _format(format_string or DEFAULT_FORMAT, client)
     plan = Plan(
         bootstrap=client.bootstrap if bootstrap is None else bootstrap,
@@ -90,6 +95,8 @@ def consume(
         max_records=max_records,
         group=group,
         is_committed_only=isolation == "read_committed",
+        tls=encryption.settings(),
+        credentials=credentials,
     )
     client.check(plan)
     with client.read(plan) as reader:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, TypeAlias
 
+import msgspec
 from cyclopts import Parameter
 
 from dragoman import limits
+from dragoman.cli.credentials import NO_LOGIN, Credentials
 from dragoman.cli.positions import Bounds
 from dragoman.cli.status import CommandError
 from dragoman.client.kafka import (
@@ -18,6 +20,8 @@ from dragoman.client.kafka import (
     Isolation,
     KafkaClient,
     LiveGroupError,
+    SaslLogin,
+    TlsSettings,
     TopicPartition,
     UnknownGroupError,
     UnsupportedRequestError,
@@ -38,8 +42,16 @@ _SETTINGS: Final = ClientSettings(
 _QUIET_STATES: Final = frozenset(("Empty", "Dead"))
 
 
-def kafka_client(bootstrap: str) -> KafkaClient:
-    return KafkaClient(bootstrap, _SETTINGS)
+def kafka_client(
+    bootstrap: str, credentials: Credentials = NO_LOGIN, tls: TlsSettings | None = None
+) -> KafkaClient:
+    """Raises `CommandError` for credentials that cannot be read."""
+    found = credentials.resolved()
+    settings = msgspec.structs.replace(_SETTINGS, tls=tls)
+    if not found.user:
+        return KafkaClient(bootstrap, settings)
+    login = SaslLogin(mechanism=found.mechanism, name=found.user, password=found.password())
+    return KafkaClient(bootstrap, msgspec.structs.replace(settings, login=login))
 
 
 async def refuse_live_group(client: KafkaClient, group: str) -> None:

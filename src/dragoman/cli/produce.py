@@ -10,6 +10,8 @@ from typing import Annotated, Literal, cast
 
 from cyclopts import App, Parameter
 
+from dragoman.cli.client_tls import PLAIN, EncryptionOptions
+from dragoman.cli.credentials import NO_LOGIN, LoginOptions
 from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Feature, Target, Writer
 from dragoman.cli.record_lines import (
@@ -32,6 +34,8 @@ def produce(
     *,
     protocol: ProtocolOption = "kafka",
     bootstrap: AddressOption = None,
+    encryption: EncryptionOptions = PLAIN,
+    credentials: LoginOptions = NO_LOGIN,
     file: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     without: Annotated[tuple[LineField, ...], Parameter(negative="")] = (),
@@ -83,6 +87,7 @@ def produce(
     if without and not json:
         raise CommandError("--without: only JSON lines have fields; give --json, too", USAGE)
     client = record_client(protocol)
+    client.check_login(credentials)
     wanted: list[tuple[str, bool, Feature]] = [
         ("--key", key is not None, "key"),
         ("--key-separator", key_separator is not None, "key"),
@@ -110,6 +115,8 @@ def produce(
         topic=topic,
         codec=codec,
         acks=acks,
+        tls=encryption.settings(),
+        credentials=credentials,
     )
     writer = None
     try:

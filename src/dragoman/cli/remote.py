@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 import msgspec
 
 from dragoman import limits
+from dragoman.api.access_values import UserPage, UserSummary
 from dragoman.api.values import GroupPage, GroupSummary, Problem, TopicPage, TopicSummary
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.cli.target import DEFAULT_SERVER, DEFAULT_URL, Server, Target
@@ -22,7 +23,7 @@ __all__ = ["DEFAULT_SERVER", "Remote", "Server", "group_path", "topic_path"]
 _UNIX: Final = "unix:"
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
-Page = TypeVar("Page", TopicPage, GroupPage)
+Page = TypeVar("Page", TopicPage, GroupPage, UserPage)
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -61,6 +62,9 @@ class Remote:
 
     def groups(self) -> list[GroupSummary]:
         return [item for page in self._pages("groups", GroupPage) for item in page.items]
+
+    def users(self) -> list[UserSummary]:
+        return [item for page in self._pages("security/users", UserPage) for item in page.items]
 
     def _pages(self, what: str, kind: type[Page]) -> Iterator[Page]:
         after: str | None = ""

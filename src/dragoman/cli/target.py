@@ -70,7 +70,7 @@ class Target:
     def authorization(self) -> str:
         """The header of a resolved target; empty without credentials. Raises `CommandError`."""
         if self.token_file:
-            token = _secret(self.token_file)
+            token = secret_in(self.token_file)
             if not token.isascii() or not token.isprintable() or " " in token:
                 raise CommandError(f"{self.token_file} does not contain an API token", USAGE)
             return f"Bearer {token}"
@@ -78,18 +78,10 @@ class Target:
             return ""
         if ":" in self.user:
             raise CommandError("--user: HTTP has no colon in names of users", USAGE)
-        password = _secret(self.password_file) if self.password_file else self._asked()
+        password = (
+            secret_in(self.password_file) if self.password_file else asked_password(self.user)
+        )
         return "Basic " + base64.b64encode(f"{self.user}:{password}".encode()).decode()
-
-    def _asked(self) -> str:
-        if not sys.stdin.isatty():
-            raise CommandError(f"--user {self.user} needs --password-file", USAGE)
-        import getpass
-
-        try:
-            return getpass.getpass(f"Password of {self.user}: ")
-        except EOFError:
-            raise CommandError("no password was given", USAGE) from None
 
     def tls(self) -> ssl.SSLContext:
         """The context for https. Raises `CommandError`."""
@@ -109,7 +101,19 @@ Server: TypeAlias = Annotated[Target, Parameter(name="*")]
 DEFAULT_SERVER: Final = Target()
 
 
-def _secret(path: str) -> str:
+def asked_password(user: str) -> str:
+    """The password that a person types. Raises `CommandError` without a terminal."""
+    if not sys.stdin.isatty():
+        raise CommandError(f"--user {user} needs --password-file", USAGE)
+    import getpass
+
+    try:
+        return getpass.getpass(f"Password of {user}: ")
+    except EOFError:
+        raise CommandError("no password was given", USAGE) from None
+
+
+def secret_in(path: str) -> str:
     """The first line of a file. Raises `CommandError`, which does not show the content."""
     try:
         with open(path, "rb") as file:

@@ -30,6 +30,7 @@ from dragoman.protocols.kafka.client.errors import (
     KafkaError,
     LeadershipError,
     LiveGroupError,
+    LoginFailedError,
     OffsetRangeError,
     ProducerFencedError,
     RecordRefusedError,
@@ -39,6 +40,7 @@ from dragoman.protocols.kafka.client.errors import (
     UnknownTopicError,
     UnsupportedRequestError,
 )
+from dragoman.protocols.kafka.client.login import SaslLogin, SaslMechanism
 from dragoman.protocols.kafka.client.produce import murmur2, partition_for_key
 from dragoman.protocols.kafka.client.producer import Delivery, Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
@@ -109,6 +111,7 @@ __all__ = [
     "LeadershipError",
     "LiveGroupError",
     "LogDirectory",
+    "LoginFailedError",
     "NewRecord",
     "NewTopic",
     "OffsetAt",
@@ -124,6 +127,8 @@ __all__ = [
     "RecordRefusedError",
     "RequestTimeoutError",
     "ResourceType",
+    "SaslLogin",
+    "SaslMechanism",
     "SequenceError",
     "StagedBatch",
     "StagedPiece",

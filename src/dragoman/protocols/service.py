@@ -9,14 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import ClassVar, Final, Generic, ParamSpec, Protocol, TypeVar
+from typing import ClassVar, Generic, ParamSpec, Protocol, TypeVar
 
-from dragoman.broker.errors import (
-    ClusterNotAuthorized,
-    GroupNotAuthorized,
-    NotAuthorized,
-    TransactionalIdNotAuthorized,
-)
+from dragoman.broker.caller_rights import REFUSALS
 from dragoman.broker.standing import StandingRights
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.config.settings import Settings
@@ -33,17 +28,6 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 #: Host and port.
 Address = tuple[str, int]
-
-_REFUSALS: Final[dict[Resource, type[NotAuthorized]]] = {
-    Resource.TOPIC: NotAuthorized,
-    Resource.GROUP: GroupNotAuthorized,
-    Resource.TRANSACTIONAL_ID: TransactionalIdNotAuthorized,
-    Resource.CLUSTER: ClusterNotAuthorized,
-    # Administration of these is administration of the cluster to every protocol.
-    Resource.USER: ClusterNotAuthorized,
-    Resource.CAPTURE: ClusterNotAuthorized,
-    Resource.PIPELINE: ClusterNotAuthorized,
-}
 
 
 class Core(Protocol):
@@ -109,7 +93,7 @@ class Service(Generic[CoreT_co]):
         """Raises `NotAuthorized`, in the class of the resource."""
         if not self.broker.authorizer.is_allowed(caller, operation, resource, name):
             what = f"{operation.value} {resource.value}".replace("_", self.word_separator)
-            raise _REFUSALS[resource](f"{caller.name} may not {what} {name!r}")
+            raise REFUSALS[resource](f"{caller.name} may not {what} {name!r}")
 
     def authorize_new_topic(self, caller: Caller, name: str) -> None:
         """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import ClassVar, Generic, Protocol, TypeVar
 
+from dragoman.config.principals import parse_principal_rules
 from dragoman.errors import RemoteProtocolError
 from dragoman.framing import FrameReader
 from dragoman.limits import (
@@ -87,8 +88,9 @@ class _Session(Generic[ServiceT_co]):
         self.channel = channel
         self.service = service
         #: The caller of requests that name none of their own; with a login it changes.
+        mapping = parse_principal_rules(service.broker.settings.ssl_principal_mapping_rules)
         self.caller: Caller = initial_caller(
-            channel.security, channel.certificate, channel.peer_address[0]
+            channel.security, channel.certificate, channel.peer_address[0], mapping
         )
         self.get_buffer = reader.get_buffer
         self._reader = reader

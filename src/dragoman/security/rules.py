@@ -233,6 +233,17 @@ def _is_left(rule: Rule, denied: set[tuple[Pattern, str]]) -> bool:
     return not any((Pattern.PREFIXED, prefix) in denied for prefix in prefixes)
 
 
+def is_address(host: str) -> bool:
+    """Whether a text is an IP address. Only such hosts, and `*`, are those of a client."""
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _is_at(caller: Caller, host: str) -> bool:
     return host == EVERY or (caller.host != "" and host == _usual_address(caller.host))
 

@@ -43,11 +43,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Literal, Self, TypeVar
 
+from dragoman.broker.administration import Actor
 from dragoman.broker.broker import Broker
 from dragoman.config.layers import Assignment, Flags, load
 from dragoman.config.settings import Settings
+from dragoman.net.future import future_of
 from dragoman.net.password_hasher import ThreadedHasher
 from dragoman.process import open_data_directory
+from dragoman.security.access import Caller
+from dragoman.security.passwords import verifiers_of
 from dragoman.server import Node
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
@@ -57,12 +61,21 @@ Result = TypeVar("Result")
 _START_SECONDS_MAX = 60.0
 
 
+async def _create_users(broker: Broker, passwords: Mapping[str, str]) -> None:
+    users = broker.access.users
+    for name, password in passwords.items():
+        if name not in users.known:
+            verifiers = await verifiers_of(password, broker.random, broker.logins.hasher)
+            await users.create(name, verifiers, Actor(caller=Caller(), protocol="testing"))
+
+
 class EphemeralBroker:
     """Start with `start` or as a context manager; a stopped one may be started again.
 
     `settings` are the keys of `dragoman serve --set`. A broker with `storage="directory"` keeps
     its data over `restart`, and over `stop` and `start` when it was given the directory; one in
-    memory forgets it.
+    memory forgets it. `users` have these passwords; with users, the listeners require a login
+    unless the settings say otherwise.
     """
 
     def __init__(
@@ -72,6 +85,7 @@ class EphemeralBroker:
         directory: str | None = None,
         settings: Mapping[str, str] | None = None,
         listeners: tuple[str, ...] = ("kafka", "http"),
+        users: Mapping[str, str] | None = None,
         tls: bool | Literal["optional"] = False,
     ) -> None:
         """With `tls`, all listeners demand TLS, or allow it, with a certificate for `localhost` and
@@ -80,6 +94,7 @@ class EphemeralBroker:
         self._tls = tls
         self._certificates = ""
         self._storage = storage
+        self._users = dict(users or {})
         self._directory = directory
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._overrides = {"group.initial.rebalance.delay.ms": "0", **(settings or {})}
@@ -214,12 +229,15 @@ class EphemeralBroker:
         # Ports next to a port chosen by the system may belong to others, now or after a restart.
         node.listeners.serves_vip = False
         await node.start()
+        await future_of(_create_users(node.broker, self._users))
         self._node = node
         self._ports = {each.name: each.bound.port for each in node.listeners.opened}
 
     def _settings(self) -> Settings:
         durability = "os" if self._storage == "memory" else "fsync"
         given = {"durability": durability, **self._tls_settings(), **self._overrides}
+        if self._users:
+            given.setdefault("authentication", "required")
         if self._directory is not None:
             given["data"] = self._directory
         return load(

@@ -10,6 +10,7 @@ import pytest
 from msgspec import Raw
 
 from dragoman import __version__
+from dragoman.api.access_values import SecurityStatus, UserDescription, UserPage, UserSummary
 from dragoman.api.app import create_app
 from dragoman.api.node import PipelineReports
 from dragoman.api.operations import PageLimit
@@ -39,6 +40,7 @@ from dragoman.api.values import (
     Moves,
     NewMoves,
     NewNode,
+    NewSettings,
     NewTopic,
     NodeStatus,
     PartitionDescription,
@@ -267,8 +269,35 @@ class FakeKeys:
         return await self.cluster_key_status(caller)
 
 
+class FakeSecurity:
+    """The mode, and one user."""
+
+    def security_status(self, caller: Caller) -> SecurityStatus:
+        return SecurityStatus(
+            mode="open",
+            users=1,
+            rules=0,
+            super_users=(),
+            allow_everyone_if_no_acl_found=False,
+            has_administrator=False,
+            older_nodes=(),
+        )
+
+    def list_users(self, caller: Caller, after: str, limit: PageLimit) -> UserPage:
+        user = UserSummary(
+            name="alice", enabled=True, mechanisms=(), signing_secret=False, tokens=0
+        )
+        return UserPage(items=(user,), next=None)
+
+    def describe_user(self, caller: Caller, name: str) -> UserDescription:
+        return UserDescription(
+            name=name, enabled=True, mechanisms=(), signing_secret=False, tokens=()
+        )
+
+
 class FakeNode:
     def __init__(self) -> None:
+        self.security = self.users = FakeSecurity()
         self.logins = FakeLogins()
         self.authorizer = Denying()
         self.metrics_require_login = True
@@ -347,6 +376,9 @@ class FakeNode:
         return Told(detail=told.detail, waiting_replicas=waiting)
 
     async def transfer(self, caller: Caller, wanted: Transfer) -> Told:
+        return self.ask(wanted)
+
+    async def change_settings(self, caller: Caller, wanted: NewSettings) -> Told:
         return self.ask(wanted)
 
     async def elect(self, caller: Caller, wanted: Election) -> Elected:

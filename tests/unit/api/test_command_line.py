@@ -17,6 +17,7 @@ from dragoman.api.values import (
     FewCopies,
     NewMoves,
     NewNode,
+    NewSettings,
     Transfer,
 )
 from dragoman.captures.control import Finding, Status, TableProgress
@@ -204,6 +205,23 @@ async def test_elections_that_take_several_requests_are_asked_for_until_all_are_
     ran = await dragoman("cluster", "elect")
     assert (ran.status, ran.err) == (0, "preferred leaders elected: 3\n")
     assert node.asked == [Election()] * 3
+
+
+async def test_settings_of_running_nodes_are_set_and_unset(dragoman, node) -> None:
+    ran = await dragoman("config", "set", "num.partitions = 3", "super.users=a=b", "--node", "2")
+    assert ran.status == 0
+    values = {"num.partitions": "3", "super.users": "a=b"}
+    assert (await dragoman("config", "unset", "num.partitions", "tls")).status == 0
+    assert node.asked == [
+        NewSettings(node_id=2, values=values),
+        NewSettings(unset=("num.partitions", "tls")),
+    ]
+
+
+@pytest.mark.parametrize("arguments", [["set"], ["set", "tls"], ["set", "=on"], ["unset"]])
+async def test_settings_without_a_key_or_value_are_wrong_usage(dragoman, node, arguments) -> None:
+    assert (await dragoman("config", *arguments)).status == 2
+    assert node.asked == []
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,9 @@ from dragoman.broker.errors import (
     UnknownUser,
     UserExists,
 )
+from dragoman.cluster.events import LEVEL_IN_FORCE
 from dragoman.config.settings import Settings
-from dragoman.errors import DragomanError, SecretError
+from dragoman.errors import ClusterError, DragomanError
 from dragoman.outcome import start
 from dragoman.security.access import (
     ANONYMOUS,
@@ -396,16 +397,12 @@ def test_expired_tokens_make_room(
         run(world, access.users.create_token("bob", OPERATOR, label="x" * 256))
 
 
-def test_signing_secret_needs_a_key_of_the_cluster(world: World, access: AccessControl) -> None:
+def test_signing_secret_is_sealed_with_the_cluster_key(world: World, access: AccessControl) -> None:
     run(world, access.users.create("bob", {}, OPERATOR))
     with pytest.raises(InvalidUser):
         run(world, access.users.set_signing_secret("bob", "", OPERATOR))
-    try:
-        run(world, access.users.set_signing_secret("bob", "s3cret", OPERATOR))
-    except SecretError:
-        assert access.users.find("bob").signing_secret is None
-    else:
-        assert world.broker.logins.signing_secret("bob") == b"s3cret"
+    run(world, access.users.set_signing_secret("bob", "s3cret", OPERATOR))
+    assert world.broker.logins.signing_secret("bob") == b"s3cret"
     run(world, access.users.set_signing_secret("bob", None, OPERATOR))
     assert world.broker.logins.signing_secret("bob") is None
 
@@ -495,6 +492,19 @@ def test_denial_is_audited(world: World, access: AccessControl, audited: list[Au
     assert audited[-1] == denial(
         ALICE.caller, Operation.READ, Resource.TOPIC, "t", is_enforced=True
     )
+
+
+def test_nothing_is_changed_before_all_nodes_know_rules(
+    world: World, access: AccessControl
+) -> None:
+    world.broker.image.features[LEVEL_IN_FORCE] = 4
+    for work in (
+        access.rules.add([rule()], OPERATOR),
+        access.users.create("bob", VERIFIERS, OPERATOR),
+        access.change_mode("audit", OPERATOR),
+    ):
+        with pytest.raises(ClusterError, match="feature level 5"):
+            run(world, work)
 
 
 # ---- restarts

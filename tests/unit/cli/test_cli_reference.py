@@ -33,7 +33,8 @@ def test_commands_are_all_listed() -> None:
 
 def test_options_of_a_node_are_all_listed() -> None:
     below = PAGE.split("| option of `serve` and `config show` |", 1)[1].split("\n\n", 1)[0]
-    listed = re.findall(r"^\| `(--[a-z-]+) (\S+)`", below.replace("\\|", "|"), re.MULTILINE)
+    rows = re.findall(r"^\| `(--[a-z-]+)(?: (\S+))?`", below.replace("\\|", "|"), re.MULTILINE)
+    listed = [(option, metavar or None) for option, metavar in rows]
     options = [
         (action.option_strings[0], action.metavar)
         for action in node_parser("serve", "")._actions

@@ -22,6 +22,7 @@ from dragoman.broker.transactions import ProducerIds
 from dragoman.errors import ClusterError, NotSentError
 from dragoman.log.batch import Record, build_batch, records
 from dragoman.rpc import A, Coordinator, Leader, Registry, Reply, Request, Rpc, Where
+from dragoman.security.access import Caller
 from dragoman.types import Buffer
 
 
@@ -54,14 +55,20 @@ class DelayedRecords:
         return self.store.held_records.on_given_up
 
     def delay(
-        self, topic: str, partition: int, record: Record, due_ms: int
+        self,
+        topic: str,
+        partition: int,
+        record: Record,
+        due_ms: int,
+        caller: Caller | None = None,
     ) -> Coroutine[object, None, Token]:
-        """Append the record to the partition at `due_ms` or soon after, exactly once.
+        """Append the record to the partition at `due_ms` or soon after, exactly once. The right of
+        the caller to write is checked now, and not when the record is due.
 
         Returns when that is certain. Records for one partition that are due in the same millisecond
         keep their order. In the log they have the time of their delivery.
         """
-        request = DelayRecord(topic=topic, partition=partition, when_ms=due_ms)
+        request = DelayRecord(topic=topic, partition=partition, when_ms=due_ms, caller=caller)
         return self._delay(request, record)
 
     def hold(
@@ -71,6 +78,7 @@ class DelayedRecords:
         record: Record,
         labels: dict[str, str],
         check_after_ms: int | None,
+        caller: Caller | None = None,
     ) -> Coroutine[object, None, Token]:
         """Hold the record until `release` or `drop`. `on_check` is called from `check_after_ms` on,
         by default after the time in the settings.
@@ -83,20 +91,26 @@ class DelayedRecords:
             when_ms=self._context.clock.wall_ms() + check_after_ms,
             is_held=True,
             labels=labels,
+            caller=caller,
         )
         return self._delay(request, record)
 
-    async def release(self, token: Token, expected_labels: dict[str, str]) -> None:
+    async def release(
+        self, token: Token, expected_labels: dict[str, str], caller: Caller | None = None
+    ) -> None:
         """Deliver a held record. Returns when its delivery is certain.
 
-        Raises `UnknownDelayedRecord` and `LabelsDiffer`. Repeating a decision is no error while it
+        Raises `UnknownDelayedRecord` and `LabelsDiffer`, and `NotAuthorized` for a caller that may
+        not write to the record's topic. Repeating a decision is no error while it
         is remembered.
         """
-        await self._decide(token, expected_labels, is_release=True)
+        await self._decide(token, expected_labels, caller, is_release=True)
 
-    async def drop(self, token: Token, expected_labels: dict[str, str]) -> None:
+    async def drop(
+        self, token: Token, expected_labels: dict[str, str], caller: Caller | None = None
+    ) -> None:
         """Drop a held record, or a delayed one that is not due yet. Otherwise like `release`."""
-        await self._decide(token, expected_labels, is_release=False)
+        await self._decide(token, expected_labels, caller, is_release=False)
 
     async def read(self, token: Token) -> Content:
         """A delayed or held record. Raises `UnknownDelayedRecord` once it is gone."""
@@ -117,15 +131,18 @@ class DelayedRecords:
         found = await self._ask(request, Coordinator(TOPIC, name), (build_batch([record]),))
         return Token(found.answer.partition_id, found.answer.offset)
 
-    async def _decide(self, token: Token, labels: dict[str, str], *, is_release: bool) -> None:
+    async def _decide(
+        self, token: Token, labels: dict[str, str], caller: Caller | None, *, is_release: bool
+    ) -> None:
         if self.store.serves(token):
-            await self.store.decide(token, labels, is_release=is_release)
+            await self.store.decide(token, labels, caller, is_release=is_release)
             return
         request = DecideDelayed(
             partition_id=token.partition_id,
             offset=token.offset,
             labels=labels,
             is_release=is_release,
+            caller=caller,
         )
         await self._ask(request, self._home(token))
 

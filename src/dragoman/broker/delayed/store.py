@@ -13,6 +13,7 @@ from functools import partial
 from typing import ClassVar, Final
 
 from dragoman.broker.accumulator import size_of
+from dragoman.broker.caller_rights import authorize
 from dragoman.broker.context import NodeContext
 from dragoman.broker.delayed import records as stored
 from dragoman.broker.delayed.delivery import Delivery
@@ -58,6 +59,7 @@ from dragoman.limits import (
 from dragoman.log.batch import Record, build_batch, records
 from dragoman.outcome import Retry, acknowledged
 from dragoman.rpc import Answer, Call, Done, Registry, Reply, Request
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.world import Handle
 
 log = logging.getLogger("dragoman.delayed")
@@ -87,6 +89,7 @@ class DelayRecord(Request[Delayed], frozen=True, kw_only=True, tag="DeferRecord"
     when_ms: int
     is_held: bool = False
     labels: dict[str, str] = {}
+    caller: Caller | None = None
 
 
 class DecideDelayed(Request[Done], frozen=True, kw_only=True, tag="DecideDeferred"):
@@ -97,6 +100,7 @@ class DecideDelayed(Request[Done], frozen=True, kw_only=True, tag="DecideDeferre
     offset: int
     labels: dict[str, str] = {}
     is_release: bool = False
+    caller: Caller | None = None
 
 
 class DelayedContent(Answer, frozen=True, kw_only=True, tag="DeferredContent"):
@@ -178,6 +182,7 @@ class RecordStore:
         target = Target(request.topic, request.partition)
         index = self.log.partition_of(target.name)
         self.log.require_partition(index)
+        self._authorize(request.caller, request.topic)
         metadata = self._targets.check(target, record, request.when_ms, request.labels)
         if self.record_count + self._arriving >= DELAYED_RECORDS_MAX:
             raise Overloaded(f"{DELAYED_RECORDS_MAX} records wait for their time already")
@@ -213,18 +218,35 @@ class RecordStore:
     async def _decide(self, call: Call[DecideDelayed]) -> Done:
         request = call.request
         token = Token(request.partition_id, request.offset)
-        await self.decide(token, request.labels, is_release=request.is_release)
+        await self.decide(token, request.labels, request.caller, is_release=request.is_release)
         return Done()
 
-    async def decide(self, token: Token, labels: dict[str, str], *, is_release: bool) -> None:
+    async def decide(
+        self,
+        token: Token,
+        labels: dict[str, str],
+        caller: Caller | None = None,
+        *,
+        is_release: bool,
+    ) -> None:
         """Release or drop a record, and wait until the decision is durable."""
         partition = self._partition_of(token)
+        entry = partition.entries.get(token.offset)
+        if caller is not None and entry is not None:
+            target = self._context.image.partitions.get(entry.queue.target_id)
+            # A record whose topic is gone is not delivered whoever asks.
+            if target is not None:
+                self._authorize(caller, target.topic.name)
         try:
             await self.held_records.decide(partition, token, labels, is_release)
         except DragomanError as error:
             raise _uncertain(error) from None
         finally:
             self._arm()
+
+    def _authorize(self, caller: Caller | None, topic: str) -> None:
+        """Raises `NotAuthorized`."""
+        authorize(self._context.authorizer, caller, Operation.WRITE, Resource.TOPIC, topic)
 
     async def _read(self, call: Call[ReadDelayed]) -> Reply[DelayedContent]:
         token = Token(call.request.partition_id, call.request.offset)

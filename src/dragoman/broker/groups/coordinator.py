@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from dragoman.broker.caller_rights import authorize
 from dragoman.broker.context import NodeContext
 from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import NotCoordinator
@@ -29,6 +30,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.outcome import Acknowledge, acknowledged, start
 from dragoman.rpc import Answer, Call, Coordinator, Done, Registry, Request, Rpc
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.types import GroupId, Partition, ProducerId, TopicName
 
 log = logging.getLogger("dragoman.coordination")
@@ -38,6 +40,7 @@ class CommitOffsets(Request[Done], frozen=True, kw_only=True, tag="CommitOffsets
     """Answered when all of the offsets are committed."""
 
     request: CommitRequest
+    caller: Caller | None = None
 
 
 class GroupOffsets(Answer, frozen=True, kw_only=True, tag="Offsets"):
@@ -216,15 +219,18 @@ class GroupCoordinator:
 
         self._append(request.group_id, prepared.records, appended)
 
-    def commit_anywhere(self, request: CommitRequest, done: Acknowledge) -> None:
+    def commit_anywhere(
+        self, request: CommitRequest, done: Acknowledge, *, caller: Caller | None = None
+    ) -> None:
         """Commit offsets wherever the group is coordinated, for clients that cannot be redirected.
-        The error may concern only some of the offsets.
+        The error may concern only some of the offsets. A coordinator on another node authorizes the
+        caller.
         """
         if self.log.leader_of(request.group_id) == self._context.node_id:
             self._commit_here(request, done)
             return
         coordinator = Coordinator(OFFSETS_TOPIC, request.group_id)
-        outcome = self._rpc.begin(CommitOffsets(request=request), coordinator)
+        outcome = self._rpc.begin(CommitOffsets(request=request, caller=caller), coordinator)
         outcome.then(lambda reply: done(reply if isinstance(reply, DragomanError) else None))
 
     def _commit_here(self, request: CommitRequest, done: Acknowledge) -> None:
@@ -236,7 +242,12 @@ class GroupCoordinator:
         self.commit(request, committed)
 
     async def _commit_for_node(self, call: Call[CommitOffsets]) -> Done:
-        await acknowledged(partial(self._commit_here, call.request.request))
+        request, caller = call.request.request, call.request.caller
+        may = partial(authorize, self._context.authorizer, caller, Operation.READ)
+        may(Resource.GROUP, request.group_id)
+        for topic in {each.topic for each in request.offsets}:
+            may(Resource.TOPIC, topic)
+        await acknowledged(partial(self._commit_here, request))
         return Done()
 
     def committed_here(self, group_id: GroupId, topic: TopicName) -> dict[int, int]:

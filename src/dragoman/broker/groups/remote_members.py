@@ -18,6 +18,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from dragoman.broker.caller_rights import authorize
 from dragoman.broker.context import NodeContext
 from dragoman.broker.directory import Directory
 from dragoman.broker.errors import (
@@ -33,6 +34,7 @@ from dragoman.errors import ClusterError, DragomanError
 from dragoman.limits import MEMBER_JOIN_RETRY_S, REMOTE_MEMBER_LEASE_S, REMOTE_MEMBER_WATCH_S
 from dragoman.outcome import Outcome, ignore, start
 from dragoman.rpc import Answer, Call, Coordinator, Done, Node, Registry, Request, Rpc
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.types import GroupId, MemberId, TopicName
 from dragoman.world import Handle
 
@@ -61,6 +63,7 @@ class JoinMember(Request[Assigned], frozen=True, kw_only=True, tag="JoinMember")
     topic: str
     client_host: str = ""
     session_timeout_s: float = 0.0
+    caller: Caller | None = None
 
 
 class WatchMember(Request[Assigned], frozen=True, kw_only=True, tag="WatchMember"):
@@ -112,6 +115,7 @@ class RemoteMembers:
     """Members of this node's groups whose clients are connected to other nodes."""
 
     def __init__(self, context: NodeContext, groups: GroupCoordinator) -> None:
+        self._context = context
         self._scheduler = context.scheduler
         self._groups = groups
         self._members: dict[tuple[str, str], _RemoteMember] = {}
@@ -124,7 +128,8 @@ class RemoteMembers:
 
     async def _join(self, call: Call[JoinMember]) -> Assigned:
         """Raises what `GroupCoordinator.direct` and joining raise."""
-        request = call.request
+        request, authorizer = call.request, self._context.authorizer
+        authorize(authorizer, request.caller, Operation.READ, Resource.GROUP, request.group_id)
         key = (request.group_id, request.member_id)
         remote = self._members.get(key)
         if remote is None:
@@ -227,6 +232,7 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True):
     client_host: str
     #: Session time-out of the client; 0 means none.
     session_timeout_s: float
+    caller: Caller | None = None
 
 
 class MemberListener(Protocol):
@@ -383,6 +389,7 @@ class GroupMember:
             topic=spec.topic,
             client_host=spec.client_host,
             session_timeout_s=spec.session_timeout_s,
+            caller=spec.caller,
         )
         assigned = await self._rpc.call(request, Node(node_id))
         self._node = node_id

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 from uuid import uuid4
 
+from dragoman.cli.credentials import Credentials
 from dragoman.cli.positions import Bounds
 from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,
@@ -43,6 +44,7 @@ from dragoman.client.cursus import (
     Consumer,
     CursusClient,
     CursusSettings,
+    Login,
     MemberFencedError,
     Producer,
     Record,
@@ -57,20 +59,33 @@ _LAST_WAIT_S: Final = 0.2
 _HEARTBEAT_S: Final = 1.0
 
 
-async def _partition_count(bootstrap: str, topic: str) -> int:
-    settings = CursusSettings(operation_timeout_s=HELLO_TRIES_S, request_timeout_s=HELLO_ANSWER_S)
-    async with CursusClient(bootstrap, settings) as client:
-        try:
-            return (await client.topic(topic)).partitions
-        except UnknownTopicError:
-            raise CommandError(f"topic {topic!r}: there is no such topic") from None
-
-
-def _client(bootstrap: str, compression: str = "none") -> CursusClient:
-    patience_s = float(CLI_TIMEOUT_SECONDS)
-    return CursusClient(
-        bootstrap, CursusSettings(operation_timeout_s=patience_s, compression=compression)
+async def _partition_count(where: Target | Plan, login: Login | None) -> int:
+    settings = CursusSettings(
+        operation_timeout_s=HELLO_TRIES_S,
+        request_timeout_s=HELLO_ANSWER_S,
+        login=login,
+        tls=where.tls,
     )
+    async with CursusClient(where.bootstrap, settings) as client:
+        try:
+            return (await client.topic(where.topic)).partitions
+        except UnknownTopicError:
+            raise CommandError(f"topic {where.topic!r}: there is no such topic") from None
+
+
+def _client(where: Target | Plan, login: Login | None, compression: str = "none") -> CursusClient:
+    settings = CursusSettings(
+        operation_timeout_s=float(CLI_TIMEOUT_SECONDS),
+        compression=compression,
+        login=login,
+        tls=where.tls,
+    )
+    return CursusClient(where.bootstrap, settings)
+
+
+def _login(credentials: Credentials) -> Login | None:
+    found = credentials.resolved()
+    return Login(found.user, found.password()) if found.user else None
 
 
 # ---- writing
@@ -116,9 +131,10 @@ class _Writer:
 
 @asynccontextmanager
 async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
-    count = await _partition_count(target.bootstrap, target.topic)
+    login = _login(target.credentials)
+    count = await _partition_count(target, login)
     async with (
-        _client(target.bootstrap, target.codec) as client,
+        _client(target, login, target.codec) as client,
         client.producer(acks=target.acks) as producer,
     ):
         writer = _Writer(producer, target.topic, count)
@@ -245,9 +261,10 @@ class _Member(_Reader):
 
 @asynccontextmanager
 async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
-    count = await _partition_count(plan.bootstrap, plan.topic)
+    login = _login(plan.credentials)
+    count = await _partition_count(plan, login)
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(_client(plan.bootstrap))
+        client = await stack.enter_async_context(_client(plan, login))
         if plan.group is None:
             yield _Reader(client, plan, count)
             return

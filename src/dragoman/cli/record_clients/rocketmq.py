@@ -15,6 +15,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 from zlib import crc32
 
+import msgspec
+
+from dragoman.cli.credentials import Credentials
 from dragoman.cli.positions import Bounds
 from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,
@@ -33,6 +36,7 @@ from dragoman.cli.record_clients.session import (
 )
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.client.rocketmq import (
+    AccessKey,
     ClientSettings,
     GroupOfflineError,
     Message,
@@ -42,6 +46,7 @@ from dragoman.client.rocketmq import (
     PullStatus,
     ReceivedMessage,
     RocketmqClient,
+    TlsSettings,
     TopicNotFoundError,
 )
 from dragoman.limits import CLI_RECORDS_AT_ONCE, CLI_ROCKETMQ_BATCH_BYTES, CLI_TIMEOUT_SECONDS
@@ -139,12 +144,29 @@ def _text(what: str, value: bytes | None) -> str:
     return text
 
 
+def _access_key(credentials: Credentials) -> AccessKey | None:
+    """The user's name is the access key, and the password its secret."""
+    found = credentials.resolved()
+    return AccessKey(found.user, found.password()) if found.user else None
+
+
+def _signed(
+    settings: ClientSettings, access_key: AccessKey | None, tls: TlsSettings | None
+) -> ClientSettings:
+    return msgspec.structs.replace(settings, credentials=access_key, tls=tls)
+
+
 @asynccontextmanager
 async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
-    async with RocketmqClient(target.bootstrap, settings=_HELLO) as client:
+    access_key = _access_key(target.credentials)
+    async with RocketmqClient(
+        target.bootstrap, settings=_signed(_HELLO, access_key, target.tls)
+    ) as client:
         await client.producer("dragoman-hello").queues(target.topic)
     async with (
-        RocketmqClient(target.bootstrap, settings=_SETTINGS) as client,
+        RocketmqClient(
+            target.bootstrap, settings=_signed(_SETTINGS, access_key, target.tls)
+        ) as client,
         client.producer("dragoman-cli") as producer,
     ):
         queues = await producer.queues(target.topic)
@@ -230,12 +252,17 @@ class _Reader(TopicReader):
 
 @asynccontextmanager
 async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
-    async with RocketmqClient(plan.bootstrap, settings=_HELLO) as client:
+    access_key = _access_key(plan.credentials)
+    async with RocketmqClient(
+        plan.bootstrap, settings=_signed(_HELLO, access_key, plan.tls)
+    ) as client:
         try:
             await client.routes.route(plan.topic)
         except TopicNotFoundError:
             raise CommandError(f"topic {plan.topic!r}: there is no such topic") from None
-    async with RocketmqClient(plan.bootstrap, settings=_SETTINGS) as client:
+    async with RocketmqClient(
+        plan.bootstrap, settings=_signed(_SETTINGS, access_key, plan.tls)
+    ) as client:
         queues = (await client.routes.route(plan.topic)).read_queues
         yield _Reader(client, plan, queues)
 

@@ -20,9 +20,11 @@ from typing import Final, Literal, NamedTuple, NoReturn, Protocol, TypeAlias, Ty
 
 import msgspec
 
+from dragoman.cli.credentials import NO_LOGIN, Credentials
 from dragoman.cli.positions import Bounds, Place, PlaceKind, resolve
 from dragoman.cli.status import USAGE, CommandError, one_line_failures
 from dragoman.client_core.blocking_client import LoopThread
+from dragoman.client_core.tls import TlsSettings
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 #: Record fields and request options that some protocols cannot express.
@@ -79,6 +81,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     codec: str = "none"
     acks: Literal["all", "1", "0"] = "all"
+    tls: TlsSettings | None = None
+    credentials: Credentials = NO_LOGIN
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +99,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     max_records: int | None = None
     group: str | None = None
     is_committed_only: bool = True
+    tls: TlsSettings | None = None
+    credentials: Credentials = NO_LOGIN
 
     @property
     def last_offset(self) -> int | None:
@@ -444,6 +450,8 @@ class RecordClient(msgspec.Struct, frozen=True, kw_only=True):
     cannot_write: Mapping[Feature, str] = {}
     #: By feature, why it cannot be printed. JSON shows it as null.
     cannot_show: Mapping[Feature, str] = {}
+    #: Why a client cannot log in by a name and a password; empty: it can.
+    cannot_log_in: str = ""
     #: Plans that the protocol cannot read; the first match is reported.
     cannot_read: tuple[Refusal, ...] = ()
     #: The context connects on entry, and waits for acknowledgements on exit.
@@ -453,6 +461,11 @@ class RecordClient(msgspec.Struct, frozen=True, kw_only=True):
 
     def refuse(self, option: str, reason: str) -> NoReturn:
         raise CommandError(f"{option}: not possible with --protocol {self.name}: {reason}", USAGE)
+
+    def check_login(self, credentials: Credentials) -> None:
+        """Raises `CommandError` for credentials that the protocol has no place for."""
+        if credentials.user and self.cannot_log_in:
+            self.refuse("--user", self.cannot_log_in)
 
     def check(self, plan: Plan) -> None:
         """Raises `CommandError` for a plan that the protocol cannot express."""

@@ -20,7 +20,7 @@ from dragoman.protocols.cursus.handlers.session import Arguments
 from dragoman.protocols.cursus.handlers.transactions import named_producer, staged_offsets
 from dragoman.protocols.cursus.messages import Command, Message
 from dragoman.replication.replica import Replica
-from dragoman.security.access import Operation, Resource
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.types import Partition, TopicName
 
 
@@ -62,15 +62,22 @@ def _append(broker: Core, replica: Replica, message: Message, identity: Producer
 
 
 class _RelayedArguments(Arguments):
-    """A command from another node, which has authorized its client."""
+    """A command from another node for its client."""
 
-    def is_allowed(self, _operation: Operation, _resource: Resource, _name: str) -> bool:
-        return True
+    __slots__ = ("_caller",)
+
+    def __init__(self, service: CursusService, command: Command, caller: Caller | None) -> None:
+        super().__init__(service, command)
+        self._caller = caller
+
+    def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
+        caller = self._caller
+        return caller is None or self.service.is_allowed(caller, operation, resource, name)
 
 
-async def stage_offsets(service: CursusService, command: Command) -> bytes:
+async def stage_offsets(service: CursusService, command: Command, caller: Caller | None) -> bytes:
     """Stage offsets on the coordinator of their group."""
-    relayed = _RelayedArguments(service, command)
+    relayed = _RelayedArguments(service, command, caller)
     transactional_id, identity, _ = named_producer(relayed)
     group = open_group(relayed)
     offsets = staged_offsets(relayed)

@@ -80,6 +80,11 @@ def policy_of(topic: TopicMetadata) -> Policy:
     return _DEFAULT if text is None else _read_policy(text)
 
 
+def no_access(operation: Operation, topic: str) -> Refusal:
+    """The refusal of a client that may not read or write a topic."""
+    return Refusal(f"NOT_AUTHORIZED_FOR_TOPIC operation={operation.value} topic={topic}")
+
+
 # ---- names
 
 

@@ -85,7 +85,8 @@ class PublishHeader:
         if self._seq_num and is_checked(session, topic, is_requested):
             batch = self._as_batch(partition, payload)
             reply = partial(self._acknowledged, session, place)
-            _publish(session, led, RelayedBatch(batch, is_counted=True), reply)
+            request = RelayedBatch(batch, is_counted=True, caller=session.caller)
+            _publish(session, led, request, reply)
             return
         broker = service.broker
         record = Record(
@@ -101,6 +102,7 @@ class PublishHeader:
             partial(self._placed, session, place),
             is_leader_only=is_leader_only,
             in_leader_queue=session.in_leader_queue(is_leader_only),
+            caller=session.caller,
         )
 
     def _placed(
@@ -184,7 +186,7 @@ def publish_batch(session: CursusSession, batch: Batch, place: Place) -> None:
     if not messages:
         raise Refusal('broker_error reason="empty batch messages"')
     is_counted = messages[0].seq_num > 0 and is_checked(session, topic, batch.idempotent)
-    request = RelayedBatch(batch, is_counted=is_counted)
+    request = RelayedBatch(batch, is_counted=is_counted, caller=session.caller)
     _publish(session, partition, request, partial(answer, session, place))
 
 

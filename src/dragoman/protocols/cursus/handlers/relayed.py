@@ -6,8 +6,8 @@ connected there. So the state of idempotent producers exists only in the leader'
 transaction go to its coordinator, which sends messages to the partition leaders and offsets to the
 group coordinators for staging (`participants.py`).
 
-A request is the body of a `Relay`. The sending node has authorized the client. A refusal of this
-protocol is returned as its text, any other error unchanged.
+A request is the body of a `Relay`. Both nodes authorize the client, the performing one with the
+rules that it knows. A refusal of this protocol is returned as its text, any other error unchanged.
 """
 
 from __future__ import annotations
@@ -23,24 +23,27 @@ from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.outcome import Callback, called_back, start
 from dragoman.protocols.cursus.errors import Refusal
+from dragoman.protocols.cursus.handlers.policy import no_access
 from dragoman.protocols.cursus.handlers.service import PROTOCOL, CursusService
 from dragoman.protocols.cursus.messages import Batch, Command, Message
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Node
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.types import Buffer
 
 _ERROR: Final = b"ERROR: "
 _RELAY: Final = Relay(protocol=PROTOCOL)
 
 
-class RelayedBatch(msgspec.Struct, frozen=True, tag="RelayedBatch"):
+class RelayedBatch(msgspec.Struct, frozen=True, omit_defaults=True, tag="RelayedBatch"):
     """The answer is the acknowledgement. With `is_counted`, sequence numbers are checked."""
 
     batch: Batch
     is_counted: bool
+    caller: Caller | None = None
 
 
-class StagedMessage(msgspec.Struct, frozen=True, tag="StagedMessage"):
+class StagedMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="StagedMessage"):
     """A message of a transaction in which its partition is enrolled. The answer is empty."""
 
     topic: str
@@ -49,12 +52,14 @@ class StagedMessage(msgspec.Struct, frozen=True, tag="StagedMessage"):
     transactional_id: str
     producer_id: int
     epoch: int
+    caller: Caller | None = None
 
 
-class StagedOffsets(msgspec.Struct, frozen=True, tag="StagedOffsets"):
+class StagedOffsets(msgspec.Struct, frozen=True, omit_defaults=True, tag="StagedOffsets"):
     """SEND_OFFSETS_TO_TXN for a group that is enrolled in the transaction. The answer is empty."""
 
     command: Command
+    caller: Caller | None = None
 
 
 #: Requests that the leader of a partition handles.
@@ -124,8 +129,12 @@ async def perform(service: CursusService, body: memoryview) -> bytes:
         if isinstance(request, StagedOffsets):
             from dragoman.protocols.cursus.handlers.participants import stage_offsets
 
-            return await stage_offsets(service, request.command)
+            return await stage_offsets(service, request.command, request.caller)
         place = request.batch if isinstance(request, RelayedBatch) else request
+        if request.caller is not None and not service.is_allowed(
+            request.caller, Operation.WRITE, Resource.TOPIC, place.topic
+        ):
+            raise no_access(Operation.WRITE, place.topic)
         replica = service.broker.partitions.find(place.topic, place.partition)
         return await called_back(partial(_perform_as_leader, service, request, replica))
     except Refusal as refusal:

@@ -59,7 +59,7 @@ from dragoman.protocols.cursus.handlers.logins import (
     log_in,
     login_required,
 )
-from dragoman.protocols.cursus.handlers.policy import policy_of
+from dragoman.protocols.cursus.handlers.policy import no_access, policy_of
 from dragoman.protocols.cursus.handlers.service import REQUESTS, CursusService, Stream
 from dragoman.protocols.cursus.messages import Batch, Command
 from dragoman.protocols.service import Address, handlers_by_name
@@ -392,12 +392,12 @@ class CursusSession(OrderedSession[CursusService]):
     def check_access(self, operation: Operation, topic: TopicMetadata) -> None:
         """Raises `Refusal` unless this client may read or write the topic."""
         if not self.may_access(operation, topic):
-            raise _no_access(operation, topic.name)
+            raise no_access(operation, topic.name)
 
     def authorize_topic(self, operation: Operation, name: str) -> None:
         """Raises `Refusal`, whether or not there is such a topic. Its policy is checked later."""
         if not self.is_allowed(operation, Resource.TOPIC, name):
-            raise _no_access(operation, name)
+            raise no_access(operation, name)
 
     def topic_to_read(self, name: str) -> TopicMetadata:
         """Raises `Refusal`."""
@@ -413,7 +413,7 @@ class CursusSession(OrderedSession[CursusService]):
         if topic.is_internal:
             raise Refusal(f"internal_topic_write_forbidden topic={name}")
         if not policy_of(topic).allows(Operation.WRITE, self.caller.name):
-            raise _no_access(Operation.WRITE, name)
+            raise no_access(Operation.WRITE, name)
         return topic
 
     # ---- answers
@@ -456,10 +456,6 @@ class CursusSession(OrderedSession[CursusService]):
             self.close()
             return
         self._idle_timer = service.scheduler.call_later(left, self._check_idle)
-
-
-def _no_access(operation: Operation, topic: str) -> Refusal:
-    return Refusal(f"NOT_AUTHORIZED_FOR_TOPIC operation={operation.value} topic={topic}")
 
 
 #: Publishes a batch, which is not a command.

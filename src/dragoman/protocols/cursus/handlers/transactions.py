@@ -394,7 +394,13 @@ async def handle_txn_publish(call: Call) -> None:
         payload=payload,
     )
     request = StagedMessage(
-        topic.name, partition, message, transactional_id, identity.producer_id, identity.epoch
+        topic.name,
+        partition,
+        message,
+        transactional_id,
+        identity.producer_id,
+        identity.epoch,
+        call.session.caller,
     )
 
     stage = partial(_stage_at_leader, call.service, metadata, request)
@@ -441,7 +447,8 @@ async def handle_send_offsets_to_txn(call: Call) -> None:
         await coordinator.enrol_implicitly(transactional_id, who.identity, (), (group,))
         with _calling_nodes():
             node = await coordination.find_coordinator(CoordinatorKind.GROUP, group)
-            await ask(call.service, node, StagedOffsets(without_credentials(call.command)))
+            request = StagedOffsets(without_credentials(call.command), call.session.caller)
+            await ask(call.service, node, request)
     begun.offsets.update((group, topic, each) for each in offsets)
     call.ok(f"transactional_id={transactional_id} staged_offsets={len(offsets)}")
 

@@ -16,11 +16,16 @@ from dragoman.client_core.addresses import Address
 from dragoman.client_core.channel import Channel
 from dragoman.client_core.connection import KeptConnection, connect
 from dragoman.client_core.errors import ClientError, UnreachableError, unreachable
-from dragoman.errors import DragomanError
+from dragoman.errors import ConfigError, DragomanError
 from dragoman.framing import Scratch
 from dragoman.limits import KAFKA_CLIENT_REPLY_BYTES_MAX, KAFKA_CLIENT_THROTTLE_MAX_S
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.client.errors import UnsupportedRequestError, kafka_error
+from dragoman.protocols.kafka.client.errors import (
+    LoginFailedError,
+    UnsupportedRequestError,
+    kafka_error,
+)
+from dragoman.protocols.kafka.client.login import SaslLogin, log_in
 from dragoman.protocols.kafka.client.values import ClientSettings
 from dragoman.protocols.kafka.connection import ClientConnection
 from dragoman.protocols.kafka.constants import ACCEPTED_VERSIONS, ApiKey
@@ -118,8 +123,13 @@ class KafkaChannel(Channel[m.Message]):
         in_flight_max: int,
         scratch: Scratch,
         loop: asyncio.AbstractEventLoop,
+        login: SaslLogin | None = None,
     ) -> None:
         super().__init__(address, protocol="Kafka", loop=loop, in_flight_max=in_flight_max)
+        self._login = login
+        #: When to log in again, before which request; None: never.
+        self._login_due: float | None = None
+        self._logging_in = asyncio.Lock()
         self._connection = ClientConnection(client_id, KAFKA_CLIENT_REPLY_BYTES_MAX, scratch)
         #: Empty until the versions are negotiated.
         self.served = ServedVersions(self.address, m.ApiVersionsResponse())
@@ -127,8 +137,15 @@ class KafkaChannel(Channel[m.Message]):
     async def request(self, message: m.Message, version: int, timeout_s: float) -> m.Message | None:
         """Send a request and return the reply; None for a produce with acks=0.
 
-        Raises `EncodeError`, `ConnectionLostError`, `RequestTimeoutError`.
+        Raises `EncodeError`, `ConnectionLostError`, `RequestTimeoutError`, `LoginFailedError`.
         """
+        if self._login_due is not None:
+            await self._renew_login(timeout_s)
+        return await self._exchange(message, version, timeout_s)
+
+    async def _exchange(
+        self, message: m.Message, version: int, timeout_s: float
+    ) -> m.Message | None:
         return await self.ask(lambda: self._send(message, version), timeout_s)
 
     def _send(self, message: m.Message, version: int) -> int | None:
@@ -152,6 +169,39 @@ class KafkaChannel(Channel[m.Message]):
         if reply.error_code:
             raise kafka_error(reply.error_code)
         self.served = ServedVersions(self.address, reply)
+
+    async def log_in(self, timeout_s: float) -> None:
+        """Log in, if there are credentials. Raises `LoginFailedError`, `ConfigError`."""
+        if self._login is None:
+            return
+
+        async def ask(message: m.Message) -> m.Message | None:
+            name = type(message).__name__.removesuffix("Request") + "Response"
+            api_key = ApiKey(message_spec(name).api_key)
+            # Version 0 of the handshake would have tokens follow that are no requests.
+            version = 1 if api_key == ApiKey.SASL_HANDSHAKE else self.served.pick(api_key)
+            return await self._exchange(message, version, timeout_s)
+
+        renewed_after = await log_in(self._login, ask, is_private=self._is_private)
+        self._login_due = None if renewed_after is None else self._loop.time() + renewed_after
+
+    async def _renew_login(self, timeout_s: float) -> None:
+        # Requests wait, because a broker may take no others between those of a login.
+        async with self._logging_in:
+            if self._login_due is not None and self._loop.time() >= self._login_due:
+                try:
+                    await self.log_in(timeout_s)
+                except DragomanError:
+                    self.close()
+                    raise
+
+    @property
+    def _is_private(self) -> bool:
+        assert self._transport is not None
+        peer = self._transport.get_extra_info("peername")
+        host = str(peer[0]) if isinstance(peer, tuple) else ""
+        is_near = host == "::1" or host.startswith("127.")
+        return is_near or self._transport.get_extra_info("ssl_object") is not None
 
     # ---- callbacks of the transport
 
@@ -185,10 +235,13 @@ class _Lane(KeptConnection[KafkaChannel]):
                 channel = await connect(self.address, self._channel_on, self._settings.tls)
                 try:
                     await channel.negotiate(timeout_s)
+                    await channel.log_in(timeout_s)
                 except BaseException:
                     channel.close()
                     raise
                 return channel
+        except (LoginFailedError, ConfigError):
+            raise
         except DragomanError as error:
             raise UnreachableError(f"cannot reach {self.address}: {error}") from error
         except TimeoutError:
@@ -205,6 +258,7 @@ class _Lane(KeptConnection[KafkaChannel]):
             in_flight_max=self._settings.in_flight_max,
             scratch=self._scratch,
             loop=loop,
+            login=self._settings.login,
         )
 
 

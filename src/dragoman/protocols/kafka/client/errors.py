@@ -10,6 +10,7 @@
         UnknownTopicError       LeadershipError      CoordinatorError     OffsetRangeError
         TopicExistsError        UnknownGroupError    LiveGroupError       AccessDeniedError
         RecordRefusedError      BatchTooLargeError   ProducerFencedError  SequenceError
+        LoginFailedError
 
 `retriable` says whether the same call may succeed later. The client retries such errors until the
 operation times out, and then raises the last one. After a lost connection or a timeout the outcome
@@ -62,6 +63,10 @@ class KafkaError(ClientError):
         self.is_ambiguous = error_code in _AMBIGUOUS
         where = _where(topic, partition, group)
         super().__init__(f"{where}{self.message.rstrip('.')} ({self.name})")
+
+
+class LoginFailedError(KafkaError):
+    """The broker has refused the login, or does not take one."""
 
 
 class UnknownTopicError(KafkaError): ...

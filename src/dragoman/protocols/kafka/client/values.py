@@ -10,6 +10,7 @@ import msgspec
 from dragoman.client_core.connection import RetrySettings
 from dragoman.errors import ConfigError
 from dragoman.limits import KAFKA_CLIENT_FETCH_PARTITION_BYTES, KAFKA_IN_FLIGHT_MAX
+from dragoman.protocols.kafka.client.login import SaslLogin
 
 DEFAULT_PORT = 9092
 
@@ -24,6 +25,8 @@ class ClientSettings(RetrySettings, frozen=True, kw_only=True):
     #: From opening a connection to the broker's list of versions.
     connect_timeout_s: float = 10.0
     in_flight_max: int = 5
+    #: How to log in; None: not at all.
+    login: SaslLogin | None = None
     #: Metadata older than this is fetched again before it is used.
     metadata_age_max_s: float = 300.0
 

@@ -48,7 +48,7 @@ from dragoman.protocols.minibroker.handlers.session import MinibrokerSession, Re
 from dragoman.protocols.minibroker.handlers.subscriptions import GroupSubscription, Subscription
 from dragoman.protocols.minibroker.messages import Commit, Committed, Publish
 from dragoman.protocols.session import Place
-from dragoman.security.access import Operation, Resource
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.types import GroupId, Offset, Partition, TopicName
 
 # Looked up once, because the lookup of enumeration members is slow.
@@ -176,7 +176,8 @@ def _append(
         place.reply(published_frame(partition, offset) if error is None else session.refusal(error))
 
     record = Record(key=key or None, value=request.payload, timestamp=broker.clock.wall_ms())
-    broker.leader_queues.add(topic.partitions[partition], record, placed)
+    partition_metadata = topic.partitions[partition]
+    broker.leader_queues.add(partition_metadata, record, placed, caller=session.caller)
 
 
 async def commit(session: MinibrokerSession, request: Commit, place: Place) -> None:
@@ -195,6 +196,7 @@ async def commit(session: MinibrokerSession, request: Commit, place: Place) -> N
         _commit,
         broker.coordination.groups,
         CommitRequest(group_id=group, offsets=(offset,), owner=OWNER),
+        session.caller,
     )
     await retried(_COMMITTED_SOON, broker.scheduler, store, lambda: place.is_done)
     place.reply(codec.encode(Committed(offset=request.offset)))
@@ -203,8 +205,8 @@ async def commit(session: MinibrokerSession, request: Commit, place: Place) -> N
         subscription.committed(request.partition, request.offset)
 
 
-async def _commit(groups: GroupCoordinator, request: CommitRequest) -> None:
-    await acknowledged(partial(groups.commit_anywhere, request))
+async def _commit(groups: GroupCoordinator, request: CommitRequest, caller: Caller) -> None:
+    await acknowledged(partial(groups.commit_anywhere, request, caller=caller))
 
 
 async def subscribe(session: MinibrokerSession, request: m.Subscribe, place: Place) -> None:

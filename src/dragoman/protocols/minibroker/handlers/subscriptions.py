@@ -15,7 +15,7 @@ from dragoman.protocols.minibroker import codec, errors
 from dragoman.protocols.minibroker.handlers.delivery import Pusher, Recipient, Stream, Window
 from dragoman.protocols.minibroker.handlers.service import OWNER, MinibrokerService
 from dragoman.protocols.minibroker.messages import Rebalanced
-from dragoman.security.access import Operation, Resource
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.types import GroupId, TopicName
 
 
@@ -24,6 +24,7 @@ class Subscriber(Recipient, Protocol):
 
     channel: Channel
     pusher: Pusher
+    caller: Caller
 
     @property
     def service(self) -> MinibrokerService: ...
@@ -99,6 +100,7 @@ class GroupSubscription(Subscription):
             topic=TopicName(topic),
             client_host=session.channel.peer_address[0],
             session_timeout_s=service.heartbeat_timeout_s,
+            caller=session.caller,
         )
         self._member = service.broker.group_members.open(spec, self)
 

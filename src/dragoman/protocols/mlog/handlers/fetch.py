@@ -290,7 +290,8 @@ def handle_commit(session: MlogSession, request: CommitOffset, place: Place) -> 
     )
     commit_request = CommitRequest(group_id=group, offsets=(commit,), owner=OWNER)
     groups = session.service.broker.coordination.groups
-    groups.commit_anywhere(commit_request, partial(_finish_commit, session, place))
+    done = partial(_finish_commit, session, place)
+    groups.commit_anywhere(commit_request, done, caller=session.caller)
 
 
 def _finish_commit(session: MlogSession, place: Place, error: DragomanError | None) -> None:

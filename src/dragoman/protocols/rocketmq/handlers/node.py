@@ -27,11 +27,12 @@ from dragoman.protocols.rocketmq.handlers.clients import Clients
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.half_checks import watch_halves
 from dragoman.protocols.rocketmq.handlers.listed_group import OWNER, ListedGroup
-from dragoman.protocols.rocketmq.handlers.names import broker_name
+from dragoman.protocols.rocketmq.handlers.names import broker_name, retry_group
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.rpc import PROTOCOL, A, NodeRequest, NodeRpc
 from dragoman.protocols.rocketmq.handlers.state import State
 from dragoman.protocols.rocketmq.handlers.traffic import Traffic
+from dragoman.security.access import Caller
 from dragoman.types import GroupId, Offset, Partition, TopicName
 
 #: Waiters by group, topic and queue.
@@ -51,7 +52,9 @@ class Commits:
         #: By queue, the requests that wait for its last commit.
         self._pending: _Waiting = {}
 
-    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> Outcome[None]:
+    def commit(
+        self, caller: Caller, group: str, topic: str, offsets: Mapping[int, int]
+    ) -> Outcome[None]:
         """Commit offsets by queue. Settled when they are durable."""
         waiting: _Waiting = {(group, topic, queue): [] for queue in offsets}
         self._pending.update(waiting)
@@ -62,7 +65,9 @@ class Commits:
         request = CommitRequest(group_id=GroupId(group), offsets=commits, owner=OWNER)
         committed: Outcome[None] = Outcome()
         finished = partial(self._finish, waiting, committed)
-        self._broker.coordination.groups.commit_anywhere(request, finished)
+        # The retries of a group need rights on the group, which this node has checked.
+        known = caller if retry_group(topic) is None else None
+        self._broker.coordination.groups.commit_anywhere(request, finished, caller=known)
         return committed
 
     def _finish(

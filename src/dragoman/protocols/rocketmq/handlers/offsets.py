@@ -70,7 +70,7 @@ def handle_update_consumer_offset(call: Call) -> None:
         return
     if not 0 <= queue < TOPIC_PARTITIONS_MAX:
         raise Refused(Response.INVALID_PARAMETER, f"queueId[{queue}] is illegal")
-    call.node.commits.commit(group, topic, {queue: offset}).then(call.done)
+    call.node.commits.commit(call.caller, group, topic, {queue: offset}).then(call.done)
 
 
 # ---- ends and times

@@ -258,7 +258,7 @@ async def _reset_offsets(
 
 
 async def _commit(call: Call, group: str, topic: str, offsets: dict[int, int]) -> None:
-    await call.node.commits.commit(group, topic, offsets)
+    await call.node.commits.commit(call.caller, group, topic, offsets)
 
 
 async def _notify_members(

@@ -105,7 +105,7 @@ def _commit(call: Call, group: str, topic: str, queue: int) -> None:
     offset = call.number("commitOffset", -1)
     if offset >= 0:
         # The result is not reported; the next pull commits again.
-        call.node.commits.commit(group, topic, {queue: offset}).then(ignore)
+        call.node.commits.commit(call.caller, group, topic, {queue: offset}).then(ignore)
 
 
 class _Pull:

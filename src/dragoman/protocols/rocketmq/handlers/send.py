@@ -50,6 +50,7 @@ from dragoman.protocols.rocketmq.handlers.topics import (
     make_topic,
     own_topic,
     read_queues,
+    record_caller,
     write_queues,
 )
 from dragoman.protocols.rocketmq.handlers.transactions import hold_half
@@ -328,13 +329,16 @@ def _place(call: Call, topic: TopicMetadata, queue: int, sent: list[Sent]) -> No
     now_ms = broker.clock.wall_ms()
     placed = _Placed(call, partition.partition_id, queue, sent)
     is_leader_only = sent[0].properties.get(Property.WAIT) == "false"
-    add = partial(broker.leader_queues.add, is_leader_only=is_leader_only)
+    caller = record_caller(call, topic)
+    add = partial(broker.leader_queues.add, is_leader_only=is_leader_only, caller=caller)
     if len(sent) == 1:
         add(partition, sent[0].record(now_ms), placed)
         return
     records = [each.record(now_ms) for each in sent]
     try:
-        broker.leader_queues.add_all(partition, records, placed.all, is_leader_only=is_leader_only)
+        broker.leader_queues.add_all(
+            partition, records, placed.all, is_leader_only=is_leader_only, caller=caller
+        )
     except MessageTooLarge:
         for record in records:
             add(partition, record, placed)
@@ -440,7 +444,8 @@ def _delay(call: Call, topic: TopicMetadata, queue: int, sent: Sent, due_ms: int
     for name in _DELAYS:
         sent.properties.pop(name, None)
     record = sent.record(broker.clock.wall_ms())
-    held = broker.delayed.delay(topic.name, queue, record, due_ms)
+    caller = record_caller(call, topic)
+    held = broker.delayed.delay(topic.name, queue, record, due_ms, caller)
     start(held).then(partial(_held, call, queue, sent))
 
 

@@ -50,6 +50,7 @@ from dragoman.protocols.rocketmq.handlers.names import (
     broker_name,
     check_topic_name,
     is_expressible,
+    retry_group,
     spelling,
     topic_name,
     visible_topic,
@@ -57,7 +58,7 @@ from dragoman.protocols.rocketmq.handlers.names import (
 from dragoman.protocols.rocketmq.handlers.offsets import all_ends, offset_at, store_time_of
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
-from dragoman.security.access import Operation
+from dragoman.security.access import Caller, Operation
 
 #: Queues of the template topic. Producers create topics with at most as many queues.
 TEMPLATE_QUEUES: Final = 8
@@ -155,6 +156,13 @@ async def _make_topic(broker: Core, name: str, queues: int) -> TopicMetadata:
     if topic is None:
         raise error or UnknownTopic(f"topic {name!r} is gone")
     return topic
+
+
+def record_caller(call: Call, topic: TopicMetadata) -> Caller | None:
+    """The caller whose right to write the leader of a topic checks. None for the retries of a
+    group: this node has checked the right on the group, which the leader does not know.
+    """
+    return call.caller if retry_group(topic.name) is None else None
 
 
 # ---- routes

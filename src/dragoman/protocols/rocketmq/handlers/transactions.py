@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Final
 
 from dragoman.broker.delayed import Token
-from dragoman.broker.errors import LabelsDiffer, UnknownDelayedRecord
+from dragoman.broker.errors import LabelsDiffer, NotAuthorized, UnknownDelayedRecord
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import EncodeError
 from dragoman.protocols.rocketmq.constants import (
@@ -59,7 +59,7 @@ def _hold(
 ) -> Coroutine[object, None, Token]:
     broker = call.broker
     record, labels = sent.record(broker.clock.wall_ms()), {GROUP_LABEL: group}
-    return broker.delayed.hold(topic.name, queue, record, labels, check_after_ms)
+    return broker.delayed.hold(topic.name, queue, record, labels, check_after_ms, call.caller)
 
 
 def _mark(properties: dict[str, str], topic: str, queue: int) -> None:
@@ -96,10 +96,11 @@ async def handle_end_transaction(call: Call) -> None:
     delayed = call.broker.delayed
     decide = delayed.release if decision == _COMMIT else delayed.drop
     try:
-        await decide(Token(partition_id, offset), {GROUP_LABEL: group})
+        await decide(Token(partition_id, offset), {GROUP_LABEL: group}, call.caller)
     except LabelsDiffer:
         raise Refused(Response.SYSTEM_ERROR, "The producer group wrong") from None
-    except UnknownDelayedRecord:
+    except (UnknownDelayedRecord, NotAuthorized):
+        # A refusal would reveal the topic of a half that the producer only guesses.
         text = "Find prepared transaction message failed"
         raise Refused(Response.SYSTEM_ERROR, text) from None
 

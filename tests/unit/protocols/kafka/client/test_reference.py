@@ -30,7 +30,8 @@ def test_every_call_and_every_error_is_named() -> None:
 
 def test_settings_are_those_of_the_code() -> None:
     for field in msgspec.structs.fields(kafka.ClientSettings):
-        shown = "" if isinstance(field.default, str) else f"{field.default:g}"
+        is_number = isinstance(field.default, int | float)
+        shown = f"{field.default:g}" if is_number else "None" if field.default is None else ""
         assert f"{field.name}={shown}" in PAGE, field.name
 
 

@@ -1,0 +1,302 @@
+"""`dragoman acl`: add, remove, list and test access rules."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from cyclopts import App, Parameter
+
+from dragoman import limits
+from dragoman.api.access_values import (
+    CLUSTER_NAME,
+    AccessAnswer,
+    AccessQuestion,
+    AccessRule,
+    AccessRuleFilter,
+    AccessRules,
+    Operation,
+    Pattern,
+    PatternFilter,
+    Permission,
+    RemovedRules,
+    Resource,
+    RulePage,
+    RuleSearch,
+)
+from dragoman.api.values import Told
+from dragoman.cli.output import Output, print_json, print_table
+from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
+from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
+
+app = App(name="acl", help="Add, remove, list and test access rules.")
+_RULES = "/api/v1/security/rules"
+
+_Principal: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
+_Operation: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
+_Resource: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
+_Host: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
+_PatternOption: TypeAlias = Annotated[PatternFilter | None, Parameter(show_default=False)]
+_PermissionOption: TypeAlias = Annotated[
+    Literal["allow", "deny"] | None, Parameter(show_default=False)
+]
+
+
+@app.command
+def add(
+    principal: str,
+    operations: str,
+    resource: str,
+    /,
+    *,
+    deny: Annotated[bool, Parameter(negative="")] = False,
+    prefixed: Annotated[bool, Parameter(negative="")] = False,
+    host: str = "*",
+    server: Server = DEFAULT_SERVER,
+) -> None:
+    """Add access rules: one for each operation.
+
+    Examples: `dragoman acl add alice read,describe topic:orders`, `dragoman acl add alice read
+    group:orders- --prefixed`, `dragoman acl add bob all cluster`.
+
+    Parameters
+    ----------
+    principal
+        User, or KIND:NAME; `*` for everyone.
+    operations
+        Operations, separated by commas: read, write, create, delete, alter, describe,
+        describe_configs, alter_configs, cluster_action, idempotent_write, or all.
+    resource
+        KIND:NAME, where KIND is topic, group, transactional_id, user, capture or pipeline; or
+        `cluster`. The name `*` means all of the kind.
+    deny
+        Deny the operations. A rule that denies takes precedence over all that allow.
+    prefixed
+        The rules are for all names that begin with the given one.
+    host
+        Address of the clients; `*` for all.
+    """
+    kind, name = _parse_resource(resource)
+    rules = tuple(
+        AccessRule(
+            principal=_parse_principal(principal),
+            operation=_parse_operation(operation),
+            resource=kind,
+            name=name,
+            permission=Permission.DENY if deny else Permission.ALLOW,
+            pattern=Pattern.PREFIXED if prefixed else Pattern.LITERAL,
+            host=host,
+        )
+        for operation in operations.split(",")
+    )
+    Remote(server).post(_RULES, AccessRules(rules=rules), Told)
+    for rule in rules:
+        say(f"added: {rule}")
+
+
+@app.command
+def remove(
+    *,
+    principal: _Principal = None,
+    operation: _Operation = None,
+    resource: _Resource = None,
+    permission: _PermissionOption = None,
+    pattern: _PatternOption = None,
+    host: _Host = None,
+    all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    server: Server = DEFAULT_SERVER,
+    output: Output = "table",
+) -> None:
+    """Remove the access rules that have all of the given values.
+
+    Example: `dragoman acl remove --principal alice --resource topic:orders`.
+
+    Parameters
+    ----------
+    principal
+        User, or KIND:NAME.
+    operation
+        Operation of the rule.
+    resource
+        KIND:NAME, KIND:, or `cluster`.
+    permission
+        Rules that allow, or rules that deny.
+    pattern
+        How the rule matches names. `match`: all rules that apply to the resource.
+    host
+        Host of the rule.
+    all_
+        Remove all rules. Needed if no value is given.
+    """
+    wanted = _filter(principal, operation, resource, permission, pattern, host)
+    if (wanted == AccessRuleFilter()) != all_:
+        raise CommandError("give values of the rules to remove, or --all for every rule", USAGE)
+    removed = Remote(server).post(f"{_RULES}/removals", wanted, RemovedRules)
+    if output == "json":
+        print_json(removed)
+    else:
+        for rule in removed.items:
+            say(f"removed: {rule}")
+    say(f"removed rules: {removed.count}")
+
+
+@app.command(name="list")
+def list_rules(
+    *,
+    principal: _Principal = None,
+    operation: _Operation = None,
+    resource: _Resource = None,
+    permission: _PermissionOption = None,
+    pattern: _PatternOption = None,
+    host: _Host = None,
+    server: Server = DEFAULT_SERVER,
+    output: Output = "table",
+) -> None:
+    """List access rules, in the order in which they were added.
+
+    Example: `dragoman acl list --resource topic:orders --pattern match` lists all rules that apply
+    to a topic.
+
+    Parameters
+    ----------
+    principal
+        User, or KIND:NAME.
+    operation
+        Operation of the rule.
+    resource
+        KIND:NAME, KIND:, or `cluster`.
+    permission
+        Rules that allow, or rules that deny.
+    pattern
+        How the rule matches names. `match`: all rules that apply to the resource.
+    host
+        Host of the rule.
+    """
+    wanted = _filter(principal, operation, resource, permission, pattern, host)
+    rules = _found(Remote(server), wanted)
+    if output == "json":
+        print_json(rules)
+        return
+    print_table(
+        ("PERMISSION", "PRINCIPAL", "HOST", "OPERATION", "RESOURCE", "PATTERN", "NAME"),
+        (
+            (
+                each.permission.value,
+                each.principal,
+                each.host,
+                each.operation.value,
+                each.resource.value,
+                each.pattern.value,
+                each.name,
+            )
+            for each in rules
+        ),
+    )
+
+
+@app.command(name="test")
+def answer(
+    principal: str,
+    operation: str,
+    resource: str,
+    /,
+    *,
+    host: str = "",
+    server: Server = DEFAULT_SERVER,
+    output: Output = "table",
+) -> int:
+    """Show whether the rules allow an operation, and which rule decides.
+
+    Exits with status 0 if it is allowed and 1 if not, whether or not rules are enforced. Example:
+    `dragoman acl test alice write topic:orders --host 10.0.0.7`.
+
+    Parameters
+    ----------
+    principal
+        User, or KIND:NAME.
+    operation
+        Operation to test.
+    resource
+        KIND:NAME, or `cluster`.
+    host
+        Address of the client. Without it, only rules for all hosts count.
+    """
+    kind, name = _parse_resource(resource)
+    question = AccessQuestion(
+        principal=_parse_principal(principal),
+        operation=_parse_operation(operation),
+        resource=kind,
+        name=name,
+        host=host,
+    )
+    found = Remote(server).post(f"{_RULES}/tests", question, AccessAnswer)
+    if output == "json":
+        print_json(found)
+    else:
+        because = found.reason if found.rule is None else f"rule: {found.rule}"
+        print(f"{'allowed' if found.allowed else 'denied'}, {because}")
+        if found.mode != "enforce":
+            say(f"the mode is {found.mode}: nothing is refused")
+    return OK if found.allowed else FAILED
+
+
+def _found(remote: Remote, wanted: AccessRuleFilter) -> list[AccessRule]:
+    rules: list[AccessRule] = []
+    after: int | None = 0
+    for _ in range(limits.CLI_PAGES_MAX):
+        search = RuleSearch(filter=wanted, after=after or 0)
+        page = remote.post(f"{_RULES}/searches", search, RulePage)
+        rules += page.items
+        after = page.next
+        if after is None:
+            return rules
+    raise CommandError(f"there are more than {limits.CLI_PAGES_MAX} pages of rules")
+
+
+def _filter(
+    principal: str | None,
+    operation: str | None,
+    resource: str | None,
+    permission: Literal["allow", "deny"] | None,
+    pattern: PatternFilter | None,
+    host: str | None,
+) -> AccessRuleFilter:
+    kind, name = (None, "") if resource is None else _parse_resource(resource, is_filter=True)
+    return AccessRuleFilter(
+        principal=None if principal is None else _parse_principal(principal),
+        operation=None if operation is None else _parse_operation(operation),
+        resource=kind,
+        name=name or None,
+        permission=None if permission is None else Permission(permission),
+        pattern=pattern,
+        host=host,
+    )
+
+
+def _parse_principal(text: str) -> str:
+    if not text:
+        raise CommandError("PRINCIPAL: expected the name of a user, or KIND:NAME", USAGE)
+    return text if ":" in text else f"User:{text}"
+
+
+def _parse_operation(text: str) -> Operation:
+    word = text.strip().lower().replace("-", "_")
+    try:
+        return Operation(word)
+    except ValueError:
+        known = ", ".join(each.value for each in Operation)
+        raise CommandError(f"OPERATION: expected one of {known}, got {text!r}", USAGE) from None
+
+
+def _parse_resource(text: str, *, is_filter: bool = False) -> tuple[Resource, str]:
+    word, colon, name = text.partition(":")
+    kind = word.strip().lower().replace("-", "_")
+    if kind == Resource.CLUSTER.value and name in ("", CLUSTER_NAME):
+        return Resource.CLUSTER, CLUSTER_NAME
+    try:
+        resource = Resource(kind)
+    except ValueError:
+        known = ", ".join(each.value for each in Resource)
+        raise CommandError(f"RESOURCE: expected one of {known}, got {word!r}", USAGE) from None
+    if not colon or not (name or is_filter):
+        raise CommandError(f"RESOURCE: expected KIND:NAME, got {text!r}", USAGE)
+    return resource, name

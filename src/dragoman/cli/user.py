@@ -1,0 +1,214 @@
+"""`dragoman user`: create, list and delete users, and change their credentials."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+from cyclopts import App, Parameter
+
+from dragoman.api.access_values import NewUser, TokenDescription, UserCommand, UserDescription
+from dragoman.api.values import Told
+from dragoman.cli.new_secret import Reference, new_secret
+from dragoman.cli.output import Output, print_fields, print_json, print_table
+from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
+from dragoman.cli.status import USAGE, CommandError, say
+
+app = App(name="user", help="Create, list and delete users, and change their credentials.")
+app.command(
+    "dragoman.cli.user_token:app", name="token", help="Make and revoke API tokens of a user."
+)
+
+_USERS = "/api/v1/security/users"
+
+
+def user_path(name: str) -> str:
+    return f"{_USERS}/{quote(name, safe='')}"
+
+
+@app.command
+def create(
+    name: str,
+    /,
+    *,
+    new_password: Reference = "",
+    no_password: Annotated[bool, Parameter(negative="")] = False,
+    server: Server = DEFAULT_SERVER,
+    output: Output = "table",
+) -> None:
+    """Create a user who logs in with a password.
+
+    The password is good for SCRAM-SHA-256 and -512, PLAIN, HTTP and Cursus. Example: `dragoman user
+    create alice --new-password file:alice.txt`.
+
+    Parameters
+    ----------
+    name
+        User to create.
+    no_password
+        The user has no password, only API tokens or a signing secret.
+    """
+    if no_password and new_password:
+        raise CommandError("--no-password and --new-password exclude each other", USAGE)
+    password = None if no_password else new_secret("password", new_password)
+    wanted = NewUser(name=name, password=password)
+    user = Remote(server).post(_USERS, wanted, UserDescription)
+    if output == "json":
+        print_json(user)
+    say(f"created user {user.name!r}")
+
+
+@app.command
+def password(
+    name: str,
+    /,
+    *,
+    new_password: Reference = "",
+    remove: Annotated[bool, Parameter(negative="")] = False,
+    server: Server = DEFAULT_SERVER,
+) -> None:
+    """Change the password of a user. Connections that are logged in stay open.
+
+    Parameters
+    ----------
+    name
+        User to change.
+    remove
+        Take the password away instead.
+    """
+    if remove:
+        _command(name, UserCommand(command="remove_password"), server)
+        say(f"user {name!r} has no password any more")
+        return
+    secret = new_secret("password", new_password)
+    _command(name, UserCommand(command="set_password", secret=secret), server)
+    say(f"changed the password of user {name!r}")
+
+
+@app.command
+def signing_secret(
+    name: str,
+    /,
+    *,
+    new_secret_: Annotated[Reference, Parameter(name="--new-secret")] = "",
+    remove: Annotated[bool, Parameter(negative="")] = False,
+    server: Server = DEFAULT_SERVER,
+) -> None:
+    """Set the secret key with which a user signs RocketMQ requests.
+
+    The access key is the name of the user. The secret is stored encrypted with the cluster's key.
+
+    Parameters
+    ----------
+    name
+        User to change.
+    remove
+        Take the signing secret away instead.
+    """
+    if remove:
+        _command(name, UserCommand(command="remove_signing_secret"), server)
+        say(f"user {name!r} has no signing secret any more")
+        return
+    secret = new_secret("signing secret", new_secret_)
+    _command(name, UserCommand(command="set_signing_secret", secret=secret), server)
+    say(f"set the signing secret of user {name!r}")
+
+
+@app.command
+def enable(name: str, /, *, server: Server = DEFAULT_SERVER) -> None:
+    """Let a disabled user log in again."""
+    _command(name, UserCommand(command="enable"), server)
+    say(f"enabled user {name!r}")
+
+
+@app.command
+def disable(name: str, /, *, server: Server = DEFAULT_SERVER) -> None:
+    """Refuse the logins of a user and close its connections."""
+    _command(name, UserCommand(command="disable"), server)
+    say(f"disabled user {name!r}")
+
+
+@app.command
+def delete(*names: str, server: Server = DEFAULT_SERVER) -> None:
+    """Delete users and close their connections. Their access rules remain.
+
+    Parameters
+    ----------
+    names
+        Users to delete.
+    """
+    if not names:
+        raise CommandError("NAMES: expected the name of at least one user", USAGE)
+    remote = Remote(server)
+    for name in names:
+        say(remote.remove(user_path(name), Told).detail)
+
+
+@app.command(name="list")
+def list_users(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+    """List users."""
+    users = Remote(server).users()
+    if output == "json":
+        print_json(users)
+        return
+    print_table(
+        ("USER", "ENABLED", "PASSWORD", "SIGNING SECRET", "TOKENS"),
+        (
+            (
+                each.name,
+                each.enabled,
+                ", ".join(each.mechanisms) or "no",
+                each.signing_secret,
+                each.tokens,
+            )
+            for each in users
+        ),
+    )
+
+
+@app.command
+def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+    """Show a user and its API tokens.
+
+    Parameters
+    ----------
+    name
+        User to show.
+    """
+    user = Remote(server).get(user_path(name), UserDescription)
+    if output == "json":
+        print_json(user)
+        return
+    print_fields(
+        (
+            ("name", user.name),
+            ("enabled", user.enabled),
+            ("password", ", ".join(user.mechanisms) or "no"),
+            ("signing secret", user.signing_secret),
+        )
+    )
+    if user.tokens:
+        print()
+        print_tokens(user.tokens)
+
+
+def print_tokens(tokens: tuple[TokenDescription, ...]) -> None:
+    from dragoman.world import utc_text
+
+    print_table(
+        ("TOKEN", "LABEL", "READ-ONLY", "CREATED", "EXPIRES"),
+        (
+            (
+                each.token_id,
+                each.label,
+                each.read_only,
+                utc_text(each.created_ms),
+                "never" if each.expires_ms is None else utc_text(each.expires_ms),
+            )
+            for each in tokens
+        ),
+    )
+
+
+def _command(name: str, command: UserCommand, server: Server) -> None:
+    Remote(server).post(f"{user_path(name)}/commands", command, UserDescription)
