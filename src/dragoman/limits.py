@@ -553,6 +553,9 @@ ID_PATTERN_BYTES_MAX = 1024
 #: Decisions that an authorizer keeps. With one more, all are forgotten and decided again when asked
 #: again.
 ACCESS_DECISIONS_KEPT_MAX = 16_384
+#: Characters of a resource's name in a decision that is kept: clients choose the names of groups.
+#: Decisions about longer names are made each time.
+ACCESS_NAME_KEPT_CHARS_MAX = 255
 #: Access rules, which stay in memory on every node. One more is refused.
 ACCESS_RULES_MAX = 100_000
 #: Access rules that one request adds, and filters by which one removes rules, as in Kafka. More:
