@@ -45,7 +45,8 @@ _SECURITY_OPTIONS = (
     Option("kafka.ssl.keystore.location", "", "file in PEM with a certificate and its key, on every machine, for brokers that ask for one"),
     Option("kafka.ssl.keystore.type", "PEM", "`PEM`"),
     Option("kafka.ssl.endpoint.identification.algorithm", "https", "`https`: the broker's certificate must have its host name"),
-    Option("kafka.sasl.mechanism", "SCRAM-SHA-256", "`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`"),
+    Option("kafka.sasl.mechanism", "SCRAM-SHA-256", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`"),
+    Option("kafka.sasl.oauthbearer.token.endpoint.url", "", "with `OAUTHBEARER`: `file:///PATH` of a token, which is read at each login"),
     Option("kafka.sasl.jaas.config", "", 'with `username="…"` and `password="…"`; a password such as `file:/run/secrets/spark` or `env:NAME` is read where it is used and appears in no plan'),
 )  # fmt: skip
 OPTIONS = (

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import msgspec
+
 from dragoman.client.kafka import SaslLogin, SaslMechanism, TlsSettings
 from dragoman.errors import ConfigError
 
@@ -20,7 +22,9 @@ _MECHANISMS: Final[dict[str, SaslMechanism]] = {
     "PLAIN": "PLAIN",
     "SCRAM-SHA-256": "SCRAM-SHA-256",
     "SCRAM-SHA-512": "SCRAM-SHA-512",
+    "OAUTHBEARER": "OAUTHBEARER",
 }
+_TOKEN_URL: Final = "kafka.sasl.oauthbearer.token.endpoint.url"
 _STORES: Final = ("kafka.ssl.truststore.type", "kafka.ssl.keystore.type")
 #: A value of JAAS, in which a quote or a backslash may be escaped.
 _JAAS: Final = r'\b%s\s*=\s*"((?:[^"\\]|\\.)*)"'
@@ -38,7 +42,11 @@ def parse_security(text: Callable[[str], str]) -> Security:
         expected = ", ".join(_PROTOCOLS)
         raise ConfigError(f"kafka.security.protocol: expected one of {expected}")
     tls = _tls(text) if protocol.endswith("SSL") else None
-    return Security(tls, _login(text) if protocol.startswith("SASL") else None)
+    login = _login(text) if protocol.startswith("SASL") else None
+    if login is not None and tls is None:
+        # The name of the protocol says that nothing is encrypted.
+        login = msgspec.structs.replace(login, allow_clear_text=True)
+    return Security(tls, login)
 
 
 def _tls(text: Callable[[str], str]) -> TlsSettings:
@@ -65,6 +73,11 @@ def _login(text: Callable[[str], str]) -> SaslLogin:
     if mechanism is None:
         expected = ", ".join(_MECHANISMS)
         raise ConfigError(f"kafka.sasl.mechanism: expected one of {expected}")
+    if mechanism == "OAUTHBEARER":
+        url = text(_TOKEN_URL)
+        if not url.startswith("file:///"):
+            raise ConfigError(f"{_TOKEN_URL}: expected file:///PATH of a file with a token")
+        return SaslLogin(mechanism=mechanism, token="file:" + url.removeprefix("file://"))
     config = text("kafka.sasl.jaas.config")
     found = [re.search(_JAAS % each, config) for each in ("username", "password")]
     if not all(found):

@@ -181,6 +181,18 @@ def test_login_is_that_of_the_jaas_configuration() -> None:
     assert "word" not in repr(options)
 
 
+def test_token_of_a_login_is_in_a_file() -> None:
+    given = {**GIVEN, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}
+    name = "kafka.sasl.oauthbearer.token.endpoint.url"
+    login = parse({**given, name: "file:///run/token"}, "batch").login
+    assert login is not None
+    assert (login.mechanism, login.token) == ("OAUTHBEARER", "file:/run/token")
+    assert not login.allow_clear_text
+    for wrong in ("", "https://issuer.example/token"):
+        with pytest.raises(ConfigError, match="expected file:///PATH"):
+            parse({**given, name: wrong}, "batch")
+
+
 def test_tls_has_files_in_pem(tmp_path: Path) -> None:
     files = TlsFiles(tmp_path)
     both = tmp_path / "both.pem"
