@@ -316,6 +316,9 @@ ETCD_ANSWER_BYTES_MAX = 64 << 20
 #: Seconds that a stopping node waits for etcd to revoke its lease. Longer: the lease expires by
 #: itself.
 ETCD_CLOSE_GRACE_S = 1.0
+#: Seconds that the TLS handshake with a member of etcd may take in addition to the connection.
+#: Longer: the next member is used.
+ETCD_TLS_TIMEOUT_S = 2.0
 #: Connections to etcd at a time, besides the watch. Further requests wait for one.
 ETCD_CONNECTIONS_MAX = 8
 
@@ -537,6 +540,14 @@ GROUP_CONFIGS_MAX = 100_000
 CLIENT_QUOTA_ENTITIES_MAX = 100_000
 #: The name of a user or client in a quota. Longer: refused.
 QUOTA_NAME_BYTES_MAX = 1024
+#: Length of a sample of a rate that a quota limits.
+QUOTA_SAMPLE_S = 1.0
+#: Samples of such a rate. Older ones are forgotten.
+QUOTA_SAMPLES = 11
+#: Clients whose use of quotas is counted on a node. The least recent one is forgotten.
+QUOTA_RATES_MAX = 10_000
+#: Longest throttling of a client that uses too much of the loop's time. Longer ones are cut.
+REQUEST_THROTTLE_S_MAX = 1.0
 #: Partitions described in one response, whatever the client requests. Further ones follow by
 #: cursor.
 DESCRIBED_PARTITIONS_MAX = 2000
@@ -550,6 +561,9 @@ ID_PATTERN_BYTES_MAX = 1024
 #: Decisions that an authorizer keeps. With one more, all are forgotten and decided again when asked
 #: again.
 ACCESS_DECISIONS_KEPT_MAX = 16_384
+#: Characters of a resource's name in a decision that is kept: clients choose the names of groups.
+#: Decisions about longer names are made each time.
+ACCESS_NAME_KEPT_CHARS_MAX = 255
 #: Access rules, which stay in memory on every node. One more is refused.
 ACCESS_RULES_MAX = 100_000
 #: Access rules that one request adds, and filters by which one removes rules, as in Kafka. More:
