@@ -53,7 +53,7 @@ CODES = {
         records_not_deletable request_timed_out unknown_leader_epoch unknown_topic
     """,
     "dragoman.protocols.kafka.client.errors": """
-        access_denied batch_too_large coordinator kafka leadership live_group
+        access_denied batch_too_large coordinator kafka leadership live_group login_failed
         offset_out_of_range producer_fenced record_refused sequence topic_exists unknown_group
         unknown_topic unsupported_request
     """,
@@ -85,7 +85,8 @@ CODES = {
     "dragoman.pipelines.sinks.postgres": "postgres",
     "dragoman.pipelines.state": "already_running",
     "dragoman.protocols.cursus.client.connection": """
-        cursus member_fenced not_leader producer_fenced unknown_topic version_conflict
+        cursus login_failed member_fenced not_authorized not_leader producer_fenced unknown_topic
+        version_conflict
     """,
     "dragoman.protocols.cursus.codec": "unreadable_request",
     "dragoman.protocols.cursus.errors": "refusal",
