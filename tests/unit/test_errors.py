@@ -38,7 +38,7 @@ CODES = {
         not_transaction_coordinator offset_metadata_too_large overtaken
         preferred_leader_not_available producer_fenced producer_ids_unavailable
         published_records_lost read_only_config rebalance_in_progress replica_damaged
-        security_mode_refused shutting_down staged_records_gone stale_member_epoch too_many_groups
+        security_mode_refused shutting_down staged_records_gone stale_member_epoch throttling_quota_exceeded too_many_groups
         too_many_offsets too_many_partitions too_many_rules too_many_transactional_ids
         topic_deletion_disabled topic_exists transaction transaction_abortable
         transaction_coordinator_loading transaction_not_persisted transaction_timeout_invalid

@@ -325,7 +325,7 @@ tls                                        | string off,optional,required | live
 authentication                             | string off,optional,required | live | Whether clients log in, by SASL, a certificate, a token or the login of their protocol. With `required`, requests before the login are refused.
 insecure                                   | boolean      |      | Open listeners without authentication to other machines. Without it, the node does not start with such a listener.
 sasl.enabled.mechanisms                    | list ,PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER | live | The SASL mechanisms that Kafka clients may use.
-sasl.insecure.clear.text                   | boolean      |      | Offer PLAIN and OAUTHBEARER, which send credentials in clear, to other machines on connections without TLS, too.
+sasl.insecure.clear.text                   | boolean      |      | Offer PLAIN and OAUTHBEARER, which send credentials in clear, to other machines on connections without TLS, too. HTTP accepts passwords there, too.
 sasl.oauthbearer.jwks.endpoint.url         | string       |      | The keys that verify tokens of OAUTHBEARER, a JSON Web Key Set: `https://...` or `file:///...`.
 sasl.oauthbearer.jwks.endpoint.refresh.ms  | long 1000..  |      | How old the keys may be before they are fetched again. A token with an unknown key has them fetched sooner.
 sasl.oauthbearer.expected.issuer           | string       |      | The issuer (`iss`) that tokens must have; none: any.
@@ -632,7 +632,7 @@ def _check_peers(settings: Settings) -> None:
     if security.tls != "required":
         raise ConfigError(
             "listener.peer.authentication: nodes recognise each other inside TLS; set "
-            "listener.peer.tls to required first"
+            "listener.peer.tls to required first, or this to off"
         )
     if not settings.peer_secret_file and security.client_certificates == "none":
         raise ConfigError(
