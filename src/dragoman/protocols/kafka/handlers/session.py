@@ -259,7 +259,7 @@ class KafkaSession(OrderedSession[KafkaService]):
         self._guard: Login | None = None
         self._settings = service.broker.settings
         if self.must_log_in:
-            self.login.require()
+            self.await_login(service.broker.settings.socket_request_max_bytes)
             self.guard_changed()
 
     # ---- logins
@@ -281,18 +281,9 @@ class KafkaSession(OrderedSession[KafkaService]):
 
     def log_in(self, caller: Caller) -> None:
         super().log_in(caller)
-        self.allow_frames(self.service.broker.settings.socket_request_max_bytes)
         # Its routes were learnt for another caller.
         self._express = None
         self.guard_changed()
-
-    def allow_frames(self, bytes_max: int) -> None:
-        """Bound the frames that begin from now on."""
-        self._reader.allow(bytes_max)
-
-    def on_closed(self) -> None:
-        if self._login is not None:
-            self._login.closed()
 
     # ---- requests
 
