@@ -139,7 +139,7 @@ def captured(broker: EphemeralBroker, count: int) -> set[int]:
     while len(found) < count and time.monotonic() < deadline:
         message = consumer.poll(1)
         if message is not None and message.error() is None and message.key():
-            found.add(int(json.loads(message.key())["id"]))
+            found.add(int(message.key()))
     consumer.close()
     return found
 
