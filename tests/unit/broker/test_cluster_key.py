@@ -27,6 +27,7 @@ from dragoman.cluster.events import (
     UserChanged,
 )
 from dragoman.cluster.sealed import sealed_secrets
+from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, DragomanError, SecretError
 from dragoman.limits import SECRETS_SEALED_AT_ONCE_MAX
 from dragoman.outcome import attempt, ignore, start
@@ -157,7 +158,7 @@ def test_a_node_with_another_key_does_not_start() -> None:
     add_users(world)
     key_id = next(iter(world.broker.keys.held))
     for keys, why in (
-        ((OLD,), "copy the cluster key file of another node"),
+        ((OLD,), "start with cluster.key.lost=true"),
         ((ClusterKey(key_id, OLD.material),), "not the cluster's key of that id"),
     ):
         world.store.abandon()
@@ -166,6 +167,24 @@ def test_a_node_with_another_key_does_not_start() -> None:
         error = result(again, again.broker.start())
         assert isinstance(error, SecretError)
         assert why in str(error)
+
+
+def test_a_lost_key_is_replaced() -> None:
+    world = World()
+    add_users(world)
+    lost = next(iter(world.broker.keys.held))
+    world.broker.stop()
+    world.store.close()
+    replace_file(world.disk, KEY_FILE, format_keys([NEW]))
+    again = World(Settings(cluster_key_lost=True), disk=world.disk)
+    error = result(again, again.broker.cluster_key.rotate())
+    assert isinstance(error, SecretError)
+    assert lost in str(error)
+    # Secrets that are set again are sealed with the new key; the old ones stay closed.
+    add_users(again)
+    assert key_ids(again) == {NEW.key_id}
+    later = again.reopened(Settings())
+    assert secrets(later) == [b"signs 0"]
 
 
 def test_a_damaged_key_file_prevents_the_start() -> None:
