@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -23,7 +24,12 @@ from dragoman.errors import (
     InvalidPasswordError,
     LoginsOverloadedError,
 )
-from dragoman.limits import LOGINS_WAITING_MAX, PASSWORD_BYTES_MAX, USER_NAME_BYTES_MAX
+from dragoman.limits import (
+    LOGINS_WAITING_MAX,
+    LOGINS_WAITING_PER_ADDRESS_MAX,
+    PASSWORD_BYTES_MAX,
+    USER_NAME_BYTES_MAX,
+)
 from dragoman.outcome import pause
 from dragoman.security.access import Caller, Principal
 from dragoman.security.audit import AuditEvent, login
@@ -137,8 +143,8 @@ class Logins:
         self.record: Callable[[AuditEvent], None] = _ignore
         self._cache = PasswordCache(self.hasher, scheduler, random)
         self._failures = LoginFailures()
-        #: Logins that wait because of earlier failures.
-        self._waiting = 0
+        #: By address, the logins that wait because of earlier failures.
+        self._waiting: Counter[str] = Counter()
         #: Validates tokens that others have issued.
         self.bearer_tokens = BearerTokens(settings(), scheduler, clock)
         #: Bounds the connections that have to log in and have not.
@@ -203,11 +209,16 @@ class Logins:
         seconds = self._failures.wait(name, host, self._scheduler.time())
         if not seconds:
             return
-        if self._waiting >= LOGINS_WAITING_MAX:
+        if (
+            self._waiting.total() >= LOGINS_WAITING_MAX
+            or self._waiting[host] >= LOGINS_WAITING_PER_ADDRESS_MAX
+        ):
             raise LoginsOverloadedError("too many logins wait; retry later")
-        self._waiting += 1
+        self._waiting[host] += 1
         await pause(self._scheduler, seconds)
-        self._waiting -= 1
+        self._waiting[host] -= 1
+        if not self._waiting[host]:
+            del self._waiting[host]
 
     def _decide(self, attempt: Attempt, is_proven: bool, verifier: ScramVerifier) -> Caller:
         # The directory may have changed during the exchange: a verifier that is no longer the

@@ -258,8 +258,11 @@ def test_failures_are_forgotten_in_time(world: World) -> None:
     assert world.scheduler.time() == before
 
 
-def test_waiting_logins_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.security.logins.LOGINS_WAITING_MAX", 2)
+@pytest.mark.parametrize("bound", ["LOGINS_WAITING_MAX", "LOGINS_WAITING_PER_ADDRESS_MAX"])
+def test_waiting_logins_are_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(f"dragoman.security.logins.{bound}", 2)
     for number in range(5):
         world.refused("alice", f"guess {number}")
     outcomes = [start(world.logins.password("alice", "new", "10.0.0.1")) for _ in range(3)]
