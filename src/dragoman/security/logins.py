@@ -139,6 +139,8 @@ class Logins:
         self.unseal: Callable[[SealedSecret, str], bytes] | None = None
         #: Knows the processes of the nodes; the composition root replaces it.
         self.processes: ProcessLogins = NoProcessLogins()
+        #: A secret of the cluster for a purpose; empty: the cluster has no key.
+        self.secret: Callable[[str], bytes] = _no_secret
         #: Receives each login for the audit log.
         self.record: Callable[[AuditEvent], None] = _ignore
         self._cache = PasswordCache(self.hasher, scheduler, random)
@@ -203,7 +205,8 @@ class Logins:
         verifier = None if user is None else user.scram.get(mechanism.value)
         if verifier is not None:
             return verifier
-        return unknown_users_verifier(mechanism, name, self._directory.cluster_id.encode())
+        secret = self.secret("unknown users") or self._directory.cluster_id.encode()
+        return unknown_users_verifier(mechanism, name, secret)
 
     async def _wait(self, name: str, host: str) -> None:
         seconds = self._failures.wait(name, host, self._scheduler.time())
@@ -398,6 +401,10 @@ def _as_compared(name: str, password: str | bytes) -> tuple[str, bytes]:
     except (InvalidPasswordError, UnicodeError):
         return name, b""
     return name, encoded if len(encoded) <= PASSWORD_BYTES_MAX else b""
+
+
+def _no_secret(_purpose: str) -> bytes:
+    return b""
 
 
 def _ignore(_event: AuditEvent) -> None:

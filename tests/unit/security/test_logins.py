@@ -149,6 +149,13 @@ def test_unknown_users_salt_is_the_same_each_time_and_differs_by_name(world: Wor
     assert len(salts) == 2
 
 
+def test_unknown_users_salt_depends_on_the_clusters_secret(world: World) -> None:
+    before = first_reply(world, "bob")
+    world.logins.secret = lambda purpose: purpose.encode() + b" of this cluster"
+    assert first_reply(world, "bob") != before
+    assert first_reply(world, "bob") == first_reply(world, "bob")
+
+
 def test_user_without_a_password_is_refused(world: World) -> None:
     world.directory.put(User(name="token-only", incarnation="1"))
     world.refused("token-only", "")
