@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dragoman.broker.errors import (
     CoordinatorLoading,
@@ -34,9 +34,11 @@ from dragoman.protocols.rocketmq.bodies import (
     SubscriptionGroupConfig,
 )
 from dragoman.protocols.rocketmq.codec import Command
-from dragoman.protocols.rocketmq.constants import Request
+from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.handlers.core import Core
+from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.rpc import Announce, Listed, Listing, ProducerClient
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.world import Handle
 
 #: Errors after which an announcement is retried.
@@ -213,12 +215,23 @@ def _identities(listing: Listing) -> list[tuple[str, ConsumerData]]:
     return sorted(members, key=lambda each: each[0])
 
 
+class _Producer(NamedTuple):
+    """A producer, since its last heartbeat."""
+
+    session: Connection
+    #: The caller of the heartbeat.
+    caller: Caller
+    #: Monotonic and wall time.
+    seen: float
+    seen_ms: int
+
+
 class Clients:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.groups: dict[str, LocalGroup] = {}
-        #: Session, and monotonic and wall time of the last heartbeat, by group and client id.
-        self._producers: dict[str, dict[str, tuple[Connection, float, int]]] = {}
+        #: By group and client id.
+        self._producers: dict[str, dict[str, _Producer]] = {}
         self._timer: Handle | None = None
 
     # ---- consumers
@@ -255,11 +268,16 @@ class Clients:
 
     # ---- producers
 
-    def add_producer(self, session: Connection, client_id: str, group: str) -> None:
+    def add_producer(self, session: Connection, caller: Caller, client_id: str, group: str) -> None:
+        """Add a producer, or renew it. Raises `Refused` for the id of another principal's."""
         broker = self._node.broker
         now = broker.clock.monotonic()
         clients = self._producers.setdefault(group, {})
-        clients[client_id] = (session, now, broker.clock.wall_ms())
+        known = clients.get(client_id)
+        if known is not None and known.caller.principal != caller.principal:
+            text = f"the producer {client_id[:100]} is that of another user"
+            raise Refused(Response.NO_PERMISSION, text)
+        clients[client_id] = _Producer(session, caller, now, broker.clock.wall_ms())
         session.on_gone["producer", group, client_id] = lambda: self.drop_producer(
             group, client_id, session
         )
@@ -267,18 +285,25 @@ class Clients:
 
     def drop_producer(self, group: str, client_id: str, session: Connection | None = None) -> None:
         clients = self._producers.get(group, {})
-        if client_id in clients and session in (None, clients[client_id][0]):
+        if client_id in clients and session in (None, clients[client_id].session):
             del clients[client_id]
             if not clients:
                 del self._producers[group]
 
-    def producer_sessions(self, group: str) -> list[Connection]:
-        return [session for session, _, _ in self._producers.get(group, {}).values()]
+    def writers(self, group: str, topic: str) -> list[Connection]:
+        """The producers of a group that may write to the topic."""
+        is_allowed = self._node.broker.authorizer.is_allowed
+        return [
+            each.session
+            for each in self._producers.get(group, {}).values()
+            if is_allowed(each.caller, Operation.WRITE, Resource.TOPIC, topic)
+        ]
 
     def producers(self) -> list[ProducerClient]:
         found = []
         for group, clients in self._producers.items():
-            for client_id, (session, _, seen_ms) in clients.items():
+            for client_id, producer in clients.items():
+                session = producer.session
                 host, port = session.channel.peer_address
                 found.append(
                     ProducerClient(
@@ -287,7 +312,7 @@ class Clients:
                         address=f"{host}:{port}",
                         language=session.language,
                         version=session.version,
-                        seen_ms=seen_ms,
+                        seen_ms=producer.seen_ms,
                     )
                 )
         return found
@@ -303,7 +328,7 @@ class Clients:
                 return local.members[client_id].session
         for clients in self._producers.values():
             if client_id in clients:
-                return clients[client_id][0]
+                return clients[client_id].session
         return None
 
     def _watch(self) -> None:
@@ -318,7 +343,7 @@ class Clients:
         for group in list(self.groups.values()):
             group.drop_silent(before)
         for name, clients in list(self._producers.items()):
-            for client_id in [each for each, (_, seen, _) in clients.items() if seen < before]:
+            for client_id in [each for each, known in clients.items() if known.seen < before]:
                 self.drop_producer(name, client_id)
         if self.groups or self._producers:
             self._watch()
