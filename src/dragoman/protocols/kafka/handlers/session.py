@@ -22,6 +22,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from dragoman.broker.errors import NotAuthorized, ThrottlingQuotaExceeded
+from dragoman.broker.standing import Grant
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
 from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX
 from dragoman.net.channel import Channel
@@ -55,6 +56,7 @@ class Call:
         "_reply",
         "begun_at",
         "caller",
+        "grant",
         "is_done",
         "request",
         "session",
@@ -76,6 +78,8 @@ class Call:
         self._reply: list[Buffer] | None = None
         self._on_drop: Callable[[], None] | None = None
         self._on_end: Callable[[], None] | None = None
+        #: The right that a parked request relies on.
+        self.grant: Grant | None = None
         #: The time at which the handler was called; None if its time is not counted, or is already.
         self.begun_at: float | None = None
         #: For how long the client is to be throttled.
@@ -148,6 +152,8 @@ class Call:
     def reply_raw(self, buffers: list[Buffer]) -> None:
         assert not self.is_done
         self.is_done = True
+        if self.grant is not None:
+            self.grant.release()
         self._reply = buffers
         self._on_drop = self._on_end = None
         self.session.worked_on(self)

@@ -216,21 +216,18 @@ def _identities(listing: Listing) -> list[tuple[str, ConsumerData]]:
 
 
 class _Producer(NamedTuple):
-    """A producer, since its last heartbeat."""
-
     session: Connection
-    #: The caller of the heartbeat.
-    caller: Caller
-    #: Monotonic and wall time.
+    #: Monotonic and wall time of its last heartbeat.
     seen: float
     seen_ms: int
+    caller: Caller
 
 
 class Clients:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.groups: dict[str, LocalGroup] = {}
-        #: By group and client id.
+        #: The last heartbeat of each producer, by group and client id.
         self._producers: dict[str, dict[str, _Producer]] = {}
         self._timer: Handle | None = None
 
@@ -268,7 +265,7 @@ class Clients:
 
     # ---- producers
 
-    def add_producer(self, session: Connection, caller: Caller, client_id: str, group: str) -> None:
+    def add_producer(self, session: Connection, client_id: str, group: str, caller: Caller) -> None:
         """Add a producer, or renew it. Raises `Refused` for the id of another principal's."""
         broker = self._node.broker
         now = broker.clock.monotonic()
@@ -277,7 +274,7 @@ class Clients:
         if known is not None and known.caller.principal != caller.principal:
             text = f"the producer {client_id[:100]} is that of another user"
             raise Refused(Response.NO_PERMISSION, text)
-        clients[client_id] = _Producer(session, caller, now, broker.clock.wall_ms())
+        clients[client_id] = _Producer(session, now, broker.clock.wall_ms(), caller)
         session.on_gone["producer", group, client_id] = lambda: self.drop_producer(
             group, client_id, session
         )
@@ -290,8 +287,8 @@ class Clients:
             if not clients:
                 del self._producers[group]
 
-    def writers(self, group: str, topic: str) -> list[Connection]:
-        """The producers of a group that may write to the topic."""
+    def producer_sessions(self, group: str, topic: str) -> list[Connection]:
+        """The producers of a group that may write to a topic, and so may see a half of theirs."""
         is_allowed = self._node.broker.authorizer.is_allowed
         return [
             each.session
@@ -342,9 +339,9 @@ class Clients:
         before = self._node.broker.clock.monotonic() - ROCKETMQ_CLIENT_TIMEOUT_S
         for group in list(self.groups.values()):
             group.drop_silent(before)
-        for name, clients in list(self._producers.items()):
-            for client_id in [each for each, known in clients.items() if known.seen < before]:
-                self.drop_producer(name, client_id)
+        for group_name, clients in list(self._producers.items()):
+            for client_id in [name for name, each in clients.items() if each.seen < before]:
+                self.drop_producer(group_name, client_id)
         if self.groups or self._producers:
             self._watch()
 

@@ -349,8 +349,8 @@ class RocketmqNode:
         return False
 
     async def _check_producer(self, request: rpc.CheckProducer) -> rpc.Count:
-        # The request has the message, which not every producer of the group may know.
-        sessions = self.clients.writers(request.group, topic_name(request.fields["topic"]))
+        topic = topic_name(request.fields["topic"])
+        sessions = self.clients.producer_sessions(request.group, topic)
         if not sessions:
             return rpc.Count(0)
         session = sessions[self.next_turn() % len(sessions)]
