@@ -7,6 +7,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -82,6 +83,28 @@ def test_network_names_the_caller_of_one_listener() -> None:
     ):
         assert caller_on(broker, "kafka").name == "ANONYMOUS"
         assert caller_on(broker, "kafka-batch").name == "batch"
+
+
+def test_http_is_served_with_and_without_tls_on_one_listener() -> None:
+    with EphemeralBroker(tls="optional", listeners=("http",)) as broker:
+        context = trusting(broker)
+        origin = {"origin": f"https://{broker.address('http')}"}
+        for scheme in ("http", "https", "http", "https"):
+            url = f"{scheme}://{broker.address('http')}/api/v1/cluster"
+            request = urllib.request.Request(url, headers=origin)
+            with urllib.request.urlopen(request, context=context, timeout=60) as response:
+                assert response.status == 200
+
+
+def test_node_that_stops_ends_handshakes_in_progress() -> None:
+    for stop in (EphemeralBroker.stop, EphemeralBroker.kill):
+        broker = EphemeralBroker(tls=True, listeners=("kafka",)).start()
+        host, _, port = broker.address("kafka").rpartition(":")
+        with socket.create_connection((host, int(port)), 60) as silent:
+            silent.sendall(b"\x16\x03")
+            with connected(broker, "kafka", trusting(broker)):
+                stop(broker)
+            assert silent.recv(1) == b""
 
 
 def test_cipher_suites_are_those_of_the_settings() -> None:

@@ -30,6 +30,7 @@ class End:
             self.handshakes,
             lambda: context,  # type: ignore[arg-type, return-value]
             server_name=server_name,
+            allows_plaintext=lambda: True,
             limiter=LogLimiter(log, loop),
         )
 
@@ -76,6 +77,20 @@ def test_both_ends_exchange_records_and_end(tmp_path: Path, seed: int) -> None:
     assert pair.until(lambda: "lost" in server.calls and "lost" in client.calls)
     assert (pair.server.handshakes.count, pair.server.budget.used) == (0, 0)
     assert (pair.client.handshakes.count, pair.client.budget.used) == (0, 0)
+
+
+def test_plain_client_reaches_the_protocol_itself(tmp_path: Path) -> None:
+    pair = Pair(TlsFiles(tmp_path), 1)
+    client = Above()
+    connecting = pair.client.loop.create_connection(lambda: client, "server", PORT)
+    pair.world.run(connecting, pair.client.loop, 60)
+    assert client.transport is not None
+    client.transport.write(b"plain")
+    assert pair.until(lambda: pair.server.above and pair.server.above[0].received == b"plain")
+    (server,) = pair.server.above
+    assert server.transport is not None
+    server.transport.write(b"answer")
+    assert pair.until(lambda: client.received == b"answer")
 
 
 def test_client_does_not_connect_to_a_server_of_another_name(tmp_path: Path) -> None:
