@@ -316,6 +316,9 @@ ETCD_ANSWER_BYTES_MAX = 64 << 20
 #: Seconds that a stopping node waits for etcd to revoke its lease. Longer: the lease expires by
 #: itself.
 ETCD_CLOSE_GRACE_S = 1.0
+#: Seconds that the TLS handshake with a member of etcd may take in addition to the connection.
+#: Longer: the next member is used.
+ETCD_TLS_TIMEOUT_S = 2.0
 #: Connections to etcd at a time, besides the watch. Further requests wait for one.
 ETCD_CONNECTIONS_MAX = 8
 
@@ -550,6 +553,9 @@ ID_PATTERN_BYTES_MAX = 1024
 #: Decisions that an authorizer keeps. With one more, all are forgotten and decided again when asked
 #: again.
 ACCESS_DECISIONS_KEPT_MAX = 16_384
+#: Characters of a resource's name in a decision that is kept: clients choose the names of groups.
+#: Decisions about longer names are made each time.
+ACCESS_NAME_KEPT_CHARS_MAX = 255
 #: Access rules, which stay in memory on every node. One more is refused.
 ACCESS_RULES_MAX = 100_000
 #: Access rules that one request adds, and filters by which one removes rules, as in Kafka. More:

@@ -10,14 +10,16 @@ import asyncio
 import logging
 import os
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from dragoman.broker.broker import Broker, audit_file_of
+from dragoman.captures.logins import CaptureLogins
 from dragoman.captures.processes import CaptureProcesses
 from dragoman.captures.rights import CaptureAuthorizer
 from dragoman.captures.service import Captures
-from dragoman.config.settings import Settings, etcd_addresses
+from dragoman.config.settings import Settings, etcd_addresses, etcd_has_tls
 from dragoman.errors import DragomanError
 from dragoman.limits import ETCD_CLOSE_GRACE_S, HAND_OVER_TIMEOUT_S, OPEN_SEGMENTS_MAX
 from dragoman.listeners import Listeners
@@ -35,6 +37,7 @@ from dragoman.security.access import Caller, Principal
 from dragoman.security.audit import AUDIT_FILE, AuditFile, login
 from dragoman.security.authorizer import NODE_KIND
 from dragoman.security.passwords import PasswordHasher
+from dragoman.security.secrets import ClusterKeys
 from dragoman.world import (
     Background,
     Clock,
@@ -49,7 +52,10 @@ from dragoman.world import (
 )
 
 if TYPE_CHECKING:
+    import ssl
+
     from dragoman.api.operations import NodeView
+    from dragoman.cluster.etcd.calls import Gateway
     from dragoman.net.http_client import HttpClient
 
 log = logging.getLogger("dragoman.server")
@@ -98,6 +104,8 @@ class Node:
             Durability(settings.durability),
             open_segments_max=open_segments_max,
         )
+        source = _secret_source(disk)
+        secrets = ClusterKeys(source, settings.cluster_key_file, random)
         try:
             self.broker = Broker(
                 self.store,
@@ -107,16 +115,16 @@ class Node:
                 random,
                 dialect=KafkaGroupDialect(),
                 links=self.peers if settings.is_clustered else None,
-                etcd=self._etcd,
+                etcd=_etcd_gateway(self._etcd, settings, secrets.resolve),
                 hasher=hasher,
-                secret_source=_secret_source(disk),
+                secret_source=source,
                 audit_file=_audit_file(settings, disk),
             )
         except BaseException:
             self.store.abandon()
             raise
         connections.security = ConfiguredPeers(
-            lambda: self.broker.settings, partial(_secret_source(disk).read, is_private=True)
+            lambda: self.broker.settings, partial(source.read, is_private=True)
         )
         connections.on_judged.append(self._node_judged)
         self.broker.on_reconfigured.append(connections.recheck)
@@ -150,8 +158,14 @@ class Node:
             self.broker,
         )
         self.broker.attach(self.captures)
+        logins = CaptureLogins(self.broker.image, self.broker.keys, random)
+        self.broker.logins.processes = logins
         self.capture_processes = CaptureProcesses(
-            loop, self.listeners.local_kafka_address, _spool(disk), self.broker.keys.resolve
+            loop,
+            self.listeners.local_kafka_access,
+            _spool(disk),
+            self.broker.keys.resolve,
+            logins.credentials,
         )
         if settings.listeners:
             self.captures.runner = self.capture_processes
@@ -299,7 +313,36 @@ def _etcd_client(settings: Settings, loop: asyncio.AbstractEventLoop) -> HttpCli
     # Imported here: other nodes start without it.
     from dragoman.net.http_client import HttpClient
 
-    return HttpClient(etcd_addresses(settings), loop)
+    return HttpClient(etcd_addresses(settings), loop, tls=_etcd_tls(settings))
+
+
+def _etcd_tls(settings: Settings) -> Callable[[], ssl.SSLContext] | None:
+    if not etcd_has_tls(settings):
+        return None
+    from dragoman.net.tls.client_context import client_context
+
+    return partial(
+        client_context,
+        settings.metadata_etcd_ca_file,
+        settings.metadata_etcd_certificate_file,
+        settings.metadata_etcd_key_file,
+        "TLS with etcd",
+    )
+
+
+def _etcd_gateway(
+    client: HttpClient | None, settings: Settings, resolve: Callable[[str], str]
+) -> Gateway | None:
+    """How the metadata reaches its etcd; `resolve` reads a secret that is stored elsewhere."""
+    if client is None or not settings.metadata_etcd_user:
+        return client
+    from dragoman.cluster.etcd.authentication import AuthenticatedGateway, Credentials
+
+    def credentials() -> Credentials:
+        password = resolve(settings.metadata_etcd_password)
+        return Credentials(settings.metadata_etcd_user, password)
+
+    return AuthenticatedGateway(client, credentials)
 
 
 def _secret_source(disk: Disk) -> SecretSource:

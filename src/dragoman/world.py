@@ -17,7 +17,7 @@ import os
 import random
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -580,6 +580,27 @@ class RealSecrets:
 
     def variable(self, name: str) -> str | None:
         return os.environ.get(name)
+
+
+#: Variables that a process of the node inherits: how to run, and where the system's libraries find
+#: what belongs to them. Others may be secrets, such as those that `env:` references name.
+_INHERITED = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TZDIR", "TMPDIR"),
+        *("LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+        *("KRB5_CONFIG", "KRB5CCNAME", "KRB5_KTNAME", "LOCALDOMAIN", "RES_OPTIONS"),
+    )
+)
+_INHERITED_PREFIXES = ("LC_", "PYTHON", "OPENSSL_", "MALLOC_", "COVERAGE_", "COV_CORE_")
+
+
+def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that a node starts, without secrets of the node."""
+    return {
+        name: text
+        for name, text in environment.items()
+        if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
+    }
 
 
 def _require_private(found: os.stat_result) -> None:

@@ -1234,6 +1234,16 @@ _PLAIN: dict[str, Any] = {
         bootstrap="",
         spool="",
     ),
+    "capture-command start locked": control.Start(
+        definition=captures.Definition(
+            name="orders", dsn="postgresql://user:secret@host/db", tables=("public.orders",)
+        ),
+        bootstrap="text 1",
+        login=control.KafkaLogin(name="text 2", password="text 3"),
+        is_encrypted=True,
+        authorities="text 4",
+        spool="text 5",
+    ),
     "capture-command pause full": control.Pause(),
     "capture-command resume full": control.Resume(),
     "capture-command rewind full": control.Rewind(id="text 1", lsn="text 2"),

@@ -17,7 +17,7 @@ import pytest
 from dragoman.captures.addresses import NO_FILE
 from dragoman.captures.control import Finding
 from dragoman.captures.definition import Definition
-from dragoman.captures.processes import CaptureProcesses
+from dragoman.captures.processes import CaptureProcesses, KafkaAccess
 from dragoman.errors import DragomanError
 
 SECRET = "hunter2-of-the-node"
@@ -75,7 +75,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def look(tmp_path: Path, dsn: str) -> tuple[Finding, ...]:
     """As a node looks at a database for a client of its HTTP API."""
     loop = asyncio.get_running_loop()
-    processes = CaptureProcesses(loop, lambda: "127.0.0.1:1", str(tmp_path / "spool"), str)
+    processes = CaptureProcesses(
+        loop, lambda: KafkaAccess("127.0.0.1:1"), str(tmp_path / "spool"), str, lambda _: None
+    )
     found: asyncio.Future[tuple[Finding, ...] | DragomanError] = loop.create_future()
     processes.check(Definition(name="spy", dsn=dsn, tables=("t",))).then(found.set_result)
     answer = await found

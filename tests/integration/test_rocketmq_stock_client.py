@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("rocketmq.client", reason="it has wheels for Linux on x86-64 only")
 
+import rocketmq_signatures
 from rocketmq_operations import CONSUMERS, MESSAGES
 from rocketmq_python_client import RocketmqPythonClient
 
@@ -41,3 +42,8 @@ def client() -> Iterator[RocketmqPythonClient]:
 @pytest.mark.parametrize("title", sorted(OPERATIONS.keys() - LACKING - SLOW))
 def test_operation(client: RocketmqPythonClient, title: str) -> None:
     OPERATIONS[title](client, re.sub(r"\W+", "-", title))
+
+
+@pytest.mark.parametrize("title", sorted(rocketmq_signatures.OPERATIONS))
+def test_signatures(client: RocketmqPythonClient, title: str) -> None:
+    rocketmq_signatures.OPERATIONS[title](client, re.sub(r"\W+", "-", title))

@@ -67,11 +67,17 @@ class RocketmqClient(Client):
     #: Ways to send, options of consumers and other things that the library has.
     has: frozenset[str] = frozenset()
 
-    def __init__(self, servers: str) -> None:
+    #: Where a broker that demands signatures refuses a message: what the library then raises.
+    refusals: Mapping[str, str] = {}
+    #: The way to send a message that will be refused.
+    once = "sync"
+
+    def __init__(self, servers: str, key: tuple[str, str] | None = None) -> None:
+        """`key` is the access key and the secret key that sign the library's requests."""
         super().__init__(servers)
         # Libraries write logs, and some of their commands results.
         self._home = tempfile.TemporaryDirectory(prefix="dragoman-interop-")
-        self._program = Program(self.command(servers), self._home.name)
+        self._program = Program([*self.command(servers), *(key or ())], self._home.name)
 
     def command(self, servers: str) -> list[str]:
         raise NotImplementedError

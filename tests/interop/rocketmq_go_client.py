@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import rocketmq_operations
+import rocketmq_signatures
 from rocketmq_client import RocketmqClient
 
 SOURCES = Path(__file__).parent / "rocketmq" / "go"
@@ -25,6 +26,11 @@ def set_up() -> str:
 
 class RocketmqGoClient(RocketmqClient):
     name = "RocketMQ Go"
+    refusals = {
+        "wrong": "CODE: 1, +DESC: Check signature failed for accessKey=",
+        "unsigned": "CODE: 1, +DESC: No accessKey is configured",
+        "no right": "CODE: 16, +DESC: bob may not write topic",
+    }
     version = re.search(r"rocketmq-client-go/v2 v(\S+)", (SOURCES / "go.mod").read_text())[1]  # type: ignore[index]
     has = frozenset(
         {
@@ -75,6 +81,7 @@ def administration(client: RocketmqGoClient, topic: str) -> None:
 
 RocketmqGoClient.sections = {
     **rocketmq_operations.SECTIONS,
+    **rocketmq_signatures.SECTION,
     "RocketMQ: the Go client's administration": {
         "make, list and delete topics, list queues and groups": administration
     },

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import rocketmq_operations
+import rocketmq_signatures
 from brokers import ServedBroker
 from rocketmq_client import RocketmqClient
 
@@ -113,11 +114,23 @@ class RocketmqJava44(RocketmqJavaClient):
 class RocketmqJava49(RocketmqJavaClient):
     name = "RocketMQ Java, 4.x"
     version = "4.9.8"
+    sections = rocketmq_operations.SECTIONS | rocketmq_signatures.SECTION
+    refusals = {
+        "wrong": r"MQBrokerException: CODE: 1 +DESC: Check signature failed for accessKey=",
+        "unsigned": r"MQBrokerException: CODE: 1 +DESC: No accessKey is configured",
+        "no right": r"MQBrokerException: CODE: 16 +DESC: bob may not write topic",
+    }
 
 
 class RocketmqJava53(RocketmqJavaClient):
     name = "RocketMQ Java, 5.x"
     version = "5.3.3"
+    sections = rocketmq_operations.SECTIONS | rocketmq_signatures.SECTION
+    refusals = {
+        "wrong": r"MQBrokerException: CODE: 16 +DESC: check signature failed\.",
+        "unsigned": r"MQBrokerException: CODE: 16 +DESC: username cannot be null\.",
+        "no right": r"MQBrokerException: CODE: 16 +DESC: bob may not write topic",
+    }
 
 
 class RocketmqBinary(RocketmqJava53):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import rocketmq_operations
+import rocketmq_signatures
 from rocketmq_client import RocketmqClient
 
 AGENT = Path(__file__).parent / "rocketmq" / "python" / "agent.py"
@@ -25,10 +26,14 @@ def set_up() -> str:
 class RocketmqPythonClient(RocketmqClient):
     name = "rocketmq (PyPI)"
     version = VERSION
-    sections = rocketmq_operations.SECTIONS
+    sections = rocketmq_operations.SECTIONS | rocketmq_signatures.SECTION
+    #: It does not pass on what the broker answers to a message.
+    refusals = dict.fromkeys(("wrong", "unsigned", "no right"), "No route info of this topic")
+    once = "once"
     has = frozenset(
         {
             "sync",
+            "once",
             "one-way",
             "async",
             "batch",

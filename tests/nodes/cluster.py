@@ -46,13 +46,14 @@ class ServedCluster:
         *options: str,
         listeners: tuple[str, ...] = (),
         etcd_port: int | None = None,
+        etcd_url: str = "",
     ):
         """With an etcd, that of the test wheel: nodes learn from it where the others are."""
         self.root = root
         self._options = options
-        self._has_etcd = etcd_port is not None
+        self._has_etcd = etcd_port is not None or bool(etcd_url)
         if self._has_etcd:
-            etcd = ("--etcd", f"http://127.0.0.1:{etcd_port}")
+            etcd = ("--etcd", etcd_url or f"http://127.0.0.1:{etcd_port}")
             self._options += (*etcd, "--set", "metadata.etcd.allow.bad.version=true")
         self._listeners = (*_LISTENERS, *listeners)
         self._ports = free_ports()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
@@ -45,17 +47,37 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+class EtcdFiles(NamedTuple):
+    """The certificates of an etcd with TLS, and those of its clients."""
+
+    ca: Path
+    #: Certificate and key of the member.
+    member: Path
+    #: Certificate and key of a client, if clients need one. An etcd whose users log in refuses
+    #: those with a common name.
+    client: Path | None = None
+
+
 class RealEtcd:
     """One member, which is all that these tests need: its clients cannot tell."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, files: EtcdFiles | None = None) -> None:
+        """With `files`, it speaks TLS to clients, and perhaps demands their certificates."""
         self.directory = directory
+        self._files = files
+        self._context: ssl.SSLContext | None = None
+        if files is not None:
+            self._context = ssl.create_default_context(cafile=files.ca)
+            if files.client is not None:
+                self._context.load_cert_chain(files.client)
+        #: Of the requests of the tests, once users must log in.
+        self._token = ""
         self.port, self._peer_port = free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
     def start(self) -> None:
-        client, peer = f"http://{HOST}:{self.port}", f"http://{HOST}:{self._peer_port}"
+        client, peer = self.url, f"http://{HOST}:{self._peer_port}"
         arguments = {
             "name": "one",
             "data-dir": str(self.directory / "data"),
@@ -72,6 +94,13 @@ class RealEtcd:
             "backend-batch-interval": "1h",
             "backend-batch-limit": "1000000",
         }
+        if self._files is not None:
+            arguments |= {
+                "cert-file": str(self._files.member),
+                "key-file": str(self._files.member),
+            }
+            if self._files.client is not None:
+                arguments |= {"trusted-ca-file": str(self._files.ca), "client-cert-auth": "true"}
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ETCD_")}
         with open(self.directory / "log", "ab") as log:
             self._process = subprocess.Popen(
@@ -88,7 +117,7 @@ class RealEtcd:
         while time.monotonic() < deadline:
             assert self._process.poll() is None, (self.directory / "log").read_text()
             try:
-                with urlopen(f"http://{HOST}:{self.port}/health", timeout=1) as answer:
+                with urlopen(f"{self.url}/health", timeout=1, context=self._context) as answer:
                     if b"true" in answer.read():
                         return
             except (URLError, OSError):
@@ -96,9 +125,28 @@ class RealEtcd:
         raise TimeoutError((self.directory / "log").read_text())
 
     def post(self, path: str, request: dict[str, object]) -> Any:
-        data = json.dumps(request).encode()
-        with urlopen(Request(f"http://{HOST}:{self.port}{path}", data), timeout=10) as answer:
+        headers = {"Authorization": self._token} if self._token else {}
+        asked = Request(f"{self.url}{path}", json.dumps(request).encode(), headers)
+        with urlopen(asked, timeout=10, context=self._context) as answer:
             return json.loads(answer.read())
+
+    @property
+    def url(self) -> str:
+        return f"http{'s' if self._files else ''}://{HOST}:{self.port}"
+
+    def require_logins(self, user: str, password: str) -> None:
+        """From now on only `root` and this user are served, the latter under `/dragoman`."""
+        self.post("/v3/auth/user/add", {"name": "root", "password": "root"})
+        self.post("/v3/auth/user/grant", {"user": "root", "role": "root"})
+        self.post("/v3/auth/role/add", {"name": user})
+        first, end = (base64.b64encode(each).decode() for each in (b"/dragoman", b"/dragomao"))
+        allowed = {"permType": "READWRITE", "key": first, "range_end": end}
+        self.post("/v3/auth/role/grant", {"name": user, "perm": allowed})
+        self.post("/v3/auth/user/add", {"name": user, "password": password})
+        self.post("/v3/auth/user/grant", {"user": user, "role": user})
+        self.post("/v3/auth/enable", {})
+        login = {"name": "root", "password": "root"}
+        self._token = self.post("/v3/auth/authenticate", login)["token"]
 
     def expire(self, lease: int) -> None:
         """As if its time had come."""

@@ -146,6 +146,7 @@ class Broker:
             audit_file or audit_file_of(settings, store.disk), self.node_id, scheduler, clock
         )
         self.audit.is_on = self._is_audited
+        self._takes_logins = _is_locked(settings)
         self.rule_authorizer.on_refused = self._note_refusal
         self.logins = Logins(image, lambda: self.settings, scheduler, clock, random, hasher)
         self.logins.unseal = self.keys.unseal
@@ -266,7 +267,7 @@ class Broker:
         """Whether the audit log is written: an operator has named its file, or has locked the
         node in any way.
         """
-        return bool(self.settings.audit_log_file) or self.image.security_mode != SECURITY_MODE_FIRST
+        return self._takes_logins or self.image.security_mode != SECURITY_MODE_FIRST
 
     def _coordination(self, dialect: GroupDialect | None) -> Coordination:
         context, rpc, registry = self.context, self.rpc, self.registry
@@ -499,6 +500,7 @@ class Broker:
     def _reconfigure(self) -> None:
         """Settings were changed at run time: update the copies."""
         self.context.settings = self.node_configs.effective()
+        self._takes_logins = _is_locked(self.settings)
         self.topics.reconfigure(self.settings)
         self.coordination.reconfigure(self.settings)
         self.maintenance.reconfigured()
@@ -522,6 +524,13 @@ def audit_file_of(settings: Settings, disk: Disk, path: str = AUDIT_FILE) -> Aud
         path=path,
         file_bytes=settings.audit_log_bytes,
         files=settings.audit_log_files,
+    )
+
+
+def _is_locked(settings: Settings) -> bool:
+    """Whether an operator wants an audit log, or a listener takes logins."""
+    return bool(settings.audit_log_file) or any(
+        settings.listener_security(each.name).authentication != "off" for each in settings.listeners
     )
 
 

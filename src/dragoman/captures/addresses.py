@@ -225,17 +225,6 @@ _TICKET_METHODS = ("gss", "sspi")
 _METHODS = (*_OPEN_METHODS, *_SECRET_METHODS, *_TICKET_METHODS)
 
 
-def capture_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that captures: without the variables of libpq, such as
-    PGPASSWORD and PGHOSTADDR, and without DRAGOMAN_CDC_DSN, the address for the command line.
-    """
-    return {
-        name: text
-        for name, text in environment.items()
-        if not name.startswith("PG") and name != "DRAGOMAN_CDC_DSN"
-    }
-
-
 def secured(dsn: str, may_reach: Callable[[str], bool] | None = None) -> str:
     """The address to connect with, as `keyword=value …`. Securing it again does not change it.
 

@@ -17,12 +17,28 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="is", omit_defa
     """The base class of lines. Tags are fixed: a class may be renamed, its tag may not."""
 
 
+class KafkaLogin(msgspec.Struct, frozen=True):
+    """What a process logs in to the nodes with, by SCRAM-SHA-256."""
+
+    name: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"KafkaLogin(name={self.name!r})"
+
+
 class Start(_Line, frozen=True, kw_only=True, tag="start"):
-    """The first line, and the only one that contains a password."""
+    """The first line, and the only one that contains passwords."""
 
     definition: Definition
     #: The address at which the broker serves Kafka's protocol.
     bootstrap: str
+    #: None: the node takes no logins.
+    login: KafkaLogin | None = None
+    #: Whether connections to nodes are encrypted, and the file with the authorities to trust;
+    #: empty: those of the machine.
+    is_encrypted: bool = False
+    authorities: str = ""
     #: The directory for transactions that are too large for memory. It is emptied at the start.
     spool: str
     is_paused: bool = False

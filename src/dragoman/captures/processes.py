@@ -18,14 +18,16 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from importlib.util import find_spec
+from typing import NamedTuple
 
 import msgspec
 
 from dragoman.broker.errors import CaptureRefused, Overloaded
-from dragoman.captures.addresses import capture_environment, hide_secrets, resolved
+from dragoman.captures.addresses import hide_secrets, resolved
 from dragoman.captures.control import (
     Command,
     Done,
+    KafkaLogin,
     Report,
     Start,
     Status,
@@ -38,12 +40,26 @@ from dragoman.captures.supervisor import Assignment, CaptureProcess, Findings, T
 from dragoman.errors import DragomanError, SecretError
 from dragoman.limits import CAPTURE_CHECK_TIMEOUT_S, CAPTURE_CHECKS_MAX, CAPTURE_LINE_BYTES_MAX
 from dragoman.outcome import Outcome, failed
+from dragoman.world import child_environment
 
 log = logging.getLogger("dragoman.captures")
 #: The beginning of a line of Python's logging, with level and name.
 _LEVELED = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) \S+: ")
 #: -P: nothing is imported from the node's working directory.
 _PYTHON = (sys.executable, "-P", "-m")
+
+
+class KafkaAccess(NamedTuple):
+    """How a process on this machine connects to the nodes."""
+
+    #: The address at which the node serves Kafka's protocol; empty: it does not.
+    bootstrap: str
+    takes_logins: bool = False
+    #: Why processes cannot connect, with the remedy, or an empty text.
+    obstacle: str = ""
+    is_encrypted: bool = False
+    #: The file with the authorities to trust; empty: those of the machine.
+    authorities: str = ""
 
 
 class CaptureProcesses:
@@ -53,17 +69,19 @@ class CaptureProcesses:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        bootstrap: Callable[[], str],
+        access: Callable[[], KafkaAccess],
         spool: str,
         resolve: Callable[[str], str],
+        credentials: Callable[[str], KafkaLogin | None],
     ) -> None:
-        """`bootstrap` gives the address at which the node serves Kafka's protocol, or an empty
-        string; `spool` is a directory for transactions that captures cannot keep in memory;
-        `resolve` gives the secret that a reference names, or raises `SecretError`.
+        """`spool` is a directory for transactions that captures cannot keep in memory; `resolve`
+        gives the secret that a reference names, or raises `SecretError`; `credentials` gives what
+        the process of a capture logs in with.
         """
+        self._credentials = credentials
         self._resolve = resolve
         self._loop = loop
-        self._bootstrap = bootstrap
+        self._access = access
         self._spool = spool
         self._tasks: set[asyncio.Task[None]] = set()
         self._checks = 0
@@ -71,15 +89,20 @@ class CaptureProcesses:
     def objection(self) -> str:
         if find_spec("psycopg") is None:
             return "captures need a driver for PostgreSQL: pip install 'dragoman[cdc]'"
-        if not self._bootstrap():
+        access = self._access()
+        if not access.bootstrap:
             return "captures write over Kafka's protocol: open the listener kafka or any"
-        return ""
+        return access.obstacle
 
     def run(self, assignment: Assignment, report: TakeReport, ended: TakeEnd, /) -> CaptureProcess:
+        access, name = self._access(), assignment.definition.name
         start = Start(
             definition=assignment.definition,
-            bootstrap=self._bootstrap(),
-            spool=os.path.join(self._spool, assignment.definition.name),
+            bootstrap=access.bootstrap,
+            login=self._credentials(name) if access.takes_logins else None,
+            is_encrypted=access.is_encrypted,
+            authorities=access.authorities,
+            spool=os.path.join(self._spool, name),
             is_paused=assignment.is_paused,
             incarnation=assignment.incarnation,
         )
@@ -292,7 +315,7 @@ async def _spawn(command: tuple[str, ...]) -> Process:
         stdout=PIPE,
         stderr=PIPE,
         limit=CAPTURE_LINE_BYTES_MAX,
-        env=capture_environment(os.environ),
+        env=child_environment(os.environ),
         # A signal from the node's terminal goes to the node only.
         start_new_session=True,
     )

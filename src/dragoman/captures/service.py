@@ -50,6 +50,7 @@ from dragoman.cluster.events import (
     CaptureChanged,
     CaptureDefined,
     CaptureRemoved,
+    ClusterKeyChanged,
     Event,
     RulesChanged,
     SecurityModeChanged,
@@ -72,7 +73,15 @@ from dragoman.security.secrets import ClusterKeys
 A = TypeVar("A", bound=Answer)
 _TRANSACTION_TIMEOUT_MS = 60_000
 #: Events after which other captures may have to run, or the same ones with other rights.
-_CHANGES = Capture | CaptureRemoved | UserChanged | UserRemoved | RulesChanged | SecurityModeChanged
+_CHANGES = (
+    Capture
+    | CaptureRemoved
+    | ClusterKeyChanged
+    | RulesChanged
+    | SecurityModeChanged
+    | UserChanged
+    | UserRemoved
+)
 #: The capture is moving to another node, or that node is still starting it.
 _RETRY = Retry(
     (CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator, NotSentError),

@@ -66,6 +66,8 @@ class Assignment(NamedTuple):
     definition: Definition
     is_paused: bool
     incarnation: str
+    #: What the login of its process depends on: a process with another one is replaced.
+    login: tuple[str, ...] = ()
 
 
 class CaptureProcess(Protocol):
@@ -192,7 +194,9 @@ class Supervisor:
                 start(self._stop(running)).then(ignore)
             return
         self._unreadable.pop(name, None)
-        assignment = Assignment(definition, event.is_paused, event.incarnation)
+        owner = owner_of(event)
+        login = (owner.principal, owner.user, self._keys.current)
+        assignment = Assignment(definition, event.is_paused, event.incarnation, login)
         if running is None:
             running = SupervisedCapture(name, self._scheduler, self.runner, assignment)
             self._running[name] = running

@@ -16,6 +16,7 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 
+import msgspec
 import psycopg
 
 from dragoman.captures.control import (
@@ -41,10 +42,12 @@ from dragoman.cdc.source.wal_guard import WalGuard
 from dragoman.cdc.spool import SpoolFullError
 from dragoman.cdc.stream import Counts, Snapshots
 from dragoman.client_core.errors import ClientError
+from dragoman.client_core.tls import TlsSettings
 from dragoman.errors import CdcError, DecodeError, DragomanError
 from dragoman.limits import CAPTURE_REPORT_S, CAPTURE_RETRY_MAX_S, CAPTURE_RETRY_MIN_S
 from dragoman.protocols.kafka.client.client import KafkaClient
 from dragoman.protocols.kafka.client.errors import BatchTooLargeError
+from dragoman.protocols.kafka.client.login import SaslLogin
 from dragoman.protocols.kafka.client.transactions import TransactionOptions
 from dragoman.protocols.kafka.client.values import ClientSettings
 from dragoman.protocols.postgres.codec import format_lsn, parse_lsn
@@ -56,6 +59,16 @@ _TRANSACTION_TIMEOUT_MS = 900_000
 #: long a line.
 _SHOWN_MAX = 1000
 _CLIENT = ClientSettings(client_id="dragoman-cdc", operation_timeout_s=20.0)
+
+
+def _settings(start: Start) -> ClientSettings:
+    """How to connect to the nodes."""
+    login = start.login
+    return msgspec.structs.replace(
+        _CLIENT,
+        login=login and SaslLogin(name=login.name, password=login.password),
+        tls=TlsSettings(ca=start.authorities) if start.is_encrypted else None,
+    )
 
 
 class Capture:
@@ -130,7 +143,7 @@ class Capture:
         if self._definition.tables or self._definition.outbox:
             background.append(asyncio.create_task(self._guard.run()))
         # The client connects with its first request.
-        client = KafkaClient(self._start.bootstrap, _CLIENT)
+        client = KafkaClient(self._start.bootstrap, _settings(self._start))
         try:
             await self._live(client)
         finally:

@@ -1,7 +1,8 @@
 """The command line: `dragoman serve` runs a node; other commands ask a node or read files.
 
 - `main` dispatches. `serve` and its imports stay light, because a node's start waits for them.
-- Commands over HTTP: topics, groups, the cluster, captures, pipelines.
+- Commands over HTTP: topics, groups, the cluster, captures, pipelines, users, access rules and the
+  security mode.
 - Commands over a wire: `produce` and `consume` in any protocol, `rocketmq` for administration.
 - Commands on files: `log` verifies, repairs and adopts a data directory; `import` reads the data
   directories of other brokers.

@@ -24,7 +24,7 @@ from dragoman.api.values import (
     Findings,
     Told,
 )
-from dragoman.captures.addresses import capture_environment, has_secret, hide_secrets
+from dragoman.captures.addresses import has_secret, hide_secrets, resolved
 from dragoman.captures.control import Finding, decode_finding
 from dragoman.captures.definition import Definition, EnvelopeName, MaskWay
 from dragoman.cli.cdc_display import (
@@ -38,7 +38,9 @@ from dragoman.cli.cdc_display import (
 from dragoman.cli.output import Output, print_json
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
+from dragoman.client_core import credentials
 from dragoman.limits import CAPTURE_CHECK_TIMEOUT_S, CLI_PAGES_MAX
+from dragoman.world import child_environment
 
 _WAYS = ("hash", "null", "stars")
 #: A definition with the default of each option.
@@ -424,9 +426,13 @@ def doctor(
 
 
 def _examine(definition: Definition) -> Findings:
-    """Run the doctor in a child process, as a node does. The address is passed on stdin."""
+    """Run the doctor in a child process, as a node does. The address is passed on stdin, with the
+    secrets that it refers to on this machine.
+    """
     if find_spec("psycopg") is None:
         raise CommandError("--local needs a driver for PostgreSQL: pip install 'dragoman[cdc]'")
+    dsn = resolved(definition.dsn, credentials.resolved)
+    definition = msgspec.structs.replace(definition, dsn=dsn)
     try:
         ended = subprocess.run(
             [sys.executable, "-P", "-m", "dragoman.cdc.doctor"],
@@ -434,7 +440,7 @@ def _examine(definition: Definition) -> Findings:
             capture_output=True,
             timeout=CAPTURE_CHECK_TIMEOUT_S,
             check=False,
-            env=capture_environment(os.environ),
+            env=child_environment(os.environ),
         )
         found: list[Finding] = [decode_finding(line) for line in ended.stdout.splitlines()]
     except subprocess.TimeoutExpired:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from dragoman.cli.client_tls import PLAIN, EncryptionOptions
 from dragoman.cli.credentials import NO_LOGIN, LoginOptions
 from dragoman.cli.positions import parse_place
 from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
@@ -35,6 +36,7 @@ def consume(
     *,
     protocol: ProtocolOption = "kafka",
     bootstrap: AddressOption = None,
+    encryption: EncryptionOptions = PLAIN,
     credentials: LoginOptions = NO_LOGIN,
     start: Annotated[str, Parameter(name="--from", allow_leading_hyphen=True)] = "beginning",
     until: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
@@ -93,6 +95,7 @@ def consume(
         max_records=max_records,
         group=group,
         is_committed_only=isolation == "read_committed",
+        tls=encryption.settings(),
         credentials=credentials,
     )
     client.check(plan)

@@ -8,6 +8,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from dragoman.api.values import GroupDescription
+from dragoman.cli.client_tls import PLAIN, EncryptionOptions
 from dragoman.cli.credentials import NO_LOGIN, LoginOptions
 from dragoman.cli.kafka_client import (
     DEFAULT_BOOTSTRAP,
@@ -120,6 +121,7 @@ def reset(
     partition: Annotated[tuple[int, ...], Parameter(name=["--partition", "-p"], negative="")] = (),
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    encryption: EncryptionOptions = PLAIN,
     credentials: LoginOptions = NO_LOGIN,
     output: Output = "table",
 ) -> None:
@@ -142,7 +144,10 @@ def reset(
     if not name:
         raise CommandError("NAME: expected the name of a group, got an empty one", USAGE)
     place = parse_place("--to", to, with_shift=True)
-    with running("Kafka", kafka_client(bootstrap, credentials)) as (thread, client):
+    with running("Kafka", kafka_client(bootstrap, credentials, encryption.settings())) as (
+        thread,
+        client,
+    ):
         moves = thread.run(lambda: _reset(client, name, topic, partition, place, dry_run=dry_run))
     if output == "json":
         print_json(moves)

@@ -21,6 +21,7 @@ from dragoman.client.kafka import (
     KafkaClient,
     LiveGroupError,
     SaslLogin,
+    TlsSettings,
     TopicPartition,
     UnknownGroupError,
     UnsupportedRequestError,
@@ -41,13 +42,16 @@ _SETTINGS: Final = ClientSettings(
 _QUIET_STATES: Final = frozenset(("Empty", "Dead"))
 
 
-def kafka_client(bootstrap: str, credentials: Credentials = NO_LOGIN) -> KafkaClient:
+def kafka_client(
+    bootstrap: str, credentials: Credentials = NO_LOGIN, tls: TlsSettings | None = None
+) -> KafkaClient:
     """Raises `CommandError` for credentials that cannot be read."""
     found = credentials.resolved()
+    settings = msgspec.structs.replace(_SETTINGS, tls=tls)
     if not found.user:
-        return KafkaClient(bootstrap, _SETTINGS)
+        return KafkaClient(bootstrap, settings)
     login = SaslLogin(mechanism=found.mechanism, name=found.user, password=found.password())
-    return KafkaClient(bootstrap, msgspec.structs.replace(_SETTINGS, login=login))
+    return KafkaClient(bootstrap, msgspec.structs.replace(settings, login=login))
 
 
 async def refuse_live_group(client: KafkaClient, group: str) -> None:

@@ -32,6 +32,7 @@ _NOUNS = {
     "acl": "Add, remove, list and test access rules.",
     "security": "Protect the cluster: whether rules are enforced, and the key of its secrets.",
     "rocketmq": "Administer RocketMQ clusters, including those of the original.",
+    "tls": "Make certificates for tests.",
     "config": "Show the settings of a node, and change those of running nodes.",
     "log": "Inspect and repair data directories without a node.",
     "import": "Import the data of other brokers.",

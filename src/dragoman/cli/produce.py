@@ -10,6 +10,7 @@ from typing import Annotated, Literal, cast
 
 from cyclopts import App, Parameter
 
+from dragoman.cli.client_tls import PLAIN, EncryptionOptions
 from dragoman.cli.credentials import NO_LOGIN, LoginOptions
 from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Feature, Target, Writer
@@ -33,6 +34,7 @@ def produce(
     *,
     protocol: ProtocolOption = "kafka",
     bootstrap: AddressOption = None,
+    encryption: EncryptionOptions = PLAIN,
     credentials: LoginOptions = NO_LOGIN,
     file: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -113,6 +115,7 @@ def produce(
         topic=topic,
         codec=codec,
         acks=acks,
+        tls=encryption.settings(),
         credentials=credentials,
     )
     writer = None

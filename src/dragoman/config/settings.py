@@ -95,6 +95,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     metadata_quorum: MetadataQuorumKind = "raft"
     metadata_etcd_endpoints: tuple[str, ...] = ("http://127.0.0.1:2379",)
+    metadata_etcd_ca_file: str = ""
+    metadata_etcd_certificate_file: str = ""
+    metadata_etcd_key_file: str = ""
+    metadata_etcd_user: str = ""
+    metadata_etcd_password: str = ""
     metadata_etcd_prefix: str = "/dragoman"
     metadata_etcd_lease_seconds: int = 5
     metadata_etcd_allow_bad_version: bool = False
@@ -308,6 +313,11 @@ log.level                                  | string debug,info,warning,error |  
 memory.budget.bytes                        | long {limits.MEMORY_BUDGET_BYTES_MIN}.. |      | Memory for requests and replies in flight, over all connections. Past it, sockets are not read, and stalled peers that hold much of it are disconnected.
 metadata.quorum                            | string raft,etcd |      | What stores the metadata: `raft`, a quorum of the nodes; `etcd`, an existing etcd.
 metadata.etcd.endpoints                    | list         |      | Client addresses of the members of etcd, as `http://HOST:PORT`.
+metadata.etcd.ca.file                      | string       |      | Authorities, in PEM, that sign the certificates of etcd's members; empty: those of the system. The files are read for each connection.
+metadata.etcd.certificate.file             | string       |      | This node's certificate for etcd, in PEM; empty: none.
+metadata.etcd.key.file                     | string       |      | The key of that certificate; empty: it is in the certificate's file.
+metadata.etcd.user                         | string       |      | User of etcd to log in as; empty: without a login.
+metadata.etcd.password                     | string       |      | Reference to that user's password: `file:/path` or `env:NAME`.
 metadata.etcd.prefix                       | string       |      | Prefix of the keys in etcd; each cluster needs its own.
 metadata.etcd.lease.seconds                | int 2..300   |      | Time-to-live of a node's lease in etcd. After the machine of the metadata leader is lost, there is no leader for this long.
 metadata.etcd.allow.bad.version            | boolean      |      | For tests: accept a version of etcd that may lose metadata.
@@ -539,6 +549,8 @@ def check_consistent(settings: Settings) -> None:
     if not settings.metadata_etcd_prefix.strip("/"):
         raise ConfigError("metadata.etcd.prefix: expected a name, got nothing")
     etcd_addresses(settings)
+    if settings.metadata_quorum == "etcd":
+        _check_etcd(settings)
     connections_by_address(settings)
     _check_security(settings)
 
@@ -658,10 +670,38 @@ def _usual_address(text: str) -> str | None:
 def etcd_addresses(settings: Settings) -> list[Address]:
     """Addresses of the members of etcd. Raises `ConfigError`."""
     found: list[Address] = []
+    schemes: set[str] = set()
     for text in settings.metadata_etcd_endpoints:
         scheme, separator, rest = text.partition("://")
-        if separator and scheme != "http":
-            raise ConfigError(f"metadata.etcd.endpoints: expected http://HOST:PORT, got {text!r}")
+        if separator and scheme not in ("http", "https"):
+            raise ConfigError(
+                f"metadata.etcd.endpoints: expected https://HOST:PORT or http://, got {text!r}"
+            )
+        schemes.add(scheme if separator else "http")
         address = rest.rstrip("/") if separator else text
         found.append(parse_address("metadata.etcd.endpoints", address, port_min=1))
+    if len(schemes) > 1:
+        raise ConfigError("metadata.etcd.endpoints: expected all with https:// or none")
     return found
+
+
+def etcd_has_tls(settings: Settings) -> bool:
+    """Whether the members of etcd are reached by https."""
+    return any(text.startswith("https://") for text in settings.metadata_etcd_endpoints)
+
+
+def _check_etcd(settings: Settings) -> None:
+    files = ("ca", "certificate", "key")
+    given = [each for each in files if settings.value(f"metadata.etcd.{each}.file")]
+    if given and not etcd_has_tls(settings):
+        raise ConfigError(
+            f"metadata.etcd.{given[0]}.file: only for metadata.etcd.endpoints with https://"
+        )
+    if settings.metadata_etcd_key_file and not settings.metadata_etcd_certificate_file:
+        raise ConfigError("metadata.etcd.key.file: needs metadata.etcd.certificate.file")
+    user, password = settings.metadata_etcd_user, settings.metadata_etcd_password
+    if bool(user) != bool(password):
+        raise ConfigError("metadata.etcd.user and metadata.etcd.password need each other")
+    if password and not password.startswith(("file:/", "env:")):
+        # The value is not shown: it is a password, given by mistake.
+        raise ConfigError("metadata.etcd.password: expected file:/PATH or env:NAME")

@@ -37,7 +37,7 @@ from dragoman.limits import (
     FLUSHER_NAMES_BYTES_MAX,
     FLUSHER_REPLY_BYTES_MAX,
 )
-from dragoman.world import BackgroundJob, admit
+from dragoman.world import BackgroundJob, admit, child_environment
 
 Done: TypeAlias = Callable[[OSError | None], None]
 
@@ -189,6 +189,7 @@ class _Process:
                 stdin=jobs_out,
                 stdout=replies_in,
                 cwd="/",
+                env=child_environment(os.environ),
                 close_fds=True,
                 pass_fds=lock_fds,
                 process_group=0,

@@ -13,14 +13,18 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import h11
 
 from dragoman.config.listeners import Address
-from dragoman.limits import ETCD_ANSWER_BYTES_MAX, ETCD_CONNECTIONS_MAX
+from dragoman.errors import ConfigError
+from dragoman.limits import ETCD_ANSWER_BYTES_MAX, ETCD_CONNECTIONS_MAX, ETCD_TLS_TIMEOUT_S
 from dragoman.outcome import Outcome
 from dragoman.world import Handle
+
+if TYPE_CHECKING:
+    import ssl
 
 
 class HttpClient:
@@ -29,9 +33,14 @@ class HttpClient:
         addresses: Sequence[Address],
         loop: asyncio.AbstractEventLoop,
         *,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         connect_timeout_s: float = 1.0,
     ) -> None:
+        """`tls` gives the context of a new connection, and raises `ConfigError` for files that
+        cannot be used. None: without TLS.
+        """
         self._addresses = list(addresses)
+        self._tls = tls
         self._loop = loop
         self._connect_timeout_s = connect_timeout_s
         #: The index of the address that requests go to.
@@ -47,10 +56,12 @@ class HttpClient:
         self._quiet.set()
 
     def request(
-        self, method: str, path: str, body: bytes, timeout_s: float
+        self, method: str, path: str, body: bytes, timeout_s: float, *, token: str = ""
     ) -> Outcome[tuple[int, bytes]]:
-        """Status and body, or 0 and the reason; never settled before this has returned."""
-        request = _Request(self, method, path, body)
+        """Status and body, or 0 and the reason; never settled before this has returned. `token`
+        is the request's authorization.
+        """
+        request = _Request(self, method, path, body, token)
         request.timer = self._loop.call_later(
             timeout_s, request.lost, f"no answer in {timeout_s} s"
         )
@@ -65,9 +76,11 @@ class HttpClient:
         body: bytes,
         on_line: Callable[[bytes], None],
         on_end: Callable[[str], None],
+        *,
+        token: str = "",
     ) -> _Stream:
         """Post, and pass on the answer line by line; `on_end` gets the reason why it ended."""
-        stream = _Stream(self, path, body, on_line, on_end)
+        stream = _Stream(self, path, body, on_line, on_end, token)
         self._streams.add(stream)
         if self._is_closed:
             self._loop.call_soon(stream.lost, "the connection was closed")
@@ -114,14 +127,28 @@ class HttpClient:
         address = self._addresses[at]
         connection = _Connection(self, at, str(address))
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
-                await self._loop.create_connection(lambda: connection, address.host, address.port)
-        except (OSError, TimeoutError) as error:
+            await self._open(connection, address)
+        except (OSError, TimeoutError, ConfigError) as error:
             connection.abort()
             self.move_on(at)
             exchange.lost(f"{address}: {error or 'timed out'}")
         else:
             connection.send(exchange)
+
+    async def _open(self, connection: _Connection, address: Address) -> None:
+        if self._tls is None:
+            async with asyncio.timeout(self._connect_timeout_s):
+                await self._loop.create_connection(lambda: connection, address.host, address.port)
+            return
+        context = self._tls()
+        async with asyncio.timeout(self._connect_timeout_s + ETCD_TLS_TIMEOUT_S):
+            await self._loop.create_connection(
+                lambda: connection,
+                address.host,
+                address.port,
+                ssl=context,
+                server_hostname=address.host,
+            )
 
     def move_on(self, at: int) -> None:
         """Use the next server: this one does not answer as it should."""
@@ -167,6 +194,8 @@ class _Exchange(Protocol):
     method: str
     path: str
     body: bytes
+    #: Its authorization; empty: none.
+    token: str
     connection: _Connection | None
 
     def answered(self, status: int) -> None: ...
@@ -184,10 +213,11 @@ class _Exchange(Protocol):
 class _Request:
     """A request whose answer is collected whole."""
 
-    def __init__(self, client: HttpClient, method: str, path: str, body: bytes) -> None:
+    def __init__(self, client: HttpClient, method: str, path: str, body: bytes, token: str) -> None:
         #: Status and body; status 0 and the reason if no answer came.
         self.outcome: Outcome[tuple[int, bytes]] = Outcome()
         self.method = method
+        self.token = token
         self.path = path
         self.body = body
         self.connection: _Connection | None = None
@@ -241,7 +271,9 @@ class _Stream:
         body: bytes,
         on_line: Callable[[bytes], None],
         on_end: Callable[[str], None],
+        token: str,
     ) -> None:
+        self.token = token
         self.path = path
         self.body = body
         self.connection: _Connection | None = None
@@ -304,6 +336,8 @@ class _Connection(asyncio.Protocol):
             ("Content-Type", "application/json"),
             ("Content-Length", str(len(exchange.body))),
         ]
+        if exchange.token:
+            headers.append(("Authorization", exchange.token))
         request = h11.Request(method=exchange.method, target=exchange.path, headers=headers)
         for event in (request, h11.Data(data=exchange.body), h11.EndOfMessage()):
             data = self._http.send(event)

@@ -82,22 +82,20 @@ class ConfiguredPeers:
         return secrets
 
     def client_context(self) -> ssl.SSLContext:
+        # Imported here: it is needed for connections with TLS only.
+        from dragoman.net.tls.client_context import client_context
+
         options = self._settings().listener_tls(LISTENER)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context = client_context(
+            options.ca_file, options.certificate_file, options.key_file, "TLS between nodes"
+        )
         # All nodes with TLS have this version, by which secrets are proven.
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         # The id in a node's certificate counts, not its address.
         context.check_hostname = False
-        context.verify_mode = ssl.CERT_REQUIRED if options.ca_file else ssl.CERT_NONE
-        try:
-            if options.ca_file:
-                context.load_verify_locations(options.ca_file)
-            if options.certificate_file:
-                context.load_cert_chain(options.certificate_file, options.key_file or None)
-        except OSError as error:
-            files = ", ".join(options.files)
-            reason = error.strerror or error
-            raise ConfigError(f"TLS between nodes, with {files}: {reason}") from None
+        if not options.ca_file:
+            # The authorities of the system sign no nodes. The secret recognises them.
+            context.verify_mode = ssl.CERT_NONE
         return context
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, Protocol, TypeAlias
 
-from dragoman.limits import ACCESS_DECISIONS_KEPT_MAX
+from dragoman.limits import ACCESS_DECISIONS_KEPT_MAX, ACCESS_NAME_KEPT_CHARS_MAX
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.rules import Decision, Reason, Rule, RuleIndex
 
@@ -172,6 +172,8 @@ class RuleAuthorizer:
         name: str | None,
         is_allowed: bool,
     ) -> None:
+        if name is not None and len(name) > ACCESS_NAME_KEPT_CHARS_MAX:
+            return
         if len(self._kept) >= ACCESS_DECISIONS_KEPT_MAX:
             self._kept.clear()
         self._kept[caller, operation, resource, name] = is_allowed

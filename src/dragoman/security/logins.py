@@ -76,6 +76,24 @@ class LoginSession(Protocol):
         ...
 
 
+class ProcessLogins(Protocol):
+    """Logins of processes that the nodes have started; their names belong to no user."""
+
+    def verifier(self, mechanism: Mechanism, name: str) -> ScramVerifier | None:
+        """None: the name belongs to no process."""
+        ...
+
+    def caller(self, name: str, host: str) -> Caller | None: ...
+
+
+class NoProcessLogins:
+    def verifier(self, mechanism: Mechanism, name: str) -> ScramVerifier | None:  # noqa: ARG002
+        return None
+
+    def caller(self, name: str, host: str) -> Caller | None:  # noqa: ARG002
+        return None
+
+
 class TokenLogin(msgspec.Struct, frozen=True):
     """The result of a login by API token."""
 
@@ -113,6 +131,8 @@ class Logins:
         self.hasher: PasswordHasher = InlineHasher() if hasher is None else hasher
         #: Decrypts secrets, given their context; None: this node has no key of the cluster.
         self.unseal: Callable[[SealedSecret, str], bytes] | None = None
+        #: Knows the processes of the nodes; the composition root replaces it.
+        self.processes: ProcessLogins = NoProcessLogins()
         #: Receives each login for the audit log.
         self.record: Callable[[AuditEvent], None] = _ignore
         self._cache = PasswordCache(self.hasher, scheduler, random)
@@ -204,6 +224,14 @@ class Logins:
         self._failures.succeeded(name)
         return caller
 
+    def _decide_process(self, attempt: Attempt, caller: Caller, is_proven: bool) -> Caller:
+        self.record(login(attempt.mechanism, caller, attempt.protocol, succeeded=is_proven))
+        if not is_proven:
+            self._failures.failed(attempt.name, attempt.host, self._scheduler.time())
+            raise AuthenticationFailedError("unknown user or wrong credentials")
+        self._failures.succeeded(attempt.name)
+        return caller
+
     # ---- SASL
 
     def sasl_server(self, mechanism: str, host: str, protocol: str) -> SaslServer:
@@ -228,11 +256,16 @@ class Logins:
         """The server's side of one SCRAM exchange."""
 
         def verifier_of(name: str) -> ScramVerifier:
-            return self._verifier(mechanism, name)
+            found = self.processes.verifier(mechanism, name)
+            return self._verifier(mechanism, name) if found is None else found
 
         async def decide(name: str, is_proven: bool, verifier: ScramVerifier) -> Caller:
             await self._wait(name, host)
             attempt = Attempt(name, host, protocol, mechanism.value.lower())
+            process = self.processes.caller(name, host)
+            if process is not None:
+                is_proven = is_proven and verifier == self.processes.verifier(mechanism, name)
+                return self._decide_process(attempt, process, is_proven)
             return self._decide(attempt, is_proven, verifier)
 
         return ScramServer(mechanism, self._random, verifier_of, decide)

@@ -132,6 +132,11 @@ class ClusterKeys:
             return f"this node has no key file {self.path}"
         return f"{self.path} of this node has only {', '.join(self._keys)}"
 
+    def derived(self, purpose: str) -> bytes:
+        """Bytes that only nodes with the cluster's current key can derive; empty without one."""
+        key = self._keys.get(self.current)
+        return b"" if key is None else key.derived(purpose)
+
     # ---- secrets in the metadata
 
     def seal(self, plain: bytes, context: str) -> SealedSecret:

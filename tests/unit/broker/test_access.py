@@ -26,8 +26,9 @@ from dragoman.broker.errors import (
     UnknownUser,
     UserExists,
 )
+from dragoman.cluster.events import LEVEL_IN_FORCE
 from dragoman.config.settings import Settings
-from dragoman.errors import DragomanError
+from dragoman.errors import ClusterError, DragomanError
 from dragoman.outcome import start
 from dragoman.security.access import (
     ANONYMOUS,
@@ -491,6 +492,19 @@ def test_denial_is_audited(world: World, access: AccessControl, audited: list[Au
     assert audited[-1] == denial(
         ALICE.caller, Operation.READ, Resource.TOPIC, "t", is_enforced=True
     )
+
+
+def test_nothing_is_changed_before_all_nodes_know_rules(
+    world: World, access: AccessControl
+) -> None:
+    world.broker.image.features[LEVEL_IN_FORCE] = 4
+    for work in (
+        access.rules.add([rule()], OPERATOR),
+        access.users.create("bob", VERIFIERS, OPERATOR),
+        access.change_mode("audit", OPERATOR),
+    ):
+        with pytest.raises(ClusterError, match="feature level 5"):
+            run(world, work)
 
 
 # ---- restarts

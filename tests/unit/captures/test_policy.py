@@ -9,8 +9,9 @@ from __future__ import annotations
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from dragoman.captures.addresses import NO_FILE, capture_environment, secured, with_methods
+from dragoman.captures.addresses import NO_FILE, secured, with_methods
 from dragoman.errors import ConfigError
+from dragoman.world import child_environment
 
 SECRET = "hunter2"
 SCRAM = "scram-sha-256,none"
@@ -144,7 +145,7 @@ def test_only_allowed_hosts_are_reached() -> None:
             secured(dsn, may_reach)
 
 
-def test_environment_of_a_capture_has_nothing_of_libpq() -> None:
+def test_environment_of_a_process_has_nothing_of_libpq_and_no_secrets() -> None:
     environment = {
         "PATH": "/bin",
         "HOME": "/root",
@@ -152,8 +153,9 @@ def test_environment_of_a_capture_has_nothing_of_libpq() -> None:
         "PGHOSTADDR": "10.6.6.6",
         "PGSERVICEFILE": "/x",
         "DRAGOMAN_CDC_DSN": SECRET,
+        "SHOP_PASSWORD": SECRET,
     }
-    assert capture_environment(environment) == {"PATH": "/bin", "HOME": "/root"}
+    assert child_environment(environment) == {"PATH": "/bin", "HOME": "/root"}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from dragoman.captures import processes as capture_processes
 from dragoman.captures.control import (
     Done,
     Finding,
+    KafkaLogin,
     Pause,
     Report,
     Resume,
@@ -29,7 +30,7 @@ from dragoman.captures.control import (
     Stop,
 )
 from dragoman.captures.definition import Definition
-from dragoman.captures.processes import CaptureProcesses
+from dragoman.captures.processes import CaptureProcesses, KafkaAccess
 from dragoman.captures.supervisor import Assignment
 from dragoman.errors import DragomanError
 
@@ -62,6 +63,10 @@ class Heard:
                 self._news.clear()
 
 
+def no_login(_name: str) -> KafkaLogin | None:
+    return None
+
+
 @pytest.fixture(autouse=True)
 def _fakes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{HERE.parent / 'src'}")
@@ -72,7 +77,7 @@ def _fakes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 async def processes(tmp_path: Path) -> AsyncIterator[CaptureProcesses]:
     loop = asyncio.get_running_loop()
     spool = str(tmp_path / "spool")
-    made = CaptureProcesses(loop, lambda: "127.0.0.1:9092", spool, str)
+    made = CaptureProcesses(loop, lambda: KafkaAccess("127.0.0.1:9092"), spool, str, no_login)
     yield made
     async with asyncio.timeout(WAIT_S):
         await made.closed()
@@ -219,10 +224,18 @@ def test_what_is_missing_to_run_captures_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     loop = asyncio.new_event_loop()
-    assert CaptureProcesses(loop, lambda: "h:1", str(tmp_path), str).objection() == ""
-    assert "open the listener kafka" in CaptureProcesses(loop, str, str(tmp_path), str).objection()
+    assert (
+        CaptureProcesses(loop, lambda: KafkaAccess("h:1"), str(tmp_path), str, no_login).objection()
+        == ""
+    )
+    assert (
+        "open the listener kafka"
+        in CaptureProcesses(loop, lambda: KafkaAccess(""), str(tmp_path), str, no_login).objection()
+    )
     monkeypatch.setattr(capture_processes, "find_spec", lambda _name: None)
-    objection = CaptureProcesses(loop, lambda: "h:1", str(tmp_path), str).objection()
+    objection = CaptureProcesses(
+        loop, lambda: KafkaAccess("h:1"), str(tmp_path), str, no_login
+    ).objection()
     assert "pip install 'dragoman[cdc]'" in objection
     loop.close()
     assert DSN not in objection

@@ -58,6 +58,7 @@ COMMANDS = {
         "remove",
         "doctor",
     ),
+    "tls": ("dev",),
     "config": ("show", "schema", "set", "unset"),
     "rocketmq": (
         "topic-list",

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from dragoman.config.keys import format_value
+from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import (
     NODE_KEYS,
     Settings,
@@ -77,8 +78,34 @@ def test_listener_is_found_by_name() -> None:
             "metadata.etcd.prefix: expected a name, got nothing",
         ),
         (
-            Settings(metadata_etcd_endpoints=("https://a:1",)),
-            "metadata.etcd.endpoints: expected http://HOST:PORT, got 'https://a:1'",
+            Settings(metadata_etcd_endpoints=("grpc://a:1",)),
+            "metadata.etcd.endpoints: expected https://HOST:PORT or http://, got 'grpc://a:1'",
+        ),
+        (
+            Settings(metadata_etcd_endpoints=("https://a:1", "b:1")),
+            "metadata.etcd.endpoints: expected all with https:// or none",
+        ),
+        (
+            Settings(metadata_quorum="etcd", metadata_etcd_ca_file="ca.pem"),
+            "metadata.etcd.ca.file: only for metadata.etcd.endpoints with https://",
+        ),
+        (
+            Settings(
+                metadata_quorum="etcd",
+                metadata_etcd_endpoints=("https://a:1",),
+                metadata_etcd_key_file="key.pem",
+            ),
+            "metadata.etcd.key.file: needs metadata.etcd.certificate.file",
+        ),
+        (
+            Settings(metadata_quorum="etcd", metadata_etcd_user="u"),
+            "metadata.etcd.user and metadata.etcd.password need each other",
+        ),
+        (
+            Settings(
+                metadata_quorum="etcd", metadata_etcd_user="u", metadata_etcd_password="secret"
+            ),
+            "metadata.etcd.password: expected file:/PATH or env:NAME",
         ),
         (
             Settings(metadata_etcd_endpoints=("http://a:1", "http://b")),
@@ -105,6 +132,61 @@ def test_endpoints_of_etcd() -> None:
     settings = Settings(metadata_etcd_endpoints=("http://a:1/", "b:2", "http://[::1]:3"))
     assert [str(each) for each in etcd_addresses(settings)] == ["a:1", "b:2", "[::1]:3"]
     assert [str(each) for each in etcd_addresses(Settings())] == ["127.0.0.1:2379"]
+
+
+PEER = Settings(listeners=(Listener(name="peer", bind=Address("127.0.0.1", 9190)),))
+
+
+def peer_settings(**own: str) -> Settings:
+    keys = tuple((f"listener.peer.{key.replace('_', '.')}", each) for key, each in own.items())
+    return msgspec.structs.replace(PEER, per_listener=keys)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (peer_settings(authentication="required"), "listener.peer.tls to required first"),
+        (
+            peer_settings(
+                authentication="required", tls="optional", ssl_certificate_file="node.pem"
+            ),
+            "listener.peer.tls to required first",
+        ),
+        (
+            peer_settings(
+                authentication="required", tls="required", ssl_certificate_file="node.pem"
+            ),
+            "nodes need peer.secret.file, or certificates",
+        ),
+        (
+            msgspec.structs.replace(PEER, peer_certificate_names=("node-{node}",)),
+            "peer.certificate.names: expected",
+        ),
+        (
+            msgspec.structs.replace(PEER, peer_certificate_names=("DNS:node",)),
+            "peer.certificate.names: expected",
+        ),
+    ],
+)
+def test_settings_that_would_part_nodes_are_refused(settings: Settings, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_consistent(settings)
+
+
+def test_nodes_recognise_each_other_by_secret_or_certificate() -> None:
+    by_certificate = {
+        "authentication": "required",
+        "tls": "required",
+        "ssl_certificate_file": "node.pem",
+    }
+    check_consistent(
+        peer_settings(**by_certificate, ssl_client_auth="required", ssl_ca_file="ca.pem")
+    )
+    by_secret = peer_settings(**by_certificate)
+    check_consistent(msgspec.structs.replace(by_secret, peer_secret_file="/secret"))
+    # A node on its own has no such listener.
+    alone = Settings(authentication="required")
+    check_consistent(alone)
 
 
 def test_import_needs_nothing_heavy() -> None:

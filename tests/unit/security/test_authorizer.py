@@ -230,4 +230,7 @@ def test_decisions_that_are_kept_are_bounded() -> None:
     for number in range(ACCESS_DECISIONS_KEPT_MAX + 100):
         world.may(ALICE, Operation.READ, Resource.TOPIC, str(number))
     assert len(world.authorizer._kept) <= ACCESS_DECISIONS_KEPT_MAX
+    before = len(world.authorizer._kept)
+    assert not world.may(ALICE, Operation.READ, Resource.TOPIC, "x" * 100_000)
+    assert len(world.authorizer._kept) == before
     assert world.may(ALICE)

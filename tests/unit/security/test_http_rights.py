@@ -181,7 +181,9 @@ ROWS: Final[dict[str, list[Row]]] = {
             lacks("'listed'"),
         )
     ],
-    "add_capture": [Row(lambda s: s.captures.add_capture(CALLER, DEFINITION), "create capture c")],
+    "add_capture": [
+        Row(lambda s: s.captures.add_capture(CALLER, DEFINITION, ""), "create capture c")
+    ],
     "describe_capture": [
         Row(lambda s: s.captures.describe_capture(CALLER, "c"), "describe capture c")
     ],

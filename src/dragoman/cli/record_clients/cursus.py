@@ -59,22 +59,28 @@ _LAST_WAIT_S: Final = 0.2
 _HEARTBEAT_S: Final = 1.0
 
 
-async def _partition_count(bootstrap: str, topic: str, login: Login | None) -> int:
+async def _partition_count(where: Target | Plan, login: Login | None) -> int:
     settings = CursusSettings(
-        operation_timeout_s=HELLO_TRIES_S, request_timeout_s=HELLO_ANSWER_S, login=login
+        operation_timeout_s=HELLO_TRIES_S,
+        request_timeout_s=HELLO_ANSWER_S,
+        login=login,
+        tls=where.tls,
     )
-    async with CursusClient(bootstrap, settings) as client:
+    async with CursusClient(where.bootstrap, settings) as client:
         try:
-            return (await client.topic(topic)).partitions
+            return (await client.topic(where.topic)).partitions
         except UnknownTopicError:
-            raise CommandError(f"topic {topic!r}: there is no such topic") from None
+            raise CommandError(f"topic {where.topic!r}: there is no such topic") from None
 
 
-def _client(bootstrap: str, login: Login | None, compression: str = "none") -> CursusClient:
+def _client(where: Target | Plan, login: Login | None, compression: str = "none") -> CursusClient:
     settings = CursusSettings(
-        operation_timeout_s=float(CLI_TIMEOUT_SECONDS), compression=compression, login=login
+        operation_timeout_s=float(CLI_TIMEOUT_SECONDS),
+        compression=compression,
+        login=login,
+        tls=where.tls,
     )
-    return CursusClient(bootstrap, settings)
+    return CursusClient(where.bootstrap, settings)
 
 
 def _login(credentials: Credentials) -> Login | None:
@@ -126,9 +132,9 @@ class _Writer:
 @asynccontextmanager
 async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
     login = _login(target.credentials)
-    count = await _partition_count(target.bootstrap, target.topic, login)
+    count = await _partition_count(target, login)
     async with (
-        _client(target.bootstrap, login, target.codec) as client,
+        _client(target, login, target.codec) as client,
         client.producer(acks=target.acks) as producer,
     ):
         writer = _Writer(producer, target.topic, count)
@@ -256,9 +262,9 @@ class _Member(_Reader):
 @asynccontextmanager
 async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
     login = _login(plan.credentials)
-    count = await _partition_count(plan.bootstrap, plan.topic, login)
+    count = await _partition_count(plan, login)
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(_client(plan.bootstrap, login))
+        client = await stack.enter_async_context(_client(plan, login))
         if plan.group is None:
             yield _Reader(client, plan, count)
             return

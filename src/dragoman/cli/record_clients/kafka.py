@@ -78,7 +78,7 @@ async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
         acks=_ACKS[target.acks],
         idempotent=target.acks == "all",
     )
-    async with kafka_client(target.bootstrap, target.credentials) as client:
+    async with kafka_client(target.bootstrap, target.credentials, target.tls) as client:
         await client.topic(target.topic, auto_create=True)
         async with client.producer(options) as producer:
             yield _Writer(producer, target.topic)
@@ -138,7 +138,7 @@ def _numbered(offsets: Mapping[TopicPartition, int]) -> dict[int, int]:
 
 @asynccontextmanager
 async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
-    async with kafka_client(plan.bootstrap, plan.credentials) as client:
+    async with kafka_client(plan.bootstrap, plan.credentials, plan.tls) as client:
         count = len((await client.topic(plan.topic)).all_partitions())
         yield _Reader(client, plan, count)
 

@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
+from msgspec.structs import replace
+
 from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,
     GROUP_ASSIGNS,
@@ -34,7 +36,13 @@ from dragoman.cli.record_clients.session import (
     portions,
 )
 from dragoman.cli.status import CommandError
-from dragoman.client.minibroker import ClientSettings, MinibrokerClient, RefusedError, Subscription
+from dragoman.client.minibroker import (
+    ClientSettings,
+    MinibrokerClient,
+    RefusedError,
+    Subscription,
+    TlsSettings,
+)
 from dragoman.limits import CLI_RECORDS_AT_ONCE, CLI_TIMEOUT_SECONDS
 
 _HELLO: Final = ClientSettings(retry_for_s=HELLO_TRIES_S, request_timeout_s=HELLO_ANSWER_S)
@@ -43,11 +51,11 @@ _PARTITION_MAX: Final = (1 << 32) - 1
 _OUT_OF_RANGE: Final = re.compile(r"out of range \(0\.\.(\d+)\)")
 
 
-async def _partition_count(bootstrap: str, topic: str) -> int:
+async def _partition_count(bootstrap: str, topic: str, tls: TlsSettings | None) -> int:
     """The number of partitions. Creates the topic if it does not exist, like every request for a
     topic.
     """
-    async with MinibrokerClient(bootstrap, _HELLO) as client:
+    async with MinibrokerClient(bootstrap, replace(_HELLO, tls=tls)) as client:
         try:
             await client.subscribe(topic, _PARTITION_MAX)
         except RefusedError as error:
@@ -82,8 +90,8 @@ class _Writer:
 
 @asynccontextmanager
 async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
-    await _partition_count(target.bootstrap, target.topic)
-    async with MinibrokerClient(target.bootstrap, _SETTINGS) as client:
+    await _partition_count(target.bootstrap, target.topic, target.tls)
+    async with MinibrokerClient(target.bootstrap, replace(_SETTINGS, tls=target.tls)) as client:
         yield _Writer(client, target.topic)
 
 
@@ -123,7 +131,7 @@ class _Reader(TopicReader):
             start, end = starts[each], ends.get(each)
             if end is not None and start >= end:
                 continue
-            client = MinibrokerClient(plan.bootstrap, _SETTINGS)
+            client = MinibrokerClient(plan.bootstrap, replace(_SETTINGS, tls=plan.tls))
             await self._stack.enter_async_context(client)
             offset = None if start == NEXT else start
             found.append(_stream(await client.subscribe(plan.topic, each, offset), end))
@@ -150,12 +158,12 @@ class _Member(TopicReader):
 
 @asynccontextmanager
 async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
-    count = await _partition_count(plan.bootstrap, plan.topic)
+    count = await _partition_count(plan.bootstrap, plan.topic, plan.tls)
     async with AsyncExitStack() as stack:
         if plan.group is None:
             yield _Reader(stack, plan, count)
             return
-        client = MinibrokerClient(plan.bootstrap, _SETTINGS)
+        client = MinibrokerClient(plan.bootstrap, replace(_SETTINGS, tls=plan.tls))
         await stack.enter_async_context(client)
         member = await stack.enter_async_context(await client.join(plan.topic, plan.group))
         yield _Member(client, member, plan, count)

@@ -15,6 +15,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 from uuid import uuid4
 
+from msgspec.structs import replace
+
 from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,
     FOLLOWS_TO_OFFSET,
@@ -33,7 +35,13 @@ from dragoman.cli.record_clients.session import (
     not_until,
 )
 from dragoman.cli.status import CommandError
-from dragoman.client.mlog import AckMode, ClientSettings, MlogClient, TopicNotFoundError
+from dragoman.client.mlog import (
+    AckMode,
+    ClientSettings,
+    MlogClient,
+    TlsSettings,
+    TopicNotFoundError,
+)
 from dragoman.limits import (
     CLI_MLOG_BATCH_BYTES,
     CLI_MLOG_PARTITIONS_MAX,
@@ -58,12 +66,12 @@ def _name(topic: str, partition: int) -> str:
     return f"{topic}@{partition}" if partition else topic
 
 
-async def _partition_count(bootstrap: str, topic: str) -> int:
+async def _partition_count(bootstrap: str, topic: str, tls: TlsSettings | None) -> int:
     if found := _PARTITION_NAME.fullmatch(topic):
         CLIENT.refuse(
             "TOPIC", f"{topic!r} is partition {found[2]} of {found[1]!r}; give --partition"
         )
-    async with MlogClient(bootstrap, settings=_HELLO) as client:
+    async with MlogClient(bootstrap, settings=replace(_HELLO, tls=tls)) as client:
         for partition in range(CLI_MLOG_PARTITIONS_MAX):
             try:
                 await client.topic_leader(_name(topic, partition))
@@ -112,8 +120,8 @@ def _cut(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 @asynccontextmanager
 async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
-    count = await _partition_count(target.bootstrap, target.topic)
-    async with MlogClient(target.bootstrap, settings=_SETTINGS) as client:
+    count = await _partition_count(target.bootstrap, target.topic, target.tls)
+    async with MlogClient(target.bootstrap, settings=replace(_SETTINGS, tls=target.tls)) as client:
         yield _Writer(client, target, count)
 
 
@@ -156,8 +164,8 @@ class _Reader(TopicReader):
 
 @asynccontextmanager
 async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
-    count = await _partition_count(plan.bootstrap, plan.topic)
-    async with MlogClient(plan.bootstrap, settings=_SETTINGS) as client:
+    count = await _partition_count(plan.bootstrap, plan.topic, plan.tls)
+    async with MlogClient(plan.bootstrap, settings=replace(_SETTINGS, tls=plan.tls)) as client:
         yield _Reader(client, plan, count)
 
 

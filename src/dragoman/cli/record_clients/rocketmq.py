@@ -46,6 +46,7 @@ from dragoman.client.rocketmq import (
     PullStatus,
     ReceivedMessage,
     RocketmqClient,
+    TlsSettings,
     TopicNotFoundError,
 )
 from dragoman.limits import CLI_RECORDS_AT_ONCE, CLI_ROCKETMQ_BATCH_BYTES, CLI_TIMEOUT_SECONDS
@@ -149,17 +150,23 @@ def _access_key(credentials: Credentials) -> AccessKey | None:
     return AccessKey(found.user, found.password()) if found.user else None
 
 
-def _signed(settings: ClientSettings, access_key: AccessKey | None) -> ClientSettings:
-    return msgspec.structs.replace(settings, credentials=access_key)
+def _signed(
+    settings: ClientSettings, access_key: AccessKey | None, tls: TlsSettings | None
+) -> ClientSettings:
+    return msgspec.structs.replace(settings, credentials=access_key, tls=tls)
 
 
 @asynccontextmanager
 async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
     access_key = _access_key(target.credentials)
-    async with RocketmqClient(target.bootstrap, settings=_signed(_HELLO, access_key)) as client:
+    async with RocketmqClient(
+        target.bootstrap, settings=_signed(_HELLO, access_key, target.tls)
+    ) as client:
         await client.producer("dragoman-hello").queues(target.topic)
     async with (
-        RocketmqClient(target.bootstrap, settings=_signed(_SETTINGS, access_key)) as client,
+        RocketmqClient(
+            target.bootstrap, settings=_signed(_SETTINGS, access_key, target.tls)
+        ) as client,
         client.producer("dragoman-cli") as producer,
     ):
         queues = await producer.queues(target.topic)
@@ -246,12 +253,16 @@ class _Reader(TopicReader):
 @asynccontextmanager
 async def _open_reader(plan: Plan) -> AsyncIterator[TopicReader]:
     access_key = _access_key(plan.credentials)
-    async with RocketmqClient(plan.bootstrap, settings=_signed(_HELLO, access_key)) as client:
+    async with RocketmqClient(
+        plan.bootstrap, settings=_signed(_HELLO, access_key, plan.tls)
+    ) as client:
         try:
             await client.routes.route(plan.topic)
         except TopicNotFoundError:
             raise CommandError(f"topic {plan.topic!r}: there is no such topic") from None
-    async with RocketmqClient(plan.bootstrap, settings=_signed(_SETTINGS, access_key)) as client:
+    async with RocketmqClient(
+        plan.bootstrap, settings=_signed(_SETTINGS, access_key, plan.tls)
+    ) as client:
         queues = (await client.routes.route(plan.topic)).read_queues
         yield _Reader(client, plan, queues)
 

@@ -24,6 +24,7 @@ from dragoman.cli.credentials import NO_LOGIN, Credentials
 from dragoman.cli.positions import Bounds, Place, PlaceKind, resolve
 from dragoman.cli.status import USAGE, CommandError, one_line_failures
 from dragoman.client_core.blocking_client import LoopThread
+from dragoman.client_core.tls import TlsSettings
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 #: Record fields and request options that some protocols cannot express.
@@ -80,6 +81,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     codec: str = "none"
     acks: Literal["all", "1", "0"] = "all"
+    tls: TlsSettings | None = None
     credentials: Credentials = NO_LOGIN
 
 
@@ -97,6 +99,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     max_records: int | None = None
     group: str | None = None
     is_committed_only: bool = True
+    tls: TlsSettings | None = None
     credentials: Credentials = NO_LOGIN
 
     @property

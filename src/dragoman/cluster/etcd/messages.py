@@ -180,8 +180,9 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 NOT_FOUND = 5
+UNAUTHENTICATED = 16
 #: Invalid argument, not found, permission denied, no room, out of range, unauthenticated.
-_REFUSALS = frozenset({3, NOT_FOUND, 7, 8, 11, 16})
+_REFUSALS = frozenset({3, NOT_FOUND, 7, 8, 11, UNAUTHENTICATED})
 
 
 class _Streamed(msgspec.Struct, frozen=True):

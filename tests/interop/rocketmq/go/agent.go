@@ -44,7 +44,9 @@ func (missing) Error() string { return "missing" }
 var (
 	objects  []target
 	resolver primitive.NsResolver
-	names    int
+	// Signs all requests; empty: they are not signed.
+	key   primitive.Credentials
+	names int
 )
 
 func newName(kind string) string {
@@ -97,7 +99,8 @@ type library struct {
 
 func newLibrary() *library {
 	start := func(options ...producer.Option) rocketmq.Producer {
-		options = append(options, producer.WithNsResolver(resolver), producer.WithInstanceName(newName("producer")))
+		options = append(options, producer.WithNsResolver(resolver), producer.WithCredentials(key),
+			producer.WithInstanceName(newName("producer")))
 		made, err := rocketmq.NewProducer(options...)
 		if err == nil {
 			err = made.Start()
@@ -107,7 +110,7 @@ func newLibrary() *library {
 		}
 		return made
 	}
-	administers, err := admin.NewAdmin(admin.WithResolver(resolver))
+	administers, err := admin.NewAdmin(admin.WithResolver(resolver), admin.WithCredentials(key))
 	if err != nil {
 		panic(err)
 	}
@@ -227,7 +230,7 @@ func transact(with []json.RawMessage) error {
 	}
 	name := newName("transacts")
 	transactor, err := rocketmq.NewTransactionProducer(decides, producer.WithNsResolver(resolver),
-		producer.WithGroupName(name), producer.WithInstanceName(name))
+		producer.WithCredentials(key), producer.WithGroupName(name), producer.WithInstanceName(name))
 	if err != nil {
 		return err
 	}
@@ -278,6 +281,7 @@ func (l *library) consumer(with []json.RawMessage) (any, error) {
 	}
 	settings := []consumer.Option{
 		consumer.WithNsResolver(resolver),
+		consumer.WithCredentials(key),
 		consumer.WithGroupName(group),
 		consumer.WithInstance(newName("consumer")),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
@@ -362,7 +366,7 @@ type pulled struct{ consumer rocketmq.PullConsumer }
 
 func newPulled(group, topic string) (any, error) {
 	made, err := rocketmq.NewPullConsumer(consumer.WithNsResolver(resolver), consumer.WithGroupName(group),
-		consumer.WithInstance(newName("pulls")), consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
+		consumer.WithCredentials(key), consumer.WithInstance(newName("pulls")), consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
 	if err != nil {
 		return nil, err
 	}
@@ -440,6 +444,9 @@ func (l *library) administer(call string, with []json.RawMessage) (any, error) {
 func main() {
 	rlog.SetLogLevel("fatal")
 	resolver = primitive.NewPassthroughResolver([]string{os.Args[1]})
+	if len(os.Args) > 2 {
+		key = primitive.Credentials{AccessKey: os.Args[2], SecretKey: os.Args[3]}
+	}
 	objects = append(objects, newLibrary())
 	questions := bufio.NewScanner(os.Stdin)
 	questions.Buffer(nil, maxQuestion)

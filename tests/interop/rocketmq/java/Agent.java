@@ -19,6 +19,7 @@ public class Agent {
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = new PrintStream(System.out, true, "UTF-8");
         System.setOut(System.err);
+        if (arguments.length > 1) Library.signAs(arguments[1], arguments[2]);
         objects.add(new Library(arguments[0]));
         BufferedReader questions =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -45,8 +46,16 @@ public class Agent {
         } catch (NoSuchMethodException error) {
             answer.put("missing", call);
         } catch (InvocationTargetException error) {
-            answer.put("error", String.valueOf(error.getCause()));
+            answer.put("error", withCauses(error.getCause()));
         }
         return answer;
+    }
+
+    private static String withCauses(Throwable error) {
+        StringBuilder text = new StringBuilder(String.valueOf(error));
+        for (Throwable each = error.getCause(); each != null; each = each.getCause()) {
+            text.append(", because of ").append(each);
+        }
+        return text.toString();
     }
 }

@@ -10,6 +10,8 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -19,14 +21,21 @@ import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /** What the client and mqadmin are asked for. */
 public class Library {
     static final int SECONDS_MAX = 60;
     static String servers;
-    private final DefaultMQProducer producer = new DefaultMQProducer("interop");
+    /** Signs all requests; null: they are not signed. */
+    static RPCHook signer;
+    private final DefaultMQProducer producer = new DefaultMQProducer("interop", signer);
     private int transactors;
+
+    static void signAs(String accessKey, String secretKey) {
+        signer = new AclClientRPCHook(new SessionCredentials(accessKey, secretKey));
+    }
 
     Library(String nameServers) throws Exception {
         servers = nameServers;
@@ -106,7 +115,7 @@ public class Library {
                         ? LocalTransactionState.COMMIT_MESSAGE
                         : LocalTransactionState.ROLLBACK_MESSAGE;
         CountDownLatch asked = new CountDownLatch(1);
-        TransactionMQProducer transactor = new TransactionMQProducer("transacts-" + ++transactors);
+        TransactionMQProducer transactor = new TransactionMQProducer("transacts-" + ++transactors, signer);
         transactor.setNamesrvAddr(servers);
         transactor.setTransactionListener(new TransactionListener() {
             @Override

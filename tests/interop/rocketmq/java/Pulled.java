@@ -10,7 +10,7 @@ public class Pulled {
     private final DefaultLitePullConsumer consumer;
 
     public Pulled(String group, String topic) throws Exception {
-        consumer = new DefaultLitePullConsumer(group);
+        consumer = new DefaultLitePullConsumer(group, Library.signer);
         consumer.setNamesrvAddr(Library.servers);
         consumer.setInstanceName("pulls-" + group);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

@@ -15,6 +15,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -29,7 +30,7 @@ public class Pushed {
 
     Pushed(String group, String topic, JSONObject options) throws Exception {
         refused = options.getIntValue("refused");
-        consumer = new DefaultMQPushConsumer(group);
+        consumer = new DefaultMQPushConsumer(group, Library.signer, new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(Library.servers);
         consumer.setInstanceName("consumer-" + ++count);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

@@ -1,6 +1,6 @@
 """PyPI's `rocketmq`, which is RocketMQ's client in C++ behind ctypes. See remote_client.py.
 
-    python agent.py NAME_SERVER
+    python agent.py NAME_SERVER [ACCESS_KEY SECRET_KEY]
 
 A program of its own: the library's threads do not end with its objects, and it writes its log to
 the home directory.
@@ -22,6 +22,8 @@ from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvM
 from rocketmq.ffi import MessageModel, _CConsumeStatus
 
 SERVERS = sys.argv[1]
+#: Access key, secret key and channel; without them requests are signed with an empty key.
+KEY = (*sys.argv[2:4], "ALIYUN") if len(sys.argv) > 2 else None
 POLL_S = 0.2
 SEND_S_MAX = 10
 ROUTE_TRIES_MAX = 50
@@ -60,6 +62,8 @@ class Pushed:
         self._consumer = PushConsumer(group, options["orderly"], model)
         self._consumer.set_namesrv_addr(SERVERS)
         self._consumer.set_instance_name(f"consumer-{Pushed.count}")
+        if KEY is not None:
+            self._consumer.set_session_credentials(*KEY)
         self._consumer.set_thread_count(1)
         self._consumer.subscribe(topic, self._received, options["expression"])
         # What the library registers turns a refusal into an uncaught exception.
@@ -94,6 +98,8 @@ class Pulled:
         self._topic = topic
         self._consumer = PullConsumer(group)
         self._consumer.set_namesrv_addr(SERVERS)
+        if KEY is not None:
+            self._consumer.set_session_credentials(*KEY)
         self._consumer.start()
 
     def poll(self) -> list[list[object]]:
@@ -107,6 +113,8 @@ class Library:
     def __init__(self) -> None:
         self._producer = Producer("interop")
         self._producer.set_namesrv_addr(SERVERS)
+        if KEY is not None:
+            self._producer.set_session_credentials(*KEY)
         self._producer.start()
 
     def send(self, topic: str, messages: list[list[Any]], way: str) -> list[list[int]]:
@@ -118,7 +126,9 @@ class Library:
             return [[-1, _once_routed(self._sent_async, message)] for message in made]
         placed = []
         for message, (*_, chosen) in zip(made, messages, strict=True):
-            if way == "one-way":
+            if way == "once":
+                placed.append([-1, self._producer.send_sync(message).offset])
+            elif way == "one-way":
                 _once_routed(self._producer.send_oneway, message)
             elif chosen >= 0:
                 sent = _once_routed(self._producer.send_orderly, message, chosen)

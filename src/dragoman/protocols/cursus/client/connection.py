@@ -39,7 +39,7 @@ from dragoman.client_core.errors import (
     unreachable,
 )
 from dragoman.client_core.retry import Retry
-from dragoman.errors import ConfigError, DecodeError
+from dragoman.errors import ConfigError, DecodeError, EncodeError
 from dragoman.framing import Scratch
 from dragoman.protocols.cursus import codec, compression
 from dragoman.protocols.cursus.connection import frame_reader
@@ -105,7 +105,13 @@ async def _open_channel(
 
 
 async def _log_in(channel: OrderedChannel, login: Login, timeout_s: float) -> None:
-    payload = encoded("AUTH", {"principal": login.name, "token": resolved(login.password)})
+    given = {"principal": login.name, "token": resolved(login.password)}
+    try:
+        payload = encoded("AUTH", given)
+    except EncodeError:
+        # The error's text has the password.
+        text = "login: names and passwords with blanks cannot be part of a command"
+        raise ConfigError(text) from None
     reply = bytes(await channel.request(codec.frame(payload), timeout_s)).decode("utf-8", "replace")
     if reply.startswith(ERROR_PREFIX):
         raise server_error(reply)

@@ -1,0 +1,85 @@
+"""How the process of a capture logs in to the nodes: as a principal of its own, with a password
+that no user has and nothing stores.
+
+    name        __capture.NAME
+    password    HMAC of the cluster's key over the capture's name, incarnation and owner
+
+Every node derives the same password from its key file, so the process can write to whichever nodes
+lead its topics. It logs in by SCRAM, which sends no password. The login ends with the capture, with
+its owner, and with the key; a node without a cluster key derives it from a secret of its own, which
+only this node knows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Final
+
+from dragoman.captures.control import KafkaLogin
+from dragoman.captures.definition import TRANSACTIONAL_PREFIX
+from dragoman.captures.rights import CAPTURE_KIND
+from dragoman.captures.stored import owner_of
+from dragoman.cluster.events import Capture
+from dragoman.cluster.metadata import MetadataImage
+from dragoman.limits import CAPTURES_MAX, SCRAM_ITERATIONS, SCRAM_SALT_BYTES
+from dragoman.security.access import Caller, Principal
+from dragoman.security.passwords import Mechanism, verifier_of
+from dragoman.security.secrets import ClusterKeys
+from dragoman.security.users import ScramVerifier
+from dragoman.world import Random
+
+_PURPOSE: Final = "capture logins"
+_OWN_SECRET_BYTES: Final = 64
+
+
+class CaptureLogins:
+    def __init__(self, image: MetadataImage, keys: ClusterKeys, random: Random) -> None:
+        self._image = image
+        self._keys = keys
+        self._own = random.randbytes(_OWN_SECRET_BYTES)
+        #: The last verifier of each name and mechanism, with the password that it is for.
+        self._verifiers: dict[tuple[str, Mechanism], tuple[str, ScramVerifier]] = {}
+
+    def credentials(self, capture: str) -> KafkaLogin | None:
+        """What the process of a capture logs in with; None: there is no such capture."""
+        found = self._image.captures.get(capture)
+        if found is None:
+            return None
+        return KafkaLogin(name=TRANSACTIONAL_PREFIX + capture, password=self._password(found))
+
+    def _password(self, capture: Capture) -> str:
+        owner = owner_of(capture)
+        words = (capture.name, capture.incarnation, owner.principal, owner.user)
+        secret = self._keys.derived(_PURPOSE) or self._own
+        return hmac.digest(secret, "\0".join(words).encode(), "sha256").hex()
+
+    # ---- the side of the nodes
+
+    def _capture(self, name: str) -> Capture | None:
+        if not name.startswith(TRANSACTIONAL_PREFIX):
+            return None
+        return self._image.captures.get(name.removeprefix(TRANSACTIONAL_PREFIX))
+
+    def verifier(self, mechanism: Mechanism, name: str) -> ScramVerifier | None:
+        """The verifier of a process; None: the name belongs to no capture."""
+        capture = self._capture(name)
+        if capture is None:
+            return None
+        password = self._password(capture)
+        known = self._verifiers.get((name, mechanism))
+        if known is not None and known[0] == password:
+            return known[1]
+        if len(self._verifiers) >= CAPTURES_MAX * len(Mechanism):
+            # Only names of removed captures have filled it.
+            self._verifiers.clear()
+        salt = hmac.digest(password.encode(), b"salt", "sha256")[:SCRAM_SALT_BYTES]
+        salted = hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, SCRAM_ITERATIONS)
+        found = verifier_of(mechanism, salted, salt, SCRAM_ITERATIONS)
+        self._verifiers[name, mechanism] = password, found
+        return found
+
+    def caller(self, name: str, host: str) -> Caller | None:
+        """The caller that a process is; None: the name belongs to no capture."""
+        capture = self._capture(name)
+        return None if capture is None else Caller(Principal(CAPTURE_KIND, capture.name), host)
