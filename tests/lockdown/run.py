@@ -219,13 +219,13 @@ class Lockdown:
     def make_users(self) -> None:
         with self.step("users and rules"):
             for name, (password, rules) in _USERS.items():
-                self.operator.types("user", "create", name, "--new-password", "-", secret=password)
+                self.operator.types("user", "create", name, "--new-password", "stdin", secret=password)
                 for operations, resource in rules:
                     self.operator.types("acl", "add", name, operations, resource)
             for name, rules in _OTHERS.items():
                 for operations, resource in rules:
                     self.operator.types("acl", "add", name, operations, resource)
-            words = ("user", "signing-secret", "shop", "--new-secret", "-")
+            words = ("user", "signing-secret", "shop", "--new-secret", "stdin")
             self.operator.types(*words, secret="shop's signing secret")
 
     def stock(self, name: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
