@@ -451,6 +451,7 @@ class Lockdown:
 def _has_more(writer: Writer, count: int) -> bool:
     if writer.failure is not None:
         raise writer.failure
+    assert not writer.errors, f"{writer.name}: {writer.errors[0]}"
     return len(writer.acknowledged) >= count
 
 
