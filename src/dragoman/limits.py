@@ -540,6 +540,14 @@ GROUP_CONFIGS_MAX = 100_000
 CLIENT_QUOTA_ENTITIES_MAX = 100_000
 #: The name of a user or client in a quota. Longer: refused.
 QUOTA_NAME_BYTES_MAX = 1024
+#: Length of a sample of a rate that a quota limits.
+QUOTA_SAMPLE_S = 1.0
+#: Samples of such a rate. Older ones are forgotten.
+QUOTA_SAMPLES = 11
+#: Clients whose use of quotas is counted on a node. The least recent one is forgotten.
+QUOTA_RATES_MAX = 10_000
+#: Longest throttling of a client that uses too much of the loop's time. Longer ones are cut.
+REQUEST_THROTTLE_S_MAX = 1.0
 #: Partitions described in one response, whatever the client requests. Further ones follow by
 #: cursor.
 DESCRIBED_PARTITIONS_MAX = 2000

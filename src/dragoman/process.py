@@ -23,7 +23,14 @@ from dragoman.limits import OPEN_SEGMENTS_MAX, SPARE_FILES
 from dragoman.log.node import NODE_FILE, SECURITY_LEVEL, read_node_state
 from dragoman.net.password_hasher import ThreadedHasher
 from dragoman.server import Node
-from dragoman.world import RealDisk, SystemClock, allow_open_files, open_files_max, system_random
+from dragoman.world import (
+    RealDisk,
+    SystemClock,
+    allow_open_files,
+    close_directory,
+    open_files_max,
+    system_random,
+)
 
 log = logging.getLogger("dragoman.server")
 
@@ -106,9 +113,16 @@ def _node(settings: Settings, loop: asyncio.AbstractEventLoop, open_segments_max
     from dragoman.log.flusher import Flusher
 
     disk = open_data_directory(settings.data)
+    _share(disk, settings.data_group)
     return Node(
         # Clients on this machine, such as Spark, open the files: they need the absolute path.
-        msgspec.structs.replace(settings, data=disk.root),
+        msgspec.structs.replace(
+            settings,
+            data=disk.root,
+            cluster_key_file=settings.cluster_key_file
+            and os.path.abspath(settings.cluster_key_file),
+            audit_log_file=settings.audit_log_file and os.path.abspath(settings.audit_log_file),
+        ),
         loop,
         disk=disk,
         background=Flusher(disk.root, loop),
@@ -117,6 +131,24 @@ def _node(settings: Settings, loop: asyncio.AbstractEventLoop, open_segments_max
         hasher=ThreadedHasher(loop.call_soon_threadsafe),
         open_segments_max=open_segments_max,
     )
+
+
+def _share(disk: RealDisk, name: str) -> None:
+    """Open the data directory to a group, or take it back. Raises `ConfigError`."""
+    if not name:
+        close_directory(disk.root)
+        return
+    import grp
+
+    try:
+        group = int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
+        disk.share(group)
+    except KeyError:
+        raise ConfigError(f"data.group: there is no group {name}") from None
+    except PermissionError:
+        raise ConfigError(
+            f"data.group: the node's user has to be a member of {name} and to own {disk.root}"
+        ) from None
 
 
 async def _started(node: Node, stopping: asyncio.Event) -> bool:

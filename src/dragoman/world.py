@@ -678,6 +678,90 @@ class RealLock:
         os.close(self._fd)
 
 
+#: Directories of a data directory: partitions (log/directory.py) and pins (log/pins.py).
+_PARTITIONS: Final = "partitions"
+_PINS: Final = "pins"
+#: Modes of shared directories: with the group passing, reading, and making files of its own, which
+#: only their owners remove. Files get the group of their directory (setgid).
+_PASSED, _READ, _PINNED = 0o710, 0o2750, 0o3770
+_CLOSED: Final = 0o700
+_SHARED_FILE, _CLOSED_FILE = 0o640, 0o600
+
+
+class SharedDirectory:
+    """A data directory in which a group may read the files of topics.
+
+    Permissions of directories decide: the group passes the root and `partitions`, and reads the
+    directories of partitions whose topic is not internal. All others are closed, and so are files
+    in the root.
+    """
+
+    def __init__(self, root: str, group: int) -> None:
+        self._root = root
+        self._group = group
+
+    def apply(self) -> None:
+        """Give everything that exists its permissions, the root last. Raises `OSError`, EPERM if
+        this user is not a member of the group.
+        """
+        for entry in os.scandir(self._root):
+            if entry.name not in (_PARTITIONS, _PINS):
+                _restrict(entry)
+        partitions = f"{self._root}/{_PARTITIONS}"
+        os.makedirs(partitions, exist_ok=True)
+        for entry in os.scandir(partitions):
+            if entry.is_dir(follow_symlinks=False):
+                self.made(f"{_PARTITIONS}/{entry.name}", entry.path)
+        os.makedirs(f"{self._root}/{_PINS}", exist_ok=True)
+        self._set(f"{self._root}/{_PINS}", _PINNED)
+        self._set(partitions, _PASSED)
+        self._set(self._root, _PASSED)
+
+    def made(self, path: str, full: str) -> None:
+        """Give a directory, which was made or found at this path, its permissions."""
+        first, _, rest = path.partition("/")
+        if first != _PARTITIONS or not rest or "/" in rest:
+            return
+        if not _is_of_users(rest):
+            os.chmod(full, _CLOSED)
+            return
+        found = os.stat(full)
+        if (found.st_gid, stat.S_IMODE(found.st_mode)) != (self._group, _READ):
+            for entry in os.scandir(full):
+                os.chown(entry.path, -1, self._group)
+                os.chmod(entry.path, _SHARED_FILE)
+            self._set(full, _READ)
+
+    def _set(self, full: str, mode: int) -> None:
+        found = os.stat(full)
+        if found.st_gid != self._group:
+            os.chown(full, -1, self._group)
+        # A change of the group clears the bits above the permissions.
+        os.chmod(full, mode)
+
+
+def _restrict(entry: os.DirEntry[str]) -> None:
+    """Close a file or a directory to all but its user."""
+    if not entry.is_symlink():
+        os.chmod(entry.path, _CLOSED if entry.is_dir() else _CLOSED_FILE)
+
+
+def _is_of_users(directory: str) -> bool:
+    """Whether a partition's directory, `ID-TOPIC-INDEX`, belongs to a topic of users."""
+    identity, dash, topic = directory.partition("-")
+    return bool(dash) and identity.isdecimal() and not topic.startswith("__")
+
+
+def close_directory(root: str) -> None:
+    """Take a data directory back from the group that it was shared with, if it was."""
+    try:
+        modes = [stat.S_IMODE(os.stat(each).st_mode) for each in (root, f"{root}/{_PARTITIONS}")]
+    except FileNotFoundError:
+        return
+    if modes == [_PASSED, _PASSED]:
+        os.chmod(root, _CLOSED)
+
+
 _OPEN_FLAGS = {
     "read": os.O_RDONLY | os.O_CLOEXEC,
     "write": os.O_RDWR | os.O_CLOEXEC,
@@ -704,14 +788,21 @@ class RealDisk:
         os.makedirs(root, mode=0o700, exist_ok=True)
         self.root = os.path.abspath(root)
         self._file_mode = file_mode
+        self._sharing: SharedDirectory | None = None
         self._spares = SpareDescriptors(spare_files)
+
+    def share(self, group: int) -> None:
+        """Let a group read the files of topics. Raises `OSError`."""
+        self._sharing = SharedDirectory(self.root, group)
+        self._sharing.apply()
 
     def _path(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
 
     def open(self, path: str, mode: Literal["read", "write", "create"]) -> RealFile:
         full, flags = self._path(path), _OPEN_FLAGS[mode]
-        mode_bits = self._file_mode
+        # In the root are the identity of the node and its metadata, which are never shared.
+        mode_bits = self._file_mode if "/" in path else _CLOSED_FILE
         return RealFile(self._spares.use(lambda: os.open(full, flags, mode_bits)), self._spares)
 
     def names(self, directory: str) -> list[str]:
@@ -725,7 +816,12 @@ class RealDisk:
         return os.path.exists(self._path(path))
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(self._path(path), exist_ok=True)
+        full = self._path(path)
+        if self._sharing is None:
+            os.makedirs(full, exist_ok=True)
+            return
+        os.makedirs(full, mode=_CLOSED, exist_ok=True)
+        self._sharing.made(path, full)
 
     def remove_directory(self, path: str) -> None:
         try:
@@ -779,7 +875,7 @@ class RealDisk:
         return status.f_bavail * status.f_frsize
 
     def lock(self, path: str) -> RealLock:
-        fd = os.open(self._path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(self._path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _CLOSED_FILE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

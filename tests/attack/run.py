@@ -36,10 +36,13 @@ class Attack(NamedTuple):
     limits: tuple[str, ...] = ()
     #: Only against so many nodes.
     nodes: tuple[int, ...] = (1, 3)
+    #: Whether the nodes have a listener with TLS, and allow it on `any`.
+    with_tls: bool = False
 
 
 def find_attacks() -> list[Attack]:
-    """Every `ATTACKS` of a module in `scenarios`: rows of (name, function[, limits[, nodes]])."""
+    """Every `ATTACKS` of a module in `scenarios`: rows of the fields of
+    `Attack`, from the first on."""
     found = []
     for module in sorted(each.name for each in pkgutil.iter_modules(scenarios.__path__)):
         rows = importlib.import_module(f"attack.scenarios.{module}").ATTACKS
@@ -50,7 +53,13 @@ def find_attacks() -> list[Attack]:
 def run(attack: Attack, nodes: int, source: str | None) -> str:
     with (
         tempfile.TemporaryDirectory(prefix="attack-") as root,
-        Target(Path(root), nodes, source=source, limits=attack.limits) as target,
+        Target(
+            Path(root),
+            nodes,
+            source=source,
+            limits=attack.limits,
+            with_tls=attack.with_tls,
+        ) as target,
         Bystander("produce", KafkaProducing(target)) as producing,
         Bystander("livez", Health(target)) as health,
     ):

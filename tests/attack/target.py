@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from dragoman.cli.status import CommandError
 from nodes.cluster import ServedCluster
+from worlds.tls import TlsFiles
 
 #: The topic that good clients write to.
 BYSTANDER_TOPIC = "bystander"
@@ -29,13 +30,23 @@ class Target:
     """A cluster of `count` nodes. Node 1 is the one that is attacked."""
 
     def __init__(
-        self, root: Path, count: int, *, source: str | None = None, limits: tuple[str, ...] = ()
+        self,
+        root: Path,
+        count: int,
+        *,
+        source: str | None = None,
+        limits: tuple[str, ...] = (),
+        with_tls: bool = False,
     ) -> None:
         """`source` is another version's `src` folder; `limits` goes in front of the interpreter,
-        such as `("prlimit", "--nofile=200")`.
+        such as `("prlimit", "--nofile=200")`. `with_tls` adds the listener `kafka-tls`, and allows
+        TLS on `any`.
         """
         self.count = count
-        self.cluster = ServedCluster(root, count, listeners=LISTENERS)
+        listeners, options = LISTENERS, ()
+        if with_tls:
+            listeners, options = (*LISTENERS, "kafka-tls"), _tls_options(root)
+        self.cluster = ServedCluster(root, count, *options, listeners=listeners)
         version = () if source is None else ("env", f"PYTHONPATH={source}")
         for node in range(1, count + 1):
             self.cluster.launchers[node] = (*limits, *version, sys.executable)
@@ -123,6 +134,16 @@ class Target:
     def _sample(self) -> None:
         while not self._stopping.wait(_SAMPLE_S):
             self.peak_bytes = max(self.peak_bytes, self.resident_bytes())
+
+
+def _tls_options(root: Path) -> tuple[str, ...]:
+    files = TlsFiles(root)
+    settings = {
+        **files.settings,
+        "listener.kafka-tls.tls": "required",
+        "listener.any.tls": "optional",
+    }
+    return tuple(each for pair in settings.items() for each in ("--set", "=".join(pair)))
 
 
 def settle(holds: float) -> None:

@@ -21,6 +21,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from dragoman.log.node import FEATURE_LEVEL
 from dragoman.security.key_file import parse_keys
 from nodes.etcd import RealEtcd
 from nodes.process import SOURCE, WAIT_S, ServedNode
@@ -66,6 +67,7 @@ class Place:
         if self.etcd is not None:
             address = f"http://127.0.0.1:{self.etcd.port}"
             arguments += ["--listen", "peer=127.0.0.1:0", "--etcd", address]
+            arguments += ["--set", "metadata.etcd.allow.bad.version=true"]
         self.node = ServedNode(*arguments, environment={"PLANTED": IN_ENVIRONMENT}).ready()
         return self.node
 
@@ -111,6 +113,16 @@ class Place:
         while True:
             assert self.ask("GET", path) == 200
             if words in self.said[-1]:
+                return
+            assert time.monotonic() < deadline, self.said[-1]
+            time.sleep(0.05)
+
+    def wait_for_level(self) -> None:
+        """Until the cluster uses the features of this release."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            assert self.ask("GET", "/api/v1/cluster") == 200
+            if json.loads(self.said[-1])["feature_level"] >= FEATURE_LEVEL:
                 return
             assert time.monotonic() < deadline, self.said[-1]
             time.sleep(0.05)
@@ -163,11 +175,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "etcd":
         (tmp_path / "etcd").mkdir()
         etcd = RealEtcd(tmp_path / "etcd")
-    made = Place(tmp_path, etcd)
     try:
+        made = Place(tmp_path, etcd)
         yield made
-    finally:
         made.node.kill()
+    finally:
         if etcd is not None:
             etcd.kill()
 
@@ -188,6 +200,7 @@ def definitions(place: Place) -> dict[str, str]:
 
 def use(place: Place) -> None:
     """Good and bad requests that have a secret in them."""
+    place.wait_for_level()
     for name, dsn in definitions(place).items():
         definition = {"name": name, "dsn": dsn, "tables": TABLES, "topics": {"orders": name}}
         assert place.ask("POST", "/api/v1/captures", definition) == 201, place.said[-1]

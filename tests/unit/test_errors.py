@@ -38,14 +38,14 @@ CODES = {
         not_transaction_coordinator offset_metadata_too_large overtaken
         preferred_leader_not_available producer_fenced producer_ids_unavailable
         published_records_lost read_only_config rebalance_in_progress replica_damaged
-        security_mode_refused shutting_down staged_records_gone stale_member_epoch too_many_groups
-        too_many_offsets too_many_partitions too_many_rules too_many_transactional_ids
-        topic_deletion_disabled topic_exists transaction transaction_abortable
-        transaction_coordinator_loading transaction_not_persisted transaction_timeout_invalid
-        transactional_id_not_authorized transactional_id_not_found unknown_capture
-        unknown_delayed_record unknown_member unknown_topic_id unknown_user unreleased_instance
-        unsupported_assignor unsupported_compression unsupported_format user_exists
-        writer_of_another_query
+        security_mode_refused shutting_down staged_records_gone stale_member_epoch
+        throttling_quota_exceeded too_many_groups too_many_offsets too_many_partitions
+        too_many_rules too_many_transactional_ids topic_deletion_disabled topic_exists transaction
+        transaction_abortable transaction_coordinator_loading transaction_not_persisted
+        transaction_timeout_invalid transactional_id_not_authorized transactional_id_not_found
+        unknown_capture unknown_delayed_record unknown_member unknown_topic_id unknown_user
+        unreleased_instance unsupported_assignor unsupported_compression unsupported_format
+        user_exists writer_of_another_query
     """,
     "dragoman.replication.errors": """
         election_not_needed fenced_leader_epoch invalid_replica_assignment
@@ -53,7 +53,7 @@ CODES = {
         records_not_deletable request_timed_out unknown_leader_epoch unknown_topic
     """,
     "dragoman.protocols.kafka.client.errors": """
-        access_denied batch_too_large coordinator kafka leadership live_group
+        access_denied batch_too_large coordinator kafka leadership live_group login_failed
         offset_out_of_range producer_fenced record_refused sequence topic_exists unknown_group
         unknown_topic unsupported_request
     """,
@@ -85,7 +85,8 @@ CODES = {
     "dragoman.pipelines.sinks.postgres": "postgres",
     "dragoman.pipelines.state": "already_running",
     "dragoman.protocols.cursus.client.connection": """
-        cursus member_fenced not_leader producer_fenced unknown_topic version_conflict
+        cursus login_failed member_fenced not_authorized not_leader producer_fenced unknown_topic
+        version_conflict
     """,
     "dragoman.protocols.cursus.codec": "unreadable_request",
     "dragoman.protocols.cursus.errors": "refusal",

@@ -231,12 +231,7 @@ class _Metrics:
         self._exposition: Exposition | None = None
 
     async def scrape(self, request: Request) -> Response:
-        if self._node.metrics_require_login and not self._node.authorizer.is_allowed(
-            caller_of(request),
-            access.Operation.DESCRIBE,
-            access.Resource.CLUSTER,
-            access.CLUSTER_NAME,
-        ):
+        if not self._is_allowed(request):
             raise ClusterNotAuthorized("metrics are for those who may describe the cluster")
         if self._exposition is None:
             # The import takes a tenth of a second and would block the loop.

@@ -2,7 +2,7 @@
 
     Authorization: Bearer TOKEN    an API token of a user; a read-only one is good for GET only
     Authorization: Basic …         a user's password: over TLS, from this machine, or to a node
-                                   that was started as insecure
+                                   with `sasl.insecure.clear.text`
     without                        the caller of the connection (`origin.py`)
 
 A listener that requires a login refuses anonymous requests, except for health. Wrong credentials

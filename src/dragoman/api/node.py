@@ -207,7 +207,7 @@ class BrokerView:
 
     @property
     def accepts_readable_passwords(self) -> bool:
-        return self._broker.settings.insecure
+        return self._broker.settings.sasl_insecure_clear_text
 
     @property
     def allowed_hosts(self) -> tuple[str, ...]:

@@ -35,11 +35,13 @@ from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.staged_writes import StagedWrites
 from dragoman.broker.standing import StandingRights
+from dragoman.broker.throttles import Throttles
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions.service import Transactions
 from dragoman.broker.work_queue import WorkQueue
 from dragoman.cluster.etcd.calls import Gateway
 from dragoman.cluster.events import (
+    ClientQuotaChanged,
     Event,
     NodeConfigChanged,
     NodeFenced,
@@ -168,6 +170,7 @@ class Broker:
         #: Requests with many items, spread over several loop turns.
         self.work = WorkQueue(scheduler)
         self.standing = StandingRights(self.work)
+        self.throttles = Throttles(image, clock)
         self.partitions = partitions = Partitions(context, store)
         partitions.on_led = self._led
         partitions.on_resigned = self._resigned
@@ -469,6 +472,8 @@ class Broker:
                 self.standing.changed()
             case RulesChanged() | SecurityModeChanged():
                 self.standing.changed()
+            case ClientQuotaChanged():
+                self.throttles.changed()
             case NodeFenced():
                 for each in self.on_fenced:
                     each(event.node_id)
@@ -491,6 +496,7 @@ class Broker:
             self.partitions.remove_leftovers()
             self.coordination.groups.topics_changed()
             self.delayed.targets_deleted()
+        self.throttles.changed()
         self.standing.changed()
         self.cluster_key.applied(None)
         self.foundation.applied(None)

@@ -60,6 +60,10 @@ class InvalidFeatureLevel(BrokerError):
     """A feature or a level of it that this node does not have."""
 
 
+class ThrottlingQuotaExceeded(BrokerError):
+    """The client creates or deletes too many partitions in a short time."""
+
+
 class PreferredLeaderNotAvailable(BrokerError):
     """The first replica is not in sync, so it may not lead."""
 

@@ -1,8 +1,7 @@
 """Client quotas: limits of users, client ids and addresses, stored and looked up.
 
 An entity is a user, a client id, a user with a client id, or an address; a missing name (None) is
-the default for all without a quota of their own. Limits are stored and shown; they are not enforced
-yet.
+the default for all without a quota of their own. `throttles.py` enforces the limits.
 """
 
 from __future__ import annotations

@@ -86,6 +86,7 @@ ERROR_BY_NAME: Final[dict[str, type[DragomanError]]] = {
     "InvalidAcks": refusals.InvalidAcks,
     "RequestTimedOut": refusals.RequestTimedOut,
     "Overloaded": refusals.Overloaded,
+    "ThrottlingQuotaExceeded": refusals.ThrottlingQuotaExceeded,
     "ShuttingDown": refusals.ShuttingDown,
     "TransactionError": refusals.TransactionError,
     "InvalidTransactionalId": refusals.InvalidTransactionalId,

@@ -120,6 +120,15 @@ class Channel(asyncio.BufferedProtocol, Generic[Reply]):
     def is_open(self) -> bool:
         return self._transport is not None and self._lost is None
 
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody else can read the connection: it is TLS, or within this machine."""
+        assert self._transport is not None
+        peer = self._transport.get_extra_info("peername")
+        host = str(peer[0]) if isinstance(peer, tuple) else ""
+        is_near = host == "::1" or host.startswith("127.")
+        return is_near or self._transport.get_extra_info("ssl_object") is not None
+
     def close(self, error: ClientError | None = None) -> None:
         """Close at once, without waiting for replies."""
         if self._lost is None:

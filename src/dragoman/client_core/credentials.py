@@ -60,6 +60,8 @@ class Login(msgspec.Struct, frozen=True):
 
     name: str
     password: str
+    #: Whether the password may be sent without TLS to other machines.
+    allow_clear_text: bool = False
 
     def __repr__(self) -> str:
         return f"Login({self.name!r})"

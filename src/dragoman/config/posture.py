@@ -9,6 +9,8 @@ from __future__ import annotations
 from dragoman.config.listeners import Listener
 from dragoman.config.settings import Settings
 
+PEER = "peer"
+
 
 def exposed(settings: Settings) -> list[Listener]:
     """Listeners that other machines reach without a login."""
@@ -21,6 +23,9 @@ def exposed(settings: Settings) -> list[Listener]:
 
 def _demands_login(settings: Settings, name: str) -> bool:
     security = settings.listener_security(name)
+    if name == PEER:
+        # Clients may have certificates of the same authority as nodes.
+        return security.authentication == "required"
     has_certificates = security.tls == "required" and security.client_certificates == "required"
     return security.authentication == "required" or has_certificates
 
@@ -34,6 +39,8 @@ def exposure(listeners: list[Listener]) -> str:
 def remedy(listeners: list[Listener]) -> str:
     """What to type."""
     keys = " ".join(f"--set listener.{each.name}.authentication=required" for each in listeners)
+    if any(each.name == PEER for each in listeners):
+        keys += " --set listener.peer.tls=required --set peer.secret.file=FILE"
     port = listeners[0].bind.port
     return (
         f"type `{keys}` and create users with `dragoman user create NAME` on this machine, or"

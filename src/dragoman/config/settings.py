@@ -146,6 +146,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     super_users: str = ""
     allow_everyone_if_no_acl_found: bool = False
+    data_group: str = ""
     cluster_key_file: str = ""
     audit_log_file: str = ""
     audit_log_bytes: int = 64 << 20
@@ -325,7 +326,7 @@ tls                                        | string off,optional,required | live
 authentication                             | string off,optional,required | live | Whether clients log in, by SASL, a certificate, a token or the login of their protocol. With `required`, requests before the login are refused.
 insecure                                   | boolean      |      | Open listeners without authentication to other machines. Without it, the node does not start with such a listener.
 sasl.enabled.mechanisms                    | list ,PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER | live | The SASL mechanisms that Kafka clients may use.
-sasl.insecure.clear.text                   | boolean      |      | Offer PLAIN and OAUTHBEARER, which send credentials in clear, to other machines on connections without TLS, too.
+sasl.insecure.clear.text                   | boolean      |      | Offer PLAIN and OAUTHBEARER, which send credentials in clear, to other machines on connections without TLS, too. HTTP accepts passwords there, too.
 sasl.oauthbearer.jwks.endpoint.url         | string       |      | The keys that verify tokens of OAUTHBEARER, a JSON Web Key Set: `https://...` or `file:///...`.
 sasl.oauthbearer.jwks.endpoint.refresh.ms  | long 1000..  |      | How old the keys may be before they are fetched again. A token with an unknown key has them fetched sooner.
 sasl.oauthbearer.expected.issuer           | string       |      | The issuer (`iss`) that tokens must have; none: any.
@@ -357,6 +358,7 @@ http.metrics.authentication                | boolean      | live | Whether `/met
 capture.allowed.hosts                      | list         |      | Hosts of databases that this node may capture or examine: names, `*.NAME` for names below it, addresses, networks such as `10.0.0.0/8`, and directories of sockets; none: any.
 super.users                                | string       |      | Principals that may do everything, whatever the rules say, as `User:NAME`, separated by `;`. Give all nodes the same.
 allow.everyone.if.no.acl.found             | boolean      |      | Whether a resource that no access rule matches is open to everyone, instead of to super users only. Give all nodes the same.
+data.group                                 | string       |      | Group, by name or number, that may read the segments and manifests of topics in the data directory, such as that of Spark jobs, and pin them; none: only the user of the node. Topics whose names begin with `__` and all other files stay closed.
 cluster.key.file                           | string       |      | File with the keys that encrypt secrets in the metadata, the same on every node; none: a node on its own makes `cluster.key` in its data directory, and a cluster stores no secrets.
 audit.log.file                             | string       |      | File of the audit log; none: `audit.log` in the data directory, written while a listener takes logins or the security mode is not `open`.
 audit.log.bytes                            | long 65536.. |      | Size at which the audit log continues in a new file.
@@ -632,7 +634,7 @@ def _check_peers(settings: Settings) -> None:
     if security.tls != "required":
         raise ConfigError(
             "listener.peer.authentication: nodes recognise each other inside TLS; set "
-            "listener.peer.tls to required first"
+            "listener.peer.tls to required first, or this to off"
         )
     if not settings.peer_secret_file and security.client_certificates == "none":
         raise ConfigError(

@@ -186,7 +186,13 @@ def _write_out(path: bytes, position: int, size: int) -> None:
 
 
 def _create(path: bytes) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    # Only files of partitions are ever shared with a group.
+    mode = (
+        0o644
+        if os.path.basename(os.path.dirname(os.path.dirname(path))) == b"partitions"
+        else 0o600
+    )
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
 
 def _write(fd: int, path: bytes, data: memoryview, position: int) -> None:

@@ -108,6 +108,8 @@ class Reason(Flag):
     HAD_ITS_TURN = auto()
     READ_AHEAD = auto()
     NO_MEMORY = auto()
+    #: The client has exceeded a quota.
+    THROTTLED = auto()
 
 
 class Channels:

@@ -1,7 +1,7 @@
 """The Unix socket in a data directory, by which the administrator of the machine reaches the node.
 
-Whoever can connect is a super user, so the socket is only for the user that the node runs as: its
-mode is 0600, and the kernel is asked for the user of each connection. This way in needs no
+Its clients are super users, so the socket is only for the user that the node runs as: its mode is
+0600, and the kernel is asked for the user of each connection. This way in needs no
 credential, and therefore also serves an administrator who has lost theirs.
 
 The data directory is locked by the node that binds the socket, so a socket that is there already

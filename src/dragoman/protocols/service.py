@@ -13,6 +13,7 @@ from typing import ClassVar, Generic, ParamSpec, Protocol, TypeVar
 
 from dragoman.broker.caller_rights import REFUSALS
 from dragoman.broker.standing import StandingRights
+from dragoman.broker.throttles import Throttles
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.config.settings import Settings
 from dragoman.framing import Scratch
@@ -44,6 +45,8 @@ class Core(Protocol):
     logins: Logins
     #: Rights of work that outlives its request.
     standing: StandingRights
+    #: Quotas of clients.
+    throttles: Throttles
 
 
 CoreT_co = TypeVar("CoreT_co", bound=Core, covariant=True)

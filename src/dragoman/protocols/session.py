@@ -18,9 +18,10 @@ A peer that has closed its half of the connection still gets the replies that ar
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Generic, Protocol, TypeVar
 
+from dragoman.broker.throttles import Limit
 from dragoman.config.principals import parse_principal_rules
 from dragoman.errors import RemoteProtocolError
 from dragoman.framing import FrameReader
@@ -35,6 +36,7 @@ from dragoman.protocols.service import Core, Service
 from dragoman.security.access import ANONYMOUS, Caller, Operation, Resource
 from dragoman.security.identity import initial_caller
 from dragoman.types import Buffer
+from dragoman.world import Handle
 
 ServiceT_co = TypeVar("ServiceT_co", bound=Service[Core], covariant=True)
 
@@ -73,7 +75,9 @@ class _Session(Generic[ServiceT_co]):
         "_is_beginning",
         "_is_full",
         "_login_wait",
+        "_mute",
         "_reader",
+        "_throttles",
         "_unanswered",
         "caller",
         "channel",
@@ -83,6 +87,8 @@ class _Session(Generic[ServiceT_co]):
 
     #: With more unanswered requests than this, reading the connection pauses.
     unanswered_max: ClassVar[int]
+    #: Whether every byte counts for the quotas of the client; else the protocol counts its own.
+    counts_bytes: ClassVar[bool] = True
 
     def __init__(self, channel: Channel, reader: FrameReader, service: ServiceT_co) -> None:
         self.channel = channel
@@ -103,6 +109,12 @@ class _Session(Generic[ServiceT_co]):
         #: Whether reading is paused because of too many unanswered requests.
         self._is_full = False
         self._login_wait: LoginWait | None = None
+        self._throttles = service.broker.throttles
+        #: Runs while the client is throttled.
+        self._mute: Handle | None = None
+        if self._throttles.is_on and not self._throttles.may_connect(self.caller.host):
+            channel.complain("too many connections from this address")
+            channel.close()
         if self.caller.principal != ANONYMOUS:
             service.broker.logins.opened(self)
 
@@ -121,8 +133,11 @@ class _Session(Generic[ServiceT_co]):
 
     @property
     def can_send(self) -> bool:
-        """Whether the peer accepts data. If not, `on_writable` is called when it does again."""
-        return self.channel.is_writable and not self.channel.is_closing
+        """Whether the peer accepts data, and is not throttled. If not, `on_writable` is called when
+        it is so again.
+        """
+        channel = self.channel
+        return channel.is_writable and self._mute is None and not channel.is_closing
 
     @property
     def must_log_in(self) -> bool:
@@ -189,6 +204,30 @@ class _Session(Generic[ServiceT_co]):
         self.channel.complain(reason)
         self.channel.abort()
 
+    # ---- quotas
+
+    def throttle(self, seconds: float) -> None:
+        """Neither read, nor begin requests, nor push for a time: the client has exceeded a
+        quota. The latest time counts.
+        """
+        if seconds <= 0 or self.channel.is_closing:
+            return
+        if self._mute is not None:
+            self._mute.cancel()
+        self.channel.pause(Reason.THROTTLED)
+        self._mute = self.service.broker.scheduler.call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        self._mute = None
+        self.channel.unpause(Reason.THROTTLED)
+        self._resume()
+        self.on_writable()
+
+    def _count(self, limit: Limit, buffers: Iterable[Buffer]) -> None:
+        """Count bytes of a protocol whose bytes all count."""
+        size = sum(map(len, buffers))
+        self.throttle(self._throttles.bytes_s(limit, self.caller, "", size))
+
     # ---- from the channel
 
     @property
@@ -200,6 +239,8 @@ class _Session(Generic[ServiceT_co]):
 
     def closed(self) -> None:
         self._drop_backlog()
+        if self._mute is not None:
+            self._mute.cancel()
         # Releases the buffers now, because the session may be part of a reference cycle, which is
         # collected late.
         self._reader.forget()
@@ -220,6 +261,8 @@ class _Session(Generic[ServiceT_co]):
         self._budget.take(sum(map(len, frames)))
         self._backlog.extend(frames)
         self._begin()
+        if self._throttles.is_on and self.counts_bytes:
+            self._count(Limit.PRODUCED, frames)
 
     def _begin(self) -> None:
         if self._is_beginning:
@@ -367,6 +410,8 @@ class OrderedSession(_Session[ServiceT_co]):
         if self._is_flushed_soon:
             self._send_completed()
         self.channel.send(list(buffers))
+        if self._throttles.is_on and self.counts_bytes:
+            self._count(Limit.CONSUMED, buffers)
 
     def close(self) -> None:
         """Send the replies that are due, then close; requests not begun are dropped."""
@@ -403,7 +448,7 @@ class OrderedSession(_Session[ServiceT_co]):
 
     def _begin_backlog(self) -> None:
         backlog, channel, queue = self._backlog, self.channel, self._queue
-        while backlog and channel.is_writable and not channel.is_closing:
+        while backlog and channel.is_writable and self._mute is None and not channel.is_closing:
             if not self.may_begin(backlog[0]):
                 if not (queue and queue[0].is_done):
                     break
@@ -448,6 +493,8 @@ class OrderedSession(_Session[ServiceT_co]):
             self._unanswered -= first.count
         if out:
             self.channel.send(out)
+            if self._throttles.is_on and self.counts_bytes:
+                self._count(Limit.CONSUMED, out)
         self._budget.give_back(freed)
 
 
@@ -514,6 +561,8 @@ class MatchedSession(_Session[ServiceT_co]):
 
     def send(self, *buffers: Buffer) -> None:
         self.channel.send(buffers)
+        if self._throttles.is_on and self.counts_bytes:
+            self._count(Limit.CONSUMED, buffers)
 
     # ---- from the channel
 

@@ -37,6 +37,8 @@ def open_client(options: SourceOptions) -> BlockingKafkaClient:
         client_id=options.client_id,
         request_timeout_s=options.request_timeout_s,
         operation_timeout_s=options.poll_timeout_s,
+        tls=options.tls,
+        login=options.login,
         backoff_first_s=pause,
         backoff_max_s=max(pause, 1.0),
     )

@@ -19,9 +19,11 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from dragoman.client.kafka import SaslLogin, TlsSettings
 from dragoman.errors import ConfigError
 from dragoman.limits import KAFKA_CLIENT_BATCH_BYTES, SPARK_SCHEMA_BYTES_MAX
 from dragoman.log.compression import Codec, codec_by_name
+from dragoman.spark.security import parse_security
 
 log = logging.getLogger("dragoman.spark")
 
@@ -36,6 +38,17 @@ class Option(NamedTuple):
     meaning: str
 
 
+_SECURITY_OPTIONS = (
+    Option("kafka.security.protocol", "PLAINTEXT", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`"),
+    Option("kafka.ssl.truststore.location", "", "file in PEM with the authorities that brokers' certificates are checked with, on every machine; by default those of the machine"),
+    Option("kafka.ssl.truststore.type", "PEM", "`PEM`; key stores of Java are refused"),
+    Option("kafka.ssl.keystore.location", "", "file in PEM with a certificate and its key, on every machine, for brokers that ask for one"),
+    Option("kafka.ssl.keystore.type", "PEM", "`PEM`"),
+    Option("kafka.ssl.endpoint.identification.algorithm", "https", "`https`: the broker's certificate must have its host name"),
+    Option("kafka.sasl.mechanism", "SCRAM-SHA-256", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`"),
+    Option("kafka.sasl.oauthbearer.token.endpoint.url", "", "with `OAUTHBEARER`: `file:///PATH` of a token, which is read at each login"),
+    Option("kafka.sasl.jaas.config", "", 'with `username="…"` and `password="…"`; a password such as `file:/run/secrets/spark` or `env:NAME` is read where it is used and appears in no plan'),
+)  # fmt: skip
 OPTIONS = (
     Option("kafka.bootstrap.servers", "", "brokers as `HOST:PORT`, separated by commas; also `bootstrap.servers`"),
     Option("path", "", "a broker's data directory; needs no broker when it is given alone"),
@@ -83,6 +96,7 @@ OPTIONS = (
     Option("pinSchema", "false", "`true`: store the schema of these options in the topic's configuration, replacing the pinned one"),
     Option("onDecodeError", "fail", "for a value that does not decode: `fail` or `deadletter`"),
     Option("deadLetterTopic", "", "the topic for records that do not decode; needs a broker"),
+    *_SECURITY_OPTIONS,
 )  # fmt: skip
 SINK_OPTIONS = (
     Option("kafka.bootstrap.servers", "", "brokers as `HOST:PORT`, separated by commas; also `bootstrap.servers`"),
@@ -93,6 +107,7 @@ SINK_OPTIONS = (
     Option("kafka.client.id", "dragoman-spark", "name of this writer in the broker's log"),
     Option("kafka.request.timeout.ms", "30000", "timeout of one request"),
     Option("kafka.delivery.timeout.ms", "120000", "timeout for staging a batch, and for publishing, with all retries"),
+    *_SECURITY_OPTIONS,
 )  # fmt: skip
 #: Options that only apply with one value of `decode`.
 _DECODE_OF = {
@@ -144,8 +159,6 @@ _REFUSED_BY_SINK: Mapping[str, str] = {
     ),
 }
 _SECURITY = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
-#: The default of Kafka's clients, and the only value that is supported.
-_NO_SECURITY = ("kafka.security.protocol", "PLAINTEXT")
 
 
 def table() -> str:
@@ -219,6 +232,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     pin_schema: bool
     #: Empty: a value that does not decode fails the read.
     dead_letter_topic: str
+    tls: TlsSettings | None
+    login: SaslLogin | None
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,6 +247,8 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     request_timeout_s: float
     delivery_timeout_s: float
+    tls: TlsSettings | None
+    login: SaslLogin | None
 
 
 def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
@@ -246,6 +263,7 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         raise ConfigError("readMode=broker needs kafka.bootstrap.servers")
     if mode == "stream":
         parser.check_stream()
+    security = parse_security(parser.text)
     start_default = EARLIEST if mode == "batch" else LATEST
     return SourceOptions(
         bootstrap=bootstrap,
@@ -290,6 +308,8 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         upcast_unsigned=parser.flag("upcast.unsigned.ints"),
         pin_schema=parser.pin_schema(bootstrap),
         dead_letter_topic=parser.dead_letter_topic(bootstrap),
+        tls=security.tls,
+        login=security.login,
     )
 
 
@@ -299,6 +319,7 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
     bootstrap = parser.text("kafka.bootstrap.servers")
     if not bootstrap:
         raise ConfigError("give kafka.bootstrap.servers")
+    security = parse_security(parser.text)
     return SinkOptions(
         bootstrap=bootstrap,
         topic=parser.text("topic"),
@@ -308,6 +329,8 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
         client_id=parser.text("kafka.client.id"),
         request_timeout_s=parser.number("kafka.request.timeout.ms") / 1000,
         delivery_timeout_s=parser.number("kafka.delivery.timeout.ms") / 1000,
+        tls=security.tls,
+        login=security.login,
     )
 
 
@@ -327,10 +350,10 @@ class _Parser:
         self._known = {option.name.lower(): option for option in known}
         if alias := self._given.pop("bootstrap.servers", ""):
             self._given.setdefault("kafka.bootstrap.servers", alias)
-        for name, value in self._given.items():
+        for name in self._given:
             if name in self._known or name in accepted:
                 continue
-            if not _is_client_setting(name, value, refused, format_):
+            if not _is_client_setting(name, refused, format_):
                 near = difflib.get_close_matches(name, self._known, n=1)
                 hint = f"; is {self._known[near[0]].name} meant?" if near else ""
                 raise ConfigError(f"unknown option {name!r}{hint}")
@@ -495,7 +518,7 @@ class _Parser:
             raise ConfigError(f"{name}: expected earliest, latest or {expected}: {error}") from None
 
 
-def _is_client_setting(name: str, value: str, refused: Mapping[str, str], format_: str) -> bool:
+def _is_client_setting(name: str, refused: Mapping[str, str], format_: str) -> bool:
     """Whether an option, with its name in lower case, is an ignored client setting.
 
     Raises `ConfigError` for a setting that is refused.
@@ -504,9 +527,7 @@ def _is_client_setting(name: str, value: str, refused: Mapping[str, str], format
         return False
     if name in refused:
         raise ConfigError(f"{name} is not supported: {refused[name]}")
-    if (name, value.strip().upper()) == _NO_SECURITY:
-        return True
     if name.startswith(_SECURITY):
-        raise ConfigError(f"{name}: this release has no authentication and no TLS")
+        raise ConfigError(f"{name} is not supported: it would change what protects the records")
     log.warning("option %s is not used by this %s", name, format_)
     return True

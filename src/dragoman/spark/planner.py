@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -238,6 +239,7 @@ def pin(
     try:
         sweep_pins(RealDisk(root), _now_ms())
         os.makedirs(directory)
+        _open_to_node(directory)
     except OSError as error:
         log.debug("files in %s are read without pins: %s", root, error)
         return None, list(pieces)
@@ -250,6 +252,7 @@ def _linked(piece: StoredPiece, lease: str) -> StoredPiece:
     linked = msgspec.structs.replace(piece, directory=directory)
     try:
         os.makedirs(directory, exist_ok=True)
+        _open_to_node(directory)
         for old, new in (
             (piece.log_path, linked.log_path),
             (piece.index_path, linked.index_path),
@@ -260,6 +263,15 @@ def _linked(piece: StoredPiece, lease: str) -> StoredPiece:
         log.debug("%s is read without a pin: %s", piece.log_path, error)
         return piece
     return linked
+
+
+def _open_to_node(directory: str) -> None:
+    """Let a node of another user remove a lease that has expired, if it shares its directory with
+    a group (data.group).
+    """
+    mode = os.stat(directory).st_mode
+    if mode & stat.S_ISGID:
+        os.chmod(directory, stat.S_IMODE(mode) | stat.S_IRWXG)
 
 
 def _now_ms() -> int:

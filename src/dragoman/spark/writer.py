@@ -197,6 +197,8 @@ def open_client(options: SinkOptions) -> BlockingKafkaClient:
         client_id=options.client_id,
         request_timeout_s=options.request_timeout_s,
         operation_timeout_s=options.delivery_timeout_s,
+        tls=options.tls,
+        login=options.login,
     )
     return BlockingKafkaClient(options.bootstrap, settings)
 

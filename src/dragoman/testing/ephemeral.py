@@ -74,8 +74,9 @@ class EphemeralBroker:
 
     `settings` are the keys of `dragoman serve --set`. A broker with `storage="directory"` keeps
     its data over `restart`, and over `stop` and `start` when it was given the directory; one in
-    memory forgets it. `users` have these passwords; with users, the listeners require a login
-    unless the settings say otherwise.
+    memory forgets it. `users` have these passwords. With users, the listeners require a login and
+    the users may do everything, unless the settings `authentication` and `super.users` say
+    otherwise.
     """
 
     def __init__(
@@ -238,6 +239,7 @@ class EphemeralBroker:
         given = {"durability": durability, **self._tls_settings(), **self._overrides}
         if self._users:
             given.setdefault("authentication", "required")
+            given.setdefault("super.users", ";".join(f"User:{name}" for name in self._users))
         if self._directory is not None:
             given["data"] = self._directory
         return load(

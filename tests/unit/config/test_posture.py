@@ -71,3 +71,16 @@ def test_operator_reads_what_to_type() -> None:
     )
     assert "--set listener.kafka.authentication=required" in remedy(found)
     assert "--insecure" in remedy(found)
+
+
+def test_certificate_alone_makes_no_node() -> None:
+    """Clients may have certificates of the same authority."""
+    certified = ("tls=required", "ssl.certificate.file=a", "ssl.ca.file=b")
+    listen = ("kafka=0.0.0.0:1", "peer=10.0.0.1:2")
+    found = settings(*certified, "ssl.client.auth=required", listen=listen)
+    assert names(found) == ["peer"]
+    assert "--set peer.secret.file=FILE" in remedy(exposed(found))
+    recognised = settings(
+        *certified, "ssl.client.auth=required", "authentication=required", listen=listen
+    )
+    assert names(recognised) == []

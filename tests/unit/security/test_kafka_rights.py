@@ -205,18 +205,41 @@ def _publication() -> m.Message:
     return m.PublishStagedRequest(writer_id="x", query_id="q", batch_id=0, topics=[topic])
 
 
+def _rules_named(name: str) -> m.Message:
+    return m.DescribeAclsRequest(
+        resource_type_filter=1,
+        resource_name_filter=name,
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+
+
+def _verifier_removed(user: str) -> m.Message:
+    removed = m.AlterUserScramCredentialsRequestDeletion(name=user, mechanism=1)
+    return m.AlterUserScramCredentialsRequest(deletions=[removed])
+
+
 TOPIC, BROKER, GROUP, CLIENT_METRICS = 2, 4, 32, 16
-#: Requests whose rights the tests of users, rules and logins show.
+#: Requests of connections that have not logged in yet.
 ELSEWHERE: Final = {
     ApiKey.SASL_HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE,
-    ApiKey.DESCRIBE_ACLS,
-    ApiKey.CREATE_ACLS,
-    ApiKey.DELETE_ACLS,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
 }
 ROWS: Final[dict[ApiKey, list[Row]]] = {
+    ApiKey.DESCRIBE_ACLS: [row(3, _rules_named("none"), "describe cluster")],
+    ApiKey.CREATE_ACLS: [
+        row(3, m.CreateAclsRequest(creations=[m.CreateAclsRequestCreation()]), "alter cluster")
+    ],
+    ApiKey.DELETE_ACLS: [
+        row(3, m.DeleteAclsRequest(filters=[m.DeleteAclsRequestFilter()]), "alter cluster")
+    ],
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: [
+        row(0, m.DescribeUserScramCredentialsRequest(users=None), "describe cluster")
+    ],
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: [row(0, _verifier_removed("a"), "alter cluster")],
     ApiKey.PRODUCE: [
         row(9, produce_request("t", batch_of(b"v")), "write topic t"),
         Row(

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.client.kafka import TlsSettings
 from dragoman.errors import ConfigError
 from dragoman.spark.options import EARLIEST, LATEST, OPTIONS, Bound, parse, table
+from worlds.tls import TlsFiles
 
 ROOT = Path(__file__).parents[3]
 GIVEN = {"kafka.bootstrap.servers": "h:1", "subscribe": "orders"}
@@ -84,7 +86,9 @@ def test_offsets_are_words_numbers_and_times() -> None:
         ({**GIVEN, "readMode": "fast"}, "readMode: expected auto, segments or broker"),
         ({**GIVEN, "maxTriggerDelay": "soon"}, "maxTriggerDelay: expected a time"),
         ({**GIVEN, "maxTriggerDelay": "2 weeks"}, "maxTriggerDelay: expected a time"),
-        ({**GIVEN, "kafka.security.protocol": "SASL_SSL"}, "no authentication and no TLS"),
+        ({**GIVEN, "kafka.security.protocol": "TLS"}, "kafka.security.protocol: expected one of"),
+        ({**GIVEN, "kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.jaas.config: expected user"),
+        ({**GIVEN, "kafka.ssl.protocol": "TLSv1.3"}, "kafka.ssl.protocol is not supported"),
         ({**GIVEN, "onDecodeError": "deadletter"}, "onDecodeError=deadletter needs deadLetter"),
         ({"path": "/d", "subscribePattern": "("}, "subscribePattern: .* in '\\('"),
         ({"path": "/d", "assign": "[0]"}, "assign: expected JSON"),
@@ -153,3 +157,80 @@ def test_files_with_schemas_are_read_where_options_are(tmp_path: Path) -> None:
     file.write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="avroSchemaFile: 'utf-8' codec"):
         parse({**GIVEN, "decode": "avro", "avroSchemaFile": str(file)}, "batch")
+
+
+# ---- security
+
+JAAS = (
+    'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" '
+    'password="pass\\"word";'
+)
+SASL = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "kafka.sasl.jaas.config": JAAS,
+}
+
+
+def test_login_is_that_of_the_jaas_configuration() -> None:
+    options = parse({**GIVEN, **SASL}, "batch")
+    assert options.tls is None
+    assert options.login is not None
+    assert options.login.mechanism == "SCRAM-SHA-512"
+    assert (options.login.name, options.login.password) == ("alice", 'pass"word')
+    assert "word" not in repr(options)
+
+
+def test_token_of_a_login_is_in_a_file() -> None:
+    given = {**GIVEN, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}
+    name = "kafka.sasl.oauthbearer.token.endpoint.url"
+    login = parse({**given, name: "file:///run/token"}, "batch").login
+    assert login is not None
+    assert (login.mechanism, login.token) == ("OAUTHBEARER", "file:/run/token")
+    assert not login.allow_clear_text
+    for wrong in ("", "https://issuer.example/token"):
+        with pytest.raises(ConfigError, match="expected file:///PATH"):
+            parse({**given, name: wrong}, "batch")
+
+
+def test_tls_has_files_in_pem(tmp_path: Path) -> None:
+    files = TlsFiles(tmp_path)
+    both = tmp_path / "both.pem"
+    both.write_bytes(Path(files.certificate).read_bytes() + Path(files.key).read_bytes())
+    given = {
+        **GIVEN,
+        "kafka.security.protocol": "ssl",
+        "kafka.ssl.truststore.location": files.ca,
+        "kafka.ssl.keystore.location": str(both),
+    }
+    options = parse(given, "batch")
+    assert options.tls == TlsSettings(ca=files.ca, certificate=str(both))
+    assert options.login is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"kafka.sasl.mechanism": "GSSAPI"}, "kafka.sasl.mechanism: expected one of PLAIN"),
+        ({"kafka.sasl.jaas.config": "secret words"}, "kafka.sasl.jaas.config: expected"),
+        (
+            {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.type": "JKS"},
+            "truststore.type: expected PEM",
+        ),
+        (
+            {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/nowhere/ca"},
+            "/nowhere/ca: No such file",
+        ),
+        (
+            {
+                "kafka.security.protocol": "SSL",
+                "kafka.ssl.endpoint.identification.algorithm": "",
+            },
+            "expected https",
+        ),
+    ],
+)
+def test_bad_security_is_refused_without_its_secrets(changed: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        parse({**GIVEN, **SASL, **changed}, "batch")
+    assert "word" not in str(raised.value).replace("password=", "")

@@ -57,7 +57,7 @@ def test_names_do_not_care_for_case_and_spark_adds_its_own():
             BROKER | {"kafka.request.timeout.ms": "x"},
             "kafka.request.timeout.ms: expected a positive number",
         ),
-        (BROKER | {"kafka.sasl.mechanism": "PLAIN"}, "no authentication"),
+        (BROKER | {"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.jaas.config: expected"),
         (BROKER | {"kafka.key.serializer": "x"}, "key.serializer is not supported: keys are"),
         (BROKER | {"kafka.value.serializer": "x"}, "value.serializer is not supported: values"),
     ],

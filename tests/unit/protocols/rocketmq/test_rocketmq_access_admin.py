@@ -20,7 +20,6 @@ from dragoman.protocols.rocketmq.codec import Command, encode
 from dragoman.protocols.rocketmq.constants import Request
 from dragoman.protocols.rocketmq.signatures import signed
 from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Principal, Resource
-from dragoman.security.authorizer import RuleAuthorizer
 from dragoman.security.rules import Pattern, Permission, Rule
 from worlds.access import Denies
 from worlds.broker import World
@@ -48,10 +47,8 @@ def access(world: World) -> AccessControl:
 
 
 def is_allowed(world: World, operation: Operation, kind: Resource, name: str) -> bool:
-    authorizer = world.broker.authorizer
-    assert isinstance(authorizer, RuleAuthorizer)
     caller = Caller(Principal("User", "alice"), HOST)
-    return authorizer.decide(caller, operation, kind, name).is_allowed
+    return world.broker.rule_authorizer.decide(caller, operation, kind, name).is_allowed
 
 
 def create_user(pipe: RocketmqPipe, **more: str) -> None:

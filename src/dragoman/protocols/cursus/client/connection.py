@@ -105,6 +105,8 @@ async def _open_channel(
 
 
 async def _log_in(channel: OrderedChannel, login: Login, timeout_s: float) -> None:
+    if not channel.is_private and not login.allow_clear_text:
+        raise LoginFailedError("a login sends the password in clear: use TLS")
     given = {"principal": login.name, "token": resolved(login.password)}
     try:
         payload = encoded("AUTH", given)

@@ -182,7 +182,7 @@ class KafkaChannel(Channel[m.Message]):
             version = 1 if api_key == ApiKey.SASL_HANDSHAKE else self.served.pick(api_key)
             return await self._exchange(message, version, timeout_s)
 
-        renewed_after = await log_in(self._login, ask, is_private=self._is_private)
+        renewed_after = await log_in(self._login, ask, is_private=self.is_private)
         self._login_due = None if renewed_after is None else self._loop.time() + renewed_after
 
     async def _renew_login(self, timeout_s: float) -> None:
@@ -194,14 +194,6 @@ class KafkaChannel(Channel[m.Message]):
                 except DragomanError:
                     self.close()
                     raise
-
-    @property
-    def _is_private(self) -> bool:
-        assert self._transport is not None
-        peer = self._transport.get_extra_info("peername")
-        host = str(peer[0]) if isinstance(peer, tuple) else ""
-        is_near = host == "::1" or host.startswith("127.")
-        return is_near or self._transport.get_extra_info("ssl_object") is not None
 
     # ---- callbacks of the transport
 

@@ -48,6 +48,7 @@ _CODES: Final[dict[type[DragomanError], ErrorCode]] = {
     # The request is invalid, not the value.
     broker.ReadOnlyConfig: ErrorCode.INVALID_REQUEST,
     broker.InvalidQuota: ErrorCode.INVALID_REQUEST,
+    broker.ThrottlingQuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     broker.InvalidFeatureLevel: ErrorCode.INVALID_UPDATE_VERSION,
     broker.RecordsNotDeletable: ErrorCode.POLICY_VIOLATION,
     broker.ElectionNotNeeded: ErrorCode.ELECTION_NOT_NEEDED,

@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from dragoman.broker.errors import ThrottlingQuotaExceeded
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
 from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX
 from dragoman.net.channel import Channel
@@ -32,7 +33,7 @@ from dragoman.protocols.kafka.errors import OversizedMessageError
 from dragoman.protocols.kafka.handlers.express import Express
 from dragoman.protocols.kafka.handlers.refusals import refusal_of
 from dragoman.protocols.kafka.handlers.service import REQUESTS, KafkaService
-from dragoman.protocols.kafka.messages import Message
+from dragoman.protocols.kafka.messages import Message, ProduceResponse
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import OrderedSession, Waiting
 from dragoman.replication.replica import Replica
@@ -52,11 +53,13 @@ class Call:
         "_on_drop",
         "_on_end",
         "_reply",
+        "begun_at",
         "caller",
         "is_done",
         "request",
         "session",
         "size",
+        "throttled_s",
     )
 
     count = 1
@@ -73,6 +76,14 @@ class Call:
         self._reply: list[Buffer] | None = None
         self._on_drop: Callable[[], None] | None = None
         self._on_end: Callable[[], None] | None = None
+        #: The time at which the handler was called; None if its time is not counted, or is already.
+        self.begun_at: float | None = None
+        #: For how long the client is to be throttled.
+        self.throttled_s = 0.0
+
+    @property
+    def client_id(self) -> str:
+        return self.request.client_id or ""
 
     @property
     def version(self) -> int:
@@ -97,6 +108,20 @@ class Call:
         """Raises `ClusterNotAuthorized`."""
         self.authorize(operation, Resource.CLUSTER, CLUSTER_NAME)
 
+    def take_mutations(self, count: int, *, is_strict: bool) -> None:
+        """Count partitions that the request creates or deletes. Raises `ThrottlingQuotaExceeded` if
+        these are too many and the client knows the error (`is_strict`); else it is throttled.
+        """
+        throttles = self.service.broker.throttles
+        if not throttles.is_on:
+            return
+        is_allowed, seconds = throttles.mutations_s(
+            self.caller, self.client_id, count, is_strict=is_strict
+        )
+        self.throttled_s = max(self.throttled_s, seconds)
+        if not is_allowed:
+            raise ThrottlingQuotaExceeded("too many partitions are created or deleted")
+
     def decode(self, kind: type[AnyMessage]) -> AnyMessage:
         """Decode the request as the message that its handler serves."""
         message = self.request.decode()
@@ -105,6 +130,10 @@ class Call:
 
     def reply(self, message: Message) -> None:
         request = self.request
+        if self.service.broker.throttles.is_on:
+            from dragoman.protocols.kafka.handlers.quota_use import metered
+
+            message = metered(self, message)
         self.reply_raw(codec.encode_response(message, request.version, request.correlation_id))
 
     def reply_raw(self, buffers: list[Buffer]) -> None:
@@ -123,6 +152,10 @@ class Call:
     def finish_silently(self) -> None:
         """Finish a request without a reply (Produce with acks=0)."""
         assert not self.is_done
+        if self.service.broker.throttles.is_on:
+            from dragoman.protocols.kafka.handlers.quota_use import metered
+
+            metered(self, ProduceResponse())
         self.is_done = True
         self.session.flush()
 
@@ -200,6 +233,8 @@ HANDLERS: Final[dict[int, Handler]] = handlers_by_name(__package__, REQUESTS)
 
 
 class KafkaSession(OrderedSession[KafkaService]):
+    counts_bytes = False
+
     __slots__ = (
         "_connection",
         "_express",
@@ -262,14 +297,14 @@ class KafkaSession(OrderedSession[KafkaService]):
     # ---- requests
 
     def _begin_backlog(self) -> None:
-        if self._waits_for_turn:
+        if self._waits_for_turn or self._mute is not None:
             return
         if self.service.broker.settings is not self._settings:
             self.guard_changed()
         backlog, channel = self._backlog, self.channel
         begun = 0
         # Earlier replies may have filled the send buffer, and a request may begin a sliced reply.
-        while backlog and channel.is_writable and self._worked_on is None:
+        while backlog and channel.is_writable and self._worked_on is None and self._mute is None:
             if channel.is_closing:
                 self._drop_backlog()
                 return
@@ -303,10 +338,16 @@ class KafkaSession(OrderedSession[KafkaService]):
             handler = _unserved(request)
         backlog.popleft()
         call = self.begin(request)
+        if self._throttles.is_on:
+            call.begun_at = self.service.broker.clock.monotonic()
         try:
             handler(call)
         except (RemoteProtocolError, EncodeError) as error:
             self.fail(call, error)
+        if call.begun_at is not None:
+            from dragoman.protocols.kafka.handlers.quota_use import time_used
+
+            call.throttled_s = max(call.throttled_s, time_used(call))
 
     def begin(self, request: Request) -> Call:
         """Give a request its place in the queue of replies."""
@@ -351,7 +392,11 @@ class KafkaSession(OrderedSession[KafkaService]):
         self._queue.append(waiting)
 
     def learn(self, request: Request, records: Buffer, replica: Replica) -> None:
-        """Let the express take later requests of this shape, which write to a single partition."""
+        """Let the express take later requests of this shape, which write to a single partition.
+        They are not counted, so no client with a quota gets there.
+        """
+        if self._throttles.is_on and self._throttles.limits(self.caller, request.client_id or ""):
+            return
         if self._express is None:
             self._express = Express(self)
         self._express.learn(request, records, replica)

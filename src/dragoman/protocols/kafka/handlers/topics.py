@@ -28,6 +28,11 @@ from dragoman.protocols.kafka.handlers.session import Call, awaited
 from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.access import Operation, Resource
 
+#: First versions whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
+_CREATE_STRICT_SINCE = 6
+_DELETE_STRICT_SINCE = 5
+_ADD_STRICT_SINCE = 3
+
 
 @awaited
 async def handle_create(call: Call) -> m.CreateTopicsResponse:
@@ -43,9 +48,12 @@ async def handle_create(call: Call) -> m.CreateTopicsResponse:
         topics.check_request(total)
         check_kafka_name(requested.name)
         new = _new_topic(requested)
-        if request.validate_only:
+        if request.validate_only or call.service.broker.throttles.is_on:
+            # What cannot be created uses nothing of a quota.
             topics.check_new(new)
-        else:
+        if not request.validate_only:
+            count = len(new.assignment) or _count(call, requested)
+            call.take_mutations(count, is_strict=call.version >= _CREATE_STRICT_SINCE)
             await topics.create(new)
         return _created(call, new)
 
@@ -142,6 +150,8 @@ async def handle_delete(call: Call) -> m.DeleteTopicsResponse:
         if topic is None:
             raise UnknownTopicId(f"there is no topic with id {each.topic_id.hex()}")
         call.authorize(Operation.DELETE, Resource.TOPIC, topic.name)
+        is_strict = call.version >= _DELETE_STRICT_SINCE
+        call.take_mutations(len(topic.partitions), is_strict=is_strict)
         await call.service.broker.topics.delete(topic.name)
 
     results = await gather(call, named, delete, timeout_ms=request.timeout_ms)
@@ -196,6 +206,8 @@ async def handle_create_partitions(call: Call) -> m.CreatePartitionsResponse:
         call.service.broker.topics.check_request(total)
         assignment = _checked_assignment(call, topic)
         if not request.validate_only:
+            is_strict = call.version >= _ADD_STRICT_SINCE
+            call.take_mutations(_added_count(call, topic), is_strict=is_strict)
             topics = call.service.broker.topics
             await topics.add_partitions(topic.name, topic.count, assignment)
 

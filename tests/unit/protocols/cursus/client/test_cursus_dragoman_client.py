@@ -28,8 +28,11 @@ from dragoman.client.cursus import (
     UnreachableError,
     VersionConflictError,
 )
+from dragoman.client_core.addresses import Address
+from dragoman.client_core.channel import OrderedChannel
 from dragoman.errors import ConfigError, EncodeError
 from dragoman.protocols.cursus import codec
+from dragoman.protocols.cursus.client import connection
 from dragoman.protocols.cursus.client.consumer import Consumer
 from dragoman.protocols.cursus.messages import Ack, Batch, Message
 from dragoman.testing import EphemeralBroker
@@ -502,3 +505,30 @@ def test_the_blocking_face() -> None:
             assert consumer.take(0.05) is None
         assert client.committed("g", "orders", 0) == 3
         assert client.topics()[-1] == "orders"
+
+
+# ---- logins
+
+
+async def test_no_password_is_sent_in_clear_to_other_machines() -> None:
+    got = bytearray()
+
+    class Remote(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            got.extend(data)
+
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Remote, "127.0.0.1", 0)
+    channel = await connection._open_channel(
+        Address(*server.sockets[0].getsockname()[:2]), CursusSettings()
+    )
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(OrderedChannel, "is_private", False)
+            with pytest.raises(public.LoginFailedError, match="use TLS"):
+                await connection._log_in(channel, public.Login("alice", "secret"), 5.0)
+    finally:
+        channel.close()
+        server.close()
+        await server.wait_closed()
+    assert not got
