@@ -28,6 +28,7 @@ from confluent_kafka.admin import AdminClient
 
 from dragoman.client import cursus, kafka, minibroker, mlog, rocketmq
 from dragoman.client_core.tls import TlsSettings
+from dragoman.errors import ConfigError
 from dragoman.testing import EphemeralBroker, EphemeralCluster
 from nodes.process import ServedNode
 from protocols.kafka_socket import KafkaSocket
@@ -282,7 +283,7 @@ async def test_own_client_says_why_it_cannot_connect(server: Server, tmp_path: P
     async with kafka.KafkaClient(address, unchecked) as client:
         assert (await client.cluster()).brokers
     missing = kafka.ClientSettings(tls=TlsSettings(ca=str(tmp_path / "none.pem")))
-    with pytest.raises(kafka.UnreachableError, match=r"none\.pem: No such file"):
+    with pytest.raises(ConfigError, match=r"none\.pem: No such file"):
         await kafka.KafkaClient(address, missing).open()
 
 
@@ -411,6 +412,31 @@ def test_served_node_reads_its_certificates_again_at_sighup(tmp_path: Path) -> N
         node.wait_for_log("new certificates are in use")
         assert _served(node.bootstrap_servers, files) != before
         assert node.stop() == 0
+
+
+def test_certificates_are_shown_and_read_again_over_http() -> None:
+    with EphemeralBroker(tls=True) as broker:
+        context = ssl.create_default_context(cafile=broker.ca_file)
+
+        def ask(body: bytes | None = None) -> list[dict[str, object]]:
+            suffix = "/commands" if body else ""
+            request = urllib.request.Request(
+                f"{broker.http_url}/api/v1/security/certificates{suffix}",
+                data=body,
+                headers={"content-type": "application/json"},
+            )
+            with urllib.request.urlopen(request, context=context, timeout=WAIT_S) as response:
+                return json.load(response)["items"]
+
+        shown = ask()
+        assert [each["listener"] for each in shown] == ["kafka", "http"]
+        assert {each["subject"] for each in shown} == {"CN=localhost"}
+        assert not any(each["problem"] for each in shown)
+        certificate = Path(broker.ca_file).parent / "server.pem"
+        certificate.write_bytes(b"garbage")
+        shown = ask(b'{"command": "reload"}')
+        assert all("no certificate in PEM" in str(each["problem"]) for each in shown)
+        assert {each["subject"] for each in shown} == {"CN=localhost"}
 
 
 def _served(address: str, files: TlsFiles) -> bytes:

@@ -14,6 +14,7 @@ import msgspec
 from dragoman import __version__, limits
 from dragoman.api.access import Access, Rights
 from dragoman.api.captures import CaptureService
+from dragoman.api.certificates import CertificateService
 from dragoman.api.cluster import (
     ClusterBroker,
     ClusterNode,
@@ -33,6 +34,7 @@ from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channels
+from dragoman.net.tls.contexts import TlsContexts
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.audit import AuditLog
 from dragoman.security.authorizer import Authorizer
@@ -111,6 +113,9 @@ class NodeListeners(OpenListeners, Protocol):
     @property
     def budget(self) -> MemoryBudget: ...
 
+    @property
+    def contexts(self) -> TlsContexts: ...
+
     def hidden_from(self, topic: str) -> tuple[str, ...]:
         """Protocols that this node serves and whose clients cannot name the topic."""
         ...
@@ -147,6 +152,9 @@ class BrokerView:
             node.broker.context, node.captures, node.broker, node.broker.audit
         )
         self.keys = KeyService(node.broker.cluster_key, node.broker, node.broker.audit)
+        self.certificates = CertificateService(
+            node.listeners.contexts, node.broker, node.broker.audit
+        )
         self.security = SecurityService(node.broker)
         self.rules = RuleService(node.broker)
         self.users = UserService(node.broker)

@@ -49,6 +49,8 @@ from dragoman.api.values import (
     CaptureCommand,
     CaptureDescription,
     CapturePage,
+    CertificateCommand,
+    CertificateList,
     ClusterKeyStatus,
     ClusterStatus,
     Elected,
@@ -397,6 +399,26 @@ class Keys(Protocol):
         ...
 
 
+class Certificates(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/security/certificates",
+        "The certificates of this node's listeners",
+        refuses=(403,),
+    )
+    def certificate_status(self, caller: Caller) -> CertificateList: ...
+
+    @operation(
+        "POST",
+        "/api/v1/security/certificates/commands",
+        "Read this node's certificates again",
+        refuses=(*_BODY, 403),
+    )
+    async def command_certificates(
+        self, caller: Caller, wanted: CertificateCommand
+    ) -> CertificateList: ...
+
+
 class Security(Protocol):
     @operation(
         "GET", "/api/v1/security", "Whether access rules are enforced, and by whom", refuses=(403,)
@@ -544,6 +566,9 @@ class NodeView(Protocol):
 
     @property
     def keys(self) -> Keys: ...
+
+    @property
+    def certificates(self) -> Certificates: ...
 
     @property
     def security(self) -> Security: ...

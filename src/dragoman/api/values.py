@@ -342,6 +342,27 @@ class KeyCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     command: Literal["rotate"]
 
 
+class CertificateStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The certificate that a listener shows to new connections."""
+
+    listener: str
+    #: RFC 2253; empty: there is no certificate that can be used.
+    subject: str
+    expires_ms: int
+    #: Why the files cannot be used as they are now; empty: they are in use.
+    problem: str
+
+
+class CertificateList(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[CertificateStatus, ...]
+
+
+class CertificateCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A command about the certificates of the node's listeners."""
+
+    command: Literal["reload"]
+
+
 class CaptureCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A database to check, given by the name of a capture or by a definition."""
 

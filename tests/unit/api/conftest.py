@@ -20,6 +20,9 @@ from dragoman.api.values import (
     CaptureCommand,
     CaptureDescription,
     CapturePage,
+    CertificateCommand,
+    CertificateList,
+    CertificateStatus,
     ClusterKeyNode,
     ClusterKeyStatus,
     ClusterStatus,
@@ -269,6 +272,23 @@ class FakeKeys:
         return await self.cluster_key_status(caller)
 
 
+class FakeCertificates:
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+
+    def certificate_status(self, caller: Caller) -> CertificateList:
+        state = CertificateStatus(
+            listener="kafka-tls", subject="CN=node", expires_ms=1_800_000_000_000, problem=""
+        )
+        return CertificateList(items=(state,))
+
+    async def command_certificates(
+        self, caller: Caller, wanted: CertificateCommand
+    ) -> CertificateList:
+        self._node.asked.append(wanted)
+        return self.certificate_status(caller)
+
+
 class FakeSecurity:
     """The mode, and one user."""
 
@@ -319,6 +339,7 @@ class FakeNode:
         self.pipelines = PipelineReports(SystemClock(), self)
         self.captures = FakeCaptures(self)
         self.keys = FakeKeys(self)
+        self.certificates = FakeCertificates(self)
         self.capture_status = Status(state="streaming")
         self.findings: tuple[Finding, ...] = (Finding("ok", "connected"),)
         #: What operators have asked for.

@@ -22,6 +22,7 @@ from dragoman.api.access_values import (
     UserCommand,
 )
 from dragoman.api.captures import CaptureService
+from dragoman.api.certificates import CertificateService
 from dragoman.api.cluster import ClusterService
 from dragoman.api.groups import GroupService
 from dragoman.api.node import PipelineReports
@@ -31,6 +32,7 @@ from dragoman.api.topics import TopicService
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,
+    CertificateCommand,
     Election,
     NewMoves,
     NewNode,
@@ -43,9 +45,11 @@ from dragoman.broker.errors import NotAuthorized
 from dragoman.captures.definition import Definition
 from dragoman.cluster.events import CaptureDefined
 from dragoman.errors import DragomanError
+from dragoman.net.tls.contexts import TlsContexts
 from dragoman.protocols.kafka import messages as m
 from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Resource
 from dragoman.types import NodeId
+from dragoman.world import RealPlainFiles
 from worlds.broker import Wire, World
 from worlds.rights import Guard, Need, Right, need, others
 
@@ -90,6 +94,8 @@ class Stage:
         captures: Any = self.world.captures
         self.captures = NamedCaptures(broker.context, captures, broker, broker.audit)
         broker.image.captures["listed"] = CaptureDefined(name="listed", definition=b"")
+        contexts = TlsContexts(RealPlainFiles(), self.world.clock, self.world.scheduler)
+        self.certificates = CertificateService(contexts, broker, broker.audit)
         self.security = SecurityService(broker)
         self.rules = RuleService(broker)
         self.users = UserService(broker)
@@ -222,6 +228,17 @@ ROWS: Final[dict[str, list[Row]]] = {
     "revoke_token": _cluster(lambda s: s.users.revoke_token(CALLER, "u", "1"), "alter"),
     "list_pipelines": [
         Row(lambda s: s.pipelines.list_pipelines(CALLER), "describe pipeline p", lacks("'p'"))
+    ],
+    "certificate_status": [
+        Row(lambda s: s.certificates.certificate_status(CALLER), "describe cluster")
+    ],
+    "command_certificates": [
+        Row(
+            lambda s: s.certificates.command_certificates(
+                CALLER, CertificateCommand(command="reload")
+            ),
+            "alter cluster",
+        )
     ],
     "report_pipeline": [
         Row(lambda s: s.pipelines.report_pipeline(CALLER, STATUS), "write pipeline p")

@@ -16,6 +16,7 @@ import pytest
 
 from dragoman.broker.staged_writes import STAGING_TOPIC
 from dragoman.config.settings import Settings
+from dragoman.log.batch import TRANSACTIONAL
 from dragoman.log.store import Durability
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.constants import ApiKey
@@ -663,3 +664,126 @@ def test_express_path_ends_with_the_right_to_write() -> None:
         assert not express._routes
     assert [produced() for _ in range(3)] == [True] * 3
     assert stage.world.service.requests == begun + 6
+
+
+def test_open_transaction_ends_with_the_right() -> None:
+    stage = Stage()
+    identity = stage.ask(_init("x"), 4)
+    assert isinstance(identity, m.InitProducerIdResponse)
+    who = {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
+    sequence = 0
+
+    def produce() -> bool:
+        nonlocal sequence
+        batch = batch_of(b"v", attributes=TRANSACTIONAL, base_sequence=sequence, **who)
+        request = msgspec.structs.replace(produce_request("t", batch), transactional_id="x")
+        is_done = not has_code(stage.ask(request, 12), need("write transactional_id x")[0])
+        sequence += is_done
+        return is_done
+
+    assert produce()
+    with stage.guard.without(need("write transactional_id x")):
+        assert not produce()
+        end = m.EndTxnRequest(transactional_id="x", committed=True, **who)
+        refused = stage.ask(end, 3)
+        assert has_code(refused, need("write transactional_id x")[0])
+    assert produce()
+    assert not has_code(stage.ask(end, 3), need("write transactional_id x")[0])
+
+
+def test_member_of_a_group_is_refused_with_its_next_heartbeat() -> None:
+    stage = Stage()
+    joined = stage.ask(_heartbeat(epoch=0), 1)
+    assert isinstance(joined, m.ConsumerGroupHeartbeatResponse)
+    with stage.guard.without(need("read group c")):
+        reply = stage.ask(_heartbeat(epoch=joined.member_epoch), 1)
+    assert has_code(reply, need("read group c")[0])
+
+
+# ---- what refusals reveal
+
+
+@pytest.mark.parametrize("version", [4, 9, 12])
+def test_forbidden_topics_look_like_absent_ones(version: int) -> None:
+    stage = Stage()
+    denied = (*need("describe topic t"), *need("describe topic absent"))
+    with stage.guard.without(denied):
+        replies = [stage.ask(_metadata(name), version) for name in ("t", "absent")]
+    topics = [each.topics[0] for each in replies if isinstance(each, m.MetadataResponse)]
+    forbidden, absent = (msgspec.structs.replace(each, name="") for each in topics)
+    assert forbidden == absent
+    assert forbidden.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert forbidden.topic_id == m.NO_ID
+
+
+def test_refusal_of_a_topic_by_id_hides_its_name() -> None:
+    stage = Stage()
+    topic = m.MetadataRequestTopic(topic_id=stage.topic_id, name=None)
+    with stage.guard.without(need("describe topic t")):
+        reply = stage.ask(m.MetadataRequest(topics=[topic]), 12)
+        unknown = m.MetadataRequestTopic(topic_id=b"\1" * 16, name=None)
+        other = stage.ask(m.MetadataRequest(topics=[unknown]), 12)
+    assert isinstance(reply, m.MetadataResponse)
+    assert isinstance(other, m.MetadataResponse)
+    assert (reply.topics[0].error_code, reply.topics[0].name) == (29, None)
+    assert other.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_deletion_by_id_hides_the_name_from_those_who_may_not_describe() -> None:
+    stage = Stage()
+    topic = m.DeleteTopicsRequestTopic(topic_id=stage.topic_id, name=None)
+    request = m.DeleteTopicsRequest(topics=[topic], timeout_ms=1000)
+    for words, name in (("delete topic t", "t"), ("delete topic t,describe topic t", None)):
+        denied = [need(each)[0] for each in words.split(",")]
+        with stage.guard.without(denied):
+            reply = stage.ask(request, 6)
+        assert isinstance(reply, m.DeleteTopicsResponse)
+        (found,) = reply.responses
+        assert (found.error_code, found.name) == (29, name)
+        assert name is not None or "'t'" not in str(found.error_message)
+
+
+def test_authorized_operations_are_those_of_the_rules() -> None:
+    stage = Stage()
+    request = m.MetadataRequest(
+        topics=[m.MetadataRequestTopic(name="t")],
+        include_cluster_authorized_operations=True,
+        include_topic_authorized_operations=True,
+    )
+    with stage.guard.without([*need("write topic t"), *need("alter cluster")]):
+        reply = stage.ask(request, 9)
+    assert isinstance(reply, m.MetadataResponse)
+    assert reply.topics[0].topic_authorized_operations == sum(
+        1 << bit for bit in (3, 5, 6, 7, 8, 10, 11)
+    )
+    assert reply.cluster_authorized_operations == sum(1 << bit for bit in (5, 8, 9, 10, 11, 12))
+    with stage.guard.without(need("describe cluster")):
+        reply = stage.ask(request, 9)
+    assert isinstance(reply, m.MetadataResponse)
+    assert reply.cluster_authorized_operations == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "request_"),
+    [
+        (9, produce_request("absent", batch_of(b"v"))),
+        (11, fetch_request("absent")),
+    ],
+    ids=["produce", "fetch"],
+)
+def test_absent_topics_are_refused_like_forbidden_ones(version: int, request_: m.Message) -> None:
+    stage = Stage()
+    operation = "write" if version == 9 else "read"
+    denied = need(f"{operation} topic absent")
+    with stage.guard.without(denied):
+        assert has_code(stage.ask(request_, version), denied[0])
+
+
+@pytest.mark.parametrize("partition", [0, 99])
+def test_refusal_of_a_produce_by_id_hides_the_name(partition: int) -> None:
+    stage = Stage()
+    request = produce_request("", batch_of(b"v"), partition=partition, topic_id=stage.topic_id)
+    with stage.guard.without(need("write topic t")):
+        reply = stage.ask(request, 13)
+    (message,) = _values(reply, "error_message")
+    assert message == f"ANONYMOUS may not write the topic with id {stage.topic_id.hex()}"

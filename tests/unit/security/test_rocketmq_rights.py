@@ -362,3 +362,60 @@ def test_request_needs_exactly_these_rights(code: Request, index: int) -> None:
     kept = [] if case.sees is no_permission else [need("read group g"), need("read topic t")]
     refused = [each for each in others(RESOURCES, [*case.all_needs, *kept]) if is_refused(each)]
     assert refused == []
+
+
+# ---- at once
+
+
+@pytest.mark.parametrize("words", ["read topic t", "read group g"])
+def test_long_poll_ends_with_the_right(words: str) -> None:
+    stage = Stage()
+    held = pull_fields("t", 1) | {"sysFlag": 6, "suspendTimeoutMillis": 15_000}
+    number = stage.pipe.send(Request.PULL_MESSAGE, held)
+    stage.world.settle()
+    with stage.guard.without(need("read topic bystander")):
+        assert stage.pipe.replies() == {}
+    with stage.guard.without(need(words)):
+        answer = stage.pipe.replies()[number]
+    assert answer.code == Response.NO_PERMISSION
+    assert len(stage.world.broker.standing) == 0
+    # The connection and its reader serve the next pull.
+    assert stage.pipe.pull("t", 0).code == Response.SUCCESS
+
+
+def test_end_of_a_transaction_needs_the_right_to_write() -> None:
+    stage = Stage()
+    sent = stage.pipe.ok(
+        Request.SEND_MESSAGE,
+        send_fields("t", {"TRAN_MSG": "true", "PGROUP": "pg"}) | {"sysFlag": 4},
+        b"half",
+    )
+    physical = int(sent.fields["msgId"].split(",")[0][-16:], 16)
+
+    def end() -> Command:
+        return stage.pipe.ask(
+            Request.END_TRANSACTION,
+            {
+                "producerGroup": "pg",
+                "commitLogOffset": physical,
+                "tranStateTableOffset": sent.fields["queueOffset"],
+                "commitOrRollback": 8,
+            },
+        )
+
+    for denied in (need("write topic t"),):
+        with stage.guard.without(denied):
+            refused = end()
+    assert refused.code == Response.SYSTEM_ERROR
+    # The refusal does not say which topic the half is for.
+    assert refused.remark == "Find prepared transaction message failed"
+    assert end().code == Response.SUCCESS
+
+
+def test_delayed_message_is_delivered_when_the_right_was_taken_after_it_was_sent() -> None:
+    stage = Stage()
+    stage.pipe.ok(Request.SEND_MESSAGE, send_fields("t", {"DELAY": "1"}), b"late")
+    with stage.guard.without(need("write topic t")):
+        stage.world.advance(5)
+        stage.world.settle()
+    assert [each.body for each in stage.pipe.messages("t")] == [b"v", b"late"]

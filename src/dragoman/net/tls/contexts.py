@@ -12,11 +12,17 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from dragoman.config.settings import TlsOptions
 from dragoman.errors import ConfigError
 from dragoman.limits import TLS_FILE_BYTES_MAX, TLS_FILES_CHECK_INTERVAL_S
 from dragoman.world import Clock, FileStamp, Handle, PlainFiles, Scheduler
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 log = logging.getLogger("dragoman.net")
 _CERTIFICATES = {
@@ -24,6 +30,25 @@ _CERTIFICATES = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
+
+
+class Loaded(NamedTuple):
+    """A context, and what its certificate says."""
+
+    context: ssl.SSLContext
+    subject: str
+    expires_ms: int
+
+
+class CertificateState(msgspec.Struct, frozen=True):
+    """The certificate of a listener at the moment."""
+
+    listener: str
+    #: RFC 2253. Empty: there is no certificate that can be used.
+    subject: str
+    expires_ms: int
+    #: Why the files cannot be used as they are now; empty: they are in use.
+    problem: str
 
 
 class ListenerContext:
@@ -41,7 +66,7 @@ class ListenerContext:
         self._options = options
         self._files = files
         self._clock = clock
-        self._context: ssl.SSLContext | None = None
+        self._loaded: Loaded | None = None
         #: What was last tried, whether it could be used or not.
         self._tried: TlsOptions | None = None
         self._stamps: tuple[FileStamp | None, ...] = ()
@@ -52,12 +77,11 @@ class ListenerContext:
         options = self._options()
         if options != self._tried:
             self._try(options)
-        return self._context
+        return None if self._loaded is None else self._loaded.context
 
     def load(self) -> None:
         """Raises `ConfigError` for files that cannot be used."""
-        self.current()
-        if self._context is None:
+        if self.current() is None:
             raise ConfigError(self._refused)
 
     def check(self, *, is_forced: bool = False) -> None:
@@ -75,16 +99,29 @@ class ListenerContext:
         # Before the files are read: a change from now on is found by the next check.
         self._stamps = self._current_stamps(options)
         self._tried = options
-        is_first = self._context is None
+        is_first = self._loaded is None
         try:
-            self._context = make_context(options, self._files, self._clock.wall_ms())
+            self._loaded = make_context(options, self._files, self._clock.wall_ms())
         except ConfigError as error:
             self._refused = f"listener {self._listener}: {error}"
             kept = "" if is_first else "; new connections keep the ones before"
             log.error("%s%s", self._refused, kept)
             return
+        self._refused = ""
         if not is_first:
             log.info("listener %s: new certificates are in use", self._listener)
+
+    def state(self) -> CertificateState | None:
+        """None for a listener that has not had TLS."""
+        if self._tried is None:
+            return None
+        loaded = self._loaded
+        return CertificateState(
+            self._listener,
+            "" if loaded is None else loaded.subject,
+            0 if loaded is None else loaded.expires_ms,
+            self._refused,
+        )
 
 
 class TlsContexts:
@@ -115,18 +152,23 @@ class TlsContexts:
         for context in self._contexts.values():
             context.check(is_forced=True)
 
+    def states(self) -> list[CertificateState]:
+        """Of every listener with TLS."""
+        states = (each.state() for each in self._contexts.values())
+        return [each for each in states if each is not None]
+
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
 
-def make_context(options: TlsOptions, files: PlainFiles, now_ms: int) -> ssl.SSLContext:
+def make_context(options: TlsOptions, files: PlainFiles, now_ms: int) -> Loaded:
     """A server's context. Raises `ConfigError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.num_tickets = 1
-    _load_pair(context, options, files, now_ms)
+    leaf = _load_pair(context, options, files, now_ms)
     if options.cipher_suites:
         try:
             context.set_ciphers(":".join(options.cipher_suites))
@@ -143,16 +185,17 @@ def make_context(options: TlsOptions, files: PlainFiles, now_ms: int) -> ssl.SSL
                 f"ssl.ca.file: {options.ca_file} has no certificates in PEM"
             ) from None
         context.verify_mode = _CERTIFICATES[options.client_certificates]
-    return context
+    expires_ms = int(leaf.not_valid_after_utc.timestamp() * 1000)
+    return Loaded(context, leaf.subject.rfc4514_string(), expires_ms)
 
 
 def _load_pair(
     context: ssl.SSLContext, options: TlsOptions, files: PlainFiles, now_ms: int
-) -> None:
+) -> x509.Certificate:
     path, key_path = options.certificate_file, options.key_file or options.certificate_file
     certificate = _read(path, "ssl.certificate.file", files)
     _read(key_path, "ssl.key.file", files)
-    _check_period(certificate, path, now_ms)
+    leaf = _current_certificate(certificate, path, now_ms)
     try:
         context.load_cert_chain(path, key_path, password=_no_password)
     except ssl.SSLError as error:
@@ -163,6 +206,7 @@ def _load_pair(
         raise ConfigError(f"ssl.key.file: {reason}") from None
     except OSError as error:
         raise ConfigError(f"ssl.certificate.file: {path}: {error.strerror or error}") from None
+    return leaf
 
 
 def _no_password() -> str:
@@ -177,8 +221,10 @@ def _read(path: str, key: str, files: PlainFiles) -> bytes:
         raise ConfigError(f"{key}: cannot read {path}: {error.strerror or error}") from None
 
 
-def _check_period(certificate: bytes, path: str, now_ms: int) -> None:
-    """Raises `ConfigError` for what is no certificate, or not one of today."""
+def _current_certificate(certificate: bytes, path: str, now_ms: int) -> x509.Certificate:
+    """The first certificate of a file. Raises `ConfigError` for what is none, or is not valid
+    now.
+    """
     # Imported here: only nodes with TLS need it.
     from cryptography import x509
 
@@ -196,3 +242,4 @@ def _check_period(certificate: bytes, path: str, now_ms: int) -> None:
             f"ssl.certificate.file: the certificate in {path} is valid only from"
             f" {leaf.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on"
         )
+    return leaf

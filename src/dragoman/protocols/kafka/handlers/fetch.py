@@ -114,9 +114,8 @@ def _find(call: Call, key: Key) -> Replica:
     partitions = call.service.broker.partitions
     name, topic_id, index = key
     if call.version >= _IDS_SINCE_VERSION:
-        replica = partitions.find_by_id(topic_id, index)
-        call.authorize(Operation.READ, Resource.TOPIC, replica.metadata.topic.name)
-        return replica
+        call.authorize_by_id(Operation.READ, topic_id)
+        return partitions.find_by_id(topic_id, index)
     call.authorize(Operation.READ, Resource.TOPIC, name)
     return partitions.find(name, index)
 

@@ -98,7 +98,7 @@ def _by_id(call: Call, request: m.MetadataRequest, topic_id: bytes) -> m.Metadat
     if topic is None:
         raise UnknownTopicId(f"there is no topic with id {topic_id.hex()}")
     # As in Kafka, an id is no secret: the refusal confirms that the topic exists, without its name.
-    call.authorize(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    call.authorize_by_id(Operation.DESCRIBE, topic_id)
     return describe(call, request, topic)
 
 

@@ -201,9 +201,8 @@ class _Produce:
     def _find(self, topic: ProduceRequestTopic, index: int) -> Replica:
         call, partitions = self._call, self._call.service.broker.partitions
         if call.version >= 13:
-            replica = partitions.find_by_id(topic.topic_id, index)
-            call.authorize(Operation.WRITE, Resource.TOPIC, replica.metadata.topic.name)
-            return replica
+            call.authorize_by_id(Operation.WRITE, topic.topic_id)
+            return partitions.find_by_id(topic.topic_id, index)
         call.authorize(Operation.WRITE, Resource.TOPIC, topic.name)
         return partitions.find(topic.name, index)
 

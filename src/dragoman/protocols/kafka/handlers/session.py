@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from dragoman.broker.errors import ThrottlingQuotaExceeded
+from dragoman.broker.errors import NotAuthorized, ThrottlingQuotaExceeded
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
 from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX
 from dragoman.net.channel import Channel
@@ -99,6 +99,15 @@ class Call:
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""
         self.service.authorize(self.caller, operation, resource, name)
+
+    def authorize_by_id(self, operation: Operation, topic_id: bytes) -> None:
+        """Raises `NotAuthorized` for a topic that the request names by its id, if there is one. The
+        text does not reveal the topic's name.
+        """
+        topic = self.service.broker.image.topics_by_id.get(topic_id)
+        if topic is not None and not self.is_allowed(operation, Resource.TOPIC, topic.name):
+            what = f"{operation.value} the topic with id {topic_id.hex()}"
+            raise NotAuthorized(f"{self.caller.name} may not {what}")
 
     def authorize_new_topic(self, name: str) -> None:
         """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""

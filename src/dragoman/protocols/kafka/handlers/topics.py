@@ -149,7 +149,7 @@ async def handle_delete(call: Call) -> m.DeleteTopicsResponse:
             raise UnknownTopic(f"there is no topic {each.name!r}")
         if topic is None:
             raise UnknownTopicId(f"there is no topic with id {each.topic_id.hex()}")
-        call.authorize(Operation.DELETE, Resource.TOPIC, topic.name)
+        call.authorize_by_id(Operation.DELETE, topic.topic_id)
         is_strict = call.version >= _DELETE_STRICT_SINCE
         call.take_mutations(len(topic.partitions), is_strict=is_strict)
         await call.service.broker.topics.delete(topic.name)
