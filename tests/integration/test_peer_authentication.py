@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka import admin as cka
 
 from chaos.checker import judge, read_all
@@ -270,3 +271,25 @@ def test_open_cluster_learns_to_insist_under_a_producer(
     writer.join()
     log = read_all(cluster.bootstrap(), {KAFKA_TOPIC: PARTITIONS})
     assert judge(log, [writer], []) == []
+
+
+def test_node_that_was_told_to_insist_while_it_ran_can_start_again(
+    cluster: ServedCluster, material: Material
+) -> None:
+    """What connections between nodes need is in its log, and it hears of nothing else before."""
+    start(cluster, material, "certificates", {})
+    cluster.wait_in_sync()
+    settings = Settings(cluster.bootstrap())
+    for key, value in (("tls", "optional"), ("tls", "required"), ("authentication", "required")):
+        for node in NODES:
+            try:
+                settings.set(node, key, value)
+            except KafkaException:
+                # Its answer was on a connection that has been closed because of the change.
+                cluster.wait_in_sync(node)
+                settings.set(node, key, value)
+            cluster.wait_in_sync(node)
+    assert cluster.nodes[3].stop() == 0
+    start(cluster, material, "certificates", {}, nodes=[3])
+    cluster.wait_in_sync(3)
+    refused(cluster, context())

@@ -59,12 +59,12 @@ _PROGRESS = 15
 _CLIENT_LISTENERS = ("kafka", "cursus", "minibroker", "mlog")
 #: Users with their passwords, and the rules that each needs: operations, resource, prefixed.
 _USERS = {
-    "shop": ("shop's password", (("write", "topic:chaos"),)),
-    "billing": ("billing's password", (("read", "topic:chaos"), ("read", "group:chaos"))),
-    "cursus-shop": ("cursus' password", (("write,describe", "topic:chaos-cursus"),)),
-    "judge": ("judge's password", (("read", "topic:*"), ("read", "group:chaos-judge"))),
-    "admin": ("admin's password", (("all", "cluster"),)),
-    "stray": ("stray's password", ()),
+    "shop": ("shop-password", (("write", "topic:chaos"),)),
+    "billing": ("billing-password", (("read", "topic:chaos"), ("read", "group:chaos"))),
+    "cursus-shop": ("cursus-password", (("write,describe", "topic:chaos-cursus"),)),
+    "judge": ("judge-password", (("read", "topic:*"), ("read", "group:chaos-judge"))),
+    "admin": ("admin-password", (("all", "cluster"),)),
+    "stray": ("stray-password", ()),
 }
 #: Users without a password: by certificate, and by their network.
 _OTHERS = {
@@ -219,14 +219,16 @@ class Lockdown:
     def make_users(self) -> None:
         with self.step("users and rules"):
             for name, (password, rules) in _USERS.items():
-                self.operator.types("user", "create", name, "--new-password", "stdin", secret=password)
+                self.operator.types(
+                    "user", "create", name, "--new-password", "stdin", secret=password
+                )
                 for operations, resource in rules:
                     self.operator.types("acl", "add", name, operations, resource)
             for name, rules in _OTHERS.items():
                 for operations, resource in rules:
                     self.operator.types("acl", "add", name, operations, resource)
             words = ("user", "signing-secret", "shop", "--new-secret", "stdin")
-            self.operator.types(*words, secret="shop's signing secret")
+            self.operator.types(*words, secret="signing-secret-of-shop")
 
     def stock(self, name: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
         """The settings of a prepared stock client."""

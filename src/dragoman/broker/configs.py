@@ -56,8 +56,17 @@ class NodeConfigs:
         self._started_with = started_with
         self._node_id = node_id
         self._lock = KeyedLock()
+        #: The changes in the local log, until this node has joined the cluster.
+        self._expected: Mapping[int, Mapping[str, str]] | None = None
 
     # ---- reading
+
+    def expect(self, local: MetadataImage | None) -> None:
+        """Use the changes in this image, that of the local log, from now on; None: those that are
+        committed. A node that starts learns what is committed from other nodes, and they may demand
+        of connections what it knows from its log only.
+        """
+        self._expected = None if local is None else dict(local.node_configs)
 
     def effective(self) -> Settings:
         """This node's settings with the changes over them.
@@ -91,7 +100,8 @@ class NodeConfigs:
         return describe_inert(layers)
 
     def _stored(self, node_id: int) -> Mapping[str, str]:
-        return self._image.node_configs.get(node_id, {})
+        known = self._image.node_configs if self._expected is None else self._expected
+        return known.get(node_id, {})
 
     def _layered(self, for_all: Mapping[str, str], own: Mapping[str, str]) -> Settings:
         """Raises `ConfigError` for values that are bad, or contradict each other."""
