@@ -582,6 +582,8 @@ ACCESS_RULE_TEXT_BYTES_MAX = 1024
 ADMINISTRATION_DETAILS_MAX = 100
 #: Users, which stay in memory on every node. One more is refused.
 USERS_MAX = 100_000
+#: Users in one change of the metadata. More: in further changes, one after the other.
+USERS_PER_CHANGE = 500
 #: Bytes of a user's name. Longer: refused.
 USER_NAME_BYTES_MAX = 255
 #: API tokens of one user. One more is refused.

@@ -567,6 +567,7 @@ class Listeners:
 
     async def close_connections(self) -> None:
         """Give peers a moment to receive their last replies, then abort their connections."""
+        self.handshakes.give_up_all("the node stops")
         for channels in self.channels.values():
             channels.close_all()
         for http in (self._http, self._operator_http):
@@ -575,6 +576,7 @@ class Listeners:
         await self._connections_gone()
 
     async def abort_connections(self) -> None:
+        self.handshakes.give_up_all("the node stops")
         for channels in self.channels.values():
             channels.abort_all()
         await self._connections_gone()

@@ -145,7 +145,8 @@ class Node:
         self.broker.after_commit = self.listeners.send_replies
         self.broker.topics.on_created = self._created
         self.broker.cluster.replication.on_room = self.listeners.accept_clients
-        self.broker.authorizer = CaptureAuthorizer(self.broker.image, self.broker.authorizer)
+        authorizer = CaptureAuthorizer(self.broker.image, self.broker.authorizer)
+        self.broker.authorizer = self.broker.context.authorizer = authorizer
         self.captures = Captures(
             self.broker.context,
             self.broker.partitions,

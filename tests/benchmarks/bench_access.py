@@ -13,10 +13,11 @@ import timeit
 from collections.abc import Callable
 from time import perf_counter
 
+from dragoman.captures.rights import CaptureAuthorizer
 from dragoman.cluster.events import RulesChanged, SecurityModeChanged
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.security.access import Caller, Operation, Principal, Resource
-from dragoman.security.authorizer import AllowAll, RuleAuthorizer
+from dragoman.security.authorizer import AllowAll, Authorizer, RuleAuthorizer
 from dragoman.security.rules import Pattern, Permission, Rule
 
 RULES = 10_000
@@ -38,11 +39,20 @@ def rule(number: int) -> Rule:
     )
 
 
-def authorizer(mode: str) -> RuleAuthorizer:
+def metadata(mode: str) -> MetadataImage:
     image = MetadataImage()
     image.apply(SecurityModeChanged(mode=mode))
     image.apply(RulesChanged(added=tuple(map(rule, range(RULES)))))
-    return RuleAuthorizer(image)
+    return image
+
+
+def authorizer(mode: str) -> RuleAuthorizer:
+    return RuleAuthorizer(metadata(mode))
+
+
+def of_a_node(mode: str) -> CaptureAuthorizer:
+    image = metadata(mode)
+    return CaptureAuthorizer(image, RuleAuthorizer(image))
 
 
 def nanoseconds(operation: Callable[[], object], number: int = NUMBER) -> float:
@@ -50,7 +60,7 @@ def nanoseconds(operation: Callable[[], object], number: int = NUMBER) -> float:
     return min(timeit.repeat(operation, number=number, repeat=7)) / number * 1e9
 
 
-def asking(authorizer: AllowAll | RuleAuthorizer, caller: Caller) -> Callable[[], object]:
+def asking(authorizer: Authorizer, caller: Caller) -> Callable[[], object]:
     # Names come from requests: equal, and not the same object.
     name = "".join(["topic-", "1007"])
     is_allowed, write, topic = authorizer.is_allowed, Operation.WRITE, Resource.TOPIC
@@ -69,6 +79,8 @@ def main() -> None:
         "empty function": nanoseconds(lambda: None),
         "no authorizer": nanoseconds(asking(AllowAll(), ALICE)),
         "mode open": nanoseconds(asking(authorizer("open"), ALICE)),
+        "mode open, as a node has it": nanoseconds(asking(of_a_node("open"), ALICE)),
+        "enforce, as a node has it": nanoseconds(asking(of_a_node("enforce"), ALICE)),
         "enforce, decided before": nanoseconds(asking(enforcing, ALICE)),
         "the same, another connection": nanoseconds(asking(enforcing, again)),
         "enforce, not decided before": nanoseconds(

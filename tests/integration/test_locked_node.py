@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import http.client
 import os
+import ssl
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,9 @@ class Locked:
         self.ca = written(root / "ca.pem", authority.pair.certificate)
         pair = authority.server(["127.0.0.1"])
         self._certificate = written(root / "node.pem", pair.certificate + pair.key)
+        admin, stranger = authority.client("admin"), Authority.create().client("admin")
+        self.admin = written(root / "admin.pem", admin.certificate + admin.key)
+        self.stranger = written(root / "stranger.pem", stranger.certificate + stranger.key)
         self._first = written(root / "first.toml", FIRST)
         self.node = self.start()
 
@@ -65,6 +69,9 @@ class Locked:
             *("--listen", "http-tls=127.0.0.1:0", "--listen", "kafka=127.0.0.1:0"),
             *("--set", "authentication=required", "--set", "listener.http-tls.tls=required"),
             *("--set", f"ssl.certificate.file={self._certificate}"),
+            *("--set", "listener.http-tls.ssl.client.auth=requested"),
+            *("--set", f"ssl.ca.file={self.ca}"),
+            *("--set", "ssl.principal.mapping.rules=RULE:^CN=([a-z]+)$/$1/"),
             *("--set", f"bootstrap.users.file={self._first}"),
         )
         return self.node.ready()
@@ -152,6 +159,29 @@ def test_command_line_logs_in_by_files_and_environment(
     err = capsys.readouterr().err
     assert "logged in with user admin" in err
     assert "wrong" not in err.replace("wrong credentials", "")
+
+
+def test_certificate_is_a_login(locked: Locked) -> None:
+    def status(certificate: Path | None, **headers: str) -> int:
+        context = ssl.create_default_context(cafile=locked.ca)
+        if certificate is not None:
+            context.load_cert_chain(certificate)
+        host, port = locked.node.listeners["http-tls"].split(":")
+        connection = http.client.HTTPSConnection(host, int(port), timeout=60, context=context)
+        try:
+            connection.request("GET", "/api/v1/topics", headers=headers)
+            return connection.getresponse().status
+        except OSError:
+            return 0
+        finally:
+            connection.close()
+
+    assert status(locked.admin) == 200
+    assert status(None) == 401
+    # One of another authority is refused before there is a request.
+    assert status(locked.stranger) == 0
+    # Wrong credentials are not made good by the certificate.
+    assert status(locked.admin, Authorization=basic("admin", "wrong")) == 401
 
 
 def test_administrator_of_the_machine_needs_no_login(

@@ -98,7 +98,8 @@ class World:
             KafkaGroupDialect(),
             etcd=etcd,
         )
-        self.broker.authorizer = CaptureAuthorizer(self.broker.image, self.broker.authorizer)
+        rights = CaptureAuthorizer(self.broker.image, self.broker.authorizer)
+        self.broker.authorizer = self.broker.context.authorizer = rights
         self.captures = Captures(
             self.broker.context,
             self.broker.partitions,

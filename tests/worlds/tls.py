@@ -247,5 +247,8 @@ class Below(FakeTransport):
         assert isinstance(protocol, Above)
         self.protocol = protocol
 
+    def get_protocol(self) -> asyncio.BaseProtocol | None:
+        return self.protocol
+
     def is_closing(self) -> bool:
         return self.is_closed

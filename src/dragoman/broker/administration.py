@@ -30,24 +30,31 @@ def recorded(
     try:
         yield
     except DragomanError as error:
-        audit.record(
-            administration(
-                action, actor.caller, actor.protocol, resource=resource, failure=str(error)
-            )
-        )
+        note(audit, action, actor, resource, error=error)
         raise
     for detail in details[:ADMINISTRATION_DETAILS_MAX]:
-        audit.record(
-            administration(action, actor.caller, actor.protocol, resource=resource, detail=detail)
-        )
+        note(audit, action, actor, resource, detail)
     further = len(details) - ADMINISTRATION_DETAILS_MAX
     if further > 0:
-        audit.record(
-            administration(
-                action,
-                actor.caller,
-                actor.protocol,
-                resource=resource,
-                detail=f"{further} further ones",
-            )
+        note(audit, action, actor, resource, f"{further} further ones")
+
+
+def note(
+    audit: AuditLog,
+    action: str,
+    actor: Actor,
+    resource: str,
+    detail: str = "",
+    error: DragomanError | None = None,
+) -> None:
+    """Record one act, with the error that it ended with, if any."""
+    audit.record(
+        administration(
+            action,
+            actor.caller,
+            actor.protocol,
+            resource=resource,
+            detail=detail,
+            failure="" if error is None else str(error),
         )
+    )

@@ -10,17 +10,18 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from dragoman.broker.administration import Actor, recorded
+from dragoman.broker.administration import Actor, note, recorded
 from dragoman.broker.changes import Changes, Decide
 from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.errors import InvalidUser, Overloaded, UnknownUser, UserExists
 from dragoman.broker.keyed_lock import KeyedLock
 from dragoman.cluster.events import Event, UserChanged, UserRemoved
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.errors import InvalidPasswordError
+from dragoman.errors import BrokerError, DragomanError, InvalidPasswordError
 from dragoman.limits import (
     SCRAM_BYTES_MAX,
     SCRAM_ITERATIONS_MAX,
@@ -31,6 +32,7 @@ from dragoman.limits import (
     TOKENS_PER_USER_MAX,
     USER_NAME_BYTES_MAX,
     USERS_MAX,
+    USERS_PER_CHANGE,
 )
 from dragoman.security.access import ANONYMOUS
 from dragoman.security.audit import AuditLog
@@ -40,6 +42,8 @@ from dragoman.security.secrets import ClusterKeys, signing_secret_context
 from dragoman.security.users import ApiToken, ScramVerifier, User
 from dragoman.world import Clock, Random
 
+#: By mechanism, a new verifier, or None for one to be removed.
+AlteredVerifiers: TypeAlias = Mapping[str, ScramVerifier | None]
 #: Shows programs that search texts for secrets what an API token is.
 TOKEN_PREFIX = "dragoman_"
 
@@ -113,8 +117,10 @@ class Users:
 
         await self._make("user.enable" if is_enabled else "user.disable", name, actor, decide)
 
-    def _new(self, name: str, verifiers: Mapping[str, ScramVerifier]) -> User:
-        if len(self._image.users) >= USERS_MAX:
+    def _new(
+        self, name: str, verifiers: Mapping[str, ScramVerifier], *, has_room: bool = True
+    ) -> User:
+        if not has_room or len(self._image.users) >= USERS_MAX:
             raise Overloaded(f"there are {len(self._image.users)} users already")
         incarnation = self._random.randbytes(16).hex()
         return User(name=name, incarnation=incarnation, scram=dict(verifiers))
@@ -133,31 +139,68 @@ class Users:
         await self._make("user.password", name, actor, decide)
 
     async def alter_verifiers(
-        self, name: str, altered: Mapping[str, ScramVerifier | None], actor: Actor
-    ) -> None:
-        """Set verifiers, or remove them (None), as Kafka's clients do: a user that does not exist
-        is created, and one without any credential left is removed. Raises `UnknownUser` for a
-        verifier to be removed that does not exist.
+        self, wanted: Mapping[str, AlteredVerifiers], actor: Actor
+    ) -> dict[str, DragomanError]:
+        """Set and remove verifiers of users, by name, as Kafka's clients do: a user that does not
+        exist is created, and one without any credential left is removed. Returns the errors of
+        users for which nothing was done.
         """
-        set_now = {mechanism: each for mechanism, each in altered.items() if each is not None}
-        _check_verifiers(set_now)
+        errors: dict[str, DragomanError] = {}
+        names = list(wanted)
+        for start in range(0, len(names), USERS_PER_CHANGE):
+            part = {name: wanted[name] for name in names[start : start + USERS_PER_CHANGE]}
+            errors |= await self._alter_some(part, actor)
+        return errors
+
+    async def _alter_some(
+        self, wanted: Mapping[str, AlteredVerifiers], actor: Actor
+    ) -> dict[str, DragomanError]:
+        errors: dict[str, DragomanError] = {}
 
         def decide() -> list[Event]:
-            user = self._image.users.get(name)
-            scram = {} if user is None else dict(user.scram)
-            for mechanism, verifier in altered.items():
-                if verifier is not None:
-                    scram[mechanism] = verifier
-                elif scram.pop(mechanism, None) is None:
-                    raise UnknownUser(f"user {name!r} has no {mechanism} credential")
-            if user is None:
-                check_name(name)
-                return [UserChanged(user=self._new(name, scram))]
-            if not (scram or user.tokens or user.signing_secret):
-                return [UserRemoved(name=name)]
-            return [UserChanged(user=replace(user, scram=scram))]
+            errors.clear()
+            known, events = self._image.users, list[Event]()
+            room = USERS_MAX - len(known)
+            for name, altered in wanted.items():
+                try:
+                    room -= name not in known
+                    events.append(self._altered(name, altered, has_room=room >= 0))
+                except BrokerError as error:
+                    room += name not in known
+                    errors[name] = error
+            return events
 
-        await self._make("user.credentials", name, actor, decide, ", ".join(altered))
+        failure: DragomanError | None = None
+        try:
+            async with self._lock.take(None):
+                await self._changes.make(decide)
+        except DragomanError as error:
+            failure = error
+        for name, altered in wanted.items():
+            problem = failure or errors.get(name)
+            if problem is not None:
+                errors[name] = problem
+            note(
+                self._audit, "user.credentials", actor, f"user:{name}", ", ".join(altered), problem
+            )
+        return errors
+
+    def _altered(self, name: str, altered: AlteredVerifiers, *, has_room: bool) -> Event:
+        """Raises `BrokerError`."""
+        _check_verifiers({each: verifier for each, verifier in altered.items() if verifier})
+        user = self._image.users.get(name)
+        scram = {} if user is None else dict(user.scram)
+        for mechanism, verifier in altered.items():
+            if verifier is not None:
+                scram[mechanism] = verifier
+            elif scram.pop(mechanism, None) is None:
+                raise UnknownUser(f"user {name!r} has no {mechanism} credential")
+        if user is None:
+            check_name(name)
+            return UserChanged(user=self._new(name, scram, has_room=has_room))
+        if not (scram or user.tokens or user.signing_secret):
+            return UserRemoved(name=name)
+        return UserChanged(user=replace(user, scram=scram))
 
     # ---- signing secrets
 

@@ -223,7 +223,7 @@ class PeerConnections:
             link.abort()
             line.not_connected(error)
 
-    def nonce(self) -> bytes:
+    def new_nonce(self) -> bytes:
         return self._random.getrandbits(8 * PEER_NONCE_BYTES).to_bytes(PEER_NONCE_BYTES, "big")
 
     def recheck(self) -> None:
@@ -473,7 +473,7 @@ class _Link(asyncio.BufferedProtocol):
                 evidence_of(transport.get_extra_info("ssl_object")),
                 self._line.node,
                 connections.hello(),
-                connections.nonce(),
+                connections.new_nonce,
             )
         except (RemoteProtocolError, ConfigError) as error:
             self._object(str(error))
@@ -695,11 +695,11 @@ class PeerSession:
             try:
                 policy = connections.security.policy()
             except ConfigError as error:
-                # For the log of this node; the caller learns no names of files.
-                log.error("no node is accepted: %s", error)
+                # The caller learns no names of files. Strangers can cause the line: it is limited.
+                self._channel.complain(f"no node is accepted: {error}")
                 raise RemoteProtocolError("the settings of this node are not usable") from None
             evidence, hello = evidence_of(self._channel.tls), connections.hello()
-            handshake = CalledHandshake(policy, evidence, hello, connections.nonce())
+            handshake = CalledHandshake(policy, evidence, hello, connections.new_nonce)
             self._handshake = handshake
         try:
             answer = handshake.received(arrived)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Callable
 from typing import Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -97,7 +98,12 @@ class CallingHandshake:
     """The side of the node that has connected."""
 
     def __init__(
-        self, policy: Policy, evidence: Evidence, node: int, hello: Hello, nonce: bytes
+        self,
+        policy: Policy,
+        evidence: Evidence,
+        node: int,
+        hello: Hello,
+        new_nonce: Callable[[], bytes],
     ) -> None:
         """`node` is the node that this one means to call. Raises `RemoteProtocolError` when the
         connection shows that it is not, or cannot be shown to be, that node.
@@ -116,7 +122,7 @@ class CallingHandshake:
             self._check()
         self._cluster_id = hello.cluster_id
         self._header = msgspec.msgpack.encode(hello)
-        self._nonce = b"" if self.is_done else nonce
+        self._nonce = b"" if self.is_done else new_nonce()
 
     def begin(self) -> list[Buffer]:
         """The first frame."""
@@ -168,11 +174,13 @@ class CallingHandshake:
 class CalledHandshake:
     """The side of the node that has been connected to."""
 
-    def __init__(self, policy: Policy, evidence: Evidence, ours: Hello, nonce: bytes) -> None:
+    def __init__(
+        self, policy: Policy, evidence: Evidence, ours: Hello, new_nonce: Callable[[], bytes]
+    ) -> None:
         self._policy = policy
         self._evidence = evidence
         self._ours = ours
-        self._nonce = nonce
+        self._new_nonce = new_nonce
         self._hello = b""
         self._theirs: Hello | None = None
         self._challenge = b""
@@ -207,7 +215,7 @@ class CalledHandshake:
                 Challenge(
                     node_id=self._ours.node_id,
                     cluster_id=self._ours.cluster_id,
-                    nonce=self._nonce,
+                    nonce=self._new_nonce(),
                 )
             )
             return frame(Kind.CHALLENGE, 0, 0, self._challenge)

@@ -105,6 +105,15 @@ def audited(world: World, monkeypatch: pytest.MonkeyPatch) -> list[AuditEvent]:
     return events
 
 
+def alter(
+    world: World, name: str, altered: dict[str, ScramVerifier | None] | dict[str, ScramVerifier]
+) -> None:
+    """Alter the verifiers of one user; the error is raised."""
+    errors = run(world, world.broker.access.users.alter_verifiers({name: altered}, OPERATOR))
+    if errors:
+        raise errors[name]
+
+
 # ---- rules
 
 
@@ -298,7 +307,7 @@ def test_name_of_a_user_is_refused(world: World, access: AccessControl, name: st
     with pytest.raises(InvalidUser):
         run(world, access.users.create(name, VERIFIERS, OPERATOR))
     with pytest.raises(InvalidUser):
-        run(world, access.users.alter_verifiers(name, VERIFIERS, OPERATOR))
+        alter(world, name, VERIFIERS)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +333,6 @@ def test_change_of_an_unknown_user_is_refused(world: World, access: AccessContro
         access.users.delete("bob", OPERATOR),
         access.users.enable("bob", OPERATOR, is_enabled=True),
         access.users.set_password("bob", VERIFIERS, OPERATOR),
-        access.users.alter_verifiers("bob", {"SCRAM-SHA-256": None}, OPERATOR),
         access.users.create_token("bob", OPERATOR),
         access.users.revoke_token("bob", "1", OPERATOR),
         access.users.set_signing_secret("bob", "secret", OPERATOR),
@@ -335,21 +343,44 @@ def test_change_of_an_unknown_user_is_refused(world: World, access: AccessContro
 
 def test_verifiers_make_and_remove_a_user(world: World, access: AccessControl) -> None:
     sha_256, sha_512 = VERIFIERS
-    run(world, access.users.alter_verifiers("bob", {sha_256: VERIFIERS[sha_256]}, OPERATOR))
+    alter(world, "bob", {sha_256: VERIFIERS[sha_256]})
     assert list(access.users.find("bob").scram) == [sha_256]
     with pytest.raises(UnknownUser):
-        run(world, access.users.alter_verifiers("bob", {sha_512: None}, OPERATOR))
+        alter(world, "bob", {sha_512: None})
     change = {sha_512: VERIFIERS[sha_512], sha_256: None}
-    run(world, access.users.alter_verifiers("bob", change, OPERATOR))
+    alter(world, "bob", change)
     assert list(access.users.find("bob").scram) == [sha_512]
-    run(world, access.users.alter_verifiers("bob", {sha_512: None}, OPERATOR))
+    alter(world, "bob", {sha_512: None})
     assert not access.users.known
+
+
+def test_verifiers_of_many_users_are_altered_together(
+    world: World,
+    access: AccessControl,
+    audited: list[AuditEvent],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(users, "USERS_PER_CHANGE", 3)
+    monkeypatch.setattr(users, "USERS_MAX", 6)
+    wanted: dict[str, users.AlteredVerifiers] = {f"u{number}": VERIFIERS for number in range(8)}
+    wanted["*"] = VERIFIERS
+    wanted["u9"] = dict.fromkeys(VERIFIERS)
+    errors = run(world, access.users.alter_verifiers(wanted, OPERATOR))
+    assert {name: type(error) for name, error in errors.items()} == {
+        "u6": Overloaded,
+        "u7": Overloaded,
+        "*": InvalidUser,
+        "u9": UnknownUser,
+    }
+    assert sorted(access.users.known) == [f"u{number}" for number in range(6)]
+    assert [each.result for each in audited].count("failed") == 4
+    assert len(audited) == 10
 
 
 def test_user_with_a_token_outlives_its_verifiers(world: World, access: AccessControl) -> None:
     run(world, access.users.create("bob", VERIFIERS, OPERATOR))
     run(world, access.users.create_token("bob", OPERATOR))
-    run(world, access.users.alter_verifiers("bob", dict.fromkeys(VERIFIERS), OPERATOR))
+    alter(world, "bob", dict.fromkeys(VERIFIERS))
     assert access.users.find("bob").scram == {}
 
 
@@ -360,9 +391,9 @@ def test_number_of_users_is_bounded(
     run(world, access.users.create("a", VERIFIERS, OPERATOR))
     with pytest.raises(Overloaded):
         run(world, access.users.create("b", VERIFIERS, OPERATOR))
-    run(world, access.users.alter_verifiers("a", VERIFIERS, OPERATOR))
+    alter(world, "a", VERIFIERS)
     with pytest.raises(Overloaded):
-        run(world, access.users.alter_verifiers("b", VERIFIERS, OPERATOR))
+        alter(world, "b", VERIFIERS)
 
 
 def test_token_logs_in_until_it_is_revoked(world: World, access: AccessControl) -> None:

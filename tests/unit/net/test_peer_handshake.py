@@ -51,7 +51,7 @@ def calling(
     cluster_id: str = "c",
     nonce: bytes = ONE,
 ) -> CallingHandshake:
-    return CallingHandshake(policy, evidence, calls, hello(node, cluster_id), nonce)
+    return CallingHandshake(policy, evidence, calls, hello(node, cluster_id), lambda: nonce)
 
 
 def called(
@@ -62,7 +62,7 @@ def called(
     cluster_id: str = "c",
     nonce: bytes = TWO,
 ) -> CalledHandshake:
-    return CalledHandshake(policy, evidence, hello(node, cluster_id), nonce)
+    return CalledHandshake(policy, evidence, hello(node, cluster_id), lambda: nonce)
 
 
 def arrived(pieces: Sequence[Buffer]) -> Arrived:

@@ -700,6 +700,29 @@ def test_member_of_a_group_is_refused_with_its_next_heartbeat() -> None:
     assert has_code(reply, need("read group c")[0])
 
 
+def test_parked_join_ends_with_the_right() -> None:
+    world = World(Settings(group_initial_rebalance_delay_ms=60_000), durability=Durability.OS)
+    guard, wire = Guard(world), Wire(world)
+    request = m.JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[m.JoinGroupRequestProtocol(name="range")],
+    )
+    wire.send(request, 3)
+    with guard.without(need("read group bystander")):
+        assert wire.replies() == []
+    with guard.without(need("read group g")):
+        (reply,) = wire.replies()
+    assert has_code(reply.message, need("read group g")[0])
+    assert len(world.broker.standing) == 0
+    wire.send(request, 3)
+    assert len(world.broker.standing) == 1
+    wire.lose()
+    assert len(world.broker.standing) == 0
+
+
 # ---- what refusals reveal
 
 

@@ -419,3 +419,22 @@ def test_delayed_message_is_delivered_when_the_right_was_taken_after_it_was_sent
         stage.world.advance(5)
         stage.world.settle()
     assert [each.body for each in stage.pipe.messages("t")] == [b"v", b"late"]
+
+
+def test_producer_that_may_not_write_is_not_asked_about_a_half() -> None:
+    stage = Stage()
+    half = send_fields("t", {"TRAN_MSG": "true", "PGROUP": "pg"}) | {"sysFlag": 4}
+    stage.pipe.ok(Request.SEND_MESSAGE, half, b"half")
+
+    def asked() -> bool:
+        """Whether the broker asks within some minutes, in which the producer is there."""
+        stage.pipe.pushed.clear()
+        for _ in range(10):
+            stage.pipe.beat("c1", producer="pg")
+            stage.world.advance(30)
+            stage.pipe.replies()
+        return any(each.code == Request.CHECK_TRANSACTION_STATE for each in stage.pipe.pushed)
+
+    with stage.guard.without(need("write topic t")):
+        assert not asked()
+    assert asked()

@@ -254,12 +254,13 @@ class TlsConnection(asyncio.BufferedProtocol):
             return
         transport, early = self._transport, self._early
         assert transport is not None
-        self._leave_handshake(is_complete=True)
+        self._end.handshakes.left(self)
+        self._uncount()
         self._state = State.CLOSED
         above = self._make_above()
         transport.set_protocol(above)
         above.connection_made(transport)
-        _feed(transport, above, early)
+        _feed(transport, early)
 
     def step(self) -> None:
         tls = self._tls or self._start()
@@ -315,6 +316,9 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def _leave_handshake(self, *, is_complete: bool) -> None:
         self._end.handshakes.ended(self, is_complete=is_complete)
+        self._uncount()
+
+    def _uncount(self) -> None:
         if self._is_counted:
             self._is_counted = False
             self._end.counted(self._peer[0], False)
@@ -435,6 +439,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         match name:
             case "ssl_object":
                 return self._tls
+            case "sslcontext":
+                return None if self._tls is None else self._tls.context
             case "certificate":
                 return self._certificate
             case _ if self._transport is None:
@@ -481,8 +487,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         try:
             for data in buffers:
                 view = memoryview(data)
-                for start in range(0, len(view), _RECORD_BYTES_MAX):
-                    tls.write(view[start : start + _RECORD_BYTES_MAX])
+                while view:
+                    view = view[tls.write(view[:_RECORD_BYTES_MAX]) :]
                     record = outgoing.read()
                     size += len(record)
                     sent.append(record)
@@ -537,14 +543,16 @@ def _reason(error: ssl.SSLError) -> str:
     return (error.reason or str(error)).lower().replace("_", " ")
 
 
-def _feed(transport: asyncio.Transport, above: asyncio.BaseProtocol, data: bytearray) -> None:
+def _feed(transport: asyncio.Transport, data: bytearray) -> None:
     """Pass on bytes that were read before the protocol was known."""
-    if isinstance(above, asyncio.Protocol):
-        above.data_received(bytes(data))
-        return
-    assert isinstance(above, asyncio.BufferedProtocol)
     view = memoryview(data)
     while view and not transport.is_closing():
+        # The first protocol may have passed the connection on to another one.
+        above = transport.get_protocol()
+        if isinstance(above, asyncio.Protocol):
+            above.data_received(bytes(view))
+            return
+        assert isinstance(above, asyncio.BufferedProtocol)
         buffer = memoryview(above.get_buffer(-1))
         count = min(len(buffer), len(view))
         buffer[:count] = view[:count]

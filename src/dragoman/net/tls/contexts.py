@@ -86,9 +86,10 @@ class ListenerContext:
 
     def check(self, *, is_forced: bool = False) -> None:
         """Load the files again if they have changed."""
-        options = self._options()
-        if not options.certificate_file and self._tried is None:
+        if self._tried is None:
+            # No connection has asked for TLS on this listener.
             return
+        options = self._options()
         if is_forced or options != self._tried or self._stamps != self._current_stamps(options):
             self._try(options)
 

@@ -77,14 +77,22 @@ class Handshakes:
             self._timer = self._scheduler.call_later(TLS_HANDSHAKE_S_MAX, self._expire)
 
     def ended(self, handshake: Handshake, *, is_complete: bool) -> None:
-        if self._begun.pop(handshake, None) is None:
-            return
+        if handshake in self._begun:
+            self.left(handshake)
+            if is_complete:
+                self.completed += 1
+            else:
+                self.failed += 1
+
+    def left(self, handshake: Handshake) -> None:
+        """Forget a connection, which may turn out to be without TLS."""
         self.holds(handshake, 0)
+        self._begun.pop(handshake, None)
         self._due.pop(handshake, None)
-        if is_complete:
-            self.completed += 1
-        else:
-            self.failed += 1
+
+    def give_up_all(self, reason: str) -> None:
+        for handshake in list(self._begun):
+            handshake.give_up(reason)
 
     def holds(self, handshake: Handshake, size: int) -> None:
         """Note the memory that a handshake holds. Others may be cut off."""

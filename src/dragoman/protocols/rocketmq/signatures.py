@@ -3,8 +3,9 @@
     Signature = base64(HMAC-SHA1(secret key, field values in the order of their names, then body))
 
 The field `Signature` itself is not signed. Clients up to version 4.9.3 do not sign the field
-`_UNIQUE_KEY_QUERY`, either. A signature has no time and no nonce: a recorded request can be sent
-again, as to RocketMQ's own brokers.
+`_UNIQUE_KEY_QUERY`, either. A signature has no time and no nonce, and covers neither the code of
+the request nor the names and boundaries of its fields: as with RocketMQ's own brokers, a recorded
+request can be sent again, or made into another one. TLS prevents both.
 """
 
 from __future__ import annotations

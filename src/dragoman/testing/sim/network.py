@@ -279,6 +279,13 @@ class SimTransport:
 
     # ---- asyncio's interface
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self.protocol
+        return protocol
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         known = {"sockname": self._names[0], "peername": self._names[1]}
         return known.get(name, default)

@@ -201,6 +201,8 @@ def test_other_bytes_go_to_the_protocol_without_this_layer(rig: TlsRig, cut: int
     assert connected.above.received == request
     assert connected.above.transport is connected.transport
     assert (rig.handshakes.count, rig.budget.used) == (0, 0)
+    assert (rig.handshakes.completed, rig.handshakes.failed) == (0, 0)
+    assert rig.counted == [("10.0.0.9", True), ("10.0.0.9", False)]
 
 
 def test_one_byte_that_may_begin_tls_waits_for_the_second(rig: TlsRig) -> None:

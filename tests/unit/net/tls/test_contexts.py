@@ -122,6 +122,31 @@ def test_removed_authority_no_longer_counts(node: Node) -> None:
     assert not node.takes(None)
 
 
+def test_files_of_a_listener_without_tls_are_not_looked_at(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken(node, "garbage")
+    node.pass_time()
+    node.contexts.reload()
+    assert caplog.messages == []
+    assert node.contexts.states() == []
+
+
+def test_states_name_the_certificate_and_what_is_wrong_with_its_files(node: Node) -> None:
+    node.listener.load()
+    (state,) = node.contexts.states()
+    assert (state.listener, state.subject, state.problem) == ("kafka-tls", "CN=localhost", "")
+    assert state.expires_ms > SystemClock().wall_ms()
+    broken(node, "expired")
+    node.contexts.reload()
+    (state,) = node.contexts.states()
+    assert state.subject == "CN=localhost"
+    assert "has expired" in state.problem
+    node.replace("localhost")
+    node.contexts.reload()
+    assert node.contexts.states()[0].problem == ""
+
+
 def test_changed_options_count_at_once(node: Node) -> None:
     node.listener.load()
     assert node.takes(None)

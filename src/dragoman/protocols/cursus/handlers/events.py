@@ -240,6 +240,8 @@ async def handle_read_stream(call: Call) -> None:
     reader = _EventReader(stream, stream.index.since(stream.key_bytes, since))
     while not reader.read_more():
         await pause(call.service.scheduler, 0)
+    # The client may have lost the right in the meantime.
+    call.session.check_access(Operation.READ, stream.topic)
     head: dict[str, object] = {
         "status": "OK",
         "topic": stream.topic.name,

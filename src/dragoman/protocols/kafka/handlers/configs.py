@@ -24,6 +24,7 @@ from dragoman.config.overrides import (
     describe_node_config,
     describe_topic_config,
 )
+from dragoman.config.settings import Settings
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import GROUP_ID_BYTES_MAX
 from dragoman.protocols.kafka import messages as m
@@ -152,6 +153,11 @@ def _derived_entries(call: Call) -> list[ConfigEntry]:
     settings = call.service.broker.settings
     bound = ",".join(f"{each.name}://{each.bind}" for each in settings.listeners)
     host, port = call.service.advertised(call.session.channel)
+    protocols = ",".join(
+        f"{each.name}:{_security_protocol(settings, each.name)}"
+        for each in settings.listeners
+        if each.protocol == "kafka"
+    )
     return [
         _derived("broker.id", Kind.INT, str(settings.node_id), "The same as `node.id`."),
         _derived("log.dirs", Kind.STRING, settings.data, "The same as `data`."),
@@ -162,7 +168,20 @@ def _derived_entries(call: Call) -> list[ConfigEntry]:
             f"kafka://{host}:{port}",
             "The address in replies on this connection.",
         ),
+        _derived(
+            "listener.security.protocol.map",
+            Kind.STRING,
+            protocols,
+            "What Kafka calls the security of each listener of its clients.",
+        ),
     ]
+
+
+def _security_protocol(settings: Settings, listener: str) -> str:
+    """The name in Kafka; a listener that only allows TLS or a login counts as one without."""
+    security = settings.listener_security(listener)
+    login = "SASL_" if security.authentication == "required" else ""
+    return login + ("SSL" if security.tls == "required" else "PLAINTEXT")
 
 
 def _derived(name: str, kind: Kind, text: str, doc: str) -> ConfigEntry:

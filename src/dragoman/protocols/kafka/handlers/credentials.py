@@ -19,7 +19,6 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.refusals import wire_code, wire_text
 from dragoman.protocols.kafka.handlers.session import Call, awaited
-from dragoman.protocols.kafka.handlers.slices import gather
 from dragoman.security.access import Operation
 from dragoman.security.passwords import Mechanism, verifier_of
 from dragoman.security.users import ScramVerifier, User
@@ -140,34 +139,47 @@ class _Changes:
 @awaited
 async def handle_alter(call: Call) -> m.AlterUserScramCredentialsResponse:
     request = call.decode(m.AlterUserScramCredentialsRequest)
-    users = call.service.broker.access.users
-    actor = Actor(call.caller, "kafka")
+    broker = call.service.broker
+    changes = await broker.work.run(_changes_of(request))
+    refusals: dict[str, _Refusal] = {}
+    try:
+        call.authorize_cluster(Operation.ALTER)
+    except DragomanError as error:
+        refusals = dict.fromkeys(changes, _refusal_of(error))
+    else:
+        wanted = {name: each.altered for name, each in changes.items() if each.refusal is None}
+        failed = await broker.access.users.alter_verifiers(wanted, Actor(call.caller, "kafka"))
+        refusals = {name: _refusal_of(error) for name, error in failed.items()}
+        refusals |= {name: each.refusal for name, each in changes.items() if each.refusal}
+    return await broker.work.run(_altered(list(changes), refusals))
+
+
+def _changes_of(request: m.AlterUserScramCredentialsRequest) -> Steps[dict[str, _Changes]]:
     changes: dict[str, _Changes] = {}
     for deletion in request.deletions:
         changes.setdefault(deletion.name, _Changes()).add(deletion.name, deletion.mechanism, None)
+        yield 1
     for each in request.upsertions:
         changes.setdefault(each.name, _Changes()).add(each.name, each.mechanism, each)
-
-    async def alter(name: str) -> _Refusal:
-        call.authorize_cluster(Operation.ALTER)
-        if changes[name].refusal is None:
-            await users.alter_verifiers(name, changes[name].altered, actor)
-        return changes[name].refusal or _DONE
-
-    results = await gather(call, list(changes), alter)
-    return m.AlterUserScramCredentialsResponse(
-        results=[
-            m.AlterUserScramCredentialsResponseUser(
-                user=name, error_code=refusal.code, error_message=refusal.text
-            )
-            for name, refusal in zip(changes, map(_refusal_of, results), strict=True)
-        ]
-    )
+        # A verifier takes three digests.
+        yield 3
+    return changes
 
 
-def _refusal_of(result: _Refusal | DragomanError) -> _Refusal:
-    if isinstance(result, UnknownUser):
+def _altered(
+    names: list[str], refusals: dict[str, _Refusal]
+) -> Steps[m.AlterUserScramCredentialsResponse]:
+    results: list[m.AlterUserScramCredentialsResponseUser] = []
+    for name in names:
+        code, text = refusals.get(name, _DONE)
+        results.append(
+            m.AlterUserScramCredentialsResponseUser(user=name, error_code=code, error_message=text)
+        )
+        yield 1
+    return m.AlterUserScramCredentialsResponse(results=results)
+
+
+def _refusal_of(error: DragomanError) -> _Refusal:
+    if isinstance(error, UnknownUser):
         return _Refusal(ErrorCode.RESOURCE_NOT_FOUND, _NO_USER)
-    if isinstance(result, DragomanError):
-        return _Refusal(wire_code(result), wire_text(result))
-    return result
+    return _Refusal(wire_code(error), wire_text(error))

@@ -11,7 +11,6 @@ from functools import partial
 
 from dragoman.broker.errors import UnsupportedCompression
 from dragoman.broker.fetch import Fetched, FetchLimits, Wanted, refused_fetch
-from dragoman.broker.standing import Grant
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CODEC_MASK, read_header
 from dragoman.log.compression import Codec
@@ -68,11 +67,8 @@ def handle(call: Call) -> None:
 
     standing = broker.standing
     revision = standing.revision
-    grant: Grant | None = None
 
     def finish(found: list[Fetched]) -> None:
-        if grant is not None:
-            grant.release()
         if standing.revision != revision:
             # Rights have changed while the fetch was parked.
             found = [_still_allowed(call, *each) for each in zip(wanted, found, strict=True)]
@@ -91,11 +87,13 @@ def handle(call: Call) -> None:
     if parked is None:
         return
 
+    ask = partial(_ask_again, call, wanted)
+    call.grant = grant = standing.hold(ask, lambda _: parked.finish_now())
+
     def forget() -> None:
-        held.release()
+        grant.release()
         broker.fetches.cancel(parked)
 
-    held = grant = standing.hold(partial(_ask_again, call, wanted), lambda _: parked.finish_now())
     call.on_drop(forget)
     call.on_end(parked.finish_now)
 

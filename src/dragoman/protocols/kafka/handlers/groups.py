@@ -54,6 +54,31 @@ def _end_wait(
     reply(RebalanceInProgress("the group was still rebalancing when its client stopped sending"))
 
 
+def _hold_right(
+    call: Call,
+    group_id: str,
+    parked: Parked[Joined] | Parked[Synced],
+    reply: Callable[[DragomanError], None],
+) -> None:
+    """Let a parked request wait until it is answered, its connection closes, or the client may no
+    longer use the group.
+    """
+
+    def revoked(error: DragomanError) -> None:
+        parked.abandon()
+        reply(error)
+
+    ask = partial(call.authorize, Operation.READ, Resource.GROUP, group_id)
+    call.grant = grant = call.service.broker.standing.hold(ask, revoked)
+
+    def forget() -> None:
+        grant.release()
+        parked.abandon()
+
+    call.on_drop(forget)
+    call.on_end(partial(_end_wait, parked, reply))
+
+
 def handle_join(call: Call) -> None:
     request = call.decode(m.JoinGroupRequest)
 
@@ -84,8 +109,7 @@ def handle_join(call: Call) -> None:
         reply,
     )
     if parked is not None and not call.is_done:
-        call.on_drop(parked.abandon)
-        call.on_end(partial(_end_wait, parked, reply))
+        _hold_right(call, request.group_id, parked, reply)
 
 
 def _joined(
@@ -155,8 +179,7 @@ def handle_sync(call: Call) -> None:
         reply,
     )
     if parked is not None and not call.is_done:
-        call.on_drop(parked.abandon)
-        call.on_end(partial(_end_wait, parked, reply))
+        _hold_right(call, request.group_id, parked, reply)
 
 
 def handle_heartbeat(call: Call) -> None:

@@ -22,7 +22,7 @@ from collections import deque
 from typing import Final, Protocol
 
 from dragoman.errors import AuthenticationFailedError, LoginsOverloadedError
-from dragoman.limits import KAFKA_REAUTHENTICATION_INTERVAL_S, LOGIN_FRAME_BYTES_MAX
+from dragoman.limits import KAFKA_REAUTHENTICATION_INTERVAL_S
 from dragoman.net.channel import Channel
 from dragoman.outcome import ignore, pause, start
 from dragoman.protocols.kafka import messages as m
@@ -34,7 +34,6 @@ from dragoman.protocols.kafka.messages import Message
 from dragoman.security.access import Caller
 from dragoman.security.sasl import CLEAR_TEXT, SaslServer
 from dragoman.types import Buffer
-from dragoman.world import Handle
 
 _TO_LOG_IN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 _BEFORE_LOGIN: Final = _TO_LOG_IN | {ApiKey.API_VERSIONS}
@@ -68,16 +67,15 @@ class Connection(Protocol):
     @property
     def must_log_in(self) -> bool: ...
 
+    @property
+    def is_private(self) -> bool: ...
+
     def begin(self, request: Request) -> Asked:
         """Give a request its place in the queue of replies."""
         ...
 
     def hold_back(self, call: Asked) -> None:
         """Begin no later request until this one is answered."""
-        ...
-
-    def allow_frames(self, bytes_max: int) -> None:
-        """Bound the frames that begin from now on."""
         ...
 
     def log_in(self, caller: Caller) -> None:
@@ -99,13 +97,11 @@ class Login:
     __slots__ = (
         "_began_at",
         "_expires_at",
-        "_is_pending",
         "_is_raw",
         "_mechanism",
         "_refusal",
         "_server",
         "_session",
-        "_timer",
         "_wanted",
     )
 
@@ -124,41 +120,6 @@ class Login:
         self._began_at = 0.0
         #: When the session expires; None: never.
         self._expires_at: float | None = None
-        #: Whether the connection counts as one before its login, and the end of its time for that.
-        self._is_pending = False
-        self._timer: Handle | None = None
-
-    # ---- connections that have to log in
-
-    def require(self) -> None:
-        """Close the connection unless it logs in in time, or at once if too many have to."""
-        session = self._session
-        broker = session.service.broker
-        refusal = broker.logins.admission.refusal(session.channel.peer_address[0])
-        if refusal:
-            # The channel is still being made.
-            session.channel.complain(refusal)
-            broker.scheduler.call_soon(session.channel.abort)
-            return
-        self._is_pending = True
-        session.allow_frames(LOGIN_FRAME_BYTES_MAX)
-        seconds = broker.settings.connections_max_login_ms / 1000
-        self._timer = broker.scheduler.call_later(seconds, self._late)
-
-    def _late(self) -> None:
-        self._timer = None
-        self._session.channel.complain("no login in time")
-        self._session.channel.abort()
-
-    def closed(self) -> None:
-        """The connection has logged in, or is gone."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._is_pending:
-            self._is_pending = False
-            session = self._session
-            session.service.broker.logins.admission.left(session.channel.peer_address[0])
 
     @property
     def is_watching(self) -> bool:
@@ -312,7 +273,6 @@ class Login:
             lifetime_ms = min(lifetime_ms, left_ms) if lifetime_ms else left_ms
         now = broker.clock.monotonic()
         self._expires_at = now + lifetime_ms / 1000 if lifetime_ms else None
-        self.closed()
         self._session.log_in(caller)
         return lifetime_ms
 
@@ -358,14 +318,5 @@ def offered_mechanisms(session: Connection) -> list[str]:
     """The mechanisms that a client on this connection may use. Those that send credentials in
     clear need TLS, unless the client is on this machine.
     """
-    channel = session.channel
-    is_private = (
-        channel.is_encrypted
-        or is_loopback(channel.peer_address[0])
-        or session.service.broker.settings.sasl_insecure_clear_text
-    )
-    return [each for each in channel.security.mechanisms if is_private or each not in CLEAR_TEXT]
-
-
-def is_loopback(host: str) -> bool:
-    return host == "::1" or host.startswith(("127.", "::ffff:127."))
+    offered = session.channel.security.mechanisms
+    return [each for each in offered if session.is_private or each not in CLEAR_TEXT]

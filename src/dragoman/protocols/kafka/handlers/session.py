@@ -22,6 +22,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from dragoman.broker.errors import NotAuthorized, ThrottlingQuotaExceeded
+from dragoman.broker.standing import Grant
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
 from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX
 from dragoman.net.channel import Channel
@@ -55,6 +56,7 @@ class Call:
         "_reply",
         "begun_at",
         "caller",
+        "grant",
         "is_done",
         "request",
         "session",
@@ -76,6 +78,8 @@ class Call:
         self._reply: list[Buffer] | None = None
         self._on_drop: Callable[[], None] | None = None
         self._on_end: Callable[[], None] | None = None
+        #: The right that a parked request relies on.
+        self.grant: Grant | None = None
         #: The time at which the handler was called; None if its time is not counted, or is already.
         self.begun_at: float | None = None
         #: For how long the client is to be throttled.
@@ -148,6 +152,8 @@ class Call:
     def reply_raw(self, buffers: list[Buffer]) -> None:
         assert not self.is_done
         self.is_done = True
+        if self.grant is not None:
+            self.grant.release()
         self._reply = buffers
         self._on_drop = self._on_end = None
         self.session.worked_on(self)
@@ -268,7 +274,7 @@ class KafkaSession(OrderedSession[KafkaService]):
         self._guard: Login | None = None
         self._settings = service.broker.settings
         if self.must_log_in:
-            self.login.require()
+            self.await_login(service.broker.settings.socket_request_max_bytes)
             self.guard_changed()
 
     # ---- logins
@@ -290,18 +296,9 @@ class KafkaSession(OrderedSession[KafkaService]):
 
     def log_in(self, caller: Caller) -> None:
         super().log_in(caller)
-        self.allow_frames(self.service.broker.settings.socket_request_max_bytes)
         # Its routes were learnt for another caller.
         self._express = None
         self.guard_changed()
-
-    def allow_frames(self, bytes_max: int) -> None:
-        """Bound the frames that begin from now on."""
-        self._reader.allow(bytes_max)
-
-    def on_closed(self) -> None:
-        if self._login is not None:
-            self._login.closed()
 
     # ---- requests
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dragoman.broker.errors import (
     CoordinatorLoading,
@@ -37,6 +37,7 @@ from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.rpc import Announce, Listed, Listing, ProducerClient
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.world import Handle
 
 #: Errors after which an announcement is retried.
@@ -213,12 +214,20 @@ def _identities(listing: Listing) -> list[tuple[str, ConsumerData]]:
     return sorted(members, key=lambda each: each[0])
 
 
+class _Producer(NamedTuple):
+    session: Connection
+    #: Monotonic and wall time of its last heartbeat.
+    seen: float
+    seen_ms: int
+    caller: Caller
+
+
 class Clients:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.groups: dict[str, LocalGroup] = {}
-        #: Session, and monotonic and wall time of the last heartbeat, by group and client id.
-        self._producers: dict[str, dict[str, tuple[Connection, float, int]]] = {}
+        #: The last heartbeat of each producer, by group and client id.
+        self._producers: dict[str, dict[str, _Producer]] = {}
         self._timer: Handle | None = None
 
     # ---- consumers
@@ -255,11 +264,11 @@ class Clients:
 
     # ---- producers
 
-    def add_producer(self, session: Connection, client_id: str, group: str) -> None:
+    def add_producer(self, session: Connection, client_id: str, group: str, caller: Caller) -> None:
         broker = self._node.broker
         now = broker.clock.monotonic()
         clients = self._producers.setdefault(group, {})
-        clients[client_id] = (session, now, broker.clock.wall_ms())
+        clients[client_id] = _Producer(session, now, broker.clock.wall_ms(), caller)
         session.on_gone["producer", group, client_id] = lambda: self.drop_producer(
             group, client_id, session
         )
@@ -267,18 +276,25 @@ class Clients:
 
     def drop_producer(self, group: str, client_id: str, session: Connection | None = None) -> None:
         clients = self._producers.get(group, {})
-        if client_id in clients and session in (None, clients[client_id][0]):
+        if client_id in clients and session in (None, clients[client_id].session):
             del clients[client_id]
             if not clients:
                 del self._producers[group]
 
-    def producer_sessions(self, group: str) -> list[Connection]:
-        return [session for session, _, _ in self._producers.get(group, {}).values()]
+    def producer_sessions(self, group: str, topic: str) -> list[Connection]:
+        """The producers of a group that may write to a topic, and so may see a half of theirs."""
+        is_allowed = self._node.broker.authorizer.is_allowed
+        return [
+            each.session
+            for each in self._producers.get(group, {}).values()
+            if is_allowed(each.caller, Operation.WRITE, Resource.TOPIC, topic)
+        ]
 
     def producers(self) -> list[ProducerClient]:
         found = []
         for group, clients in self._producers.items():
-            for client_id, (session, _, seen_ms) in clients.items():
+            for client_id, producer in clients.items():
+                session = producer.session
                 host, port = session.channel.peer_address
                 found.append(
                     ProducerClient(
@@ -287,7 +303,7 @@ class Clients:
                         address=f"{host}:{port}",
                         language=session.language,
                         version=session.version,
-                        seen_ms=seen_ms,
+                        seen_ms=producer.seen_ms,
                     )
                 )
         return found
@@ -303,7 +319,7 @@ class Clients:
                 return local.members[client_id].session
         for clients in self._producers.values():
             if client_id in clients:
-                return clients[client_id][0]
+                return clients[client_id].session
         return None
 
     def _watch(self) -> None:
@@ -317,9 +333,9 @@ class Clients:
         before = self._node.broker.clock.monotonic() - ROCKETMQ_CLIENT_TIMEOUT_S
         for group in list(self.groups.values()):
             group.drop_silent(before)
-        for name, clients in list(self._producers.items()):
-            for client_id in [each for each, (_, seen, _) in clients.items() if seen < before]:
-                self.drop_producer(name, client_id)
+        for group_name, clients in list(self._producers.items()):
+            for client_id in [name for name, each in clients.items() if each.seen < before]:
+                self.drop_producer(group_name, client_id)
         if self.groups or self._producers:
             self._watch()
 

@@ -63,7 +63,7 @@ def handle_heart_beat(call: Call) -> None:
             call.authorize_topic(Operation.READ, topic_name(subscription.topic))
     clients = call.node.clients
     for producer in producers:
-        clients.add_producer(call.session, beat.client_id, producer.group_name)
+        clients.add_producer(call.session, beat.client_id, producer.group_name, call.caller)
     joins = [_join(call, beat.client_id, data) for data in consumers]
     waiting = [each for each in joins if each is not None]
     if waiting:

@@ -27,7 +27,7 @@ from dragoman.protocols.rocketmq.handlers.clients import Clients
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.half_checks import watch_halves
 from dragoman.protocols.rocketmq.handlers.listed_group import OWNER, ListedGroup
-from dragoman.protocols.rocketmq.handlers.names import broker_name, retry_group
+from dragoman.protocols.rocketmq.handlers.names import broker_name, retry_group, topic_name
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.rpc import PROTOCOL, A, NodeRequest, NodeRpc
 from dragoman.protocols.rocketmq.handlers.state import State
@@ -349,7 +349,8 @@ class RocketmqNode:
         return False
 
     async def _check_producer(self, request: rpc.CheckProducer) -> rpc.Count:
-        sessions = self.clients.producer_sessions(request.group)
+        topic = topic_name(request.fields["topic"])
+        sessions = self.clients.producer_sessions(request.group, topic)
         if not sessions:
             return rpc.Count(0)
         session = sessions[self.next_turn() % len(sessions)]

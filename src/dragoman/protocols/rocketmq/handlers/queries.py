@@ -71,6 +71,8 @@ async def handle_query_message(call: Call) -> Answer:
     )
     search = Search(call, topic, wanted)
     await search.run()
+    # The client may have lost the right in the meantime.
+    call.authorize_topic(Operation.READ, topic.name)
     if not search.found:
         text = f"can not find message for {key!r}"
         if not search.is_complete:
@@ -242,6 +244,7 @@ async def find_by_id(call: Call, message_id: str, spelt: str) -> bytes:
     call.authorize_topic(Operation.READ, topic.name)
     search = Search(call, topic, Sought(message_id.encode(), is_unique=True))
     await search.run()
+    call.authorize_topic(Operation.READ, topic.name)
     if not search.found:
         text = f"there is no message {message_id} in {spelt}"
         raise Refused(Response.SYSTEM_ERROR, text)
@@ -272,6 +275,7 @@ async def handle_query_consume_queue(call: Call) -> bodies.ConsumeQueueView:
         for record in piece.records[: count - len(rows)]:
             rows.append(_entry(call, partition, record, chosen))
         if len(rows) >= count or piece.next_offset >= piece.end_offset:
+            call.authorize_topic(Operation.READ, partition.topic.name)
             return view
         offset = piece.next_offset
         await pause(broker.scheduler, 0)

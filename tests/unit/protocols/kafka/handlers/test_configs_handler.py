@@ -105,7 +105,10 @@ def test_broker_shows_settings_and_which_may_change(wire: Wire, version: int) ->
     read_only = {each.name for each in result.configs if each.read_only}
     names = [each.name for each in result.configs]
     assert names == sorted(names)
-    derived = {"broker.id", "log.dirs", "listeners", "advertised.listeners"}
+    derived = {
+        *("broker.id", "log.dirs", "listeners", "advertised.listeners"),
+        "listener.security.protocol.map",
+    }
     assert set(names) == set(NODE_KEYS) | derived
     assert read_only == (set(NODE_KEYS) - DYNAMIC_KEYS) | derived
     values = {each.name: each.value for each in result.configs}

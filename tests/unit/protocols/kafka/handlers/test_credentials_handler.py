@@ -163,6 +163,18 @@ def test_rights_on_the_cluster_are_needed() -> None:
     assert not wire.world.broker.image.users
 
 
+def test_two_thousand_users_are_made_and_removed_in_one_request(wire: Wire) -> None:
+    salted = bytes(32)
+    made = [
+        Upsertion(name=f"u{n}", mechanism=1, iterations=4096, salt=b"s", salted_password=salted)
+        for n in range(2000)
+    ]
+    assert set(alter(wire, *made).values()) == {OK}
+    assert len(describe(wire)) == 2000
+    assert set(alter(wire, *(deletion(each.name) for each in made)).values()) == {OK}
+    assert not wire.world.broker.image.users
+
+
 @pytest.mark.parametrize("excess", [b"", b"\0"])
 def test_byte_too_many_of_librdkafka_is_ignored(wire: Wire, excess: bytes) -> None:
     request = m.AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion()])
