@@ -571,6 +571,9 @@ ACCESS_RULES_MAX = 100_000
 ACCESS_RULES_PER_REQUEST_MAX = 10_000
 #: Access rules in one change of the metadata. More: in further changes, one after the other.
 ACCESS_RULES_PER_CHANGE = 1_000
+#: Characters of access rules in one change of the metadata, which leaves room in the smallest
+#: proposal of a quorum. More: in further changes.
+ACCESS_RULES_CHARS_PER_CHANGE = 128 << 10
 #: File with the first users and rules of a cluster. Larger: refused.
 BOOTSTRAP_FILE_BYTES_MAX = 256 << 10
 #: Users in that file, for each of which two verifiers are computed. More: refused.
@@ -583,7 +586,7 @@ ADMINISTRATION_DETAILS_MAX = 100
 #: Users, which stay in memory on every node. One more is refused.
 USERS_MAX = 100_000
 #: Users in one change of the metadata. More: in further changes, one after the other.
-USERS_PER_CHANGE = 500
+USERS_PER_CHANGE = 100
 #: Bytes of a user's name. Longer: refused.
 USER_NAME_BYTES_MAX = 255
 #: API tokens of one user. One more is refused.

@@ -7,6 +7,7 @@ sockets, certificates and recordings.
 
 from __future__ import annotations
 
+import signal
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -202,6 +203,41 @@ def test_handshakes_that_stall_keep_no_node_out(
         start(cluster, material, "secret", REQUIRED, nodes=[3])
         cluster.wait_in_sync()
     cluster.wait_in_sync()
+
+
+def test_authority_is_replaced_while_the_cluster_serves(
+    cluster: ServedCluster, material: Material
+) -> None:
+    """Both, then new certificates, then the new one alone; each step on running nodes."""
+    start(cluster, material, "certificates", REQUIRED)
+    cluster.wait_in_sync()
+    before = material.authority
+    material.authority = after = Authority.create("new nodes")
+    old_pair = material.pair("old-2", before.server(["x", "dragoman://node/2"]))
+    material.write("ca.pem", before.pair.certificate + after.pair.certificate)
+    reload(cluster)
+    for node in NODES:
+        material.of_node(node)
+        reload(cluster)
+        # A connection of each node is made with the new certificates.
+        cluster.nodes[node].kill()
+        start(cluster, material, "certificates", REQUIRED, nodes=[node])
+        cluster.wait_in_sync(node)
+    assert "belongs to cluster" in refused(cluster, context(old_pair), cluster_id="another")
+    material.write("ca.pem", after.pair.certificate)
+    reload(cluster)
+    eventually(
+        lambda: refused(cluster, context(old_pair), cluster_id="another") == "",
+        "a certificate of the removed authority is accepted",
+    )
+    cluster.nodes[3].kill()
+    start(cluster, material, "certificates", REQUIRED, nodes=[3])
+    cluster.wait_in_sync()
+
+
+def reload(cluster: ServedCluster) -> None:
+    for node in cluster.nodes.values():
+        node.signal(signal.SIGHUP)
 
 
 # ---- a cluster that learns it while it serves

@@ -170,6 +170,12 @@ class Lockdown:
                 key = ("--set", f"cluster.key.file={self._key_file(node)}")
                 self.cluster.upgrade(node, *key, *self._secret_options())
             self.cluster.wait(lambda status: status.feature_level == _LEVEL)
+            self.balance()
+
+    def balance(self) -> None:
+        """Leaders move now, and not in a step that is to disturb nobody."""
+        self.operator.types("cluster", "elect")
+        self.cluster.wait_in_sync()
 
     def _key_file(self, node: int) -> Path:
         return self.root / f"cluster-{node}.key"
@@ -404,6 +410,7 @@ class Lockdown:
             )
         with self.step("a node is restarted", is_disturbing=True):
             self.cluster.restart(self.random.choice(NODES))
+            self.balance()
         self.move_clients("clients connect anew, the old authority gone")
 
     def replace_key(self) -> None:

@@ -7,7 +7,7 @@ the ones before it hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 
@@ -20,6 +20,7 @@ from dragoman.cluster.events import Event, RulesChanged
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.limits import (
     ACCESS_RULE_TEXT_BYTES_MAX,
+    ACCESS_RULES_CHARS_PER_CHANGE,
     ACCESS_RULES_MAX,
     ACCESS_RULES_PER_CHANGE,
     ACCESS_RULES_PER_REQUEST_MAX,
@@ -79,8 +80,7 @@ class AccessRules:
 
     async def _make(self, rules: list[Rule], event: Callable[[list[Rule]], list[Event]]) -> None:
         async with self._lock.take(None):
-            for start in range(0, len(rules), ACCESS_RULES_PER_CHANGE):
-                part = rules[start : start + ACCESS_RULES_PER_CHANGE]
+            for part in _parts(rules):
                 await self._changes.make(partial(event, part))
 
     def _addition(self, rules: list[Rule]) -> list[Event]:
@@ -121,6 +121,22 @@ class AccessRules:
 #: Rules that a filter tests in one step, and what that costs, in items of the work queue.
 _RULES_PER_STEP = 64
 _ITEMS_PER_STEP = 8
+
+
+def _parts(rules: list[Rule]) -> Iterator[list[Rule]]:
+    """The rules in parts that are small enough for one change of the metadata."""
+    part: list[Rule] = []
+    size = 0
+    for rule in rules:
+        added = len(rule.principal) + len(rule.host) + len(rule.name)
+        is_full = size + added > ACCESS_RULES_CHARS_PER_CHANGE
+        if part and (is_full or len(part) >= ACCESS_RULES_PER_CHANGE):
+            yield part
+            part, size = [], 0
+        part.append(rule)
+        size += added
+    if part:
+        yield part
 
 
 def check_rule(rule: Rule) -> None:

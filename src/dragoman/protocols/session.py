@@ -34,6 +34,7 @@ from dragoman.limits import (
 from dragoman.net.channel import Channel, Reason
 from dragoman.protocols.service import Core, Service
 from dragoman.security.access import ANONYMOUS, Caller, Operation, Resource
+from dragoman.security.audit import login
 from dragoman.security.identity import initial_caller
 from dragoman.types import Buffer
 from dragoman.world import Handle
@@ -191,6 +192,11 @@ class _Session(Generic[ServiceT_co]):
             or is_loopback(self.channel.peer_address[0])
             or self.service.broker.settings.sasl_insecure_clear_text
         )
+
+    def refused_anonymous(self) -> None:
+        """Note for the audit log that a request was refused because nothing names its caller."""
+        event = login("none", self.caller, self.channel.listener, succeeded=False)
+        self.service.broker.logins.record(event)
 
     def log_in(self, caller: Caller) -> None:
         """Continue as a caller that has logged in; later requests are its own."""

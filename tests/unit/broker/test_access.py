@@ -256,6 +256,16 @@ def test_ten_thousand_rules_come_and_go(
     assert len(audited) == 2 * (limits.ADMINISTRATION_DETAILS_MAX + 1)
 
 
+def test_long_rules_take_several_changes(world: World, access: AccessControl) -> None:
+    long = "x" * (limits.ACCESS_RULE_TEXT_BYTES_MAX - 4)
+    many = [rule(f"{number:04}{long}") for number in range(500)]
+    before = world.broker.image.rules_revision
+    run(world, access.rules.add(many, OPERATOR))
+    assert list(world.broker.image.rules) == many
+    changes = world.broker.image.rules_revision - before
+    assert changes == -(-500 // (limits.ACCESS_RULES_CHARS_PER_CHANGE // (len(long) + 15)))
+
+
 # ---- users
 
 

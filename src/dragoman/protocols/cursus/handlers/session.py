@@ -345,6 +345,7 @@ class CursusSession(OrderedSession[CursusService]):
         elif isinstance(request, Batch):
             try:
                 if self.must_log_in:
+                    self.refused_anonymous()
                     raise login_required("PUBLISH")
                 _PUBLISH[Batch](self, request, place)
             except DragomanError as error:
@@ -364,11 +365,15 @@ class CursusSession(OrderedSession[CursusService]):
                 self._alone = call.place
                 return self._log_in_and_handle(call, *credentials)
             if self.must_log_in:
+                self.refused_anonymous()
                 raise login_required(word)
         return _handler(word)(call)
 
     async def _log_in_and_handle(self, call: Call, name: str, password: str) -> None:
         await log_in(self, name, password)
+        if call.is_closed:
+            # It would run as the caller before the login.
+            return
         waiting = _handler(call.command.word)(call)
         if waiting is not None:
             await waiting
