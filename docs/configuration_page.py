@@ -74,6 +74,10 @@ DRAGOMAN_LISTENER_KAFKA_TLS_TLS=required             # in the environment
 dragoman serve --set listener.kafka-tls.tls=required # as a flag
 ```
 
+On a listener with TLS, and one that allows it, a connection is closed that has sent nothing, or
+whose handshake has not ended, after ten seconds. Changes of these settings apply to new
+connections.
+
 A default port that another program uses is a warning and the node runs without that listener; an
 address that was asked for and is taken ends the start with exit status 2.
 

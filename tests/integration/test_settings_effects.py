@@ -270,6 +270,7 @@ SEEN_ELSEWHERE = {
     "max.connections.before.login": "test_sasl_handlers.test_connections_of_all_addresses",
     "max.connections.before.login.per.ip": "test_sasl_handlers.test_connections_before_the_login",
     "cluster.key.file": "test_planted_secrets",
+    "cluster.key.lost": "test_cluster_key.test_a_lost_key_is_replaced",
     "audit.log.file": "test_planted_secrets",
     "audit.log.bytes": "test_audit.test_files_are_bounded_in_size_and_number",
     "audit.log.files": "the same",

@@ -96,6 +96,20 @@ def test_http_is_served_with_and_without_tls_on_one_listener() -> None:
                 assert response.status == 200
 
 
+def test_handshakes_and_the_end_of_certificates_are_in_the_metrics() -> None:
+    with EphemeralBroker(tls="optional", listeners=("http", "kafka")) as broker:
+        with connected(broker, "kafka", trusting(broker)):
+            pass
+        with socket.create_connection(("127.0.0.1", int(broker.address("kafka")[10:])), 60) as bad:
+            bad.sendall(b"\x16\x03\x01\x00\x00")
+            assert bad.recv(1) == b""
+        with urllib.request.urlopen(f"http://{broker.address('http')}/metrics", timeout=60) as page:
+            shown = page.read().decode()
+    assert 'dragoman_tls_handshakes_total{result="completed"} 1.0' in shown
+    assert 'dragoman_tls_handshakes_total{result="failed"} 1.0' in shown
+    assert 'dragoman_tls_certificate_expiry_seconds{listener="kafka"} 1.' in shown
+
+
 def test_node_that_stops_ends_handshakes_in_progress() -> None:
     for stop in (EphemeralBroker.stop, EphemeralBroker.kill):
         broker = EphemeralBroker(tls=True, listeners=("kafka",)).start()

@@ -297,6 +297,48 @@ def exported(command: str, file: str) -> Callable[[MqadminClient, str], None]:
     return operation
 
 
+# ---- users and permissions
+
+
+def users(mqadmin: MqadminClient, topic: str) -> None:
+    broker, name = mqadmin.at_broker, topic
+    mqadmin.run("createUser", *broker, "-u", name, "-p", "12345678", "-t", "Super")
+    assert re.search(rf"{name} +null +Super +enable", mqadmin.run("listUser", *broker))
+    mqadmin.run("updateUser", *broker, "-u", name, "-t", "Normal")
+    mqadmin.run("updateUser", *broker, "-u", name, "-s", "disable")
+    assert re.search(rf"{name} +null +Normal +disable", mqadmin.run("getUser", *broker, "-u", name))
+    mqadmin.run("deleteUser", *broker, "-u", name)
+    assert name not in mqadmin.run("listUser", *broker)
+
+
+def permissions(mqadmin: MqadminClient, topic: str) -> None:
+    broker, subject = mqadmin.at_broker, ("-s", f"User:{topic}")
+    given = ("-r", f"Topic:{topic},Group:g*", "-a", "Sub", "-d", "Allow")
+    mqadmin.run("createAcl", *broker, *subject, *given)
+    changed = ("-r", f"Topic:{topic}", "-a", "Pub,Sub", "-d", "Deny", "-i", "10.0.0.1")
+    mqadmin.run("updateAcl", *broker, *subject, *changed)
+    shown = mqadmin.run("listAcl", *broker, *subject)
+    assert re.search(rf"Topic:{topic} +\[Pub, Sub\] +\[10.0.0.1\] +Deny", shown), shown
+    assert re.search(r"Group:g\* +\[Sub\] +\[\] +Allow", shown), shown
+    mqadmin.run("deleteAcl", *broker, *subject, "-r", f"Topic:{topic}")
+    assert f"Topic:{topic}" not in mqadmin.run("getAcl", *broker, *subject)
+
+
+def accounts(mqadmin: MqadminClient, topic: str) -> None:
+    broker = mqadmin.at_broker
+    perms = ("-i", "DENY", "-u", "SUB", "-t", f"{topic}=PUB|SUB", "-g", "g=DENY", "-m", "false")
+    mqadmin.run("updateAclConfig", *broker, "-a", topic, "-s", "12345678", *perms)
+    assert "success" in mqadmin.run("clusterAclConfigVersion", *broker)
+    assert "success" in mqadmin.run("deleteAclConfig", *broker, "-a", topic)
+
+
+USERS: Operations = {
+    "createUser, updateUser, listUser, getUser, deleteUser": users,
+    "createAcl, updateAcl, listAcl, getAcl, deleteAcl": permissions,
+}
+ACCOUNTS: Operations = {
+    "updateAclConfig, clusterAclConfigVersion, deleteAclConfig": accounts,
+}
 OPERATIONS: Operations = {
     "updateTopic, topicList, topicClusterList, deleteTopic": make_and_delete,
     "updateTopicList": make_several,
@@ -332,10 +374,10 @@ OPERATIONS: Operations = {
 class Mqadmin49(MqadminClient):
     name = "mqadmin, 4.x"
     version = "4.9.8"
-    sections = {"RocketMQ: mqadmin": OPERATIONS}
+    sections = {"RocketMQ: mqadmin": OPERATIONS, "RocketMQ: mqadmin's accounts": ACCOUNTS}
 
 
 class Mqadmin53(MqadminClient):
     name = "mqadmin, 5.x"
     version = "5.3.3"
-    sections = {"RocketMQ: mqadmin": OPERATIONS}
+    sections = {"RocketMQ: mqadmin": OPERATIONS, "RocketMQ: mqadmin's users": USERS}

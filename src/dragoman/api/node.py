@@ -35,6 +35,7 @@ from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channels
 from dragoman.net.tls.contexts import TlsContexts
+from dragoman.net.tls.handshakes import Handshakes
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.audit import AuditLog
 from dragoman.security.authorizer import Authorizer
@@ -115,6 +116,9 @@ class NodeListeners(OpenListeners, Protocol):
 
     @property
     def contexts(self) -> TlsContexts: ...
+
+    @property
+    def handshakes(self) -> Handshakes: ...
 
     def hidden_from(self, topic: str) -> tuple[str, ...]:
         """Protocols that this node serves and whose clients cannot name the topic."""
@@ -225,6 +229,7 @@ class BrokerView:
         node, broker = self._node, self._broker
         store = broker.store.stats
         labelled = node.listeners.channels.items()
+        handshakes = node.listeners.handshakes
         return {
             "build_info": {(__version__, str(broker.node_id)): 1},
             "ready": int(not self.objection()),
@@ -234,6 +239,16 @@ class BrokerView:
             "connections": {(name,): len(each.open) for name, each in labelled},
             "connections_total": {(name,): each.accepted for name, each in labelled},
             "connections_refused_total": {(name,): each.refused for name, each in labelled},
+            "tls_handshakes": handshakes.count,
+            "tls_handshakes_total": {
+                ("completed",): handshakes.completed,
+                ("failed",): handshakes.failed - handshakes.displaced,
+                ("displaced",): handshakes.displaced,
+            },
+            "tls_certificate_expiry_seconds": {
+                (each.listener,): each.expires_ms / 1000
+                for each in node.listeners.contexts.states()
+            },
             "received_bytes_total": {(name,): each.bytes_in for name, each in labelled},
             "sent_bytes_total": {(name,): each.bytes_out for name, each in labelled},
             "in_flight_bytes": node.listeners.budget.used,

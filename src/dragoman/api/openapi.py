@@ -11,8 +11,14 @@ from dragoman.api.operations import OPERATIONS, Operation, Parameter
 from dragoman.api.problems import MEDIA_TYPE
 from dragoman.api.values import Problem
 
-#: Error statuses of every operation: bad parameters, a fault, a node that is not ready.
-_COMMON_REFUSALS = (400, 500, 503)
+#: Error statuses of every operation: bad parameters, no login, no right, a fault, a node that is
+#: not ready.
+_COMMON_REFUSALS = (400, 401, 403, 500, 503)
+#: Credentials, where the listener looks at any; on some, requests without are served, too.
+_SECURITY_SCHEMES = {
+    "token": {"type": "http", "scheme": "bearer"},
+    "password": {"type": "http", "scheme": "basic"},
+}
 
 
 def openapi_document() -> dict[str, object]:
@@ -31,7 +37,8 @@ def openapi_document() -> dict[str, object]:
         "openapi": "3.1.0",
         "info": {"title": "Dragoman", "version": __version__},
         "paths": paths,
-        "components": {"schemas": schemas},
+        "components": {"schemas": schemas, "securitySchemes": _SECURITY_SCHEMES},
+        "security": [{}, *({name: []} for name in _SECURITY_SCHEMES)],
     }
 
 

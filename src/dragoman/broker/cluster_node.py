@@ -180,6 +180,7 @@ class ClusterNode:
             session_s=session_s,
             suspect_s=min(session_s, 1.2 * heartbeat_s),
             is_alone=self._is_alone,
+            has_voters=self._votes is not None,
             balance_s=settings.leader_imbalance_check_interval_seconds if is_balanced else 0,
         )
         self.membership: Membership

@@ -33,6 +33,13 @@ _HASH_DIGITS: Final = 8
 TABLE_PLACES: Final = ("database", "schema", "table")
 OUTBOX_PLACES: Final = (*TABLE_PLACES, "aggregatetype", "type")
 
+#: Marks: events about transactions, changed tables, snapshots and the capture itself. In the names
+#: of their topics, a dot stands for the colon.
+TRANSACTIONS: Final = "pgcdc:_txn"
+SCHEMAS: Final = "pgcdc:_schema"
+SNAPSHOTS: Final = "pgcdc:_snapshot"
+HEARTBEATS: Final = "pgcdc:_heartbeat"
+
 
 def topic_name(text: str) -> str:
     """A valid name of a topic: the text itself if Kafka allows it."""
@@ -104,10 +111,19 @@ def filled(template: str, values: Mapping[str, str]) -> str:
     return topic_name(f"_.{name}") if name.startswith("__") else name
 
 
+def mark_topics(definition: Definition) -> frozenset[str]:
+    """The topics of the marks that a capture writes."""
+    used = [SNAPSHOTS]
+    used += [HEARTBEATS] if definition.heartbeat_s else []
+    used += [TRANSACTIONS] if definition.transactions else []
+    used += [SCHEMAS] if definition.schema_changes else []
+    return frozenset(map(channel_topic, used))
+
+
 def certain_topics(definition: Definition) -> list[str]:
     """The topics that a definition determines, whatever tables and rows there are."""
     found = _topics(definition)
-    return sorted(found.derived | found.named)
+    return sorted(found.derived | found.named | mark_topics(definition))
 
 
 # ---- topics that two captures share

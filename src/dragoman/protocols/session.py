@@ -34,6 +34,7 @@ from dragoman.limits import (
 from dragoman.net.channel import Channel, Reason
 from dragoman.protocols.service import Core, Service
 from dragoman.security.access import ANONYMOUS, Caller, Operation, Resource
+from dragoman.security.audit import login
 from dragoman.security.identity import initial_caller
 from dragoman.types import Buffer
 from dragoman.world import Handle
@@ -150,6 +151,10 @@ class _Session(Generic[ServiceT_co]):
     def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
         return self.service.is_allowed(self.caller, operation, resource, name)
 
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        """`is_allowed` for filters and alternatives, where a negative answer refuses nothing."""
+        return self.service.may(self.caller, operation, resource, name)
+
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""
         self.service.authorize(self.caller, operation, resource, name)
@@ -191,6 +196,11 @@ class _Session(Generic[ServiceT_co]):
             or is_loopback(self.channel.peer_address[0])
             or self.service.broker.settings.sasl_insecure_clear_text
         )
+
+    def refused_anonymous(self) -> None:
+        """Note for the audit log that a request was refused because nothing names its caller."""
+        event = login("none", self.caller, self.channel.listener, succeeded=False)
+        self.service.broker.logins.record(event)
 
     def log_in(self, caller: Caller) -> None:
         """Continue as a caller that has logged in; later requests are its own."""

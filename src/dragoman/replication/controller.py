@@ -79,12 +79,13 @@ class Controller:
         suspect_s: float = 0.5,
         balance_s: float = 60.0,
         is_alone: bool = False,
+        has_voters: bool = True,
     ) -> None:
         """`session_s`: how long a node may be silent; `suspect_s`: the same for a node that has
         lost the leadership of the metadata by its silence; `balance_s`: how often leaders are
-        balanced, 0: never.
+        balanced, 0: never; `has_voters`: whether the nodes themselves are the quorum.
         """
-        self.controller = Decisions(image)
+        self.controller = Decisions(image, has_voters=has_voters)
         self._image = image
         self._quorum = quorum
         self._scheduler = scheduler

@@ -39,8 +39,10 @@ from dragoman.replication.messages import Decision, InSyncChange, Registration
 
 
 class Decisions:
-    def __init__(self, image: MetadataImage) -> None:
+    def __init__(self, image: MetadataImage, *, has_voters: bool = True) -> None:
+        """`has_voters`: whether the nodes themselves are the quorum of the metadata."""
         self._image = image
+        self._has_voters = has_voters
 
     # ---- nodes
 
@@ -89,8 +91,10 @@ class Decisions:
     def raise_level(self) -> list[Event]:
         """Raise the cluster's level to one that all nodes support. It never goes back."""
         level = min(self._image.known_levels().values(), default=FIRST_LEVEL)
-        # Before the membership is committed, older nodes may still be missing here.
-        if not self._image.voters or level <= self._image.feature_level:
+        # Before the membership is committed, older nodes may still be missing here. Without a
+        # membership, nodes are those that have registered.
+        is_complete = bool(self._image.voters) or not self._has_voters
+        if not is_complete or level <= self._image.feature_level:
             return []
         return [FeatureLevelChanged(feature=LEVEL_IN_FORCE, level=level)]
 

@@ -15,6 +15,7 @@ from dragoman.limits import (
     LOGIN_WAIT_ADDRESS_S_MAX,
     LOGIN_WAIT_S_MIN,
     LOGIN_WAIT_USER_S_MAX,
+    USER_NAME_BYTES_MAX,
 )
 
 
@@ -55,15 +56,20 @@ class LoginFailures:
 
     def wait(self, user: str, host: str, now: float) -> float:
         """Seconds to wait before a login is examined; `user` is empty if it is not known yet."""
-        return max(self._by_address.wait(host, now), self._by_user.wait(user, now))
+        return max(self._by_address.wait(host, now), self._by_user.wait(_key(user), now))
 
     def failed(self, user: str, host: str, now: float) -> None:
         self._by_address.failed(host, now)
         if user:
-            self._by_user.failed(user, now)
+            self._by_user.failed(_key(user), now)
 
     def succeeded(self, user: str) -> None:
         """Forget the user's failures. Those of the address stay: a client that knows one password
         must not guess others at full speed.
         """
-        self._by_user.forget(user)
+        self._by_user.forget(_key(user))
+
+
+def _key(user: str) -> str:
+    """The name, cut to what is kept of it: clients may send any text."""
+    return user[:USER_NAME_BYTES_MAX]

@@ -43,6 +43,10 @@ def rule(
 
 
 WRITE = rule(ALICE, Operation.WRITE, Resource.TOPIC, TOPIC)
+MARKS = tuple(
+    rule(ALICE, Operation.WRITE, Resource.TOPIC, f"pgcdc.{each}")
+    for each in ("_snapshot", "_heartbeat")
+)
 CREATE = rule(ALICE, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
 
 
@@ -70,6 +74,7 @@ def world() -> World:
         world,
         UserChanged(user=User(name="alice", incarnation="1")),
         UserChanged(user=User(name="bob", incarnation="1")),
+        RulesChanged(added=MARKS),
         SecurityModeChanged(mode="enforce"),
     )
     return world
@@ -107,8 +112,8 @@ def may(world: World, operation: Operation, resource: Resource, name: str) -> bo
 @pytest.mark.parametrize(
     ("rules", "why"),
     [
-        ((), "User:alice, which may not write to the topic pgcdc.orders"),
-        ((WRITE,), "User:alice, which may not create the topic pgcdc.orders"),
+        ((CREATE,), "User:alice, which may not write to the topic pgcdc.orders"),
+        ((WRITE,), "User:alice, which may not create the topic pgcdc._heartbeat"),
         (
             (WRITE, CREATE, rule(ALICE, Operation.WRITE, Resource.TOPIC, TOPIC, deny=True)),
             "may not write to the topic",
@@ -134,15 +139,18 @@ def test_a_capture_with_every_right_runs_as_its_creator(world: World) -> None:
 
 
 def test_the_right_to_create_a_topic_of_that_name_is_enough(world: World) -> None:
-    create = rule(ALICE, Operation.CREATE, Resource.TOPIC, TOPIC)
-    propose(world, RulesChanged(added=(WRITE, create)))
+    creates = tuple(
+        rule(ALICE, Operation.CREATE, Resource.TOPIC, name)
+        for name in (TOPIC, "pgcdc._snapshot", "pgcdc._heartbeat")
+    )
+    propose(world, RulesChanged(added=(WRITE, *creates)))
     assert add(world) is None
 
 
-def test_topics_that_tables_determine_need_the_right_to_write_to_any(world: World) -> None:
-    assert isinstance(add(world, tables=("*",)), NotAuthorized)
-    propose(world, RulesChanged(added=(WRITE,)))
+def test_topics_that_tables_determine_are_asked_for_when_they_are_written_to(world: World) -> None:
+    propose(world, RulesChanged(added=(CREATE,)))
     assert add(world, tables=("*",)) is None
+    assert not may(world, Operation.WRITE, Resource.TOPIC, TOPIC)
 
 
 def test_without_rules_in_force_anyone_may_capture(world: World) -> None:
@@ -197,8 +205,9 @@ def test_a_capture_may_run_as_another_user(world: World) -> None:
     error = result(world, world.captures.run_as("shop", BOB))
     assert isinstance(error, NotAuthorized)
     bobs = tuple(
-        rule(BOB, operation, Resource.TOPIC, TOPIC)
+        rule(BOB, operation, Resource.TOPIC, name)
         for operation in (Operation.WRITE, Operation.CREATE)
+        for name in (TOPIC, "pgcdc._snapshot", "pgcdc._heartbeat")
     )
     propose(world, RulesChanged(added=bobs))
     assert result(world, world.captures.run_as("shop", BOB)) is None
@@ -227,6 +236,8 @@ def test_the_process_may_what_its_principal_may(world: World) -> None:
     assert may(world, Operation.WRITE, Resource.TOPIC, TOPIC)
     assert not may(world, Operation.READ, Resource.TOPIC, TOPIC)
     assert not may(world, Operation.WRITE, Resource.TOPIC, "other")
+    assert may(world, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, TOPIC)
+    assert not may(world, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, "other")
     assert not may(world, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME)
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from dragoman.captures.definition import Definition, any_matches, table_matches
-from dragoman.captures.topics import channel_topic, is_dotted, table_topic, topic_apart
+from dragoman.captures.topics import channel_topic, is_dotted, mark_topics, table_topic, topic_apart
 from dragoman.cdc.events import marks
 from dragoman.cdc.events.envelopes import (
     DebeziumEnvelope,
@@ -83,7 +83,7 @@ class Encoder:
         self._warned_of_updates = False
         #: By topic, the captured tables whose names map to it.
         self._sharing: dict[str, set[tuple[str, str]]] = {}
-        self._mark_topics = _mark_topics(definition)
+        self._mark_topics = mark_topics(definition)
         #: Current warnings, by subject.
         self._warnings: dict[tuple[str, str], str] = {}
 
@@ -496,15 +496,6 @@ class Encoder:
         if known is None or known[0] != count:
             known = self._partitioners[topic] = (count, partitioner(count))
         return known[1]
-
-
-def _mark_topics(definition: Definition) -> frozenset[str]:
-    """The topics of the marks that this capture writes."""
-    used = [marks.SNAPSHOTS]
-    used += [marks.HEARTBEATS] if definition.heartbeat_s else []
-    used += [marks.TRANSACTIONS] if definition.transactions else []
-    used += [marks.SCHEMAS] if definition.schema_changes else []
-    return frozenset(each.replace(":", ".") for each in used)
 
 
 def _shape(relation: m.Relation) -> tuple[object, ...]:

@@ -11,16 +11,16 @@ from typing import Final
 
 import msgspec
 
+from dragoman.captures.topics import HEARTBEATS as HEARTBEATS
+from dragoman.captures.topics import SCHEMAS as SCHEMAS
+from dragoman.captures.topics import SNAPSHOTS as SNAPSHOTS
+from dragoman.captures.topics import TRANSACTIONS as TRANSACTIONS
 from dragoman.cdc.events.records import Transaction
 from dragoman.cdc.events.tables import Table
 from dragoman.protocols.postgres.codec import format_lsn
 from dragoman.protocols.postgres.messages import Relation
 from dragoman.protocols.postgres.types import Types
 
-TRANSACTIONS: Final = "pgcdc:_txn"
-SCHEMAS: Final = "pgcdc:_schema"
-SNAPSHOTS: Final = "pgcdc:_snapshot"
-HEARTBEATS: Final = "pgcdc:_heartbeat"
 MARK_PARTITIONS: Final = 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _encode: Final = msgspec.json.Encoder().encode

@@ -17,6 +17,7 @@ from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, Request, Serializa
 from dragoman.protocols.rocketmq.handlers.service import REQUESTS
 from dragoman.protocols.rocketmq.signatures import SIGNATURE, signed
 from dragoman.security.access import ANONYMOUS, Operation, Principal, Resource
+from dragoman.security.audit import AuditEvent
 from worlds.access import Denies
 from worlds.broker import World
 from worlds.rocketmq import RocketmqPipe, pull_fields, send_fields
@@ -363,6 +364,61 @@ def test_rights_are_those_of_the_requests_signer(
     authorizer.denied.add((Operation.READ, Resource.TOPIC, "T"))
     assert pipe.pull("T").code == 16
     assert pipe.put("T").code == 0
+
+
+def test_only_producers_that_may_write_are_asked_about_transactions(
+    world: World, authorizer: Denies
+) -> None:
+    """The request has the message, which others must not see."""
+    alice, bob = SignedPipe(world), SignedPipe(world)
+    bob.access_key, bob.secret = "bob", "of bob"
+    alice.create("T", 1)
+    half = send_fields("T", {"TRAN_MSG": "true", "PGROUP": "pg"}) | {"sysFlag": 4}
+    assert alice.ask(Request.SEND_MESSAGE, half, b"a half").code == 0
+    assert bob.beat("of-bob", producer="pg").code == 0
+    authorizer.denied.add((Operation.WRITE, Resource.TOPIC, "T"))
+    world.advance(10.0)
+    bob.replies()
+    assert bob.pushed == []
+    authorizer.denied.clear()
+    world.advance(40.0)
+    bob.replies()
+    assert [each.code for each in bob.pushed[:1]] == [Request.CHECK_TRANSACTION_STATE]
+
+
+def test_the_id_of_another_users_producer_is_refused(world: World) -> None:
+    alice, bob = SignedPipe(world), SignedPipe(world)
+    bob.access_key, bob.secret = "bob", "of bob"
+    assert alice.beat("p1", producer="pg").code == 0
+    assert bob.beat("p1", producer="pg").code == 16
+    assert bob.beat("p2", producer="pg").code == 0
+    alice.lose()
+    assert bob.beat("p1", producer="pg").code == 0
+
+
+def test_refusals_are_recorded(world: World, pipe: SignedPipe) -> None:
+    events: list[AuditEvent] = []
+    world.broker.logins.record = events.append
+    pipe.ask(Request.GET_BROKER_CLUSTER_INFO)
+    pipe.ask(Request.GET_BROKER_CLUSTER_INFO)
+    pipe.secret = "wrong"
+    pipe.ask(Request.GET_BROKER_CLUSTER_INFO)
+    other = SignedPipe(world)
+    other.secret = ""
+    other.ask(Request.GET_BROKER_CLUSTER_INFO)
+    assert [(each.action, each.result, each.caller.name) for each in events] == [
+        ("signature", "succeeded", "alice"),
+        ("signature", "failed", "alice"),
+        ("none", "failed", "ANONYMOUS"),
+    ]
+
+
+def test_long_access_keys_take_no_memory(world: World, pipe: SignedPipe) -> None:
+    pipe.access_key = "k" * 100_000
+    code, text = pipe.refused(Request.GET_BROKER_CLUSTER_INFO)
+    assert (code, len(text)) == (1, len("Check signature failed for accessKey=") + 100)
+    counted = world.broker.logins._failures._by_user._counts
+    assert all(len(each) <= limits.USER_NAME_BYTES_MAX for each in counted)
 
 
 # ---- the end of a user

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from dragoman.errors import AuthenticationFailedError, LoginsOverloadedError
+from dragoman.limits import PASSWORD_BYTES_MAX, USER_NAME_BYTES_MAX
 from dragoman.net.channel import Channel
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
@@ -69,6 +70,8 @@ async def log_in(session: Session, name: str, password: str) -> None:
     if not session.is_private:
         raise Refusal(f'{FAILED} reason="passwords need TLS"')
     logins = session.service.broker.logins
+    # Longer ones are wrong in any case, and must cost no more than others.
+    name, password = name[: USER_NAME_BYTES_MAX + 1], password[: PASSWORD_BYTES_MAX + 1]
     try:
         caller = await logins.password(
             name, password, session.caller.host, protocol="cursus", mechanism="plain"

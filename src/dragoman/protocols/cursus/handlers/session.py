@@ -345,6 +345,7 @@ class CursusSession(OrderedSession[CursusService]):
         elif isinstance(request, Batch):
             try:
                 if self.must_log_in:
+                    self.refused_anonymous()
                     raise login_required("PUBLISH")
                 _PUBLISH[Batch](self, request, place)
             except DragomanError as error:
@@ -364,11 +365,15 @@ class CursusSession(OrderedSession[CursusService]):
                 self._alone = call.place
                 return self._log_in_and_handle(call, *credentials)
             if self.must_log_in:
+                self.refused_anonymous()
                 raise login_required(word)
         return _handler(word)(call)
 
     async def _log_in_and_handle(self, call: Call, name: str, password: str) -> None:
         await log_in(self, name, password)
+        if call.is_closed:
+            # It would run as the caller before the login.
+            return
         waiting = _handler(call.command.word)(call)
         if waiting is not None:
             await waiting
@@ -385,13 +390,14 @@ class CursusSession(OrderedSession[CursusService]):
 
     def may_access(self, operation: Operation, topic: TopicMetadata) -> bool:
         """Whether rules and the topic's policy allow this client to read or write it."""
-        return self.is_allowed(operation, Resource.TOPIC, topic.name) and policy_of(topic).allows(
+        return self.may(operation, Resource.TOPIC, topic.name) and policy_of(topic).allows(
             operation, self.caller.name
         )
 
     def check_access(self, operation: Operation, topic: TopicMetadata) -> None:
         """Raises `Refusal` unless this client may read or write the topic."""
-        if not self.may_access(operation, topic):
+        self.authorize_topic(operation, topic.name)
+        if not policy_of(topic).allows(operation, self.caller.name):
             raise no_access(operation, topic.name)
 
     def authorize_topic(self, operation: Operation, name: str) -> None:

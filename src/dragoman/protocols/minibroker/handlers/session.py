@@ -78,6 +78,7 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
         self._is_pipelining = frame[0] in _PIPELINED
         if self.must_log_in:
             # The protocol has no login: only a certificate or an address could name the client.
+            self.refused_anonymous()
             self.channel.complain(ANONYMOUS_REFUSED)
             place.reply(codec.encode(Failed(reason=ANONYMOUS_REFUSED)))
             self.close()

@@ -115,6 +115,7 @@ class MlogSession(OrderedSession[MlogService]):
         handler = HANDLERS.get(type(request))
         if self.must_log_in:
             # The protocol has no login: only a certificate or an address could name the client.
+            self.refused_anonymous()
             self.channel.complain(ANONYMOUS_REFUSED_TEXT)
             self.fail(place, Refused(ErrorCode.UNKNOWN, ANONYMOUS_REFUSED_TEXT))
             self.close()

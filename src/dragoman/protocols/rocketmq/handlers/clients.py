@@ -34,8 +34,9 @@ from dragoman.protocols.rocketmq.bodies import (
     SubscriptionGroupConfig,
 )
 from dragoman.protocols.rocketmq.codec import Command
-from dragoman.protocols.rocketmq.constants import Request
+from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.handlers.core import Core
+from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.rpc import Announce, Listed, Listing, ProducerClient
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.world import Handle
@@ -265,9 +266,14 @@ class Clients:
     # ---- producers
 
     def add_producer(self, session: Connection, client_id: str, group: str, caller: Caller) -> None:
+        """Add a producer, or renew it. Raises `Refused` for the id of another principal's."""
         broker = self._node.broker
         now = broker.clock.monotonic()
         clients = self._producers.setdefault(group, {})
+        known = clients.get(client_id)
+        if known is not None and known.caller.principal != caller.principal:
+            text = f"the producer {client_id[:100]} is that of another user"
+            raise Refused(Response.NO_PERMISSION, text)
         clients[client_id] = _Producer(session, now, broker.clock.wall_ms(), caller)
         session.on_gone["producer", group, client_id] = lambda: self.drop_producer(
             group, client_id, session
@@ -283,11 +289,11 @@ class Clients:
 
     def producer_sessions(self, group: str, topic: str) -> list[Connection]:
         """The producers of a group that may write to a topic, and so may see a half of theirs."""
-        is_allowed = self._node.broker.authorizer.is_allowed
+        may = self._node.broker.authorizer.may
         return [
             each.session
             for each in self._producers.get(group, {}).values()
-            if is_allowed(each.caller, Operation.WRITE, Resource.TOPIC, topic)
+            if may(each.caller, Operation.WRITE, Resource.TOPIC, topic)
         ]
 
     def producers(self) -> list[ProducerClient]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from dragoman.broker.errors import Overloaded
-from dragoman.limits import ROCKETMQ_SIGNERS_MAX
+from dragoman.limits import ROCKETMQ_SIGNERS_MAX, USER_NAME_BYTES_MAX
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Response
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
@@ -50,6 +50,8 @@ class SigningSession(Protocol):
 
     def login_awaited(self) -> None: ...
 
+    def refused_anonymous(self) -> None: ...
+
     def login_ended(self, reason: str) -> None: ...
 
 
@@ -72,6 +74,7 @@ def caller_of(session: SigningSession, request: Command) -> Caller:
     if access_key:
         return _signer(session, request, access_key)
     if session.must_log_in:
+        session.refused_anonymous()
         raise unsigned(request.version)
     return session.caller
 
@@ -85,7 +88,9 @@ def _signer(session: SigningSession, request: Command, access_key: str) -> Calle
     known = session.signers.get(access_key)
     if known is not None and secret is not None and is_right:
         return known.caller
-    caller = Caller(Principal("User", access_key), session.caller.host)
+    # No user has a longer name.
+    name = access_key[: USER_NAME_BYTES_MAX + 1]
+    caller = Caller(Principal("User", name), session.caller.host)
     is_right = is_right and secret is not None
     logins = service.broker.logins
     session.hold(logins.signature_checked(caller, _PROTOCOL, is_right=is_right))

@@ -14,6 +14,7 @@ from dragoman.outcome import Outcome
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.constants import COMMANDS
 from dragoman.security.access import ANONYMOUS, Operation, Principal, Resource
+from dragoman.security.audit import AuditEvent
 from dragoman.security.passwords import InlineHasher
 from worlds.access import Denies
 from worlds.broker import World
@@ -304,6 +305,41 @@ def test_a_login_may_outlive_its_connection(world: World, pipe: CursusPipe) -> N
     hasher.release()
     world.settle()
     assert world.broker.logins._sessions == {}
+
+
+def test_a_command_of_a_lost_connection_does_not_run_as_an_earlier_caller(
+    world: World, pipe: CursusPipe, authorizer: Denies
+) -> None:
+    demand(world, "optional")
+    hasher = hold_hashes(world)
+    pipe.feed(framed(PUBLISH.format(INLINE, "m")))
+    world.settle()
+    pipe.lose()
+    hasher.release()
+    world.settle()
+    assert authorizer.asked == []
+
+
+def test_huge_credentials_cost_no_more_than_others(world: World) -> None:
+    demand(world, "optional")
+    pipe = CursusPipe(world)
+    huge = "n" * (limits.CURSUS_COMMAND_BYTES_MAX // 3)
+    assert pipe.ask(f"AUTH principal={huge} token={huge}") == FAILED
+    counted = world.broker.logins._failures._by_user._counts
+    assert all(len(each) <= limits.USER_NAME_BYTES_MAX for each in counted)
+
+
+def test_refusals_are_recorded(world: World, pipe: CursusPipe) -> None:
+    events: list[AuditEvent] = []
+    world.broker.logins.record = events.append
+    pipe.ask("LIST")
+    pipe.ask("AUTH principal=alice token=no")
+    pipe.ask(AUTH)
+    assert [(each.action, each.result, each.caller.name) for each in events] == [
+        ("none", "failed", "ANONYMOUS"),
+        ("plain", "failed", "alice"),
+        ("plain", "succeeded", "alice"),
+    ]
 
 
 # ---- rights
