@@ -693,6 +693,8 @@ STALL_MOVED_BYTES_MIN = 64 << 10
 PASSWORD_BYTES_MAX = 1024
 #: Random bytes in the salt of a password's verifier.
 SCRAM_SALT_BYTES = 16
+#: Random bytes that the salts of unknown users are made from.
+LOGIN_SECRET_BYTES = 32
 #: Fewest iterations of a new verifier: the least that RFC 7677 and Kafka allow. Fewer: refused.
 SCRAM_ITERATIONS_MIN = 4096
 #: Most iterations of a new verifier, as in Kafka. More: refused.

@@ -82,6 +82,7 @@ _IMAGE_EVENTS = (
 _SECURITY_EVENTS = (
     "CaptureChanged",
     "UserChanged",
+    "LoginSecretSet",
     "RulesChanged",
     "SecurityModeChanged",
     "ClusterKeyChanged",
@@ -217,6 +218,8 @@ _PLAIN: dict[str, Any] = {
     "metadata UserChanged default": events.UserChanged(user=User(name="", incarnation="")),
     "metadata UserRemoved full": events.UserRemoved(name="text 1"),
     "metadata UserRemoved default": events.UserRemoved(name=""),
+    "metadata LoginSecretSet full": events.LoginSecretSet(secret=b"\x02\x00\xff"),
+    "metadata LoginSecretSet default": events.LoginSecretSet(secret=b""),
     "metadata RulesChanged full": events.RulesChanged(
         added=(
             Rule(

@@ -152,7 +152,6 @@ class Broker:
         self.rule_authorizer.on_refused = self._note_refusal
         self.logins = Logins(image, lambda: self.settings, scheduler, clock, random, hasher)
         self.logins.unseal = self.keys.unseal
-        self.logins.secret = self.keys.derived
         self.logins.record = self.audit.record
         #: Whether the journal has been replayed, so that the log may be closed cleanly.
         self.is_recovered = False

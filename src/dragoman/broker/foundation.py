@@ -25,7 +25,7 @@ import msgspec
 from dragoman.broker.access_rules import check_rule
 from dragoman.broker.changes import Changes
 from dragoman.broker.context import NodeContext
-from dragoman.broker.users import check_name
+from dragoman.broker.users import check_name, with_login_secret
 from dragoman.cluster.events import (
     Event,
     FeatureLevelChanged,
@@ -170,7 +170,7 @@ class Foundation:
                     events.append(RulesChanged(added=rules))
             if self._lacks_mode:
                 events.append(SecurityModeChanged(mode=ENFORCE))
-            return events
+            return with_login_secret(events, self._context.image, self._context.random)
 
         before = self._lacks_users, self._lacks_mode
         outcome = await attempt(self._changes.make(decide))

@@ -19,10 +19,11 @@ from dragoman.broker.changes import Changes, Decide
 from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.errors import InvalidUser, Overloaded, UnknownUser, UserExists
 from dragoman.broker.keyed_lock import KeyedLock
-from dragoman.cluster.events import Event, UserChanged, UserRemoved
+from dragoman.cluster.events import Event, LoginSecretSet, UserChanged, UserRemoved
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import BrokerError, DragomanError, InvalidPasswordError
 from dragoman.limits import (
+    LOGIN_SECRET_BYTES,
     SCRAM_BYTES_MAX,
     SCRAM_ITERATIONS_MAX,
     SCRAM_ITERATIONS_MIN,
@@ -173,7 +174,7 @@ class Users:
         failure: DragomanError | None = None
         try:
             async with self._lock.take(None):
-                await self._changes.make(decide)
+                await self._changes.make(self._with_secret(decide))
         except DragomanError as error:
             failure = error
         for name, altered in wanted.items():
@@ -285,7 +286,19 @@ class Users:
         """Returns when the change holds on this node."""
         with recorded(self._audit, action, actor, f"user:{name}", (detail,)):
             async with self._lock.take(None):
-                await self._changes.make(decide)
+                await self._changes.make(self._with_secret(decide))
+
+    def _with_secret(self, decide: Decide) -> Decide:
+        return lambda: with_login_secret(decide(), self._image, self._random)
+
+
+def with_login_secret(events: list[Event], image: MetadataImage, random: Random) -> list[Event]:
+    """The events, with a login secret before the first user. Without one, clients could compute
+    what the login of an unknown user looks like, and know the users by the difference.
+    """
+    if image.login_secret or not any(isinstance(each, UserChanged) for each in events):
+        return events
+    return [LoginSecretSet(secret=random.randbytes(LOGIN_SECRET_BYTES)), *events]
 
 
 def check_name(name: str) -> None:

@@ -20,6 +20,7 @@ from dragoman.cluster.events import (
     Event,
     FeatureLevelChanged,
     GroupConfigChanged,
+    LoginSecretSet,
     NodeAdded,
     NodeConfigChanged,
     NodeFenced,
@@ -118,6 +119,8 @@ def image_events(image: MetadataImage) -> list[Event]:
     events += [ClientQuotaChanged(entity=e, quotas=q) for e, q in image.client_quotas.items()]
     events += [FeatureLevelChanged(feature=f, level=n) for f, n in image.features.items()]
     events += image.captures.values()
+    if image.login_secret:
+        events.append(LoginSecretSet(secret=image.login_secret))
     events += [UserChanged(user=each) for each in image.users.values()]
     if image.rules:
         events.append(RulesChanged(added=tuple(image.rules)))

@@ -230,6 +230,15 @@ class UserRemoved(_Event, frozen=True, kw_only=True, tag="UserRemoved"):
     name: str
 
 
+class LoginSecretSet(_Event, frozen=True, kw_only=True, tag="LoginSecretSet"):
+    """Written with the first user: the salts of names that are no user's are made from it."""
+
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "LoginSecretSet()"
+
+
 class RulesChanged(_Event, frozen=True, kw_only=True, tag="RulesChanged"):
     """Access rules were removed and added, together."""
 
@@ -289,6 +298,7 @@ Event: TypeAlias = (
     | CaptureRemoved
     | UserChanged
     | UserRemoved
+    | LoginSecretSet
     | RulesChanged
     | SecurityModeChanged
     | ClusterKeyChanged
@@ -305,6 +315,7 @@ LEVELS: dict[type[Event], int] = {
     CaptureChanged: 5,
     UserChanged: 5,
     UserRemoved: 5,
+    LoginSecretSet: 5,
     RulesChanged: 5,
     SecurityModeChanged: 5,
     ClusterKeyChanged: 5,

@@ -23,6 +23,7 @@ from dragoman.cluster.events import (
     FeatureLevelChanged,
     GroupConfigChanged,
     LeaderChanged,
+    LoginSecretSet,
     Member,
     NodeAdded,
     NodeConfigChanged,
@@ -165,6 +166,8 @@ class MetadataImage:
         self.voters: tuple[int, ...] = ()
         self.learners: tuple[int, ...] = ()
         self.users: dict[str, User] = {}
+        #: What logins of unknown users look like is made from it; empty before the first user.
+        self.login_secret = b""
         #: The access rules, in the order in which they were added.
         self.rules: dict[Rule, None] = {}
         self.security_mode = SECURITY_MODE_FIRST
@@ -270,6 +273,8 @@ class MetadataImage:
             case UserRemoved():
                 self.security_revision += 1
                 self.users.pop(event.name, None)
+            case LoginSecretSet():
+                self.login_secret = event.secret
             case RulesChanged():
                 self.security_revision += 1
                 self.rules_revision += 1

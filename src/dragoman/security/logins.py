@@ -63,7 +63,9 @@ class UserDirectory(Protocol):
     """The part of the metadata that logins need."""
 
     @property
-    def cluster_id(self) -> str: ...
+    def login_secret(self) -> bytes:
+        """Known to the nodes only; empty before the first user."""
+        ...
 
     @property
     def users(self) -> Mapping[str, User]: ...
@@ -139,8 +141,6 @@ class Logins:
         self.unseal: Callable[[SealedSecret, str], bytes] | None = None
         #: Knows the processes of the nodes; the composition root replaces it.
         self.processes: ProcessLogins = NoProcessLogins()
-        #: A secret of the cluster for a purpose; empty: the cluster has no key.
-        self.secret: Callable[[str], bytes] = _no_secret
         #: Receives each login for the audit log.
         self.record: Callable[[AuditEvent], None] = _ignore
         self._cache = PasswordCache(self.hasher, scheduler, random)
@@ -205,8 +205,7 @@ class Logins:
         verifier = None if user is None else user.scram.get(mechanism.value)
         if verifier is not None:
             return verifier
-        secret = self.secret("unknown users") or self._directory.cluster_id.encode()
-        return unknown_users_verifier(mechanism, name, secret)
+        return unknown_users_verifier(mechanism, name, self._directory.login_secret)
 
     async def _wait(self, name: str, host: str) -> None:
         seconds = self._failures.wait(name, host, self._scheduler.time())
@@ -401,10 +400,6 @@ def _as_compared(name: str, password: str | bytes) -> tuple[str, bytes]:
     except (InvalidPasswordError, UnicodeError):
         return name, b""
     return name, encoded if len(encoded) <= PASSWORD_BYTES_MAX else b""
-
-
-def _no_secret(_purpose: str) -> bytes:
-    return b""
 
 
 def _ignore(_event: AuditEvent) -> None:

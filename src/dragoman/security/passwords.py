@@ -134,7 +134,9 @@ _UNKNOWN: Final = b"verifier of an unknown user"
 
 
 def unknown_users_verifier(mechanism: Mechanism, name: str, secret: bytes) -> ScramVerifier:
-    """A verifier that no password has, the same for each use of the name on every node."""
+    """A verifier that no password has, the same for each use of the name on every node. It has the
+    default number of iterations, so users with another number are seen to exist.
+    """
     context = b"\0".join((_UNKNOWN, mechanism.value.encode(), name.encode()))
     made = hmac.digest(secret, context, "sha512")
     size = hashlib.new(mechanism.digest).digest_size

@@ -5,6 +5,7 @@ Method: a broker on virtual time; its audit log is read back.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Coroutine
 from typing import TypeVar
@@ -26,7 +27,9 @@ from dragoman.broker.errors import (
     UnknownUser,
     UserExists,
 )
-from dragoman.cluster.events import LEVEL_IN_FORCE
+from dragoman.cluster.codec import encode_image, restore_image
+from dragoman.cluster.events import LEVEL_IN_FORCE, LoginSecretSet
+from dragoman.cluster.metadata import MetadataImage
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, DragomanError
 from dragoman.outcome import start
@@ -40,6 +43,7 @@ from dragoman.security.access import (
 )
 from dragoman.security.audit import AuditEvent, denial
 from dragoman.security.authorizer import ENFORCE, OPEN, OPERATOR_KIND
+from dragoman.security.passwords import Mechanism, unknown_users_verifier
 from dragoman.security.rule_filter import PatternFilter, RuleFilter
 from dragoman.security.rules import EVERY, Pattern, Permission, Rule
 from dragoman.security.users import ScramVerifier
@@ -563,3 +567,44 @@ def test_rules_and_users_survive_a_restart(world: World, access: AccessControl) 
     alice = Caller(Principal("User", "alice"))
     assert again.broker.authorizer.is_allowed(alice, Operation.READ, Resource.TOPIC, "ab")
     assert not again.broker.authorizer.is_allowed(alice, Operation.WRITE, Resource.TOPIC, "ab")
+
+
+# ---- unknown users
+
+
+def test_first_user_brings_a_login_secret_that_stays(world: World, access: AccessControl) -> None:
+    assert not world.broker.image.login_secret
+    run(world, access.users.create("alice", VERIFIERS, OPERATOR))
+    secret = world.broker.image.login_secret
+    assert len(secret) == limits.LOGIN_SECRET_BYTES
+    run(world, access.users.create("bob", VERIFIERS, OPERATOR))
+    run(world, access.users.delete("alice", OPERATOR))
+    alter(world, "carol", {"SCRAM-SHA-256": VERIFIERS["SCRAM-SHA-256"]})
+    assert world.broker.image.login_secret == secret
+    restored = MetadataImage()
+    restore_image(restored, encode_image(world.broker.image, 1))
+    assert restored.login_secret == secret
+
+
+def test_first_user_of_a_kafka_client_brings_a_login_secret(world: World) -> None:
+    alter(world, "alice", {"SCRAM-SHA-256": VERIFIERS["SCRAM-SHA-256"]})
+    assert world.broker.image.login_secret
+
+
+def test_clients_cannot_compute_the_salts_of_unknown_users(
+    world: World, access: AccessControl
+) -> None:
+    run(world, access.users.create("alice", VERIFIERS, OPERATOR))
+    server = world.broker.logins.scram_server(Mechanism.SHA_256, "10.0.0.1")
+    answer = run(world, server.receive(b"n,,n=bob,r=nonce")).decode()
+    image = world.broker.image
+    for public in (b"", image.cluster_id.encode()):
+        guess = unknown_users_verifier(Mechanism.SHA_256, "bob", public).salt
+        assert base64.b64encode(guess).decode() not in answer
+    made = unknown_users_verifier(Mechanism.SHA_256, "bob", image.login_secret).salt
+    assert base64.b64encode(made).decode() in answer
+
+
+def test_login_secret_is_in_no_text() -> None:
+    event = LoginSecretSet(secret=b"not to be shown")
+    assert "shown" not in f"{event} {event!r}"

@@ -53,7 +53,7 @@ class CountingHasher(InlineHasher):
 
 class Directory:
     def __init__(self) -> None:
-        self.cluster_id = "cluster"
+        self.login_secret = b"known to the nodes"
         self.users: dict[str, User] = {}
         self.security_revision = 0
 
@@ -151,7 +151,7 @@ def test_unknown_users_salt_is_the_same_each_time_and_differs_by_name(world: Wor
 
 def test_unknown_users_salt_depends_on_the_clusters_secret(world: World) -> None:
     before = first_reply(world, "bob")
-    world.logins.secret = lambda purpose: purpose.encode() + b" of this cluster"
+    world.directory.login_secret = b"of another cluster"
     assert first_reply(world, "bob") != before
     assert first_reply(world, "bob") == first_reply(world, "bob")
 
