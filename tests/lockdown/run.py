@@ -81,7 +81,7 @@ class Lockdown:
         self.secret = "between-nodes-" + "s" * 32
         self.root = root
         self.operator = Operator(cluster.data(1))
-        self.certificates = Certificates(root / "certificates")
+        self.certificates = Certificates(root / "certificates", self.operator)
         kafka, cursus = cluster.bootstrap(), cluster.bootstrap("cursus")
         self.kafka_writers = [KafkaWriter(f"kafka-{n}", kafka, n) for n in range(PARTITIONS)]
         self.cursus_writers = [CursusWriter(f"cursus-{n}", cursus, n) for n in range(PARTITIONS)]
@@ -387,7 +387,7 @@ class Lockdown:
 
     def replace_authority(self) -> None:
         old = self.certificates.authority
-        new = Authority.create("second")
+        new = self.certificates.new_authority()
         former = self.certificates.of_client(CERTIFIED)
         with self.step("both authorities are trusted"):
             self.certificates.trust(old, new)
