@@ -721,6 +721,8 @@ JWKS_FETCHES_APART_S = 10.0
 JWKS_FETCH_TIMEOUT_S = 10.0
 #: Bits of an RSA key that verifies tokens. Fewer: not used.
 RSA_KEY_BITS_MIN = 2048
+#: Seconds between the reply to a refused Kafka login and the end of its connection.
+LOGIN_REFUSED_CLOSE_S = 1.0
 #: Threads that compute password hashes.
 PASSWORD_HASH_THREADS = 2
 #: Password hashes that wait for a thread, which is about a second of work. More: the login is
@@ -734,16 +736,19 @@ PASSWORD_RESULT_LIFETIME_S = 600.0
 LOGIN_FAILURES_FREE = 3
 #: Seconds that a login waits after one failure more than that. Each further one doubles the wait.
 LOGIN_WAIT_S_MIN = 0.1
-#: Longest wait, in seconds, of a login from an address with failures.
-LOGIN_WAIT_ADDRESS_S_MAX = 5.0
+#: Longest wait, in seconds, of a login from an address with failures. Some clients give a broker no
+#: more than two seconds at first.
+LOGIN_WAIT_ADDRESS_S_MAX = 1.0
 #: Longest wait, in seconds, of a login of a user with failures: it delays the user, too.
-LOGIN_WAIT_USER_S_MAX = 1.0
+LOGIN_WAIT_USER_S_MAX = 0.5
 #: Seconds after the last failure when all of them are forgotten.
 LOGIN_FAILURES_FORGOTTEN_S = 300.0
 #: Addresses, and users, whose failures are counted. The longest quiet one is forgotten first.
 LOGIN_FAILURES_KEPT_MAX = 10_000
 #: Logins that wait at a time because of failures. More: refused, and nothing is computed.
 LOGINS_WAITING_MAX = 10_000
+#: Those from one address, which bounds the rate of guesses from there. More: the same.
+LOGINS_WAITING_PER_ADDRESS_MAX = 64
 
 # ---- stopping
 

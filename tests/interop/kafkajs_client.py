@@ -28,7 +28,8 @@ def set_up() -> str:
         subprocess.run(install, cwd=BUILD, check=True, timeout=600)
         stamp.write_bytes(wanted)
     # A module is looked for beside the program that imports it.
-    shutil.copy(SOURCES / "agent.mjs", BUILD)
+    for program in SOURCES.glob("*.mjs"):
+        shutil.copy(program, BUILD)
     return ""
 
 

@@ -152,6 +152,7 @@ class Broker:
         self.rule_authorizer.on_refused = self._note_refusal
         self.logins = Logins(image, lambda: self.settings, scheduler, clock, random, hasher)
         self.logins.unseal = self.keys.unseal
+        self.logins.secret = self.keys.derived
         self.logins.record = self.audit.record
         #: Whether the journal has been replayed, so that the log may be closed cleanly.
         self.is_recovered = False
@@ -502,6 +503,16 @@ class Broker:
         self.foundation.applied(None)
         for extension in self._extensions:
             extension.applied(None)
+
+    def expect_settings(self) -> None:
+        """Use the settings that the local log has, until `settings_known`."""
+        self.node_configs.expect(self.quorum.local_image())
+        self._reconfigure()
+
+    def settings_known(self) -> None:
+        """This node has joined the cluster and knows what is committed."""
+        self.node_configs.expect(None)
+        self._reconfigure()
 
     def _reconfigure(self) -> None:
         """Settings were changed at run time: update the copies."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -23,7 +24,12 @@ from dragoman.errors import (
     InvalidPasswordError,
     LoginsOverloadedError,
 )
-from dragoman.limits import LOGINS_WAITING_MAX, PASSWORD_BYTES_MAX, USER_NAME_BYTES_MAX
+from dragoman.limits import (
+    LOGINS_WAITING_MAX,
+    LOGINS_WAITING_PER_ADDRESS_MAX,
+    PASSWORD_BYTES_MAX,
+    USER_NAME_BYTES_MAX,
+)
 from dragoman.outcome import pause
 from dragoman.security.access import Caller, Principal
 from dragoman.security.audit import AuditEvent, login
@@ -133,12 +139,14 @@ class Logins:
         self.unseal: Callable[[SealedSecret, str], bytes] | None = None
         #: Knows the processes of the nodes; the composition root replaces it.
         self.processes: ProcessLogins = NoProcessLogins()
+        #: A secret of the cluster for a purpose; empty: the cluster has no key.
+        self.secret: Callable[[str], bytes] = _no_secret
         #: Receives each login for the audit log.
         self.record: Callable[[AuditEvent], None] = _ignore
         self._cache = PasswordCache(self.hasher, scheduler, random)
         self._failures = LoginFailures()
-        #: Logins that wait because of earlier failures.
-        self._waiting = 0
+        #: By address, the logins that wait because of earlier failures.
+        self._waiting: Counter[str] = Counter()
         #: Validates tokens that others have issued.
         self.bearer_tokens = BearerTokens(settings(), scheduler, clock)
         #: Bounds the connections that have to log in and have not.
@@ -197,17 +205,23 @@ class Logins:
         verifier = None if user is None else user.scram.get(mechanism.value)
         if verifier is not None:
             return verifier
-        return unknown_users_verifier(mechanism, name, self._directory.cluster_id.encode())
+        secret = self.secret("unknown users") or self._directory.cluster_id.encode()
+        return unknown_users_verifier(mechanism, name, secret)
 
     async def _wait(self, name: str, host: str) -> None:
         seconds = self._failures.wait(name, host, self._scheduler.time())
         if not seconds:
             return
-        if self._waiting >= LOGINS_WAITING_MAX:
+        if (
+            self._waiting.total() >= LOGINS_WAITING_MAX
+            or self._waiting[host] >= LOGINS_WAITING_PER_ADDRESS_MAX
+        ):
             raise LoginsOverloadedError("too many logins wait; retry later")
-        self._waiting += 1
+        self._waiting[host] += 1
         await pause(self._scheduler, seconds)
-        self._waiting -= 1
+        self._waiting[host] -= 1
+        if not self._waiting[host]:
+            del self._waiting[host]
 
     def _decide(self, attempt: Attempt, is_proven: bool, verifier: ScramVerifier) -> Caller:
         # The directory may have changed during the exchange: a verifier that is no longer the
@@ -387,6 +401,10 @@ def _as_compared(name: str, password: str | bytes) -> tuple[str, bytes]:
     except (InvalidPasswordError, UnicodeError):
         return name, b""
     return name, encoded if len(encoded) <= PASSWORD_BYTES_MAX else b""
+
+
+def _no_secret(_purpose: str) -> bytes:
+    return b""
 
 
 def _ignore(_event: AuditEvent) -> None:

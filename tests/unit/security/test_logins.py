@@ -149,6 +149,13 @@ def test_unknown_users_salt_is_the_same_each_time_and_differs_by_name(world: Wor
     assert len(salts) == 2
 
 
+def test_unknown_users_salt_depends_on_the_clusters_secret(world: World) -> None:
+    before = first_reply(world, "bob")
+    world.logins.secret = lambda purpose: purpose.encode() + b" of this cluster"
+    assert first_reply(world, "bob") != before
+    assert first_reply(world, "bob") == first_reply(world, "bob")
+
+
 def test_user_without_a_password_is_refused(world: World) -> None:
     world.directory.put(User(name="token-only", incarnation="1"))
     world.refused("token-only", "")
@@ -258,8 +265,11 @@ def test_failures_are_forgotten_in_time(world: World) -> None:
     assert world.scheduler.time() == before
 
 
-def test_waiting_logins_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.security.logins.LOGINS_WAITING_MAX", 2)
+@pytest.mark.parametrize("bound", ["LOGINS_WAITING_MAX", "LOGINS_WAITING_PER_ADDRESS_MAX"])
+def test_waiting_logins_are_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(f"dragoman.security.logins.{bound}", 2)
     for number in range(5):
         world.refused("alice", f"guess {number}")
     outcomes = [start(world.logins.password("alice", "new", "10.0.0.1")) for _ in range(3)]

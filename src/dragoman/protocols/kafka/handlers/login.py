@@ -22,8 +22,8 @@ from collections import deque
 from typing import Final, Protocol
 
 from dragoman.errors import AuthenticationFailedError, LoginsOverloadedError
-from dragoman.limits import KAFKA_REAUTHENTICATION_INTERVAL_S
-from dragoman.net.channel import Channel
+from dragoman.limits import KAFKA_REAUTHENTICATION_INTERVAL_S, LOGIN_REFUSED_CLOSE_S
+from dragoman.net.channel import Channel, Reason
 from dragoman.outcome import ignore, pause, start
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.connection import Request
@@ -295,9 +295,13 @@ class Login:
                 await pause(session.service.broker.scheduler, delay_ms / 1000)
             if call.is_done:
                 return
-            if reply is not None:
-                call.reply(reply)
             session.channel.complain(why, logging.INFO)
+            if reply is not None:
+                # Some clients lose a reply that arrives together with the end of the connection.
+                session.channel.pause(Reason.READ_AHEAD)
+                call.reply(reply)
+                session.hold_back(call)
+                await pause(session.service.broker.scheduler, LOGIN_REFUSED_CLOSE_S)
             session.close()
 
         start(later()).then(ignore)
