@@ -248,6 +248,8 @@ SEEN_ELSEWHERE = {
     "metadata.etcd.key.file": "test_settings.test_contradiction_is_refused",
     "metadata.etcd.user": "test_etcd_security",
     "metadata.etcd.password": "test_etcd_security",
+    "allow.everyone.if.no.acl.found": "test_authorizer",
+    "super.users": "test_authorizer and test_enforced_rules",
     "tls": "test_tls_clients.test_listeners_follow_their_settings",
     "authentication": "test_sasl_handlers.test_only_three_requests_are_served_before_the_login",
     "insecure": "test_serve_process.test_wildcard_is_announced_as_such",

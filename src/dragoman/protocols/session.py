@@ -216,6 +216,10 @@ class _Session(Generic[ServiceT_co]):
 
     # ---- quotas
 
+    @property
+    def is_throttled(self) -> bool:
+        return self._mute is not None
+
     def throttle(self, seconds: float) -> None:
         """Neither read, nor begin requests, nor push for a time: the client has exceeded a
         quota. The latest time counts.

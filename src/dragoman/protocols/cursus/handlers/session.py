@@ -455,7 +455,7 @@ class CursusSession(OrderedSession[CursusService]):
     def _check_idle(self) -> None:
         service = self.service
         left = self.channel.last_active + service.idle_s - service.scheduler.time()
-        if self.stream is not None or self.has_unanswered:
+        if self.stream is not None or self.has_unanswered or self.is_throttled:
             left = service.idle_s
         if left <= 0:
             self.channel.complain(f"silent for {service.idle_s:g} s")
