@@ -163,6 +163,10 @@ soak: $(VENV)/dev.stamp ## long runs: kill -9 under load, then power cuts
 chaos: $(VENV)/dev.stamp ## three real nodes under load, kills, pauses and cuts; CYCLES=500 SEED=1 ARGS="--quorum etcd" or "--before SRC_DIR"; again to continue
 	PYTHONPATH=tests $(BIN)/python -m chaos.run --cycles $(CYCLES) --seed $(SEED) --totals build/chaos.json $(ARGS)
 
+.PHONY: lockdown
+lockdown: $(VENV)/dev.stamp ## three open nodes of the release before are locked under load; BEFORE=SRC_DIR SEED=1
+	PYTHONPATH=tests $(BIN)/python -m lockdown.run --before $(BEFORE) --seed $(SEED) $(ARGS)
+
 .PHONY: attack
 attack: $(VENV)/dev.stamp ## clients that mean harm, beside good ones; ARGS="--only frames --nodes 1"
 	PYTHONPATH=tests $(BIN)/python -m attack.run $(ARGS)

@@ -201,9 +201,12 @@ class Node:
         if self.settings.is_clustered:
             peer = self.listeners.find("peer")
             assert peer is not None
+            self.broker.expect_settings()
             await peer.serve()
             self.peers.begin(self.broker)
         await started
+        if self.settings.is_clustered:
+            self.broker.settings_known()
 
     def _give_up(self) -> None:
         self.captures.kill_all()

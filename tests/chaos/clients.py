@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from dragoman.client.cursus import BlockingCursusClient, CursusSettings
+from dragoman.client.cursus import BlockingCursusClient, CursusSettings, Login
 from dragoman.client.minibroker import BlockingMinibrokerClient, ClientSettings
-from dragoman.client.mlog import AckMode, BlockingMlogClient
+from dragoman.client.mlog import AckMode, BlockingMlogClient, TlsSettings
 from dragoman.client.mlog import ClientSettings as MlogSettings
 from dragoman.errors import DragomanError
 
@@ -170,9 +170,10 @@ class KafkaWriter(Writer):
             self.acknowledged[place] = value
 
 
-def cursus_settings() -> CursusSettings:
-    """Without TLS and without a login."""
-    return CursusSettings(request_timeout_s=5.0, operation_timeout_s=_PATIENCE_MS / 1000)
+def cursus_settings(tls: TlsSettings | None = None, login: Login | None = None) -> CursusSettings:
+    return CursusSettings(
+        request_timeout_s=5.0, operation_timeout_s=_PATIENCE_MS / 1000, tls=tls, login=login
+    )
 
 
 class CursusWriter(Writer):
@@ -258,9 +259,10 @@ class Publishing:
 
 
 class MlogPublishing(Publishing):
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, tls: TlsSettings | None = None) -> None:
         # As below.
-        self._client = BlockingMlogClient(bootstrap, settings=MlogSettings(repeats_produce=False))
+        settings = MlogSettings(repeats_produce=False, tls=tls)
+        self._client = BlockingMlogClient(bootstrap, settings=settings)
 
     def publish(self, value: bytes) -> Place:
         offset = self._client.produce(MLOG_TOPIC, value, acks=AckMode.ALL)
@@ -271,9 +273,9 @@ class MlogPublishing(Publishing):
 
 
 class MinibrokerPublishing(Publishing):
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, tls: TlsSettings | None = None) -> None:
         # A record that is sent again may be there twice.
-        settings = ClientSettings(repeats_publish=False)
+        settings = ClientSettings(repeats_publish=False, tls=tls)
         self._client = BlockingMinibrokerClient(bootstrap, settings).open()
 
     def publish(self, value: bytes) -> Place:

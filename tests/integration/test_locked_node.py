@@ -206,6 +206,43 @@ def test_administrator_of_the_machine_needs_no_login(
     assert not (locked.data / "admin.sock").exists()
 
 
+def test_token_is_good_for_what_it_was_made_for_until_it_is_revoked(
+    locked: Locked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def make(name: str, *options: str) -> str:
+        capsys.readouterr()
+        arguments = ["user", "token", "create", name, *options, "--server", locked.socket]
+        assert main(arguments) == 0
+        return str(written(locked.root / f"token{len(options)}", capsys.readouterr().out))
+
+    def run(*arguments: str, token: str) -> tuple[int, str]:
+        status = main([*arguments, "--server", locked.url(), "--token-file", token])
+        return status, capsys.readouterr().err
+
+    full, reads = make("admin"), make("admin", "--read-only")
+    assert run("topic", "create", "t", token=full)[0] == 0
+    assert run("topic", "list", token=reads)[0] == 0
+    status, err = run("topic", "delete", "t", token=reads)
+    assert status == 1
+    assert "read_only_token" in err
+    # A user without rights.
+    guest = make("guest", "--days", "1")
+    status, err = run("topic", "create", "u", token=guest)
+    assert status == 1
+    assert "guest may not create" in err
+    assert "`dragoman acl add`" in err
+    # From the next request on.
+    assert main(["user", "disable", "admin", "--server", locked.socket]) == 0
+    for token in (full, reads):
+        status, err = run("topic", "list", token=token)
+        assert status == 1
+        assert "authentication_failed" in err
+        assert Path(token).read_text().strip() not in err
+    assert main(["user", "enable", "admin", "--server", locked.socket]) == 0
+    assert run("topic", "list", token=full)[0] == 0
+    assert not any("dragoman_" in line for line in locked.node.log)
+
+
 def test_users_and_their_rules_outlive_the_file(locked: Locked) -> None:
     (locked.root / "first.toml").unlink()
     assert locked.node.stop() == 0

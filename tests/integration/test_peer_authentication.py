@@ -8,7 +8,6 @@ sockets, certificates and recordings.
 from __future__ import annotations
 
 import signal
-import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka import admin as cka
 
 from chaos.checker import judge, read_all
@@ -24,10 +24,11 @@ from chaos.clients import KAFKA_TOPIC, PARTITIONS, KafkaWriter
 from dragoman.certificates import Authority, Pair
 from dragoman.client.kafka import BlockingKafkaClient, NewTopic
 from dragoman.limits import PEER_STRANGERS_MAX
-from dragoman.net.peer_frames import Hello, Kind, frame, take_apart
+from dragoman.net.peer_frames import Kind, frame
 from dragoman.net.peer_handshake import Challenge, Proof, proof_of
 from dragoman.net.peer_security import LISTENER
 from nodes.cluster import ServedCluster
+from nodes.peer_caller import PeerCaller, context, hello
 from nodes.process import WAIT_S
 
 NODES = (1, 2, 3)
@@ -108,72 +109,11 @@ def create_topic(cluster: ServedCluster) -> None:
         )
 
 
-def context(
-    certificate: Path | None = None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
-) -> ssl.SSLContext:
-    """Of a client that trusts everyone."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    made.check_hostname = False
-    made.verify_mode = ssl.CERT_NONE
-    made.maximum_version = version
-    if certificate is not None:
-        made.load_cert_chain(certificate)
-    return made
-
-
-class Caller:
-    """A connection to the listener for nodes, in the hands of the test."""
-
-    def __init__(self, address: str, tls: ssl.SSLContext | None) -> None:
-        host, port = address.split(":")
-        plain = socket.create_connection((host, int(port)), WAIT_S)
-        self.socket: socket.socket = plain
-        if tls is not None:
-            self.socket = tls.wrap_socket(plain)
-
-    def __enter__(self) -> Caller:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    @property
-    def binding(self) -> bytes:
-        assert isinstance(self.socket, ssl.SSLSocket)
-        return self.socket.get_channel_binding() or b""
-
-    def send(self, kind: Kind, header: bytes, body: bytes = b"", *, number: int = 0) -> None:
-        self.socket.sendall(b"".join(frame(kind, 5, number, header, [body] if body else [])))
-
-    def answer(self) -> tuple[Kind, bytes] | None:
-        """The next frame; None when the connection is over."""
-        try:
-            size = self._exactly(4)
-            data = self._exactly(int.from_bytes(size, "big"))
-        except OSError:
-            return None
-        arrived = take_apart(bytearray(data))
-        return arrived.kind, bytes(arrived.header)
-
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self.socket.recv(size - len(data))
-            if not more:
-                raise OSError("closed")
-            data += more
-        return data
-
-
-def hello(node: int, cluster_id: str = "") -> bytes:
-    return msgspec.msgpack.encode(Hello(node_id=node, incarnation=1, cluster_id=cluster_id))
-
-
 def refused(
     cluster: ServedCluster, tls: ssl.SSLContext | None, *, node: int = 2, cluster_id: str = ""
 ) -> str:
     """Why node 1 does not take a caller for this node; empty when it closes without a word."""
-    with Caller(cluster.address(1, LISTENER), tls) as caller:
+    with PeerCaller(cluster.address(1, LISTENER), tls) as caller:
         with suppress(OSError):
             caller.send(Kind.HELLO, hello(node, cluster_id))
             # A request to the service of remote procedure calls, in case it is taken.
@@ -222,7 +162,7 @@ def test_recorded_proof_is_worthless_later(cluster: ServedCluster, material: Mat
     cluster.wait_in_sync()
     address, tls = cluster.address(1, LISTENER), context()
     nonce, greeting = b"n" * 32, hello(2)
-    with Caller(address, tls) as first:
+    with PeerCaller(address, tls) as first:
         first.send(Kind.HELLO, greeting, nonce)
         kind, challenge = first.answer() or (None, b"")
         assert kind is Kind.CHALLENGE
@@ -234,7 +174,7 @@ def test_recorded_proof_is_worthless_later(cluster: ServedCluster, material: Mat
         assert kind is Kind.WELCOME
         expected = proof_of(b"s" * 40, b"called", greeting + nonce, challenge, first.binding)
         assert msgspec.msgpack.decode(welcome, type=Proof).mac == expected
-    with Caller(address, tls) as again:
+    with PeerCaller(address, tls) as again:
         again.send(Kind.HELLO, greeting, nonce)
         kind, fresh = again.answer() or (None, b"")
         assert kind is Kind.CHALLENGE
@@ -257,7 +197,7 @@ def test_handshakes_that_stall_keep_no_node_out(
     greeting = b"".join(frame(Kind.HELLO, 0, 0, hello(2), [b"n" * 32]))
     with ExitStack() as stack:
         for _ in range(PEER_STRANGERS_MAX + 10):
-            caller = stack.enter_context(Caller(cluster.address(1, LISTENER), tls))
+            caller = stack.enter_context(PeerCaller(cluster.address(1, LISTENER), tls))
             caller.socket.sendall(greeting[:size])
         assert cluster.nodes[3].stop() == 0
         start(cluster, material, "secret", REQUIRED, nodes=[3])
@@ -367,3 +307,25 @@ def test_open_cluster_learns_to_insist_under_a_producer(
     writer.join()
     log = read_all(cluster.bootstrap(), {KAFKA_TOPIC: PARTITIONS})
     assert judge(log, [writer], []) == []
+
+
+def test_node_that_was_told_to_insist_while_it_ran_can_start_again(
+    cluster: ServedCluster, material: Material
+) -> None:
+    """What connections between nodes need is in its log, and it hears of nothing else before."""
+    start(cluster, material, "certificates", {})
+    cluster.wait_in_sync()
+    settings = Settings(cluster.bootstrap())
+    for key, value in (("tls", "optional"), ("tls", "required"), ("authentication", "required")):
+        for node in NODES:
+            try:
+                settings.set(node, key, value)
+            except KafkaException:
+                # Its answer was on a connection that has been closed because of the change.
+                cluster.wait_in_sync(node)
+                settings.set(node, key, value)
+            cluster.wait_in_sync(node)
+    assert cluster.nodes[3].stop() == 0
+    start(cluster, material, "certificates", {}, nodes=[3])
+    cluster.wait_in_sync(3)
+    refused(cluster, context())

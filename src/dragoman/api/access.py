@@ -25,18 +25,21 @@ class Access:
     def is_allowed(
         self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:
-        return self._rights.authorizer.is_allowed(caller, operation, resource, name)
+        """For filters and alternatives, where a negative answer refuses nothing."""
+        return self._rights.authorizer.may(caller, operation, resource, name)
 
     def require(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, whether or not there is such a resource."""
-        if not self.is_allowed(caller, operation, resource, name):
+        if not self._rights.authorizer.is_allowed(caller, operation, resource, name):
             kind = GroupNotAuthorized if resource is Resource.GROUP else NotAuthorized
             what = f"{operation.value} {resource.value}".replace("_", " ")
             raise kind(f"{caller.name} may not {what} {name!r}")
 
     def require_cluster(self, caller: Caller, operation: Operation) -> None:
         """Raises `ClusterNotAuthorized`."""
-        if not self.is_allowed(caller, operation, Resource.CLUSTER, CLUSTER_NAME):
+        if not self._rights.authorizer.is_allowed(
+            caller, operation, Resource.CLUSTER, CLUSTER_NAME
+        ):
             words = operation.value.replace("_", " ")
             raise ClusterNotAuthorized(f"{caller.name} may not {words} the cluster")
 

@@ -506,6 +506,16 @@ class Broker:
         for extension in self._extensions:
             extension.applied(None)
 
+    def expect_settings(self) -> None:
+        """Use the settings that the local log has, until `settings_known`."""
+        self.node_configs.expect(self.quorum.local_image())
+        self._reconfigure()
+
+    def settings_known(self) -> None:
+        """This node has joined the cluster and knows what is committed."""
+        self.node_configs.expect(None)
+        self._reconfigure()
+
     def _reconfigure(self) -> None:
         """Settings were changed at run time: update the copies."""
         self.context.settings = self.node_configs.effective()

@@ -145,7 +145,8 @@ class ClusterKeyService:
         #: Whether secrets were to be sealed anew when last looked.
         self._was_due = False
         self._has_warned = False
-        self._has_failed = False
+        #: Why secrets could not be sealed anew the last time, if they could not.
+        self._problem = ""
 
     def serve(self, registry: Registry) -> None:
         registry.serve(DescribeKeys, self._describe)
@@ -162,7 +163,7 @@ class ClusterKeyService:
         """
         self._is_started = True
         current = self._image.cluster_key
-        if current is not None:
+        if current is not None and not self._context.settings.cluster_key_lost:
             self._keys.require(current.key_id, current.check)
         missing = sorted(set(sealed_by_key(self._image)) - set(self._keys.held))
         if missing:
@@ -187,7 +188,7 @@ class ClusterKeyService:
         if event is None or isinstance(event, ClusterKeyChanged | FeatureLevelChanged):
             current = self._image.cluster_key
             self._keys.use("" if current is None else current.key_id)
-            if isinstance(event, ClusterKeyChanged):
+            if isinstance(event, ClusterKeyChanged) and self._is_started:
                 self._check_new(event)
             self._was_due = self._was_due or current is not None
         if self._is_started and self._may_leave_work(event):
@@ -364,7 +365,7 @@ class ClusterKeyService:
         self._was_due = True
         if self._quorum.is_leading and not self._is_sealing:
             start(self._seal_quietly()).then(ignore)
-        self._look_soon(SECRETS_SEALED_RETRY_S * (10 if self._has_failed else 1))
+        self._look_soon(SECRETS_SEALED_RETRY_S * (10 if self._problem else 1))
 
     def _old_forms(self) -> tuple[bytes, ...]:
         """Words of which an entry of the metadata log has one if it has the old form of a secret:
@@ -386,9 +387,10 @@ class ClusterKeyService:
 
     async def _seal_quietly(self) -> None:
         error = await attempt(self._seal_anew())
-        self._has_failed = error is not None
-        if isinstance(error, DragomanError):
-            log.warning("secrets could not be sealed anew yet: %s", error)
+        problem = str(error) if isinstance(error, DragomanError) else ""
+        if problem and problem != self._problem:
+            log.warning("secrets could not be sealed anew yet: %s", problem)
+        self._problem = problem
 
     async def _seal_anew(self) -> None:
         """Returns when every secret is sealed with the current key. Raises `SecretError` for those

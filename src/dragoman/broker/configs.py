@@ -34,8 +34,9 @@ from dragoman.config.dynamic import (
     with_changes,
 )
 from dragoman.config.keys import Source
+from dragoman.config.listeners import split_listener_key
 from dragoman.config.overrides import ConfigEntry, check_group_config
-from dragoman.config.settings import Settings
+from dragoman.config.settings import LISTENER_KEYS, Settings, check_consistent
 from dragoman.errors import ClusterError, ConfigError
 from dragoman.limits import GROUP_CONFIGS_MAX
 
@@ -55,19 +56,33 @@ class NodeConfigs:
         self._started_with = started_with
         self._node_id = node_id
         self._lock = KeyedLock()
+        #: The changes in the local log, until this node has joined the cluster.
+        self._expected: Mapping[int, Mapping[str, str]] | None = None
 
     # ---- reading
+
+    def expect(self, local: MetadataImage | None) -> None:
+        """Use the changes in this image, that of the local log, from now on; None: those that are
+        committed. A node that starts learns what is committed from other nodes, and they may demand
+        of connections what it knows from its log only.
+        """
+        self._expected = None if local is None else dict(local.node_configs)
 
     def effective(self) -> Settings:
         """This node's settings with the changes over them.
 
         Changes that contradict the settings of a later start are ignored and logged, so that the
-        node still starts.
+        node still starts. What they demand of listeners holds all the same: a listener that has to
+        speak TLS and has no certificate serves no client, rather than everyone.
         """
+        for_all, own = self._stored(EVERY_NODE), self._stored(self._node_id)
         try:
-            return self._layered(self._stored(EVERY_NODE), self._stored(self._node_id))
+            return self._layered(for_all, own)
         except ConfigError as error:
             log.error("settings changed at run time are ignored: %s", error)
+        try:
+            return self._layers(_of_listeners(for_all), _of_listeners(own))
+        except ConfigError:
             return self._started_with
 
     def cluster_wide(self) -> Settings:
@@ -85,9 +100,16 @@ class NodeConfigs:
         return describe_inert(layers)
 
     def _stored(self, node_id: int) -> Mapping[str, str]:
-        return self._image.node_configs.get(node_id, {})
+        known = self._image.node_configs if self._expected is None else self._expected
+        return known.get(node_id, {})
 
     def _layered(self, for_all: Mapping[str, str], own: Mapping[str, str]) -> Settings:
+        """Raises `ConfigError` for values that are bad, or contradict each other."""
+        found = self._layers(for_all, own)
+        check_consistent(found)
+        return found
+
+    def _layers(self, for_all: Mapping[str, str], own: Mapping[str, str]) -> Settings:
         below = with_changes(self._started_with, Source.DYNAMIC_CLUSTER, _obeyed(for_all))
         return with_changes(below, Source.DYNAMIC_NODE, _obeyed(own))
 
@@ -132,6 +154,16 @@ class NodeConfigs:
 
 def _obeyed(changes: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in changes.items() if not is_inert(name)}
+
+
+def _of_listeners(changes: Mapping[str, str]) -> dict[str, str]:
+    """The changes of what listeners demand."""
+    found = _obeyed(changes)
+    return {
+        name: text
+        for name, text in found.items()
+        if name in LISTENER_KEYS or split_listener_key(name) is not None
+    }
 
 
 class GroupConfigs:

@@ -11,7 +11,8 @@ the capture may.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias
 
 from dragoman.captures.definition import POSITIONS_TOPIC, TRANSACTIONAL_PREFIX, Definition
 from dragoman.captures.stored import Owner, owner_of
@@ -80,6 +81,9 @@ def _missing(owner: Owner, what: str, topic: str) -> str:
     return f"it runs as {owner.principal}, which may not {what} the topic {topic}"
 
 
+_Ask: TypeAlias = Callable[[Caller, Operation, Resource, str], bool]
+
+
 class CaptureAuthorizer:
     """Decides for the processes of captures as for the principals that they run as, and for all
     others as before.
@@ -97,8 +101,16 @@ class CaptureAuthorizer:
     def is_allowed(
         self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:
+        return self._decide(self._inner.is_allowed, caller, operation, resource, name)
+
+    def may(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
+        return self._decide(self._inner.may, caller, operation, resource, name)
+
+    def _decide(
+        self, ask: _Ask, caller: Caller, operation: Operation, resource: Resource, name: str
+    ) -> bool:
         if caller.principal.kind != CAPTURE_KIND:
-            return self._inner.is_allowed(caller, operation, resource, name)
+            return ask(caller, operation, resource, name)
         capture = self._live(caller)
         if capture is None:
             return False
@@ -109,7 +121,7 @@ class CaptureAuthorizer:
         if operation is Operation.DESCRIBE_CONFIGS and resource is Resource.TOPIC:
             # A writer has to know how large a record may be.
             operation = Operation.WRITE
-        return self._inner.is_allowed(_acting(capture, caller), operation, resource, name)
+        return ask(_acting(capture, caller), operation, resource, name)
 
     def is_allowed_on_any(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
         if caller.principal.kind != CAPTURE_KIND:

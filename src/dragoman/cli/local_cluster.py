@@ -65,6 +65,7 @@ class _Nodes:
     def __init__(self, count: int, data: Path, port_base: int) -> None:
         self._numbers = range(1, count + 1)
         self._data = data
+        self._key = data / "cluster.key"
         self._port_base = port_base
         self._processes: dict[int, subprocess.Popen[str]] = {}
         self._ready: set[int] = set()
@@ -77,6 +78,7 @@ class _Nodes:
             ends.append(signal.SIGHUP)
         handlers = {number: signal.signal(number, self._forward) for number in ends}
         try:
+            self._make_key()
             for number in self._numbers:
                 self._processes[number] = self._start(number)
             readers = [
@@ -92,6 +94,14 @@ class _Nodes:
         statuses = [process.wait() for process in self._processes.values()]
         return int(any(statuses))
 
+    def _make_key(self) -> None:
+        """Make the key that encrypts the cluster's secrets, the first time."""
+        if not self._key.exists():
+            from dragoman.offline import add_cluster_key
+
+            self._data.mkdir(parents=True, mode=0o700, exist_ok=True)
+            add_cluster_key(str(self._key))
+
     def _address(self, node: int, listener: str) -> str:
         first = self._port_base + _PORTS_PER_NODE * (node - 1)
         return f"{_HOST}:{first + _LISTENERS[listener]}"
@@ -105,6 +115,7 @@ class _Nodes:
         ]
         directory = str(self._data / f"node-{node}")
         options = ["--data", directory, "--node-id", str(node), "--cluster", cluster, *listen]
+        options += ["--set", f"cluster.key.file={self._key}"]
         return subprocess.Popen(
             [sys.executable, "-m", "dragoman.cli.main", "serve", *options],
             stdout=subprocess.PIPE,

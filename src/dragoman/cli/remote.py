@@ -122,6 +122,8 @@ class Remote:
         elif "CERTIFICATE_VERIFY_FAILED" in str(error):
             reason = str(error).partition("] ")[2] or str(error)
             advice = "--ca-file names the certificates to trust"
+        elif isinstance(error, http.client.RemoteDisconnected):
+            advice = "it may demand TLS: use https://"
         elif "WRONG_VERSION_NUMBER" in str(error):
             advice = "it may not speak TLS: use http://"
         return f"cannot reach {self._url}: {reason}; {advice}"

@@ -50,7 +50,10 @@ def one_line_failures(protocol: str) -> Iterator[None]:
     except ConfigError as error:
         raise CommandError(f"--bootstrap: {error}", USAGE) from None
     except UnreachableError as error:
-        raise CommandError(_doubted(error, "is a node running there?")) from None
+        question = "is a node running there?"
+        if "closed by the server" in str(error):
+            question = "does it demand TLS (--tls) or a login (--user)?"
+        raise CommandError(_doubted(error, question)) from None
     except (ConnectionLostError, RequestTimeoutError) as error:
         raise CommandError(_doubted(error, f"does it speak {protocol}?")) from None
     except DragomanError as error:

@@ -24,7 +24,6 @@ from dragoman.config.settings import (
     NODE_KEYS,
     Overlay,
     Settings,
-    check_consistent,
     is_dynamic,
     node_key,
     with_values,
@@ -37,17 +36,16 @@ class ReadOnlyKeyError(ConfigError):
 
 
 def with_changes(settings: Settings, source: Source, changes: Mapping[str, str]) -> Settings:
-    """The settings with a layer over them; the same ones when the layer is empty.
+    """The settings with a layer over them; the same ones when the layer is empty. Whether the
+    values are consistent is for `check_consistent` to say, once the last layer is there.
 
-    Raises `ReadOnlyKeyError`, and `ConfigError` for unknown keys and bad or contradicting values.
+    Raises `ReadOnlyKeyError`, and `ConfigError` for unknown keys and bad values.
     """
     if not changes:
         return settings
     values = dict(_read_dynamic(name, text) for name, text in changes.items())
     overlay = Overlay(source=source, keys=frozenset(changes), below=settings)
-    changed = msgspec.structs.replace(settings, **with_values(settings, values), overlay=overlay)
-    check_consistent(changed)
-    return changed
+    return msgspec.structs.replace(settings, **with_values(settings, values), overlay=overlay)
 
 
 def require_dynamic(name: str) -> None:

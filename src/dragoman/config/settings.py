@@ -148,6 +148,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     allow_everyone_if_no_acl_found: bool = False
     data_group: str = ""
     cluster_key_file: str = ""
+    cluster_key_lost: bool = False
     audit_log_file: str = ""
     audit_log_bytes: int = 64 << 20
     audit_log_files: int = 8
@@ -360,6 +361,7 @@ super.users                                | string       |      | Principals th
 allow.everyone.if.no.acl.found             | boolean      |      | Whether a resource that no access rule matches is open to everyone, instead of to super users only. Give all nodes the same.
 data.group                                 | string       |      | Group, by name or number, that may read the segments and manifests of topics in the data directory, such as that of Spark jobs, and pin them; none: only the user of the node. Topics whose names begin with `__` and all other files stay closed.
 cluster.key.file                           | string       |      | File with the keys that encrypt secrets in the metadata, the same on every node; none: a node on its own makes `cluster.key` in its data directory, and a cluster stores no secrets.
+cluster.key.lost                           | boolean      |      | Start without the cluster's key, when no copy of it is left. Secrets that it encrypts cannot be used until they are set again.
 audit.log.file                             | string       |      | File of the audit log; none: `audit.log` in the data directory, written while a listener takes logins or the security mode is not `open`.
 audit.log.bytes                            | long 65536.. |      | Size at which the audit log continues in a new file.
 audit.log.files                            | int 1..1000  |      | Files of the audit log that are kept, the current one included.

@@ -221,7 +221,9 @@ class PeerConnections:
                     )
         except (OSError, TimeoutError, ConfigError) as error:
             link.abort()
-            line.not_connected(error)
+            if not link.is_made:
+                # Otherwise its end is reported when the transport is gone.
+                line.not_connected(error)
 
     def new_nonce(self) -> bytes:
         return self._random.getrandbits(8 * PEER_NONCE_BYTES).to_bytes(PEER_NONCE_BYTES, "big")
@@ -480,6 +482,11 @@ class _Link(asyncio.BufferedProtocol):
             return
         self._transport.writelines(self._handshake.begin())
         self._take_up()
+
+    @property
+    def is_made(self) -> bool:
+        """Whether there was a connection."""
+        return self._transport is not None
 
     @property
     def is_authenticated(self) -> bool:

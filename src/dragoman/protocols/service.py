@@ -90,6 +90,10 @@ class Service(Generic[CoreT_co]):
     ) -> bool:
         return self.broker.authorizer.is_allowed(caller, operation, resource, name)
 
+    def may(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
+        """`is_allowed` for filters and alternatives, where a negative answer refuses nothing."""
+        return self.broker.authorizer.may(caller, operation, resource, name)
+
     def authorize(
         self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> None:
@@ -100,7 +104,7 @@ class Service(Generic[CoreT_co]):
 
     def authorize_new_topic(self, caller: Caller, name: str) -> None:
         """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""
-        if not self.is_allowed(caller, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
+        if not self.may(caller, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
             self.authorize(caller, Operation.CREATE, Resource.TOPIC, name)
 
 

@@ -151,6 +151,10 @@ class _Session(Generic[ServiceT_co]):
     def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
         return self.service.is_allowed(self.caller, operation, resource, name)
 
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        """`is_allowed` for filters and alternatives, where a negative answer refuses nothing."""
+        return self.service.may(self.caller, operation, resource, name)
+
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""
         self.service.authorize(self.caller, operation, resource, name)
@@ -211,6 +215,10 @@ class _Session(Generic[ServiceT_co]):
         self.channel.abort()
 
     # ---- quotas
+
+    @property
+    def is_throttled(self) -> bool:
+        return self._mute is not None
 
     def throttle(self, seconds: float) -> None:
         """Neither read, nor begin requests, nor push for a time: the client has exceeded a

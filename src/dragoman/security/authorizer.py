@@ -29,6 +29,12 @@ class Authorizer(Protocol):
         self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool: ...
 
+    def may(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
+        """The same answer for filters and alternatives, where a negative one refuses nothing and is
+        not reported.
+        """
+        ...
+
     def is_allowed_on_any(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
         """Whether there is a resource of the kind, existing or not, on which the caller is allowed
         the operation.
@@ -47,6 +53,9 @@ class AllowAll:
         name: str,  # noqa: ARG002
     ) -> bool:
         return True
+
+    def may(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
+        return self.is_allowed(caller, operation, resource, name)
 
     def is_allowed_on_any(
         self,
@@ -109,16 +118,28 @@ class RuleAuthorizer:
     def is_allowed(
         self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:
-        book = self._book
-        if book.security_mode == OPEN:
+        if self._book.security_mode == OPEN:
             return True
-        if book.rules_revision != self._revision:
+        return self._is_allowed(caller, operation, resource, name) or self._is_overlooked(
+            caller, operation, resource, name
+        )
+
+    def may(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
+        if self._book.security_mode != ENFORCE:
+            return True
+        return self._is_allowed(caller, operation, resource, name)
+
+    def _is_allowed(
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
+    ) -> bool:
+        """What the rules say."""
+        if self._book.rules_revision != self._revision:
             self._read_rules()
         is_allowed = self._kept.get((caller, operation, resource, name))
         if is_allowed is None:
             is_allowed = self.decide(caller, operation, resource, name).is_allowed
             self._keep(caller, operation, resource, name, is_allowed)
-        return is_allowed or self._is_overlooked(caller, operation, resource, name)
+        return is_allowed
 
     def is_allowed_on_any(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
         if self._book.security_mode == OPEN:

@@ -119,7 +119,8 @@ class ClusterKeys:
         if key is None:
             raise SecretError(
                 f"the cluster's secrets are sealed with key {key_id}, and {self._description()}:"
-                " copy the cluster key file of another node and name it with cluster.key.file"
+                " put the file back, or copy the cluster key file of another node and name it with"
+                " cluster.key.file; if no copy is left, start with cluster.key.lost=true"
             )
         if key.check != check:
             raise SecretError(

@@ -51,11 +51,13 @@ from dragoman.net.future import future_of
 from dragoman.net.password_hasher import ThreadedHasher
 from dragoman.process import open_data_directory
 from dragoman.security.access import Caller
+from dragoman.security.key_file import KEY_BYTES, format_keys, new_key
 from dragoman.security.passwords import verifiers_of
+from dragoman.security.secrets import KEY_FILE
 from dragoman.server import Node
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
-from dragoman.world import Background, Disk, SystemClock, system_random
+from dragoman.world import Background, Disk, DiskSecrets, SystemClock, system_random
 
 Result = TypeVar("Result")
 _START_SECONDS_MAX = 60.0
@@ -315,10 +317,13 @@ class EphemeralCluster:
         ports = _free_ports(nodes)
         cluster = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(ports, 1))
         self.nodes: dict[int, EphemeralBroker] = {}
+        # As an operator does, so that the cluster can store secrets.
+        key = format_keys([new_key(os.urandom(KEY_BYTES + 4))])
         for number in range(1, nodes + 1):
             given = {**(settings or {}), "node.id": str(number), "cluster": cluster}
             node = EphemeralBroker(settings=given, listeners=listeners)
             node._memory = MemoryDisk()
+            DiskSecrets(node._memory).create(KEY_FILE, key)
             self.nodes[number] = node
         self._running: set[int] = set()
 

@@ -223,6 +223,9 @@ class Denying:
     ) -> bool:
         return operation not in self.denied
 
+    def may(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
+        return self.is_allowed(caller, operation, resource, name)
+
     def is_allowed_on_any(
         self,
         caller: Caller,

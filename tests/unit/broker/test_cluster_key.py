@@ -7,7 +7,8 @@ their own. Secrets are those of users and captures.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from random import Random
 from typing import Any
 
 import msgspec
@@ -26,13 +27,16 @@ from dragoman.cluster.events import (
     UserChanged,
 )
 from dragoman.cluster.sealed import sealed_secrets
+from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, DragomanError, SecretError
 from dragoman.limits import SECRETS_SEALED_AT_ONCE_MAX
-from dragoman.outcome import attempt, start
+from dragoman.outcome import attempt, ignore, start
 from dragoman.security.key_file import ClusterKey, format_keys, new_key
 from dragoman.security.secrets import KEY_FILE, signing_secret_context
 from dragoman.security.users import User
 from dragoman.testing.memory import MemoryDisk
+from dragoman.testing.sim.disk import SimDisk
+from dragoman.testing.sim.faults import PowerCut
 from dragoman.world import read_whole, replace_file
 from worlds.broker import World
 from worlds.two_nodes import Pair
@@ -154,7 +158,7 @@ def test_a_node_with_another_key_does_not_start() -> None:
     add_users(world)
     key_id = next(iter(world.broker.keys.held))
     for keys, why in (
-        ((OLD,), "copy the cluster key file of another node"),
+        ((OLD,), "start with cluster.key.lost=true"),
         ((ClusterKey(key_id, OLD.material),), "not the cluster's key of that id"),
     ):
         world.store.abandon()
@@ -163,6 +167,24 @@ def test_a_node_with_another_key_does_not_start() -> None:
         error = result(again, again.broker.start())
         assert isinstance(error, SecretError)
         assert why in str(error)
+
+
+def test_a_lost_key_is_replaced() -> None:
+    world = World()
+    add_users(world)
+    lost = next(iter(world.broker.keys.held))
+    world.broker.stop()
+    world.store.close()
+    replace_file(world.disk, KEY_FILE, format_keys([NEW]))
+    again = World(Settings(cluster_key_lost=True), disk=world.disk)
+    error = result(again, again.broker.cluster_key.rotate())
+    assert isinstance(error, SecretError)
+    assert lost in str(error)
+    # Secrets that are set again are sealed with the new key; the old ones stay closed.
+    add_users(again)
+    assert key_ids(again) == {NEW.key_id}
+    later = again.reopened(Settings())
+    assert secrets(later) == [b"signs 0"]
 
 
 def test_a_damaged_key_file_prevents_the_start() -> None:
@@ -330,3 +352,74 @@ def test_an_older_node_prevents_secrets_from_being_stored() -> None:
     error: DragomanError = result(world, world.broker.cluster_key.ready())
     assert isinstance(error, ClusterError)
     assert "upgrade node 2 first" in str(error)
+
+
+# ---- power cuts
+
+
+class Cut:
+    """A node on a simulated disk, whose power fails after a number of operations of the disk."""
+
+    def __init__(self, seed: int) -> None:
+        self.disk = SimDisk(Random(seed))
+        self.world = self.started()
+
+    def started(self) -> World:
+        self.world = World(disk=self.disk, seed=3)
+        return self.world
+
+    def run(self, work: Callable[[World], object], operations: int) -> bool:
+        """Whether the work was done before the power failed. The node is started again."""
+        self.disk.crash_at(operations)
+        try:
+            work(self.world)
+        except PowerCut:
+            is_done = False
+        else:
+            is_done = True
+        self.disk = self.disk.crash()
+        self.started()
+        return is_done
+
+
+def rotated(world: World) -> None:
+    start(attempt(world.broker.cluster_key.rotate())).then(ignore)
+    world.settle()
+    world.advance(10)
+
+
+def test_a_power_cut_at_any_point_of_a_rotation_loses_no_secret() -> None:
+    operations, is_done = 1, False
+    while not is_done:
+        cut = Cut(seed=operations)
+        put_keys(cut.world, OLD)
+        add_users(cut.world, 3)
+        before = secrets(cut.world)
+        put_keys(cut.world, NEW, OLD)
+        is_done = cut.run(rotated, operations)
+        assert secrets(cut.world) == before
+        cut.world.advance(30)
+        current = cut.world.broker.image.cluster_key
+        assert current is not None
+        # Begun and committed, a rotation ends; otherwise nothing has changed.
+        assert key_ids(cut.world) == {current.key_id}
+        assert secrets(cut.world) == before
+        rotated(cut.world)
+        assert key_ids(cut.world) == {NEW.key_id}
+        assert secrets(cut.world) == before
+        operations += 1
+    assert operations > 5
+
+
+def test_a_power_cut_while_the_first_key_is_made_leaves_a_key_that_opens_what_is_sealed() -> None:
+    operations, is_done = 1, False
+    while not is_done:
+        cut = Cut(seed=operations)
+        is_done = cut.run(add_users, operations)
+        found = secrets(cut.world)
+        assert found in ([], [b"signs 0"])
+        assert found or not is_done
+        add_users(cut.world, 2)
+        assert secrets(cut.world) == [b"signs 0", b"signs 1"]
+        operations += 1
+    assert operations > 5

@@ -546,8 +546,14 @@ ELSEWHERE = {
     *LISTENER_KEYS,
     "ssl.principal.mapping.rules",
     "any.detection.timeout.ms",
+    "connection.failed.authentication.delay.ms",
     "connections.max.idle.ms",
+    "connections.max.login.ms",
+    "connections.max.reauth.ms",
+    "http.metrics.authentication",
     "max.connections",
+    "max.connections.before.login",
+    "max.connections.before.login.per.ip",
     "max.connections.per.ip",
     "max.connections.per.ip.overrides",
     "mlog.acks.all.timeout.ms",
@@ -693,6 +699,26 @@ def test_a_start_that_contradicts_stored_changes_wins_and_says_so(
     assert again.broker.settings.message_max_bytes == 1_048_588
     assert "settings changed at run time are ignored" in caplog.text
     assert Source.DYNAMIC_NODE not in dict(again.broker.settings.origins("message.max.bytes"))
+
+
+def test_certificate_of_one_node_suffices_for_tls_on_all(world: World) -> None:
+    own = {"ssl.certificate.file": "node.pem", "ssl.key.file": "node-key.pem"}
+    tls = {"listener.kafka.tls": "optional"}
+    assert isinstance(alter(world, EVERY_NODE, tls), InvalidConfig)
+    assert alter(world, 1, own) is None
+    assert alter(world, EVERY_NODE, tls) is None
+    assert world.broker.settings.listener_security("kafka").tls == "optional"
+    assert world.reopened().broker.settings.listener_security("kafka").tls == "optional"
+
+
+def test_what_listeners_demand_holds_even_if_the_rest_is_ignored(world: World) -> None:
+    demands = {"listener.kafka.tls": "required", "listener.kafka.authentication": "required"}
+    texts = {**demands, "ssl.certificate.file": "node.pem", "message.max.bytes": "2000000"}
+    assert alter(world, 1, texts) is None
+    again = world.reopened(Settings(socket_request_max_bytes=1_500_000))
+    assert again.broker.settings.message_max_bytes == 1_048_588
+    security = again.broker.settings.listener_security("kafka")
+    assert (security.tls, security.authentication) == ("required", "required")
 
 
 # ---- beside older nodes

@@ -127,3 +127,10 @@ def test_connections_of_an_address_are_bounded(world: World) -> None:
     assert [throttles.may_connect("10.0.0.8") for _ in range(30)].count(True) == 20
     world.advance(12)
     assert throttles.may_connect("10.0.0.7")
+
+
+def test_quotas_hold_after_a_restart(world: World) -> None:
+    limit(world, {"user": "alice"}, producer_byte_rate=1)
+    again = world.reopened().broker.throttles
+    assert again.is_on
+    assert again.bytes_s(Limit.PRODUCED, ALICE, "c", 1000) > 0

@@ -7,7 +7,7 @@ import pytest
 from dragoman.config.dynamic import ReadOnlyKeyError, require_dynamic, with_changes
 from dragoman.config.keys import Source, format_value
 from dragoman.config.overrides import describe_node_config, describe_topic_config
-from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings
+from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings, check_consistent
 from dragoman.errors import ConfigError
 
 STARTED = Settings(num_partitions=2, explicit=frozenset({"num.partitions"}))
@@ -74,7 +74,7 @@ def test_read_only_keys_are_those_that_are_not_live() -> None:
 )
 def test_bad_changes_are_refused(changes: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        with_changes(Settings(), Source.DYNAMIC_NODE, changes)
+        check_consistent(with_changes(Settings(), Source.DYNAMIC_NODE, changes))
     assert str(refused.value).startswith(message)
     assert not isinstance(refused.value, ReadOnlyKeyError)
 
@@ -111,5 +111,8 @@ def test_setting_of_one_listener_changes_while_the_node_runs() -> None:
 
 
 def test_tls_without_a_certificate_is_refused_at_run_time() -> None:
+    changed = with_changes(Settings(), Source.DYNAMIC_CLUSTER, {"listener.kafka.tls": "optional"})
     with pytest.raises(ConfigError, match="TLS needs ssl"):
-        with_changes(Settings(), Source.DYNAMIC_CLUSTER, {"listener.kafka.tls": "optional"})
+        check_consistent(changed)
+    own = {"ssl.certificate.file": "node.pem"}
+    check_consistent(with_changes(changed, Source.DYNAMIC_NODE, own))

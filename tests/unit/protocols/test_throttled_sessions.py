@@ -37,6 +37,17 @@ def test_producer_is_not_read_for_a_while(world: World) -> None:
     assert "OK" in pipe.ask("PUBLISH topic=t producerId=p message=m")
 
 
+def test_throttled_client_is_not_idle(world: World) -> None:
+    world.create("t")
+    limit(world, producer_byte_rate=1)
+    pipe = CursusPipe(world)
+    pipe.ask(f"PUBLISH topic=t producerId=p message={LARGE.decode()}")
+    for _ in range(10):
+        world.advance(30)
+    assert not pipe.is_closed
+    assert not pipe.transport.is_reading
+
+
 def test_subscriber_gets_nothing_for_a_while(world: World) -> None:
     (replica,) = world.create("t")
     for _ in range(200):

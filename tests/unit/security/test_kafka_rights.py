@@ -810,3 +810,18 @@ def test_refusal_of_a_produce_by_id_hides_the_name(partition: int) -> None:
         reply = stage.ask(request, 13)
     (message,) = _values(reply, "error_message")
     assert message == f"ANONYMOUS may not write the topic with id {stage.topic_id.hex()}"
+
+
+def test_listings_report_no_refusals() -> None:
+    stage = Stage()
+    reported: list[object] = []
+    stage.world.broker.rule_authorizer.on_refused = lambda *refused: reported.append(refused)
+    listing = m.MetadataRequest(topics=None, include_topic_authorized_operations=True)
+    denied = ("describe topic t", "alter topic bystander", "describe cluster", "create cluster")
+    with stage.guard.without([need(each)[0] for each in denied]):
+        stage.ask(listing, 9)
+        stage.ask(m.ListGroupsRequest(), 4)
+        stage.ask(_create("fresh"), 7)
+        assert reported == []
+        stage.ask(_metadata("t"), 9)
+    assert len(reported) == 1

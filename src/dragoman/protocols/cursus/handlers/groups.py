@@ -284,7 +284,7 @@ def handle_list_groups(call: Call) -> None:
         each.group_id
         for each in coordination.groups.table.listings()
         if _LISTED_NAME.fullmatch(each.group_id)
-        and call.is_allowed(Operation.DESCRIBE, Resource.GROUP, each.group_id)
+        and call.session.may(Operation.DESCRIBE, Resource.GROUP, each.group_id)
     )
     call.ok(f"count={len(names)} groups={','.join(names)}")
 

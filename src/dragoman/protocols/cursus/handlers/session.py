@@ -390,13 +390,14 @@ class CursusSession(OrderedSession[CursusService]):
 
     def may_access(self, operation: Operation, topic: TopicMetadata) -> bool:
         """Whether rules and the topic's policy allow this client to read or write it."""
-        return self.is_allowed(operation, Resource.TOPIC, topic.name) and policy_of(topic).allows(
+        return self.may(operation, Resource.TOPIC, topic.name) and policy_of(topic).allows(
             operation, self.caller.name
         )
 
     def check_access(self, operation: Operation, topic: TopicMetadata) -> None:
         """Raises `Refusal` unless this client may read or write the topic."""
-        if not self.may_access(operation, topic):
+        self.authorize_topic(operation, topic.name)
+        if not policy_of(topic).allows(operation, self.caller.name):
             raise no_access(operation, topic.name)
 
     def authorize_topic(self, operation: Operation, name: str) -> None:
@@ -454,7 +455,7 @@ class CursusSession(OrderedSession[CursusService]):
     def _check_idle(self) -> None:
         service = self.service
         left = self.channel.last_active + service.idle_s - service.scheduler.time()
-        if self.stream is not None or self.has_unanswered:
+        if self.stream is not None or self.has_unanswered or self.is_throttled:
             left = service.idle_s
         if left <= 0:
             self.channel.complain(f"silent for {service.idle_s:g} s")

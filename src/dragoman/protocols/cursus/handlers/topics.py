@@ -32,7 +32,7 @@ async def handle_create(call: Call) -> None:
     expected = quoted("CREATE topic=<name> [partitions=<N>]")
     name = call.require("topic", f"missing_topic expected={expected}")
     check_name(name)
-    if not call.is_allowed(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
+    if not call.session.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
         call.authorize(Operation.CREATE, Resource.TOPIC, name)
     broker = call.service.broker
     default = broker.settings.cursus_num_partitions
@@ -122,7 +122,7 @@ def handle_list(call: Call) -> None:
     names = [
         each
         for each in sorted(filter(is_expressible, call.service.broker.image.topics))
-        if call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, each)
+        if call.session.may(Operation.DESCRIBE, Resource.TOPIC, each)
     ]
     call.ok(f"count={len(names)} topics={','.join(names)}")
 

@@ -110,13 +110,13 @@ def handle_list(call: Call) -> None:
     types = {each.lower() for each in request.types_filter}
 
     # As in Kafka, the right to describe the cluster shows every group.
-    shows_all = call.is_allowed(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+    shows_all = call.may(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
 
     def is_listed(group: GroupListing) -> bool:
         return (
             (not states or group.state.lower() in states)
             and (not types or _type_of(group) in types)
-            and (shows_all or call.is_allowed(Operation.DESCRIBE, Resource.GROUP, group.group_id))
+            and (shows_all or call.may(Operation.DESCRIBE, Resource.GROUP, group.group_id))
         )
 
     elements = (

@@ -90,7 +90,7 @@ def _has_id(topic: m.MetadataRequestTopic) -> bool:
 
 
 def _may_describe(call: Call, name: str) -> bool:
-    return call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
+    return call.may(Operation.DESCRIBE, Resource.TOPIC, name)
 
 
 def _by_id(call: Call, request: m.MetadataRequest, topic_id: bytes) -> m.MetadataResponseTopic:

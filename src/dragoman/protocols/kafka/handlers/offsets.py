@@ -263,7 +263,7 @@ def _find(
     require_stable: bool,
 ) -> Steps[list[tuple[str, list[_Found]]]]:
     open_groups(call, group_id, Operation.DESCRIBE)
-    may_describe = partial(call.is_allowed, Operation.DESCRIBE, Resource.TOPIC)
+    may_describe = partial(call.may, Operation.DESCRIBE, Resource.TOPIC)
     offsets = call.service.broker.coordination.groups.offsets
     group = GroupId(group_id)
     if wanted is None:

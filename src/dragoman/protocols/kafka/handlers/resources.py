@@ -89,12 +89,12 @@ def allowed_operations(call: Call, resource: Resource, name: str) -> int:
     return sum(
         1 << _BITS[operation]
         for operation in _OPERATIONS[resource]
-        if call.is_allowed(operation, resource, name)
+        if call.may(operation, resource, name)
     )
 
 
 def cluster_operations(call: Call) -> int:
     """The operations on the cluster; none for a principal that may not describe it."""
-    if not call.is_allowed(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+    if not call.may(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         return 0
     return allowed_operations(call, Resource.CLUSTER, CLUSTER_NAME)

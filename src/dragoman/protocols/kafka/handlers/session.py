@@ -100,6 +100,10 @@ class Call:
     def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
         return self.service.is_allowed(self.caller, operation, resource, name)
 
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        """`is_allowed` for filters and alternatives, where a negative answer refuses nothing."""
+        return self.service.may(self.caller, operation, resource, name)
+
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""
         self.service.authorize(self.caller, operation, resource, name)

@@ -78,7 +78,7 @@ def _count(call: Call, topic: m.CreateTopicsRequestTopic) -> int:
 def _created(call: Call, new: NewTopic) -> m.CreateTopicsResponseTopic:
     broker = call.service.broker
     topic = broker.image.topics.get(new.name)
-    if not call.is_allowed(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, new.name):
+    if not call.may(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, new.name):
         return m.CreateTopicsResponseTopic(
             name=new.name,
             topic_id=topic.topic_id if topic is not None else m.NO_ID,
@@ -178,7 +178,7 @@ def _deleted(
     if (
         isinstance(error, NotAuthorized)
         and topic is not None
-        and not call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        and not call.may(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     ):
         # The response names the topic only as the request did.
         topic = None

@@ -121,7 +121,7 @@ def _enrolled(call: Call, found: TransactionDescription) -> dict[str, list[int]]
     partitions = {*found.partitions, *map(group_partition, found.groups)}
     by_topic: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
-        if call.is_allowed(Operation.DESCRIBE, Resource.TOPIC, topic):
+        if call.may(Operation.DESCRIBE, Resource.TOPIC, topic):
             by_topic.setdefault(topic, []).append(index)
     return by_topic
 
@@ -165,7 +165,7 @@ def _id_filter(call: Call, pattern: str | None) -> Callable[[str], bool]:
     matches = full_match(pattern, ID_PATTERN_BYTES_MAX) if pattern else None
 
     def accepts(transactional_id: str) -> bool:
-        return (matches is None or matches(transactional_id)) and call.is_allowed(
+        return (matches is None or matches(transactional_id)) and call.may(
             Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id
         )
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dragoman.broker.errors import ClusterNotAuthorized
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, PreparedOffsets
 from dragoman.broker.groups.registry import check_group_id
 from dragoman.broker.transactions import ProducerIdentity, TransactionCoordinator
@@ -23,7 +24,7 @@ from dragoman.protocols.kafka.handlers.groups import OWNER, open_groups
 from dragoman.protocols.kafka.handlers.refusals import code_for_version
 from dragoman.protocols.kafka.handlers.resources import exists, partition_of
 from dragoman.protocols.kafka.handlers.session import Call, awaited
-from dragoman.security.access import Operation, Resource
+from dragoman.security.access import CLUSTER_NAME, Operation, Resource
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, ProducerId, TopicName
 
 #: First versions that know PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH.
@@ -77,9 +78,11 @@ def _authorize_idempotence(call: Call) -> None:
     """Authorize a producer without transactions: it must be allowed to write to some topic, or to
     write idempotently, which Kafka required of producers before version 3.
     """
+    if call.may(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME):
+        return
     authorizer = call.service.broker.authorizer
     if not authorizer.is_allowed_on_any(call.caller, Operation.WRITE, Resource.TOPIC):
-        call.authorize_cluster(Operation.IDEMPOTENT_WRITE)
+        raise ClusterNotAuthorized(f"{call.caller.name} may not write to any topic")
 
 
 @awaited

@@ -161,7 +161,7 @@ async def handle_list(session: MlogSession, _request: ListTopics, place: Place) 
         for name, topic in sorted(broker.image.topics.items())
         if not topic.is_internal
         and is_expressible(name)
-        and session.is_allowed(Operation.DESCRIBE, Resource.TOPIC, name)
+        and session.may(Operation.DESCRIBE, Resource.TOPIC, name)
     ]
 
     # Leaders that do not answer are left out, without an error.

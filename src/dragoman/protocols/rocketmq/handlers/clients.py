@@ -289,11 +289,11 @@ class Clients:
 
     def producer_sessions(self, group: str, topic: str) -> list[Connection]:
         """The producers of a group that may write to a topic, and so may see a half of theirs."""
-        is_allowed = self._node.broker.authorizer.is_allowed
+        may = self._node.broker.authorizer.may
         return [
             each.session
             for each in self._producers.get(group, {}).values()
-            if is_allowed(each.caller, Operation.WRITE, Resource.TOPIC, topic)
+            if may(each.caller, Operation.WRITE, Resource.TOPIC, topic)
         ]
 
     def producers(self) -> list[ProducerClient]:

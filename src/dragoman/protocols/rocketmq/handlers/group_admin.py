@@ -136,7 +136,7 @@ async def visible_groups(call: Call, topic: str = "") -> dict[str, GroupRow]:
 
 
 def _may_know(call: Call, group: str) -> bool:
-    return call.is_allowed(Operation.DESCRIBE, Resource.GROUP, group)
+    return call.may(Operation.DESCRIBE, Resource.GROUP, group)
 
 
 async def handle_query_topic_consume_by_who(call: Call) -> bodies.GroupList:

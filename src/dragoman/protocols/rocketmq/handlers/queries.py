@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from dragoman.broker.delayed import Token
-from dragoman.broker.errors import NotLeader, Overloaded, UnknownDelayedRecord
+from dragoman.broker.errors import NotAuthorized, NotLeader, Overloaded, UnknownDelayedRecord
 from dragoman.broker.fetch import FetchLimits, Wanted, read_all
 from dragoman.broker.readers import ReadBatches
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
@@ -328,16 +328,13 @@ async def readable_record(call: Call, physical: int) -> Found:
     there is no such message for a client that may not read it.
     """
     partition = call.broker.image.partitions.get(split_physical(physical)[0])
-    if partition is None or not (
-        partition.topic.is_internal or call.may_access(Operation.READ, partition.topic.name)
-    ):
-        raise _not_found(physical)
     try:
+        if partition is not None and not partition.topic.is_internal:
+            call.authorize_topic(Operation.READ, partition.topic.name)
         found = await find_record(call.broker, physical)
-    except UnknownDelayedRecord:
+        call.authorize_topic(Operation.READ, found.topic)
+    except (NotAuthorized, UnknownDelayedRecord):
         raise _not_found(physical) from None
-    if not call.may_access(Operation.READ, found.topic):
-        raise _not_found(physical)
     return found
 
 

@@ -159,6 +159,10 @@ class Call:
     def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
         return self.session.service.is_allowed(self.caller, operation, resource, name)
 
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        """`is_allowed` for filters and alternatives, where a negative answer refuses nothing."""
+        return self.session.service.may(self.caller, operation, resource, name)
+
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""
         self.session.service.authorize(self.caller, operation, resource, name)
@@ -169,8 +173,8 @@ class Call:
         """
         group = retry_group(topic)
         if group is None:
-            return self.is_allowed(operation, Resource.TOPIC, topic)
-        return self.is_allowed(_OF_GROUP.get(operation, operation), Resource.GROUP, group)
+            return self.may(operation, Resource.TOPIC, topic)
+        return self.may(_OF_GROUP.get(operation, operation), Resource.GROUP, group)
 
     def authorize_topic(self, operation: Operation, topic: str) -> None:
         """Raises `NotAuthorized` unless `may_access`."""
