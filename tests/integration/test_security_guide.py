@@ -189,3 +189,21 @@ def test_settings_that_cannot_change_are_refused(
     directory = locked.terminal.directory
     assert main(["config", "set", *words, "--server", f"unix:{directory}/shop-data"]) == 1
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("consume orders --bootstrap {kafka}", "does it demand TLS (--tls) or a login (--user)?"),
+        ("topic list --server http://{http}", "it may demand TLS: use https://"),
+        ("topic list --server https://{http}", "--ca-file names the certificates to trust"),
+        (
+            "topic list --server https://{http} --ca-file certificates/ca.pem",
+            "log in with --token-file FILE or --user NAME --password-file FILE",
+        ),
+    ],
+)
+def test_refused_command_says_what_to_type(locked: Locked, command: str, text: str) -> None:
+    at = locked.node.listeners.items()
+    places = {name: each.replace("127.0.0.1", "localhost") for name, each in at}
+    assert text in locked.terminal.run(f"dragoman {command.format(**places)}")

@@ -126,3 +126,30 @@ def test_bad_files_are_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture
     ):
         assert main(["consume", "t", *options]) == 2
         assert text in capsys.readouterr().err
+
+
+def test_clients_of_spark_connect_with_tls_and_log_in(tmp_path: Path) -> None:
+    from dragoman.spark import logs, options, writer
+
+    secret = tmp_path / "password"
+    secret.write_text("correct horse\n")
+    settings = {"listener.kafka.ssl.client.auth": "requested"}
+    with EphemeralBroker(
+        tls=True, users={"spark": "correct horse"}, listeners=("kafka",), settings=settings
+    ) as broker:
+        certificate, key = broker.client_certificate("spark")
+        both = tmp_path / "spark.pem"
+        both.write_bytes(Path(certificate).read_bytes() + Path(key).read_bytes())
+        given = {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.ssl.truststore.location": broker.ca_file,
+            "kafka.ssl.keystore.location": str(both),
+            "kafka.sasl.jaas.config": f'username="spark" password="file:{secret}"',
+        }
+        source = options.parse({**given, "subscribe": "t"}, "batch")
+        sink = options.parse_sink(given)
+        assert "correct horse" not in repr((source, sink))
+        for client in (logs.open_client(source), writer.open_client(sink)):
+            with client:
+                assert client.cluster().brokers

@@ -203,6 +203,6 @@ ADMIN: dict[str, Callable[[Client, str], None]] = {
     "elect leaders": elect_leaders,
     "list reassignments": reassignments,
     "describe features": features,
-    "client quotas (stored, not enforced)": quotas,
+    "client quotas": quotas,
     "describe log directories": log_directories,
 }

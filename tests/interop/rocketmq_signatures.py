@@ -20,40 +20,38 @@ BOB = ("bob", "bob-12345678")
 QUEUES = 4
 
 
-def _allow_all(principal: str, kind: Resource) -> Rule:
+def _allow(principal: str, operation: Operation, kind: Resource, name: str = "*") -> Rule:
     return Rule(
         principal=principal,
         host="*",
-        operation=Operation.ALL,
+        operation=operation,
         permission=Permission.ALLOW,
         resource=kind,
         pattern=Pattern.LITERAL,
-        name="*",
+        name=name,
     )
 
 
 @contextmanager
 def _broker(topic: str, *listeners: str) -> Iterator[EphemeralBroker]:
-    """One whose listeners demand signatures. Alice may do everything with topics and groups, Bob
-    only what reads routes.
+    """One whose listeners demand signatures. Alice may write and read the topic as one group, Bob
+    may only see its route.
     """
     settings = {f"listener.{each}.authentication": "required" for each in listeners}
     with EphemeralBroker(settings=settings, listeners=RocketmqClient.listeners) as broker:
-        client = _ToolsOnly(broker)
-        client.make_topic(topic, f"reads-{topic}")
         for name, secret in (ALICE, BOB):
             add_user(broker, name, secret=secret)
-        route = Rule(
-            principal="User:*",
-            host="*",
-            operation=Operation.DESCRIBE,
-            permission=Permission.ALLOW,
-            resource=Resource.TOPIC,
-            pattern=Pattern.LITERAL,
-            name="*",
+        enforce(
+            broker,
+            # The other listeners demand nothing: by them the topic is made, and routes are read.
+            _allow("User:ANONYMOUS", Operation.ALL, Resource.TOPIC),
+            _allow("User:ANONYMOUS", Operation.ALL, Resource.GROUP),
+            # What RocketMQ calls PUB and SUB on the topic, and SUB on the group.
+            _allow("User:alice", Operation.WRITE, Resource.TOPIC, topic),
+            _allow("User:alice", Operation.READ, Resource.TOPIC, topic),
+            _allow("User:alice", Operation.READ, Resource.GROUP, f"reads-{topic}"),
         )
-        kinds = (Resource.TOPIC, Resource.GROUP)
-        enforce(broker, route, *(_allow_all("User:alice", each) for each in kinds))
+        _ToolsOnly(broker).make_topic(topic, f"reads-{topic}")
         yield broker
 
 

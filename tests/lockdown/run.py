@@ -2,11 +2,11 @@
 
 make lockdown BEFORE=SRC_DIR SEED=1
 
-Nodes are upgraded one by one; peers, listeners and clients get TLS and logins while both are
-optional; rules are tried in `audit`, then enforced, and everything becomes required. Then
-certificates, their authority and the cluster's key are replaced. The checker demands that no
-acknowledged record is lost or out of order, and that no prepared client sees an error: from the
-upgrade on, not even a connection is lost, except those to a node that is restarted. The seed
+Nodes are upgraded one by one, and recognise each other then; listeners and clients get TLS and
+logins while both are optional; rules are tried in `audit`, then enforced, and everything becomes
+required. Then certificates, their authority and the cluster's key are replaced. The checker demands
+that no acknowledged record is lost or out of order, and that no prepared client sees an error: from
+the upgrade on, not even a connection is lost, except those to a node that is restarted. The seed
 decides about orders, and whether nodes recognise each other by certificates or by a secret.
 """
 
@@ -81,7 +81,7 @@ class Lockdown:
         self.secret = "between-nodes-" + "s" * 32
         self.root = root
         self.operator = Operator(cluster.data(1))
-        self.certificates = Certificates(root / "certificates")
+        self.certificates = Certificates(root / "certificates", self.operator)
         kafka, cursus = cluster.bootstrap(), cluster.bootstrap("cursus")
         self.kafka_writers = [KafkaWriter(f"kafka-{n}", kafka, n) for n in range(PARTITIONS)]
         self.cursus_writers = [CursusWriter(f"cursus-{n}", cursus, n) for n in range(PARTITIONS)]
@@ -164,13 +164,37 @@ class Lockdown:
                 each.start()
 
     def upgrade(self) -> None:
-        with self.step("upgrade, node by node", is_disturbing=True):
+        with self.step("upgrade, with certificates and keys", is_disturbing=True):
             self._make_key()
             for node in self.shuffled():
-                key = ("--set", f"cluster.key.file={self._key_file(node)}")
-                self.cluster.upgrade(node, *key, *self._secret_options())
+                settings = {
+                    "cluster.key.file": self._key_file(node),
+                    **self._certificate(node),
+                    "listener.peer.tls": "optional",
+                    "listener.peer.authentication": "optional",
+                    **self._evidence(),
+                }
+                given = [f"{key}={value}" for key, value in settings.items()]
+                self.cluster.upgrade(node, *(word for each in given for word in ("--set", each)))
             self.cluster.wait(lambda status: status.feature_level == _LEVEL)
             self.balance()
+
+    def _certificate(self, node: int) -> dict[str, object]:
+        certificate, key = self.certificates.of_node(node)
+        return {
+            "ssl.certificate.file": certificate,
+            "ssl.key.file": key,
+            "ssl.ca.file": self.certificates.trusted,
+        }
+
+    def _evidence(self) -> dict[str, object]:
+        """The settings by which nodes recognise each other."""
+        if not self.by_secret:
+            return {"listener.peer.ssl.client.auth": "required"}
+        path = self.root / "peer.secret"
+        path.touch(mode=0o600)
+        path.write_text(self.secret)
+        return {"peer.secret.file": path}
 
     def balance(self) -> None:
         """Leaders move now, and not in a step that is to disturb nobody."""
@@ -186,29 +210,6 @@ class Lockdown:
         for each in others:
             each.touch(mode=0o600)
             each.write_bytes(first.read_bytes())
-
-    def _secret_options(self) -> tuple[str, ...]:
-        if not self.by_secret:
-            return ()
-        path = self.root / "peer.secret"
-        path.touch(mode=0o600)
-        path.write_text(self.secret)
-        return ("--set", f"peer.secret.file={path}")
-
-    def make_peers_optional(self) -> None:
-        with self.step("certificates, and TLS between nodes optional"):
-            for node in self.shuffled():
-                certificate, key = self.certificates.of_node(node)
-                self.operator.sets(
-                    f"ssl.certificate.file={certificate}",
-                    f"ssl.key.file={key}",
-                    f"ssl.ca.file={self.certificates.trusted}",
-                    *([] if self.by_secret else ["listener.peer.ssl.client.auth=required"]),
-                    "listener.peer.tls=optional",
-                    "listener.peer.authentication=optional",
-                    node=node,
-                )
-                self.cluster.wait_in_sync(node)
 
     def make_listeners_optional(self) -> None:
         with self.step("listeners: TLS and logins optional"):
@@ -387,7 +388,7 @@ class Lockdown:
 
     def replace_authority(self) -> None:
         old = self.certificates.authority
-        new = Authority.create("second")
+        new = self.certificates.new_authority()
         former = self.certificates.of_client(CERTIFIED)
         with self.step("both authorities are trusted"):
             self.certificates.trust(old, new)
@@ -484,7 +485,6 @@ def run(root: Path, before: Path, seed: int) -> Lockdown:
         try:
             lockdown.begin()
             lockdown.upgrade()
-            lockdown.make_peers_optional()
             lockdown.make_listeners_optional()
             lockdown.make_users()
             lockdown.move_clients("clients move to TLS and logins, one by one")

@@ -329,6 +329,8 @@ class Broker:
         """
         if not self.is_recovered:
             self.recover()
+        if _takes_logins(self.settings):
+            self.logins.prepare()
         replication = self.cluster.replication
         self.store.on_written = replication.written
         replication.on_led = lambda replica: self._led(replica.metadata)
@@ -545,7 +547,11 @@ def audit_file_of(settings: Settings, disk: Disk, path: str = AUDIT_FILE) -> Aud
 
 def _is_locked(settings: Settings) -> bool:
     """Whether an operator wants an audit log, or a listener takes logins."""
-    return bool(settings.audit_log_file) or any(
+    return bool(settings.audit_log_file) or _takes_logins(settings)
+
+
+def _takes_logins(settings: Settings) -> bool:
+    return any(
         settings.listener_security(each.name).authentication != "off" for each in settings.listeners
     )
 

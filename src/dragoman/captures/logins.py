@@ -37,7 +37,9 @@ class CaptureLogins:
     def __init__(self, image: MetadataImage, keys: ClusterKeys, random: Random) -> None:
         self._image = image
         self._keys = keys
-        self._own = random.randbytes(_OWN_SECRET_BYTES)
+        self._random = random
+        #: Drawn when it is needed first.
+        self._own = b""
         #: The last verifier of each name and mechanism, with the password that it is for.
         self._verifiers: dict[tuple[str, Mechanism], tuple[str, ScramVerifier]] = {}
 
@@ -51,8 +53,13 @@ class CaptureLogins:
     def _password(self, capture: Capture) -> str:
         owner = owner_of(capture)
         words = (capture.name, capture.incarnation, owner.principal, owner.user)
-        secret = self._keys.derived(_PURPOSE) or self._own
+        secret = self._keys.derived(_PURPOSE) or self._own_secret()
         return hmac.digest(secret, "\0".join(words).encode(), "sha256").hex()
+
+    def _own_secret(self) -> bytes:
+        if not self._own:
+            self._own = self._random.randbytes(_OWN_SECRET_BYTES)
+        return self._own
 
     # ---- the side of the nodes
 

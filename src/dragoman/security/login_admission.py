@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from dragoman.security.login_failures import origin_of
+
 
 class LoginCaps(NamedTuple):
     """The current values of the settings."""
@@ -36,6 +38,7 @@ class LoginAdmission:
         `left`.
         """
         caps = self._caps()
+        address = origin_of(address)
         second = int(self._now())
         if second != self._second:
             self._second = second
@@ -53,6 +56,7 @@ class LoginAdmission:
 
     def left(self, address: str) -> None:
         """A connection has logged in, or was closed."""
+        address = origin_of(address)
         self.in_all -= 1
         self._open[address] -= 1
         if not self._open[address]:

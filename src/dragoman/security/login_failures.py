@@ -19,6 +19,22 @@ from dragoman.limits import (
 )
 
 
+def origin_of(host: str) -> str:
+    """What counts as one address: of IPv6 the first 64 bits, because a client has all the rest."""
+    if ":" not in host:
+        return host
+    # Imported here: few clients use IPv6.
+    import ipaddress
+
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
+
+
 class _Failures:
     """Failures by one kind of key, the oldest first."""
 
@@ -56,10 +72,11 @@ class LoginFailures:
 
     def wait(self, user: str, host: str, now: float) -> float:
         """Seconds to wait before a login is examined; `user` is empty if it is not known yet."""
-        return max(self._by_address.wait(host, now), self._by_user.wait(_key(user), now))
+        by_address = self._by_address.wait(origin_of(host), now)
+        return max(by_address, self._by_user.wait(_key(user), now))
 
     def failed(self, user: str, host: str, now: float) -> None:
-        self._by_address.failed(host, now)
+        self._by_address.failed(origin_of(host), now)
         if user:
             self._by_user.failed(_key(user), now)
 

@@ -35,7 +35,7 @@ from dragoman.security.access import Caller, Principal
 from dragoman.security.audit import AuditEvent, login
 from dragoman.security.bearer_tokens import BearerLogin, BearerServer, BearerTokens
 from dragoman.security.login_admission import LoginAdmission, LoginCaps
-from dragoman.security.login_failures import LoginFailures
+from dragoman.security.login_failures import LoginFailures, origin_of
 from dragoman.security.password_cache import PasswordCache
 from dragoman.security.passwords import (
     InlineHasher,
@@ -157,6 +157,10 @@ class Logins:
         #: By user, the connections that have logged in, and the user's incarnation at that time.
         self._sessions: dict[str, dict[LoginSession, str]] = {}
 
+    def prepare(self) -> None:
+        """Load the library of SCRAM, so that the first login does not hold up the loop."""
+        import scramp  # noqa: F401
+
     def _caps(self) -> LoginCaps:
         settings = self._settings()
         return LoginCaps(
@@ -211,6 +215,7 @@ class Logins:
         seconds = self._failures.wait(name, host, self._scheduler.time())
         if not seconds:
             return
+        host = origin_of(host)
         if (
             self._waiting.total() >= LOGINS_WAITING_MAX
             or self._waiting[host] >= LOGINS_WAITING_PER_ADDRESS_MAX

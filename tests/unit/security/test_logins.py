@@ -21,6 +21,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import AuthenticationFailedError, InvalidPasswordError, LoginsOverloadedError
 from dragoman.outcome import Outcome, failed, start
 from dragoman.security.access import Caller, Principal
+from dragoman.security.login_failures import origin_of
 from dragoman.security.logins import Logins, TokenLogin
 from dragoman.security.passwords import InlineHasher, Mechanism, verifiers_of
 from dragoman.security.secrets import signing_secret_context
@@ -253,6 +254,30 @@ def test_failures_elsewhere_delay_a_user_by_little_and_not_at_all_once_known(wor
     before = world.scheduler.time()
     assert world.password("alice", "secret") == ALICE
     assert world.scheduler.time() == before
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("fe80::1%eth0", "fe80::"),
+        ("no:address", "no:address"),
+        ("", ""),
+    ],
+)
+def test_network_of_ipv6_counts_as_one_address(host: str, origin: str) -> None:
+    assert origin_of(host) == origin
+
+
+def test_failures_from_many_addresses_of_a_network_delay_each_other(world: World) -> None:
+    for number in range(10):
+        world.refused(f"user {number}", "guess", host=f"2001:db8::{number}")
+    before = world.scheduler.time()
+    world.refused("another", "guess", host="2001:db8::ffff")
+    assert world.scheduler.time() > before
 
 
 def test_failures_are_forgotten_in_time(world: World) -> None:
