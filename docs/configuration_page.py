@@ -83,9 +83,10 @@ address that was asked for and is taken ends the start with exit status 2.
 
 ## Settings of a node
 
-Settings marked *live* may also be changed while the node runs, by any Kafka admin client: for one
-node (broker `1`) or for all of them (broker with an empty name). Such a change is kept with the
-cluster's metadata, counts at once, and goes before the file, the environment and flags.
+Settings marked *live* may also be changed while the node runs, for one node or for all: by
+`dragoman config set KEY=VALUE`, with `--node 1` for one, or by any Kafka admin client (broker `1`,
+or broker with an empty name). Such a change is kept with the cluster's metadata, counts at once,
+and goes before the file, the environment and flags.
 
 | key | type | default | accepts | meaning |
 |---|---|---|---|---|

@@ -104,7 +104,7 @@ def hide_secrets(text: str, dsn: str) -> str:
     """Hide the address and its secrets in a text, such as an error of the driver."""
     words = {dsn}
     for key, value in (parameters(dsn) or {}).items():
-        if is_reference(value):
+        if is_reference(value) and not has_nested(value):
             continue
         is_nested = has_nested(value)
         inner = parameters(value) or {} if is_nested else {}

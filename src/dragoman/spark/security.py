@@ -26,8 +26,8 @@ _MECHANISMS: Final[dict[str, SaslMechanism]] = {
 }
 _TOKEN_URL: Final = "kafka.sasl.oauthbearer.token.endpoint.url"
 _STORES: Final = ("kafka.ssl.truststore.type", "kafka.ssl.keystore.type")
-#: A value of JAAS, in which a quote or a backslash may be escaped.
-_JAAS: Final = r'\b%s\s*=\s*"((?:[^"\\]|\\.)*)"'
+#: A value of JAAS: a word, or text in quotes, in which a quote or a backslash may be escaped.
+_JAAS: Final = r'\b%s\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))'
 
 
 class Security(NamedTuple):
@@ -82,5 +82,5 @@ def _login(text: Callable[[str], str]) -> SaslLogin:
     found = [re.search(_JAAS % each, config) for each in ("username", "password")]
     if not all(found):
         raise ConfigError('kafka.sasl.jaas.config: expected username="…" and password="…"')
-    name, password = (re.sub(r"\\(.)", r"\1", each[1]) for each in found if each)
+    name, password = (each[2] or re.sub(r"\\(.)", r"\1", each[1] or "") for each in found if each)
     return SaslLogin(mechanism=mechanism, name=name, password=password)

@@ -9,7 +9,16 @@ from __future__ import annotations
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from dragoman.captures.addresses import NO_FILE, secured, with_methods
+from dragoman.captures.addresses import (
+    NO_FILE,
+    has_secret,
+    hide_secrets,
+    parameters,
+    resolved,
+    secured,
+    with_methods,
+    without_secrets,
+)
 from dragoman.errors import ConfigError
 from dragoman.world import child_environment
 
@@ -179,3 +188,39 @@ def test_an_operators_own_address_keeps_to_what_it_says(
     told = conninfo_to_dict(with_methods(dsn, environment))
     assert told.get("require_auth") == methods
     assert told.items() >= conninfo_to_dict(dsn).items()
+
+
+# ---- references to secrets
+
+
+@pytest.mark.parametrize("reference", ["file:/etc/shop.password", "env:SHOP_PASSWORD"])
+def test_a_reference_is_no_secret_and_is_resolved_for_scram_only(reference: str) -> None:
+    dsn = f"host=db user=app password={reference} sslmode=verify-full"
+    assert not has_secret(dsn)
+    assert without_secrets(dsn) == dsn
+    found = resolved(secured(dsn), lambda text: SECRET if text == reference else text)
+    assert parameters(found)["password"] == SECRET  # type: ignore[index]
+    assert parameters(found)["require_auth"] == "scram-sha-256,none"  # type: ignore[index]
+    # The process secures its address again.
+    assert secured(found) == found
+
+
+def test_addresses_with_a_secret_are_known() -> None:
+    for dsn in (
+        f"host=db password={SECRET}",
+        f"postgresql://app:{SECRET}@db/shop",
+        f"host=db password=file:/x sslpassword={SECRET}",
+        f"host=db user='file:/x password={SECRET}'",
+        "postgresql://a@b@c",
+    ):
+        assert has_secret(dsn)
+        assert SECRET not in without_secrets(dsn)
+        assert SECRET not in hide_secrets(f"cannot connect: {dsn}", dsn)
+    for dsn in ("host=db", "host=db passfile=/x", "postgresql://app@db/shop"):
+        assert not has_secret(dsn)
+
+
+def test_only_secrets_are_resolved() -> None:
+    dsn = "host=env:HOST user=file:/user password=env:PASSWORD"
+    found = parameters(resolved(dsn, lambda _: SECRET))
+    assert found == {"host": "env:HOST", "user": "file:/user", "password": SECRET}

@@ -181,6 +181,13 @@ def test_login_is_that_of_the_jaas_configuration() -> None:
     assert "word" not in repr(options)
 
 
+def test_values_of_the_jaas_configuration_need_no_quotes() -> None:
+    config = "x.PlainLoginModule required username=alice password=pass-word ;"
+    login = parse({**GIVEN, **SASL, "kafka.sasl.jaas.config": config}, "batch").login
+    assert login is not None
+    assert (login.name, login.password) == ("alice", "pass-word")
+
+
 def test_token_of_a_login_is_in_a_file() -> None:
     given = {**GIVEN, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}
     name = "kafka.sasl.oauthbearer.token.endpoint.url"
