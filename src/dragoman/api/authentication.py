@@ -77,8 +77,9 @@ class Authentication:
     async def _authenticate(self, request: Request) -> Caller | _Refusal:
         origin = _origin_of(request)
         security = origin.security()
+        initial = self._node.logins.before_login(origin.initial())
         if origin.is_operator or security.authentication == "off":
-            return origin.initial()
+            return initial
         takes_passwords = self._takes_passwords(origin)
         challenges = _challenges(takes_passwords)
         credentials = request.headers.getlist("authorization")
@@ -86,11 +87,10 @@ class Authentication:
             return _Refusal(401, "unauthenticated", "several Authorization headers", challenges)
         if credentials:
             return await self._log_in(request, origin, credentials[0], takes_passwords)
-        caller = origin.initial()
-        if security.authentication == "required" and caller.principal == ANONYMOUS:
+        if security.authentication == "required" and initial.principal == ANONYMOUS:
             detail = "this listener requires a login: an API token, or a user and a password"
             return _Refusal(401, "unauthenticated", detail, challenges)
-        return caller
+        return initial
 
     async def _log_in(
         self, request: Request, origin: Origin, credentials: str, takes_passwords: bool

@@ -542,7 +542,11 @@ OPERATIONS: Final = tuple(_declared)
 
 
 class Logins(Protocol):
-    """Examines credentials. Both methods raise `AuthenticationFailedError`."""
+    """Examines credentials. The last two methods raise `AuthenticationFailedError`."""
+
+    def before_login(self, caller: Caller) -> Caller:
+        """The caller of a connection that its certificate or its network names."""
+        ...
 
     def password(self, name: str, password: str, host: str) -> Coroutine[object, None, Caller]: ...
 

@@ -99,6 +99,8 @@ class _Session(Generic[ServiceT_co]):
         self.caller: Caller = initial_caller(
             channel.security, channel.certificate, channel.peer_address[0], mapping
         )
+        if self.caller.principal != ANONYMOUS:
+            self.caller = service.broker.logins.before_login(self.caller)
         self.get_buffer = reader.get_buffer
         self._reader = reader
         self._budget = service.budget

@@ -46,6 +46,8 @@ class _InvalidError(Exception):
 class _Header(msgspec.Struct, frozen=True):
     alg: str
     kid: str = ""
+    #: Extensions that a recipient has to understand; this one understands none.
+    crit: object = None
 
 
 class BearerTokens:
@@ -77,6 +79,8 @@ class BearerTokens:
             raise _InvalidError("it has not three parts")
         try:
             header = msgspec.json.decode(_from_base64(parts[0]), type=_Header)
+            if header.crit is not None:
+                raise _InvalidError("it has extensions that must be understood (crit)")
             if header.alg == "none" and not parts[2]:
                 payload = self._unsigned(parts[1])
             else:

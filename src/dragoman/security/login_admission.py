@@ -25,10 +25,10 @@ class LoginAdmission:
     def __init__(self, caps: Callable[[], LoginCaps], now: Callable[[], float]) -> None:
         self._caps = caps
         self._now = now
-        #: Connections at the moment, by address.
+        #: Connections at the moment, by origin (`origin_of`).
         self._open: Counter[str] = Counter()
         self.in_all = 0
-        #: Connections that were admitted in the current second, by address.
+        #: Connections that were admitted in the current second, by origin (`origin_of`).
         self._lately: Counter[str] = Counter()
         self._lately_in_all = 0
         self._second = 0
@@ -37,7 +37,7 @@ class LoginAdmission:
         """The reason for refusing a connection; empty: it is admitted, and counted until it has
         `left`.
         """
-        caps = self._caps()
+        caps, address = self._caps(), origin_of(address)
         address = origin_of(address)
         second = int(self._now())
         if second != self._second:
@@ -56,6 +56,7 @@ class LoginAdmission:
 
     def left(self, address: str) -> None:
         """A connection has logged in, or was closed."""
+        address = origin_of(address)
         address = origin_of(address)
         self.in_all -= 1
         self._open[address] -= 1

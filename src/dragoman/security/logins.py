@@ -319,6 +319,7 @@ class Logins:
             if user.is_enabled and not is_expired:
                 caller = Caller(Principal(USER, user.name), host)
                 return TokenLogin(caller, token.is_read_only, token.expires_ms)
+        self.record(login("token", Caller(host=host), "http", succeeded=False))
         raise AuthenticationFailedError("unknown or expired token")
 
     def _known_tokens(self) -> dict[bytes, tuple[User, ApiToken]]:
@@ -354,7 +355,16 @@ class Logins:
         self._failures.failed(caller.name, caller.host, now)
         return self._failures.wait(caller.name, caller.host, now)
 
-    # ---- connections that have logged in
+    # ---- connections
+
+    def before_login(self, caller: Caller) -> Caller:
+        """The caller of a connection that its certificate or its network names; that of a disabled
+        user is nobody's.
+        """
+        if caller.principal.kind != USER:
+            return caller
+        user = self._directory.users.get(caller.name)
+        return caller if user is None or user.is_enabled else Caller(host=caller.host)
 
     def opened(self, session: LoginSession) -> None:
         """Note that a connection has logged in as its caller, in the loop turn of the login."""

@@ -241,8 +241,12 @@ class FakeLogins:
     def __init__(self) -> None:
         self.passwords = {"alice": "würde:tief", "bob": ""}
         self.tokens = {"full": ("alice", False), "reads": ("alice", True)}
+        self.disabled: set[str] = set()
         self.failure: AuthError | None = None
         self.hosts: list[str] = []
+
+    def before_login(self, caller: Caller) -> Caller:
+        return Caller(host=caller.host) if caller.name in self.disabled else caller
 
     async def password(self, name: str, password: str, host: str) -> Caller:
         self.hosts.append(host)

@@ -221,3 +221,15 @@ async def test_rebound_page_gets_nothing_even_with_the_password_of_its_browser(n
         own = {**credentials, "origin": "http://127.0.0.1"}
         created = await client.post("/api/v1/topics", json={"name": "t"}, headers=own)
         assert created.status_code == 201
+
+
+@pytest.mark.parametrize("authentication", ["off", "optional", "required"])
+async def test_certificate_of_a_disabled_user_names_nobody(ask, node, authentication) -> None:
+    origin = origin_of(authentication, principal=Principal("User", "alice"))
+    assert (await ask(origin)).text.startswith("User:alice@")
+    node.logins.disabled.add("alice")
+    answer = await ask(origin)
+    if authentication == "required":
+        assert answer.status_code == 401
+    else:
+        assert answer.text.startswith("User:ANONYMOUS@")

@@ -116,3 +116,17 @@ def test_a_listener_that_demands_authentication_later_refuses_the_next_request(
     peer.send(minibroker.Publish(topic="orders", payload=b"v"))
     assert peer.events() == [minibroker.Failed(reason=TEXT)]
     assert peer.is_closed
+
+
+# ---- disabled users
+
+
+def test_network_or_certificate_of_a_disabled_user_names_nobody(world: World) -> None:
+    demand(world, principals=NETWORK)
+    add_user(world, "batch", is_enabled=False)
+    peer = Peer(world, service_of(world))
+    peer.send(minibroker.Publish(topic="orders", payload=b"v"))
+    assert peer.events() == [minibroker.Failed(reason=TEXT)]
+    assert peer.is_closed
+    add_user(world, "batch")
+    assert Peer(world, service_of(world)).publish("orders", b"v") == [(0, 0)]

@@ -472,3 +472,11 @@ def _part(value: dict[str, object]) -> str:
 
 def _signed(claims: dict[str, object]) -> str:
     return token(rsa_key(), **claims)
+
+
+@pytest.mark.parametrize("named", [["exp"], ["unknown"], [], "b64"])
+def test_token_with_critical_extensions_is_refused(issuer: Issuer, named: object) -> None:
+    claims = issuer.claims()
+    head = {"kid": "1", "crit": named, "exp": 1}
+    issuer.refused(jwt.encode(claims, rsa_key(), algorithm="RS256", headers=head))
+    assert issuer.login(jwt.encode(claims, rsa_key(), algorithm="RS256", headers={"kid": "1"}))

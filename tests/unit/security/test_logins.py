@@ -21,6 +21,8 @@ from dragoman.config.settings import Settings
 from dragoman.errors import AuthenticationFailedError, InvalidPasswordError, LoginsOverloadedError
 from dragoman.outcome import Outcome, failed, start
 from dragoman.security.access import Caller, Principal
+from dragoman.security.audit import AuditEvent
+from dragoman.security.login_admission import LoginAdmission, LoginCaps
 from dragoman.security.login_failures import origin_of
 from dragoman.security.logins import Logins, TokenLogin
 from dragoman.security.passwords import InlineHasher, Mechanism, verifiers_of
@@ -497,3 +499,39 @@ def test_iterations_out_of_bounds_are_refused(world: World, iterations: int) -> 
 def test_password_typed_decomposed_logs_in(world: World) -> None:
     world.add("zoe", "zo\u00e9")
     assert world.password("zoe", "zoe\u0301").name == "zoe"
+
+
+# ---- connections without a login
+
+
+def test_certificates_and_networks_name_enabled_users_only(world: World) -> None:
+    user = world.directory.users["alice"]
+    foreign = Caller(Principal("User", "no user of the cluster"), "10.0.0.1")
+    assert world.logins.before_login(ALICE) == ALICE
+    assert world.logins.before_login(foreign) == foreign
+    world.directory.put(msgspec.structs.replace(user, is_enabled=False))
+    assert world.logins.before_login(ALICE) == Caller(host=ALICE.host)
+    operator = Caller(Principal("Operator", "alice"))
+    assert world.logins.before_login(operator) == operator
+
+
+def test_wrong_token_is_recorded_without_its_text(world: World) -> None:
+    events: list[AuditEvent] = []
+    world.logins.record = events.append
+    with pytest.raises(AuthenticationFailedError):
+        world.logins.token("dragoman_secret", "10.0.0.1")
+    (event,) = events
+    assert (event.action, event.result, event.caller.host) == ("token", "failed", "10.0.0.1")
+    assert "secret" not in str(event)
+
+
+def test_ipv6_network_has_the_connections_before_login_of_one_address() -> None:
+    admission = LoginAdmission(lambda: LoginCaps(in_all=100, per_address=2), lambda: 0.0)
+    assert not admission.refusal("2001:db8::1")
+    assert not admission.refusal("2001:db8::2")
+    assert "per.ip" in admission.refusal("2001:db8::3")
+    assert not admission.refusal("2001:db8:0:1::1")
+    admission.left("2001:db8::1")
+    admission.left("2001:db8::2")
+    admission.left("2001:db8:0:1::1")
+    assert admission.in_all == 0

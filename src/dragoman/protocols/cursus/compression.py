@@ -71,19 +71,19 @@ def compress(name: str, data: bytes) -> bytes:
     return compressor.compress(data)
 
 
-def plain(frame: Buffer) -> Buffer:
-    """The frame, decompressed if it was compressed. Raises `DecodeError`."""
+def plain(frame: Buffer, size_max: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+    """The frame, decompressed if it was compressed. Raises `DecodeError`, also for more bytes."""
     if not frame or frame[0] not in _FIRST_BYTES:
         return frame
     head = bytes(frame[:16])
     for compressor in _REGISTERED.values():
         if head.startswith(compressor.magic):
-            return compressor.decompress(frame, DECOMPRESSED_BYTES_MAX)
+            return compressor.decompress(frame, size_max)
     return frame
 
 
-def raw_snappy(frame: Buffer) -> bytes | None:
+def raw_snappy(frame: Buffer, size_max: int = DECOMPRESSED_BYTES_MAX) -> bytes | None:
     try:
-        return compression.decompress(Codec.SNAPPY, frame, DECOMPRESSED_BYTES_MAX)
+        return compression.decompress(Codec.SNAPPY, frame, size_max)
     except DecodeError:
         return None

@@ -42,12 +42,14 @@ from dragoman.errors import (
     NotControllerError,
     NotSentError,
 )
+from dragoman.limits import LOGIN_FRAME_BYTES_MAX
 from dragoman.net.channel import Channel
 from dragoman.outcome import Acknowledge, start
 from dragoman.protocols.cursus import codec, compression
 from dragoman.protocols.cursus.codec import UnreadableRequest, quoted
 from dragoman.protocols.cursus.connection import frame_reader
 from dragoman.protocols.cursus.constants import (
+    DECOMPRESSED_BYTES_MAX,
     FRAME_BYTES_MAX,
     INTERNAL_COMMANDS,
     STRUCTURED_ERRORS,
@@ -295,22 +297,24 @@ class CursusSession(OrderedSession[CursusService]):
     # ---- requests
 
     def may_begin(self, frame: bytearray) -> bool:
+        if self._alone is not None and not self._alone.is_done:
+            return False
         request = self._next
         if request is None:
             request = self._next = self._read(frame)
             self._is_publish = type(request) is Batch or (
                 type(request) is Command and request.word == "PUBLISH"
             )
-        if self._alone is not None and not self._alone.is_done:
-            return False
         return self._is_publish or not self.has_unanswered
 
     def _read(self, frame: bytearray) -> Request:
         """The request in a frame, compressed or not."""
+        # A few compressed bytes would make the node work for a client that nobody knows.
+        size_max = LOGIN_FRAME_BYTES_MAX if self.must_log_in else DECOMPRESSED_BYTES_MAX
         try:
-            return self._requests.read(compression.plain(frame))
+            return self._requests.read(compression.plain(frame, size_max))
         except UnreadableRequest as unreadable:
-            expanded = compression.raw_snappy(frame) if len(frame) else None
+            expanded = compression.raw_snappy(frame, size_max) if len(frame) else None
             if expanded is not None:
                 try:
                     return self._requests.read(expanded)

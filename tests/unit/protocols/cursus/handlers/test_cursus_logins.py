@@ -11,7 +11,7 @@ import pytest
 from dragoman import limits
 from dragoman.config.settings import Settings
 from dragoman.outcome import Outcome
-from dragoman.protocols.cursus import codec
+from dragoman.protocols.cursus import codec, compression
 from dragoman.protocols.cursus.constants import COMMANDS
 from dragoman.security.access import ANONYMOUS, Operation, Principal, Resource
 from dragoman.security.audit import AuditEvent
@@ -441,3 +441,24 @@ def test_guesses_wait(world: World, pipe: CursusPipe) -> None:
     assert pipe.frames() == []
     world.advance(limits.LOGIN_WAIT_ADDRESS_S_MAX)
     assert len(pipe.frames()) == 2
+
+
+# ---- before the login
+
+
+@pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
+def test_nothing_large_is_decompressed_before_the_login(pipe: CursusPipe, name: str) -> None:
+    sent = compression.compress(name, codec.encode_batch(batch("a" * limits.LOGIN_FRAME_BYTES_MAX)))
+    refused = f'ERROR: decode_failed reason="batch decompresses to more than {1 << 16}'
+    assert pipe.ask_raw(sent).decode().startswith(refused)
+    assert pipe.ask(AUTH) == OK
+    assert pipe.ask_raw(sent).startswith(b'{"status":"OK"')
+
+
+def test_large_batch_may_follow_a_login_at_once(pipe: CursusPipe) -> None:
+    large = codec.encode_batch(batch("a" * limits.LOGIN_FRAME_BYTES_MAX))
+    pipe.feed(framed(AUTH) + framed(compression.compress("zstd", large)))
+    pipe.world.settle()
+    answers = pipe.frames()
+    assert answers[0].decode() == OK
+    assert answers[1].startswith(b'{"status":"OK"')
