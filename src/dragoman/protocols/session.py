@@ -243,6 +243,11 @@ class _Session(Generic[ServiceT_co]):
         self.channel.pause(Reason.THROTTLED)
         self._mute = self.service.broker.scheduler.call_later(seconds, self._unmute)
 
+    @property
+    def counted_caller(self) -> Caller:
+        """The caller for whose quotas the bytes of the connection count."""
+        return self.caller
+
     def _unmute(self) -> None:
         self._mute = None
         self.channel.unpause(Reason.THROTTLED)
@@ -252,7 +257,7 @@ class _Session(Generic[ServiceT_co]):
     def _count(self, limit: Limit, buffers: Iterable[Buffer]) -> None:
         """Count bytes of a protocol whose bytes all count."""
         size = sum(map(len, buffers))
-        self.throttle(self._throttles.bytes_s(limit, self.caller, "", size))
+        self.throttle(self._throttles.bytes_s(limit, self.counted_caller, "", size))
 
     # ---- from the channel
 
