@@ -73,6 +73,7 @@ class _Session(Generic[ServiceT_co]):
     __slots__ = (
         "_backlog",
         "_budget",
+        "_has_logged_in",
         "_is_beginning",
         "_is_full",
         "_login_wait",
@@ -95,12 +96,8 @@ class _Session(Generic[ServiceT_co]):
         self.channel = channel
         self.service = service
         #: The caller of requests that name none of their own; with a login it changes.
-        mapping = parse_principal_rules(service.broker.settings.ssl_principal_mapping_rules)
-        self.caller: Caller = initial_caller(
-            channel.security, channel.certificate, channel.peer_address[0], mapping
-        )
-        if self.caller.principal != ANONYMOUS:
-            self.caller = service.broker.logins.before_login(self.caller)
+        self.caller: Caller = self._named()
+        self._has_logged_in = False
         self.get_buffer = reader.get_buffer
         self._reader = reader
         self._budget = service.budget
@@ -120,6 +117,15 @@ class _Session(Generic[ServiceT_co]):
             channel.close()
         if self.caller.principal != ANONYMOUS:
             service.broker.logins.opened(self)
+
+    def _named(self) -> Caller:
+        """The caller that the certificate or the network names."""
+        channel, broker = self.channel, self.service.broker
+        mapping = parse_principal_rules(broker.settings.ssl_principal_mapping_rules)
+        found = initial_caller(
+            channel.security, channel.certificate, channel.peer_address[0], mapping
+        )
+        return found if found.principal == ANONYMOUS else broker.logins.before_login(found)
 
     # ---- for the protocol
 
@@ -209,7 +215,11 @@ class _Session(Generic[ServiceT_co]):
         self.login_awaited()
         self.service.broker.logins.closed(self)
         self.caller = caller
+        self._has_logged_in = True
         self.service.broker.logins.opened(self)
+
+    def is_renamed(self) -> bool:
+        return not self._has_logged_in and self._named() != self.caller
 
     def login_ended(self, reason: str) -> None:
         """The caller's user was removed, disabled or replaced: close at once."""
@@ -233,6 +243,11 @@ class _Session(Generic[ServiceT_co]):
         self.channel.pause(Reason.THROTTLED)
         self._mute = self.service.broker.scheduler.call_later(seconds, self._unmute)
 
+    @property
+    def counted_caller(self) -> Caller:
+        """The caller for whose quotas the bytes of the connection count."""
+        return self.caller
+
     def _unmute(self) -> None:
         self._mute = None
         self.channel.unpause(Reason.THROTTLED)
@@ -242,7 +257,7 @@ class _Session(Generic[ServiceT_co]):
     def _count(self, limit: Limit, buffers: Iterable[Buffer]) -> None:
         """Count bytes of a protocol whose bytes all count."""
         size = sum(map(len, buffers))
-        self.throttle(self._throttles.bytes_s(limit, self.caller, "", size))
+        self.throttle(self._throttles.bytes_s(limit, self.counted_caller, "", size))
 
     # ---- from the channel
 
