@@ -38,6 +38,8 @@ class Attack(NamedTuple):
     nodes: tuple[int, ...] = (1, 3)
     #: Whether the nodes have a listener with TLS, and allow it on `any`.
     with_tls: bool = False
+    #: What is done before, and not measured.
+    prepare: Callable[[Target], None] = lambda _target: None
 
 
 def find_attacks() -> list[Attack]:
@@ -63,6 +65,10 @@ def run(attack: Attack, nodes: int, source: str | None) -> str:
         Bystander("produce", KafkaProducing(target)) as producing,
         Bystander("livez", Health(target)) as health,
     ):
+        attack.prepare(target)
+        for each in (producing, health):
+            each.seconds.clear()
+            each.failures.clear()
         settle(_CALM_S)
         calm_ms = producing.percentile_ms(0.5)
         calm = {each: len(each.seconds) for each in (producing, health)}
@@ -93,7 +99,7 @@ def run(attack: Attack, nodes: int, source: str | None) -> str:
             ", ".join(moved) or "none",
             f"{'nodes ended: ' + str(ended) if ended else ''} {remark}".strip(),
         ]
-    return "| " + " | ".join(row) + " |"
+        return "\n".join(["| " + " | ".join(row) + " |", *target.notes])
 
 
 _HEADINGS = (

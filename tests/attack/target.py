@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -53,6 +54,8 @@ class Target:
         self._stopping = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
         self.peak_bytes = 0
+        #: Lines that follow the attack's figures.
+        self.notes: list[str] = []
         self._open = ExitStack()
 
     def __enter__(self) -> Target:
@@ -78,6 +81,12 @@ class Target:
         connected = socket.create_connection(self.address(listener, node), _CONNECT_S)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connected
+
+    def keep(self, client: subprocess.Popen[str]) -> subprocess.Popen[str]:
+        """A client that is ended together with the nodes."""
+        self._open.enter_context(client)
+        self._open.callback(client.kill)
+        return client
 
     # ---- what it costs
 
