@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from dragoman.cli.status import CommandError
 from nodes.cluster import ServedCluster
 from worlds.tls import TlsFiles
+from worlds.tokens import AUDIENCE, jwk, key_set, rsa_key
 
 #: The topic that good clients write to.
 BYSTANDER_TOPIC = "bystander"
@@ -40,8 +41,8 @@ class Target:
         with_tls: bool = False,
     ) -> None:
         """`source` is another version's `src` folder; `limits` goes in front of the interpreter,
-        such as `("prlimit", "--nofile=200")`. `with_tls` adds the listener `kafka-tls`, and allows
-        TLS on `any`.
+        such as `("prlimit", "--nofile=200")`. `with_tls` adds the listener `kafka-tls`, allows TLS
+        on `any`, and names the keys of bearer tokens.
         """
         self.count = count
         listeners, options = LISTENERS, ()
@@ -147,8 +148,13 @@ class Target:
 
 def _tls_options(root: Path) -> tuple[str, ...]:
     files = TlsFiles(root)
+    keys = root / "keys.json"
+    keys.write_bytes(key_set(jwk(rsa_key(0), "1")))
     settings = {
         **files.settings,
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": f"file://{keys}",
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
         "listener.kafka-tls.tls": "required",
         "listener.any.tls": "optional",
     }

@@ -9,6 +9,9 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
+#: Whom the tokens of attacks are for.
+AUDIENCE = "dragoman"
+
 
 @lru_cache
 def rsa_key(number: int = 0, bits: int = 2048) -> rsa.RSAPrivateKey:

@@ -292,7 +292,13 @@ class Logins:
                 return self._decide_process(attempt, process, is_proven)
             return self._decide(attempt, is_proven, verifier)
 
-        return ScramServer(mechanism, self._random, verifier_of, decide)
+        def refuse(name: str, reason: str) -> None:
+            caller = Caller(Principal(USER, name), host) if name else Caller(host=host)
+            self.record(
+                login(mechanism.value.lower(), caller, protocol, succeeded=False, reason=reason)
+            )
+
+        return ScramServer(mechanism, self._random, verifier_of, decide, refuse)
 
     # ---- tokens and signatures
 

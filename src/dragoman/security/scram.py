@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Decides on a name, whether the password is proven, and the verifier that was used.
 Decide: TypeAlias = Callable[[str, bool, ScramVerifier], Coroutine[object, None, Caller]]
+#: Gets the name, empty if none has come, and the reason of an exchange that ends undecided.
+Refuse: TypeAlias = Callable[[str, str], None]
 
 
 class ScramServer:
@@ -40,11 +42,13 @@ class ScramServer:
         random: Random,
         verifier_of: Callable[[str], ScramVerifier],
         decide: Decide,
+        refuse: Refuse,
     ) -> None:
         self._mechanism = mechanism
         self._random = random
         self._verifier_of = verifier_of
         self._decide = decide
+        self._refuse = refuse
         self._exchange: Exchange | None = None
         self._name = ""
         self._verifier: ScramVerifier | None = None
@@ -61,6 +65,7 @@ class ScramServer:
 
         was_over, self._is_over = self._is_over, True
         if was_over or len(message) > SCRAM_MESSAGE_BYTES_MAX:
+            self._refuse(self._name, "unexpected message")
             raise AuthenticationFailedError(f"unexpected SCRAM message of {len(message)} bytes")
         exchange = self._exchange
         try:
@@ -69,6 +74,9 @@ class ScramServer:
                 return await self._final(exchange, text)
             reply = self._first(text)
         except (ScramException, UnicodeDecodeError) as error:
+            # Not the text of the error: it may have parts of the message.
+            found = error.server_error if isinstance(error, ScramException) else None
+            self._refuse(self._name, "malformed message" if found is None else str(found.value))
             raise AuthenticationFailedError(f"malformed SCRAM message: {error}") from None
         self._is_over = False
         return reply

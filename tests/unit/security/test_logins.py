@@ -369,6 +369,28 @@ def test_scram_exchange_cannot_be_replayed(world: World) -> None:
     assert another.caller is None
 
 
+def test_undecided_scram_exchanges_are_recorded_without_their_messages(world: World) -> None:
+    events: list[AuditEvent] = []
+    world.logins.record = events.append
+
+    def refused(*messages: bytes) -> tuple[str, str]:
+        server = world.logins.scram_server(Mechanism.SHA_256, "h")
+        events.clear()
+        for message in messages[:-1]:
+            world.run(server.receive(message))
+        with pytest.raises(AuthenticationFailedError):
+            world.run(server.receive(messages[-1]))
+        (event,) = events
+        assert (event.result, event.action, event.caller.host) == ("failed", "scram-sha-256", "h")
+        return event.caller.principal.name, event.detail
+
+    first = b"n,,n=alice,r=nonce"
+    assert refused(first, b"c=biws,r=another,p=AAAA") == ("alice", "other-error")
+    assert refused(first, b"\xff") == ("alice", "malformed message")
+    assert refused(b"p=tls-unique,,n=alice,r=nonce")[1] == "channel-binding-not-supported"
+    assert refused(b"n" * 5000) == ("ANONYMOUS", "unexpected message")
+
+
 @pytest.mark.parametrize(
     "message",
     [
