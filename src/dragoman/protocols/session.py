@@ -60,8 +60,7 @@ class LoginWait:
         self._timer = broker.scheduler.call_later(seconds, self._expired)
 
     def _expired(self) -> None:
-        self._channel.complain("no login in time")
-        self._channel.abort()
+        self._channel.cut("no login in time")
 
     def end(self) -> None:
         self._timer.cancel()
@@ -73,6 +72,7 @@ class _Session(Generic[ServiceT_co]):
     __slots__ = (
         "_backlog",
         "_budget",
+        "_first_caller",
         "_is_beginning",
         "_is_full",
         "_login_wait",
@@ -95,12 +95,9 @@ class _Session(Generic[ServiceT_co]):
         self.channel = channel
         self.service = service
         #: The caller of requests that name none of their own; with a login it changes.
-        mapping = parse_principal_rules(service.broker.settings.ssl_principal_mapping_rules)
-        self.caller: Caller = initial_caller(
-            channel.security, channel.certificate, channel.peer_address[0], mapping
-        )
-        if self.caller.principal != ANONYMOUS:
-            self.caller = service.broker.logins.before_login(self.caller)
+        self.caller: Caller = self._caller_before_login()
+        #: The same, until a login.
+        self._first_caller: Caller | None = self.caller
         self.get_buffer = reader.get_buffer
         self._reader = reader
         self._budget = service.budget
@@ -120,6 +117,13 @@ class _Session(Generic[ServiceT_co]):
             channel.close()
         if self.caller.principal != ANONYMOUS:
             service.broker.logins.opened(self)
+
+    def _caller_before_login(self) -> Caller:
+        channel, broker = self.channel, self.service.broker
+        mapping = parse_principal_rules(broker.settings.ssl_principal_mapping_rules)
+        host = channel.peer_address[0]
+        caller = initial_caller(channel.security, channel.certificate, host, mapping)
+        return caller if caller.principal == ANONYMOUS else broker.logins.before_login(caller)
 
     # ---- for the protocol
 
@@ -209,12 +213,23 @@ class _Session(Generic[ServiceT_co]):
         self.login_awaited()
         self.service.broker.logins.closed(self)
         self.caller = caller
+        self._first_caller = None
         self.service.broker.logins.opened(self)
 
     def login_ended(self, reason: str) -> None:
         """The caller's user was removed, disabled or replaced: close at once."""
-        self.channel.complain(reason)
-        self.channel.abort()
+        self.channel.cut(reason)
+
+    def reexamine(self, *, must_log_in_anew: bool) -> None:
+        if self._first_caller is None:
+            # Its caller has logged in, whatever the listener demands.
+            return
+        if self._first_caller != self._caller_before_login():
+            self.channel.cut("the listener names its caller differently now")
+        elif must_log_in_anew and self.must_log_in and self._login_wait is None:
+            # Its streams and parked requests would go on. A connection whose login is awaited has
+            # none.
+            self.channel.cut("the listener demands a login now")
 
     # ---- quotas
 
