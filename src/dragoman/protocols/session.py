@@ -72,7 +72,7 @@ class _Session(Generic[ServiceT_co]):
     __slots__ = (
         "_backlog",
         "_budget",
-        "_first_caller",
+        "_has_logged_in",
         "_is_beginning",
         "_is_full",
         "_login_wait",
@@ -95,9 +95,8 @@ class _Session(Generic[ServiceT_co]):
         self.channel = channel
         self.service = service
         #: The caller of requests that name none of their own; with a login it changes.
-        self.caller: Caller = self._caller_before_login()
-        #: The same, until a login.
-        self._first_caller: Caller | None = self.caller
+        self.caller: Caller = self._named()
+        self._has_logged_in = False
         self.get_buffer = reader.get_buffer
         self._reader = reader
         self._budget = service.budget
@@ -118,12 +117,14 @@ class _Session(Generic[ServiceT_co]):
         if self.caller.principal != ANONYMOUS:
             service.broker.logins.opened(self)
 
-    def _caller_before_login(self) -> Caller:
+    def _named(self) -> Caller:
+        """The caller that the certificate or the network names."""
         channel, broker = self.channel, self.service.broker
         mapping = parse_principal_rules(broker.settings.ssl_principal_mapping_rules)
-        host = channel.peer_address[0]
-        caller = initial_caller(channel.security, channel.certificate, host, mapping)
-        return caller if caller.principal == ANONYMOUS else broker.logins.before_login(caller)
+        found = initial_caller(
+            channel.security, channel.certificate, channel.peer_address[0], mapping
+        )
+        return found if found.principal == ANONYMOUS else broker.logins.before_login(found)
 
     # ---- for the protocol
 
@@ -213,18 +214,18 @@ class _Session(Generic[ServiceT_co]):
         self.login_awaited()
         self.service.broker.logins.closed(self)
         self.caller = caller
-        self._first_caller = None
+        self._has_logged_in = True
         self.service.broker.logins.opened(self)
+
+    def is_renamed(self) -> bool:
+        return not self._has_logged_in and self._named() != self.caller
 
     def login_ended(self, reason: str) -> None:
         """The caller's user was removed, disabled or replaced: close at once."""
         self.channel.cut(reason)
 
     def reexamine(self, *, must_log_in_anew: bool) -> None:
-        if self._first_caller is None:
-            # Its caller has logged in, whatever the listener demands.
-            return
-        if self._first_caller != self._caller_before_login():
+        if self.is_renamed():
             self.channel.cut("the listener names its caller differently now")
         elif must_log_in_anew and self.must_log_in and self._login_wait is None:
             # Its streams and parked requests would go on. A connection whose login is awaited has
@@ -248,6 +249,11 @@ class _Session(Generic[ServiceT_co]):
         self.channel.pause(Reason.THROTTLED)
         self._mute = self.service.broker.scheduler.call_later(seconds, self._unmute)
 
+    @property
+    def counted_caller(self) -> Caller:
+        """The caller for whose quotas the bytes of the connection count."""
+        return self.caller
+
     def _unmute(self) -> None:
         self._mute = None
         self.channel.unpause(Reason.THROTTLED)
@@ -257,7 +263,7 @@ class _Session(Generic[ServiceT_co]):
     def _count(self, limit: Limit, buffers: Iterable[Buffer]) -> None:
         """Count bytes of a protocol whose bytes all count."""
         size = sum(map(len, buffers))
-        self.throttle(self._throttles.bytes_s(limit, self.caller, "", size))
+        self.throttle(self._throttles.bytes_s(limit, self.counted_caller, "", size))
 
     # ---- from the channel
 
