@@ -327,15 +327,31 @@ class Logins:
 
     def token(self, text: str, host: str) -> TokenLogin:
         """The login by an API token. Raises `AuthenticationFailedError`."""
+        found = self._valid_token(text)
+        if found is None:
+            self.record(login("token", Caller(host=host), "http", succeeded=False))
+            raise AuthenticationFailedError("unknown or expired token")
+        user, token = found
+        caller = Caller(Principal(USER, user.name), host)
+        self.record(login("token", caller, "http", succeeded=True))
+        return TokenLogin(caller, token.is_read_only, token.expires_ms)
+
+    def is_valid_token(self, text: str) -> bool:
+        """Whether a token that has logged in still would. It is no login."""
+        return self._valid_token(text) is not None
+
+    def is_enabled(self, name: str) -> bool:
+        """Whether there is a user of this name who may log in."""
+        user = self._directory.users.get(name)
+        return user is not None and user.is_enabled
+
+    def _valid_token(self, text: str) -> tuple[User, ApiToken] | None:
         found = self._known_tokens().get(hashlib.sha256(text.encode()).digest())
-        if found is not None:
-            user, token = found
-            is_expired = 0 < token.expires_ms <= self._clock.wall_ms()
-            if user.is_enabled and not is_expired:
-                caller = Caller(Principal(USER, user.name), host)
-                return TokenLogin(caller, token.is_read_only, token.expires_ms)
-        self.record(login("token", Caller(host=host), "http", succeeded=False))
-        raise AuthenticationFailedError("unknown or expired token")
+        if found is None:
+            return None
+        user, token = found
+        is_expired = 0 < token.expires_ms <= self._clock.wall_ms()
+        return found if user.is_enabled and not is_expired else None
 
     def _known_tokens(self) -> dict[bytes, tuple[User, ApiToken]]:
         # A look-up by digest takes no secret-dependent time that helps to guess 256 random bits.
