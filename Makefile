@@ -171,6 +171,10 @@ lockdown: $(VENV)/dev.stamp ## three open nodes of the release before are locked
 attack: $(VENV)/dev.stamp ## clients that mean harm, beside good ones; ARGS="--only frames --nodes 1"
 	PYTHONPATH=tests $(BIN)/python -m attack.run $(ARGS)
 
+.PHONY: browser
+browser: $(VENV)/dev.stamp ## hostile web pages in Chromium, whose user may use a node; needs Chromium
+	PYTHONPATH=tests $(BIN)/python -m browser.run
+
 .PHONY: damage
 damage: $(VENV)/dev.stamp ## two hundred damaged data directories; ARGS="--images 1000 --seed 7"
 	PYTHONPATH=tests $(BIN)/python -m damage.run $(ARGS)

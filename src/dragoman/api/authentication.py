@@ -46,7 +46,7 @@ class _Refusal(msgspec.Struct, frozen=True):
     code: str
     detail: str
     #: The challenges of a 401.
-    challenges: str = ""
+    challenges: tuple[str, ...] = ()
 
 
 class Authentication:
@@ -64,8 +64,10 @@ class Authentication:
         if scope["type"] == "http" and not self._is_exempt(scope["path"]):
             found = await self._authenticate(Request(scope))
             if isinstance(found, _Refusal):
-                headers = {"www-authenticate": found.challenges} if found.challenges else None
-                refusal = problem(found.status, found.code, found.detail, headers)
+                refusal = problem(found.status, found.code, found.detail)
+                # A header each: Chromium looks only at the first challenge of a header.
+                for each in found.challenges:
+                    refusal.headers.append("www-authenticate", each)
                 await refusal(scope, receive, send)
                 return
             scope.setdefault("state", {})[_CALLER] = found
@@ -120,7 +122,7 @@ class Authentication:
                     return _Refusal(401, "unauthenticated", detail, challenges)
         except AuthError as error:
             status = status_of(error)
-            return _Refusal(status, error.code, str(error), challenges if status == 401 else "")
+            return _Refusal(status, error.code, str(error), challenges if status == 401 else ())
 
     def _takes_passwords(self, origin: Origin) -> bool:
         return (
@@ -143,9 +145,9 @@ def _origin_of(request: Request) -> Origin:
     return origin if isinstance(origin, Origin) else Origin()
 
 
-def _challenges(takes_passwords: bool) -> str:
+def _challenges(takes_passwords: bool) -> tuple[str, ...]:
     bearer = f"Bearer {_REALM}"
-    return f'{bearer}, Basic {_REALM}, charset="UTF-8"' if takes_passwords else bearer
+    return (bearer, f'Basic {_REALM}, charset="UTF-8"') if takes_passwords else (bearer,)
 
 
 def _name_and_password(encoded: str) -> tuple[str, str]:

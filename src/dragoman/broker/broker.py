@@ -517,6 +517,7 @@ class Broker:
 
     def _reconfigure(self) -> None:
         """Settings were changed at run time: update the copies."""
+        names = _names(self.settings)
         self.context.settings = self.node_configs.effective()
         self._takes_logins = _is_locked(self.settings)
         self.topics.reconfigure(self.settings)
@@ -525,6 +526,8 @@ class Broker:
         self.partitions.refresh_configs()
         for each in self.on_reconfigured:
             each()
+        if _names(self.settings) != names:
+            self.logins.names_changed()
 
     def _drop_deleted(self, topic: TopicMetadata) -> None:
         self.partitions.drop(topic)
@@ -543,6 +546,12 @@ def audit_file_of(settings: Settings, disk: Disk, path: str = AUDIT_FILE) -> Aud
         file_bytes=settings.audit_log_bytes,
         files=settings.audit_log_files,
     )
+
+
+def _names(settings: Settings) -> tuple[object, ...]:
+    """What names callers without a login."""
+    principals = (settings.listener_security(each.name).principals for each in settings.listeners)
+    return (settings.ssl_principal_mapping_rules, *principals)
 
 
 def _is_locked(settings: Settings) -> bool:

@@ -25,7 +25,7 @@ from typing import Final, TypeAlias
 from dragoman.broker.quotas import ADDRESS, CLIENT_ID, USER, entity_key
 from dragoman.broker.rates import SampledRate, TokenBucket
 from dragoman.cluster.metadata import MetadataImage, QuotaEntity
-from dragoman.limits import QUOTA_RATES_MAX, REQUEST_THROTTLE_S_MAX
+from dragoman.limits import QUOTA_NAME_BYTES_MAX, QUOTA_RATES_MAX, REQUEST_THROTTLE_S_MAX
 from dragoman.security.access import Caller
 from dragoman.world import Clock
 
@@ -77,6 +77,8 @@ class Throttles:
         return any(self._limit(kind, caller, client_id)[0] for kind in kinds)
 
     def _limit(self, limit: Limit, caller: Caller, client_id: str) -> _Applied:
+        # Clients may have long ids, before a login, too; no quota is for one of these.
+        client_id = client_id[: QUOTA_NAME_BYTES_MAX + 1]
         key = (limit, caller.name, client_id)
         found = self._applied.get(key)
         if found is None:

@@ -627,6 +627,9 @@ class PeerSession:
         # A node that half-closes is gone.
         return False
 
+    def reexamine(self, *, must_log_in_anew: bool) -> None:
+        """`PeerConnections.recheck` examines connections between nodes."""
+
     def closed(self) -> None:
         self._timer.cancel()
         self._reader.forget()

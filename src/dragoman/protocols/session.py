@@ -60,8 +60,7 @@ class LoginWait:
         self._timer = broker.scheduler.call_later(seconds, self._expired)
 
     def _expired(self) -> None:
-        self._channel.complain("no login in time")
-        self._channel.abort()
+        self._channel.cut("no login in time")
 
     def end(self) -> None:
         self._timer.cancel()
@@ -73,6 +72,7 @@ class _Session(Generic[ServiceT_co]):
     __slots__ = (
         "_backlog",
         "_budget",
+        "_has_logged_in",
         "_is_beginning",
         "_is_full",
         "_login_wait",
@@ -95,12 +95,8 @@ class _Session(Generic[ServiceT_co]):
         self.channel = channel
         self.service = service
         #: The caller of requests that name none of their own; with a login it changes.
-        mapping = parse_principal_rules(service.broker.settings.ssl_principal_mapping_rules)
-        self.caller: Caller = initial_caller(
-            channel.security, channel.certificate, channel.peer_address[0], mapping
-        )
-        if self.caller.principal != ANONYMOUS:
-            self.caller = service.broker.logins.before_login(self.caller)
+        self.caller: Caller = self._named()
+        self._has_logged_in = False
         self.get_buffer = reader.get_buffer
         self._reader = reader
         self._budget = service.budget
@@ -120,6 +116,15 @@ class _Session(Generic[ServiceT_co]):
             channel.close()
         if self.caller.principal != ANONYMOUS:
             service.broker.logins.opened(self)
+
+    def _named(self) -> Caller:
+        """The caller that the certificate or the network names."""
+        channel, broker = self.channel, self.service.broker
+        mapping = parse_principal_rules(broker.settings.ssl_principal_mapping_rules)
+        found = initial_caller(
+            channel.security, channel.certificate, channel.peer_address[0], mapping
+        )
+        return found if found.principal == ANONYMOUS else broker.logins.before_login(found)
 
     # ---- for the protocol
 
@@ -209,12 +214,23 @@ class _Session(Generic[ServiceT_co]):
         self.login_awaited()
         self.service.broker.logins.closed(self)
         self.caller = caller
+        self._has_logged_in = True
         self.service.broker.logins.opened(self)
+
+    def is_renamed(self) -> bool:
+        return not self._has_logged_in and self._named() != self.caller
 
     def login_ended(self, reason: str) -> None:
         """The caller's user was removed, disabled or replaced: close at once."""
-        self.channel.complain(reason)
-        self.channel.abort()
+        self.channel.cut(reason)
+
+    def reexamine(self, *, must_log_in_anew: bool) -> None:
+        if self.is_renamed():
+            self.channel.cut("the listener names its caller differently now")
+        elif must_log_in_anew and self.must_log_in and self._login_wait is None:
+            # Its streams and parked requests would go on. A connection whose login is awaited has
+            # none.
+            self.channel.cut("the listener demands a login now")
 
     # ---- quotas
 
@@ -233,6 +249,11 @@ class _Session(Generic[ServiceT_co]):
         self.channel.pause(Reason.THROTTLED)
         self._mute = self.service.broker.scheduler.call_later(seconds, self._unmute)
 
+    @property
+    def counted_caller(self) -> Caller:
+        """The caller for whose quotas the bytes of the connection count."""
+        return self.caller
+
     def _unmute(self) -> None:
         self._mute = None
         self.channel.unpause(Reason.THROTTLED)
@@ -242,7 +263,7 @@ class _Session(Generic[ServiceT_co]):
     def _count(self, limit: Limit, buffers: Iterable[Buffer]) -> None:
         """Count bytes of a protocol whose bytes all count."""
         size = sum(map(len, buffers))
-        self.throttle(self._throttles.bytes_s(limit, self.caller, "", size))
+        self.throttle(self._throttles.bytes_s(limit, self.counted_caller, "", size))
 
     # ---- from the channel
 

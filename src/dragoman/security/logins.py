@@ -75,9 +75,15 @@ class UserDirectory(Protocol):
 
 
 class LoginSession(Protocol):
-    """A connection whose caller has logged in."""
+    """A connection whose caller has logged in, or is named by its certificate or network."""
 
     caller: Caller
+
+    def is_renamed(self) -> bool:
+        """Whether settings have changed, so that its certificate or network names another caller
+        now. Never of a caller that has logged in.
+        """
+        ...
 
     def login_ended(self, reason: str) -> None:
         """Close the connection at once."""
@@ -394,6 +400,16 @@ class Logins:
             if reason:
                 self.closed(session)
                 session.login_ended(f"user {name} was {reason}")
+
+    def names_changed(self) -> None:
+        """Settings say by which names certificates and networks are known; these have changed."""
+        for sessions in list(self._sessions.values()):
+            for session in list(sessions):
+                if session.is_renamed():
+                    self.closed(session)
+                    session.login_ended(
+                        f"it is not {session.caller.name} any more, by the settings"
+                    )
 
     def all_changed(self) -> None:
         """A snapshot has replaced all users."""

@@ -25,6 +25,7 @@ from dragoman.cluster.events import (
     encode_event,
 )
 from dragoman.cluster.metadata import MetadataImage
+from dragoman.log.partition import PartitionLog
 from dragoman.replication.leader import LedPartition
 from simulation.harness.checker import Checker, check_chain
 from simulation.harness.runs import Violation
@@ -70,6 +71,12 @@ class ClusterChecker(Checker):
             is_known = partition_id < image.next_partition_id
             if node_id == process.node_id and is_known and partition_id not in image.partitions:
                 del self._copies[node_id, partition_id]
+
+    def reopened(self, node: Process, log: PartitionLog) -> None:
+        # A power cut keeps some of the removals of a deleted topic's files, in any order. A node
+        # that has yet to learn of the deletion again finds what is left.
+        if log.identity.partition_id in self._cluster.agreed.image.partitions:
+            super().reopened(node, log)
 
     def watermark(self, node: Process, leading: LedPartition, before: int) -> None:
         if leading.replica.metadata.partition_id in self._cluster.agreed.image.partitions:

@@ -134,3 +134,13 @@ def test_quotas_hold_after_a_restart(world: World) -> None:
     again = world.reopened().broker.throttles
     assert again.is_on
     assert again.bytes_s(Limit.PRODUCED, ALICE, "c", 1000) > 0
+
+
+def test_long_client_ids_are_cut(world: World) -> None:
+    limit(world, {"client-id": None}, producer_byte_rate=1)
+    throttles = world.broker.throttles
+    for number in range(3):
+        long = "c" * limits.QUOTA_NAME_BYTES_MAX + f"{number}" * 10_000
+        throttles.bytes_s(Limit.PRODUCED, ALICE, long, 1)
+    kept = [key[2] for key in throttles._applied] + [key[1][1] for key in throttles._rates]
+    assert {len(each) for each in kept if each} == {limits.QUOTA_NAME_BYTES_MAX + 1}

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.cluster.events import NodeConfigChanged
+from dragoman.cluster.metadata import EVERY_NODE
+from dragoman.config.settings import Settings
 from dragoman.limits import LOGIN_FRAME_BYTES_MAX
 from dragoman.protocols.minibroker import messages as minibroker
 from dragoman.protocols.mlog import messages as mlog
@@ -15,6 +18,7 @@ from dragoman.protocols.mlog.constants import Encoding
 from dragoman.security.access import Principal
 from worlds.access import Denies
 from worlds.broker import World
+from worlds.cursus import CursusPipe
 from worlds.minibroker import Peer, service_of
 from worlds.mlog import MlogPipe
 from worlds.users import add_user, demand, remove_user
@@ -130,3 +134,27 @@ def test_network_or_certificate_of_a_disabled_user_names_nobody(world: World) ->
     assert peer.is_closed
     add_user(world, "batch")
     assert Peer(world, service_of(world)).publish("orders", b"v") == [(0, 0)]
+
+
+def test_connection_ends_when_its_network_names_another_caller(world: World) -> None:
+    demand(world, principals=NETWORK)
+    peer = Peer(world, service_of(world))
+    assert peer.publish("orders", b"v") == [(0, 0)]
+    rules = {"ssl.principal.mapping.rules": "RULE:CN=(.*)/$1/"}
+    world.apply(NodeConfigChanged(node_id=EVERY_NODE, config=rules))
+    assert peer.publish("orders", b"v") == [(0, 1)]
+    demand(world, principals=(("10.0.0.0/8", "others"),))
+    world.apply(NodeConfigChanged(node_id=EVERY_NODE, config={}))
+    world.settle()
+    assert peer.is_closed
+
+
+def test_caller_that_has_logged_in_needs_no_name(world: World) -> None:
+    demand(world, principals=NETWORK)
+    add_user(world, "alice", password="of-alice")
+    world.broker.context.settings = Settings(sasl_insecure_clear_text=True)
+    pipe = CursusPipe(world)
+    assert pipe.ask("AUTH principal=alice token=of-alice").startswith("OK")
+    demand(world)
+    world.broker.logins.names_changed()
+    assert pipe.ask("LIST").startswith("OK")

@@ -258,3 +258,15 @@ def test_stream_ends_with_the_right(words: str) -> None:
     assert b"type=CLOSE reason=error offset=1" in last
     assert stage.pipe.is_closed
     assert len(stage.world.broker.standing) == 0
+
+
+def test_patterns_of_groups_reveal_no_topic() -> None:
+    """A client finds no names of topics, letter by letter, that it may not read."""
+    stage = Stage()
+    stage.with_fresh()
+    command = "JOIN_GROUP topic={} group=probe member=m"
+    unknown = "ERROR: topic_not_found topic={}"
+    with stage.guard.without(need("read topic fresh")):
+        for pattern in ("nothing*", "fre*", "f?esh"):
+            assert stage.ask(command.format(pattern)) == unknown.format(pattern)
+        assert stage.ask(command.format("bystand*")).startswith("OK")

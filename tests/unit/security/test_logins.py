@@ -69,6 +69,10 @@ class Session:
     def __init__(self, caller: Caller = ALICE) -> None:
         self.caller = caller
         self.ended: list[str] = []
+        self.renamed = False
+
+    def is_renamed(self) -> bool:
+        return self.renamed
 
     def login_ended(self, reason: str) -> None:
         self.ended.append(reason)
@@ -535,3 +539,13 @@ def test_ipv6_network_has_the_connections_before_login_of_one_address() -> None:
     admission.left("2001:db8::2")
     admission.left("2001:db8:0:1::1")
     assert admission.in_all == 0
+
+
+def test_connections_end_whose_names_have_changed(world: World) -> None:
+    stays, goes = Session(), Session()
+    world.logins.opened(stays)
+    world.logins.opened(goes)
+    goes.renamed = True
+    world.logins.names_changed()
+    assert stays.ended == []
+    assert len(goes.ended) == 1

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman import limits
+from dragoman.broker.quotas import entity_key
+from dragoman.cluster.events import ClientQuotaChanged
 from dragoman.protocols.rocketmq.codec import Command, encode
 from dragoman.protocols.rocketmq.constants import IS_ONE_WAY, Request, Serialization
 from dragoman.protocols.rocketmq.handlers.service import REQUESTS
@@ -508,3 +510,17 @@ def test_others_do_not_wait_for_guesses(world: World) -> None:
     guesser.lose()
     world.advance(60.0)
     assert not pipe.is_closed
+
+
+# ---- quotas
+
+
+@pytest.mark.parametrize(("user", "is_throttled"), [("alice", True), ("ANONYMOUS", False)])
+def test_bytes_count_for_the_quotas_of_the_signer(
+    world: World, user: str, is_throttled: bool
+) -> None:
+    quota = {"producer_byte_rate": 1.0}
+    world.apply(ClientQuotaChanged(entity=entity_key({"user": user}), quotas=quota))
+    pipe = SignedPipe(world)
+    assert pipe.ask(Request.SEND_MESSAGE, send_fields("orders"), b"v" * 2000).code == 0
+    assert pipe.transport.is_reading != is_throttled

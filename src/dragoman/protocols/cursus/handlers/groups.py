@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -80,7 +81,9 @@ def open_group(call: Arguments, *, to_join: bool = False) -> DirectGroup:
             known.require_owner(OWNER)
         raise Refusal(f"group_not_found group={group_id}")
     topics, settings = broker.image.topics, broker.settings
-    if to_join and not topics_named(topics, topic):
+    # A pattern says nothing about topics that the client may not read.
+    readable = partial(call.may, Operation.READ, Resource.TOPIC)
+    if to_join and not any(readable(each.name) for each in topics_named(topics, topic)):
         raise Refusal(f"topic_not_found topic={topic}")
     rules = DirectRules(
         share,

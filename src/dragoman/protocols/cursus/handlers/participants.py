@@ -74,6 +74,10 @@ class _RelayedArguments(Arguments):
         caller = self._caller
         return caller is None or self.service.is_allowed(caller, operation, resource, name)
 
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        caller = self._caller
+        return caller is None or self.service.may(caller, operation, resource, name)
+
 
 async def stage_offsets(service: CursusService, command: Command, caller: Caller | None) -> bytes:
     """Stage offsets on the coordinator of their group."""

@@ -166,6 +166,10 @@ class Arguments:
     def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
         raise NotImplementedError
 
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        """`is_allowed` for filters and alternatives, where a negative answer refuses nothing."""
+        raise NotImplementedError
+
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `Refusal`."""
         if not self.is_allowed(operation, resource, name):
@@ -190,6 +194,9 @@ class Call(Arguments):
 
     def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
         return self.session.is_allowed(operation, resource, name)
+
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        return self.session.may(operation, resource, name)
 
     @property
     def is_closed(self) -> bool:

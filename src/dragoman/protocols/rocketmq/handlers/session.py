@@ -337,6 +337,8 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         self.answer_now: dict[object, Callable[[], None]] = {}
         #: The users that have signed requests of this connection, by access key.
         self.signers: dict[str, Signer] = {}
+        #: The caller of the last request.
+        self._last_caller = self.caller
         self._is_held = False
         self._opaque = 0
         #: Unanswered requests to the client, with their timers, by `opaque`.
@@ -363,7 +365,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         self.begun(len(frame))
         try:
             if self.channel.security.authentication != "off":
-                call.caller = caller_of(self, request)
+                call.caller = self._last_caller = caller_of(self, request)
             handler = HANDLERS.get(request.code)
             if handler is None:
                 text = f"request type {request.code} not supported"
@@ -381,6 +383,11 @@ class RocketmqSession(MatchedSession[RocketmqService]):
                 start(_run_when_loaded(handler, call)).then(ignore)
         except DragomanError as error:
             call.refuse(error)
+
+    @property
+    def counted_caller(self) -> Caller:
+        # A connection has one signer, or several of one program.
+        return self._last_caller
 
     def hold(self, seconds: float) -> None:
         """Begin no further request for this time, and read none meanwhile."""

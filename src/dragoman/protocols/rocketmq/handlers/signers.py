@@ -64,6 +64,9 @@ class Signer:
         self._session = session
         self.caller = caller
 
+    def is_renamed(self) -> bool:
+        return False
+
     def login_ended(self, reason: str) -> None:
         self._session.login_ended(reason)
 
