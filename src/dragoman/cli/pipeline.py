@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import msgspec
 from cyclopts import App, Parameter
 
+from dragoman.cli.client_tls import PLAIN, Encryption, EncryptionOptions
+from dragoman.cli.credentials import NO_LOGIN, Credentials, LoginOptions
 from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
 from dragoman.cli.output import Output, print_fields, print_json, print_table
+from dragoman.cli.spark_security import security
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.errors import ConfigError, DragomanError
 
@@ -76,6 +79,8 @@ def run(
     master: str = "",
     bootstrap: Bootstrap = "",
     server: Node = "",
+    credentials: LoginOptions = NO_LOGIN,
+    encryption: EncryptionOptions = PLAIN,
 ) -> int:
     """Run a pipeline until it is done, fails, or is stopped. Ctrl-C stops it after a batch.
 
@@ -107,9 +112,14 @@ def run(
                 raise CommandError(
                     "--bootstrap: a Spark project names its brokers in its code", USAGE
                 )
+            if credentials != NO_LOGIN or encryption != PLAIN:
+                raise CommandError(
+                    "--user, --tls: a Spark project has its logins in its code", USAGE
+                )
             return sdp.run(project, is_dry=check, say=say)
         definition = _job(target, options, bootstrap) or load(target)
         definition = _with(definition, trigger, master, bootstrap)
+        definition = _with_security(definition, credentials, encryption)
         status = _run(definition, _root(state), server, is_check=check)
         if not check:
             _print_profiles(definition)
@@ -192,6 +202,34 @@ def _with(definition: Definition, trigger: str, master: str, bootstrap: str) -> 
         spark = msgspec.structs.replace(definition.spark, master=master)
         definition = msgspec.structs.replace(definition, spark=spark)
     return definition
+
+
+def _with_security(
+    definition: Definition, credentials: Credentials, encryption: Encryption
+) -> Definition:
+    """The definition with the login and the TLS of the command line instead of the file's.
+
+    The environment adds to the command line, and stands for a file that has neither.
+    """
+    from dragoman.pipelines.definition import SecurityKeys
+
+    keys = definition.security
+    if keys is not None and credentials == NO_LOGIN and encryption == PLAIN:
+        ca = keys.ca or (os.environ.get("DRAGOMAN_CA_FILE", "") if keys.is_encrypted else "")
+        return msgspec.structs.replace(definition, security=msgspec.structs.replace(keys, ca=ca))
+    tls, login = security(credentials, encryption)
+    if tls is None and login is None:
+        return definition
+    found = SecurityKeys(
+        protocol="SASL_SSL" if tls and login else "SSL" if tls else "SASL_PLAINTEXT",
+        ca=tls.ca if tls else "",
+        certificate=tls.certificate if tls else "",
+        key=tls.key if tls else "",
+        mechanism=credentials.mechanism,
+        user=login.name if login else "",
+        password=login.password if login else "",
+    )
+    return msgspec.structs.replace(definition, security=found)
 
 
 def _print_profiles(definition: Definition) -> None:
