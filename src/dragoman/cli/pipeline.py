@@ -5,6 +5,7 @@ node.
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ State: TypeAlias = Annotated[
 Node: TypeAlias = Annotated[
     str, Parameter(name="--server", help="URL of the HTTP listener of a node that collects status.")
 ]
+#: A password in the options of a source or a sink that is not a reference.
+_CLEAR_PASSWORD = re.compile(r'\bpassword\s*+=\s*+"?+(?!file:|env:)', re.IGNORECASE)
 #: Options of a job, which its own module declares.
 JobOptions = Annotated[str, Parameter(allow_leading_hyphen=True)]
 
@@ -178,6 +181,9 @@ def _job(target: str, options: tuple[str, ...], bootstrap: str) -> Definition | 
         if not name.startswith("--"):
             raise CommandError(f"expected --OPTION VALUE, got {each!r}", USAGE)
         keys[name[2:].replace("-", "_")] = value if equals else next(given, "")
+    if any(map(_CLEAR_PASSWORD.search, keys.values())):
+        # Others on the machine can read arguments.
+        raise CommandError("no passwords in arguments: password=file:PATH or env:NAME", USAGE)
     return single_job(target, keys, bootstrap or DEFAULT_BOOTSTRAP)
 
 

@@ -311,6 +311,48 @@ def test_pipeline_and_its_jobs_log_in(
             assert PASSWORDS["job"].encode() not in each.read_bytes(), each
 
 
+def test_job_takes_the_login_of_options_and_environment(
+    spark: SparkSession,
+    broker: EphemeralBroker,
+    password_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    common = ("--bootstrap", broker.bootstrap_servers, "--state", str(tmp_path / "state"))
+    job = ("pipeline", "run", "profile", "--topic", "in", "--output", str(tmp_path / "p"), *common)
+    login = ("--user", "job", "--password-file", str(password_file))
+    assert main([*job, *login, "--ca-file", broker.ca_file]) == 0, capsys.readouterr().err
+    assert main([*job, "--user", "job", "--ca-file", broker.ca_file]) == 2
+    monkeypatch.setenv("DRAGOMAN_CA_FILE", broker.ca_file)
+    monkeypatch.setenv("DRAGOMAN_USER", "job")
+    monkeypatch.setenv("DRAGOMAN_PASSWORD_FILE", str(password_file))
+    assert main([*job, "--tls"]) == 0, capsys.readouterr().err
+
+
+def test_options_of_the_command_replace_the_login_of_the_file(
+    spark: SparkSession,
+    broker: EphemeralBroker,
+    password_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _pipeline(broker, tmp_path, "stranger")
+    file = tmp_path / "pipeline.toml"
+    check = ("pipeline", "run", str(file), "--check", "--state", str(tmp_path / "state"))
+    assert main(check) == 2
+    assert "'stranger' lacks `describe`" in capsys.readouterr().err
+    login = ("--user", "job", "--password-file", str(password_file))
+    assert main([*check, *login, "--ca-file", broker.ca_file]) == 0, capsys.readouterr().err
+    # The authorities are those of the environment where the file names none.
+    (tmp_path / "job.txt").write_text(PASSWORDS["job"])
+    own = file.read_text().replace(f'ca = "{broker.ca_file}"\n', "").replace("stranger", "job")
+    file.write_text(own)
+    monkeypatch.setenv("DRAGOMAN_CA_FILE", broker.ca_file)
+    assert main(check) == 0, capsys.readouterr().err
+
+
 def test_pipeline_without_rights_says_what_its_user_lacks(
     broker: EphemeralBroker, tmp_path: Path
 ) -> None:

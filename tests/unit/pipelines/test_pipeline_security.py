@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from dragoman.cli.main import main
 from dragoman.client.kafka import SaslLogin, TlsSettings
 from dragoman.pipelines.brokers import with_bootstrap, with_security
 from dragoman.pipelines.definition import Definition
+from dragoman.pipelines.jobs import replay
+from dragoman.pipelines.jobs.replay import TopicBatches
 from dragoman.pipelines.pipeline_file import PipelineFileError, load
 from dragoman.spark.options import security_of
 from dragoman.spark.security import options_of
@@ -151,3 +154,48 @@ def test_options_are_read_as_they_were_meant(tmp_path: Path, text: str) -> None:
     assert security_of(options_of(tls, login)) == (tls, login)
     assert security_of(options_of(tls, None)) == (tls, None)
     assert security_of(options_of(None, None)) == (None, None)
+
+
+def test_pipelines_in_python_have_the_same_keys(tmp_path: Path) -> None:
+    file = tmp_path / "p.py"
+    file.write_text(
+        "from dragoman.pipelines import pipeline, sink, source\n"
+        "pipeline(name='p', security={'user': 'a', 'password': 'env:A'})\n"
+        "@source(type='topic', topic='a')\n"
+        "def a(records):\n    return records\n"
+        "@sink(type='topic', topic='b')\n"
+        "def b(a):\n    return a\n"
+    )
+    keys = load(str(file)).security
+    assert keys is not None
+    assert (keys.protocol, keys.user, keys.password) == ("SASL_SSL", "a", "env:A")
+
+
+@pytest.mark.parametrize(
+    ("password", "is_refused"),
+    [('"x-Zq85"', True), ("x-Zq85", True), ('"file:/absent"', False), ("env:ABSENT", False)],
+)
+def test_passwords_in_arguments_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], password: str, *, is_refused: bool
+) -> None:
+    config = f"kafka.sasl.jaas.config=required username=a password={password};"
+    state = ("--state", str(tmp_path), "--trigger", "never")
+    assert main(["pipeline", "run", "replay", "--to", "t", "--sink", config, *state]) == 2
+    said = capsys.readouterr().err
+    assert ("no passwords in arguments" in said) == is_refused
+    assert "x-Zq85" not in said
+
+
+def test_plan_that_a_replay_keeps_has_no_options_of_clients(tmp_path: Path) -> None:
+    options = replay.Options(
+        to="t",
+        table="a",
+        checkpoint=str(tmp_path),
+        source={"kafka.sasl.jaas.config": "source-Zq86"},
+        sink={"kafka.sasl.jaas.config": "sink-Zq86"},
+    )
+    batches = TopicBatches(topic_id="", ranges={0: (0, 1)}, records=1)
+    replay._save(options, replay.Plan(writer_id="w", options=options, batches=batches))
+    (kept,) = tmp_path.iterdir()
+    assert b"Zq86" not in kept.read_bytes()
+    assert replay._planned(options).options == options
