@@ -252,6 +252,9 @@ PEER_SECRET_BYTES_MIN = 32
 PEER_SECRET_FILE_BYTES_MAX = 4096
 #: Seconds for the TLS handshake with another node. Longer: the connection is made again.
 PEER_TLS_TIMEOUT_S = 5.0
+#: Seconds in which a connection between nodes that settings no longer accept is replaced. Longer:
+#: closed; the outcome of its unanswered requests is unknown.
+PEER_REPLACEMENT_S = 0.8
 #: Connections of nodes that have introduced themselves. One more is refused.
 PEER_CONNECTIONS_MAX = 1024
 #: Seconds for which the address of a host name is cached.

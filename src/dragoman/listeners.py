@@ -18,6 +18,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from dragoman.broker.work_queue import Steps, WorkQueue
 from dragoman.captures.processes import KafkaAccess
 from dragoman.config.listeners import (
     Address,
@@ -53,6 +54,7 @@ from dragoman.net.stalled import StalledPeers
 from dragoman.net.tls.connection import TlsConnection, TlsEnd
 from dragoman.net.tls.contexts import ListenerContext, TlsContexts
 from dragoman.net.tls.handshakes import Handshakes
+from dragoman.outcome import ignore
 from dragoman.protocols import service
 from dragoman.protocols.service import Service
 from dragoman.world import Clock, Handle, HostNames, PlainFiles, open_files_max
@@ -117,6 +119,7 @@ class Core(service.Core, Protocol):
     """What listeners need from the broker, besides what the services need."""
 
     host_names: HostNames
+    work: WorkQueue
 
     @property
     def settings(self) -> Settings:
@@ -176,6 +179,8 @@ class Listeners:
         self.contexts = TlsContexts(plain_files, clock, loop)
         self.handshakes = Handshakes(self.budget, loop)
         self._sweeper: Handle | None = None
+        #: The rules that name the owners of certificates, when connections were last examined.
+        self._mapping_rules = settings.ssl_principal_mapping_rules
 
     # ---- opening
 
@@ -454,6 +459,20 @@ class Listeners:
                 channels.close_idle(self._loop.time() - idle_ms / 1000)
         self._sweeper = self._loop.call_later(IDLE_SWEEP_INTERVAL_S, self.sweep)
 
+    def reexamine(self) -> None:
+        """Settings have changed: close the connections that would not be accepted now, or whose
+        callers would be others. Many are examined over several loop turns.
+        """
+        rules = self._broker.settings.ssl_principal_mapping_rules
+        has_new_names, self._mapping_rules = rules != self._mapping_rules, rules
+        due = [
+            examine
+            for channels in self.channels.values()
+            for examine in channels.reexamine(has_new_names=has_new_names)
+        ]
+        if due:
+            self._broker.work.run(_in_steps(due)).then(ignore)
+
     def send_replies(self) -> None:
         """Flush replies to acknowledged writes at once, not in the next loop turn."""
         for channels in self.channels.values():
@@ -594,6 +613,12 @@ class Listeners:
                 log.warning("%d connections did not take their last replies", len(channels.open))
                 channels.abort_all()
                 await emptied.wait()
+
+
+def _in_steps(due: list[Callable[[], None]]) -> Steps[None]:
+    for each in due:
+        each()
+        yield 1
 
 
 def _not_counted(_address: str, _is_open: bool) -> None:

@@ -139,6 +139,7 @@ class Node:
             http_view=self._http_view,
             plain_files=plain_files if plain_files is not None else RealPlainFiles(),
         )
+        self.broker.on_reconfigured.append(self.listeners.reexamine)
         self.broker.host_names = CachedHostNames(loop, look_up_beside(loop.call_soon_threadsafe))
         self.broker.logins.bearer_tokens.keys.fetch = fetch_beside(loop.call_soon_threadsafe, clock)
         self.broker.on_fatal = self._fatal

@@ -121,7 +121,7 @@ def wait_for(cdc: Callable[..., tuple[int, str]], wanted: str) -> dict[str, str]
     return found
 
 
-def captured(broker: EphemeralBroker, count: int) -> set[int]:
+def captured(broker: EphemeralBroker, count: int, **settings: str) -> set[int]:
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -131,6 +131,7 @@ def captured(broker: EphemeralBroker, count: int) -> set[int]:
             "sasl.password": PASSWORDS["reader"],
             "group.id": f"read-{count}",
             "auto.offset.reset": "earliest",
+            **settings,
         }
     )
     consumer.subscribe([TOPIC])
@@ -170,3 +171,20 @@ def test_a_capture_works_with_the_rights_of_its_user_and_stops_without(
     assert captured(broker, ROWS + 1) == set(range(1, ROWS + 2))
     status, said = cdc("admin", "remove", "shop")
     assert status == 0, said
+
+
+def test_a_capture_connects_to_listeners_that_demand_tls(
+    postgres: LocalPostgres, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    password = tmp_path / "admin"
+    password.write_text(PASSWORDS["admin"])
+    locked = EphemeralBroker(users=PASSWORDS, settings={"super.users": "User:admin"}, tls=True)
+    with locked as broker:
+        change(broker, RULES, [])
+        login = ("--user", "admin", "--password-file", str(password), "--ca-file", broker.ca_file)
+        where = ("--server", broker.http_url.replace("127.0.0.1", "localhost"), *login)
+        add = ("add", "encrypted", "--dsn", postgres.dsn(), "--tables", "orders", "--no-check")
+        assert main(["cdc", *add, *where]) == 0, capsys.readouterr().err
+        trust = {"security.protocol": "sasl_ssl", "ssl.ca.location": broker.ca_file}
+        assert len(captured(broker, ROWS, **trust)) == ROWS
+        assert main(["cdc", "remove", "encrypted", *where]) == 0, capsys.readouterr().err

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from dragoman.protocols.session import _Session
 from dragoman.security.access import Caller
@@ -83,6 +83,48 @@ def test_network_names_the_caller_of_one_listener() -> None:
     ):
         assert caller_on(broker, "kafka").name == "ANONYMOUS"
         assert caller_on(broker, "kafka-batch").name == "batch"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("listener.kafka-batch.authentication", "required"),
+        ("listener.kafka-batch.principals", "127.0.0.0/8=batch"),
+        ("listener.kafka-batch.tls", "required"),
+    ],
+)
+def test_settings_that_change_end_the_connections_of_their_listener(key: str, value: str) -> None:
+    with (
+        EphemeralBroker(tls="optional", listeners=("kafka", "kafka-batch")) as broker,
+        connected(broker, "kafka") as other,
+        connected(broker, "kafka-batch") as client,
+    ):
+        alter(broker, key, value)
+        # Without a further request.
+        assert client.recv(1) == b""
+        other.sendall(_API_VERSIONS)
+        assert other.recv(1 << 16)
+
+
+def test_rules_that_change_end_the_connections_that_they_name_differently() -> None:
+    settings = {"ssl.client.auth": "requested"}
+    with (
+        EphemeralBroker(tls="optional", settings=settings, listeners=("kafka",)) as broker,
+        connected(broker, "kafka", trusting(broker)) as unnamed,
+        connected(broker, "kafka", trusting(broker, "alice")) as named,
+    ):
+        alter(broker, "ssl.principal.mapping.rules", "RULE:^CN=(.*)$/$1/")
+        assert named.recv(1) == b""
+        unnamed.sendall(_API_VERSIONS)
+        assert unnamed.recv(1 << 16)
+
+
+def alter(broker: EphemeralBroker, key: str, value: str) -> None:
+    change = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    node = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[change])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    (altered,) = admin.incremental_alter_configs([node]).values()
+    altered.result(30)
 
 
 def test_http_is_served_with_and_without_tls_on_one_listener() -> None:

@@ -298,9 +298,15 @@ class FakeTransport:
         self._peer = peer
         #: The socket below, if there is to be one.
         self.connected: object = None
+        self.certificate: object = None
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        known = {"sockname": self._local, "peername": (self._peer, 5), "socket": self.connected}
+        known = {
+            "sockname": self._local,
+            "peername": (self._peer, 5),
+            "socket": self.connected,
+            "certificate": self.certificate,
+        }
         return known.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:

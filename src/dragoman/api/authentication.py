@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragoman.api.operations import NodeView
 from dragoman.api.origin import ORIGIN, Origin
@@ -62,7 +62,8 @@ class Authentication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._is_exempt(scope["path"]):
-            found = await self._authenticate(Request(scope))
+            request = Request(scope)
+            found = await self._authenticate(request)
             if isinstance(found, _Refusal):
                 refusal = problem(found.status, found.code, found.detail)
                 # A header each: Chromium looks only at the first challenge of a header.
@@ -71,6 +72,7 @@ class Authentication:
                 await refusal(scope, receive, send)
                 return
             scope.setdefault("state", {})[_CALLER] = found
+            receive = self._examined_again(request, found, receive)
         await self._app(scope, receive, send)
 
     def _is_exempt(self, path: str) -> bool:
@@ -80,6 +82,9 @@ class Authentication:
         origin = _origin_of(request)
         security = origin.security()
         initial = self._node.logins.before_login(origin.initial())
+        if not _is_private_enough(origin):
+            # The connection was made before.
+            return _Refusal(403, "tls_required", "this listener demands TLS now: connect by https")
         if origin.is_operator or security.authentication == "off":
             return initial
         takes_passwords = self._takes_passwords(origin)
@@ -124,6 +129,37 @@ class Authentication:
             status = status_of(error)
             return _Refusal(status, error.code, str(error), challenges if status == 401 else ())
 
+    def _examined_again(self, request: Request, caller: Caller, receive: Receive) -> Receive:
+        """Receives the request's body. Its last part, for which the operation waits, may come long
+        after the head: it raises `AuthenticationFailedError` if the caller has lost the login.
+        """
+
+        async def examined() -> Message:
+            message = await receive()
+            is_last = message["type"] == "http.request" and not message.get("more_body", False)
+            if is_last and not self._is_still(request, caller):
+                raise AuthenticationFailedError("the login has ended while the request arrived")
+            return message
+
+        return examined
+
+    def _is_still(self, request: Request, caller: Caller) -> bool:
+        """Whether the request's head would be accepted, and name the same caller, now."""
+        origin = _origin_of(request)
+        if origin.is_operator:
+            return True
+        security = origin.security()
+        if not _is_private_enough(origin):
+            return False
+        credentials = request.headers.get("authorization", "")
+        if security.authentication != "off" and credentials:
+            scheme, _, value = credentials.partition(" ")
+            if scheme.lower() == "bearer":
+                return self._node.logins.is_valid_token(value.strip())
+            return self._node.logins.is_enabled(caller.name)
+        is_refused = security.authentication == "required" and caller.principal == ANONYMOUS
+        return not is_refused and caller == self._node.logins.before_login(origin.initial())
+
     def _takes_passwords(self, origin: Origin) -> bool:
         return (
             origin.is_encrypted
@@ -143,6 +179,11 @@ def _origin_of(request: Request) -> Origin:
     origin = request.scope.get("state", {}).get(ORIGIN)
     # A server that has no origins has no listeners with demands, either.
     return origin if isinstance(origin, Origin) else Origin()
+
+
+def _is_private_enough(origin: Origin) -> bool:
+    is_demanded = origin.security().tls == "required" and not origin.is_operator
+    return origin.is_encrypted or not is_demanded
 
 
 def _challenges(takes_passwords: bool) -> tuple[str, ...]:

@@ -542,7 +542,7 @@ OPERATIONS: Final = tuple(_declared)
 
 
 class Logins(Protocol):
-    """Examines credentials. The last two methods raise `AuthenticationFailedError`."""
+    """Examines credentials. `password` and `token` raise `AuthenticationFailedError`."""
 
     def before_login(self, caller: Caller) -> Caller:
         """The caller of a connection that its certificate or its network names."""
@@ -551,6 +551,14 @@ class Logins(Protocol):
     def password(self, name: str, password: str, host: str) -> Coroutine[object, None, Caller]: ...
 
     def token(self, text: str, host: str) -> TokenLogin: ...
+
+    def is_valid_token(self, text: str) -> bool:
+        """Whether a token that has logged in still would. It is no login."""
+        ...
+
+    def is_enabled(self, name: str) -> bool:
+        """Whether there is a user of this name who may log in."""
+        ...
 
 
 class NodeView(Protocol):

@@ -18,7 +18,7 @@ from typing import Final
 
 from dragoman.captures.control import KafkaLogin
 from dragoman.captures.definition import TRANSACTIONAL_PREFIX
-from dragoman.captures.rights import CAPTURE_KIND
+from dragoman.captures.rights import CAPTURE_KIND, objection_to_owner
 from dragoman.captures.stored import owner_of
 from dragoman.cluster.events import Capture
 from dragoman.cluster.metadata import MetadataImage
@@ -66,7 +66,14 @@ class CaptureLogins:
     def _capture(self, name: str) -> Capture | None:
         if not name.startswith(TRANSACTIONAL_PREFIX):
             return None
-        return self._image.captures.get(name.removeprefix(TRANSACTIONAL_PREFIX))
+        return self._live(name.removeprefix(TRANSACTIONAL_PREFIX))
+
+    def _live(self, name: str) -> Capture | None:
+        """The capture of this name, unless what it runs as is gone."""
+        capture = self._image.captures.get(name)
+        if capture is None or objection_to_owner(self._image, owner_of(capture)):
+            return None
+        return capture
 
     def verifier(self, mechanism: Mechanism, name: str) -> ScramVerifier | None:
         """The verifier of a process; None: the name belongs to no capture."""
@@ -90,3 +97,16 @@ class CaptureLogins:
         """The caller that a process is; None: the name belongs to no capture."""
         capture = self._capture(name)
         return None if capture is None else Caller(Principal(CAPTURE_KIND, capture.name), host)
+
+    def incarnation(self, caller: Caller) -> str:
+        """Of a process that has logged in as this caller: what it is and runs as. Empty: it may run
+        no more, or the caller is no process.
+        """
+        if caller.principal.kind != CAPTURE_KIND:
+            return ""
+        capture = self._live(caller.name)
+        if capture is None:
+            return ""
+        owner = owner_of(capture)
+        # Captures of earlier releases have no incarnation.
+        return "\0".join((capture.incarnation, owner.principal, owner.user))

@@ -40,6 +40,16 @@ def principal_of(text: str) -> Principal:
     return Principal(kind, name)
 
 
+def objection_to_owner(image: MetadataImage, owner: Owner) -> str:
+    """Why nothing may run as this principal any more, or an empty text."""
+    if not owner.user:
+        return ""
+    user = image.users.get(principal_of(owner.principal).name)
+    if user is None or user.incarnation != owner.user:
+        return f"it runs as {owner.principal}, and this user was deleted"
+    return "" if user.is_enabled else f"it runs as {owner.principal}, and this user is disabled"
+
+
 class CaptureRights:
     def __init__(self, image: MetadataImage, rights: Rights) -> None:
         self._image = image
@@ -51,13 +61,7 @@ class CaptureRights:
         return Owner(str(principal), "" if user is None else user.incarnation)
 
     def objection_to_owner(self, owner: Owner) -> str:
-        """Why nothing may run as this principal any more, or an empty text."""
-        if not owner.user:
-            return ""
-        user = self._image.users.get(principal_of(owner.principal).name)
-        if user is None or user.incarnation != owner.user:
-            return f"it runs as {owner.principal}, and this user was deleted"
-        return "" if user.is_enabled else f"it runs as {owner.principal}, and this user is disabled"
+        return objection_to_owner(self._image, owner)
 
     def objection(self, definition: Definition, owner: Owner) -> str:
         """The first right that is missing for the capture, or an empty text."""

@@ -5,6 +5,7 @@ node.
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import msgspec
 from cyclopts import App, Parameter
 
+from dragoman.cli.client_tls import PLAIN, Encryption, EncryptionOptions
+from dragoman.cli.credentials import NO_LOGIN, Credentials, LoginOptions
 from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
 from dragoman.cli.output import Output, print_fields, print_json, print_table
+from dragoman.cli.spark_security import security
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.errors import ConfigError, DragomanError
 
@@ -35,6 +39,8 @@ State: TypeAlias = Annotated[
 Node: TypeAlias = Annotated[
     str, Parameter(name="--server", help="URL of the HTTP listener of a node that collects status.")
 ]
+#: A password in the options of a source or a sink that is not a reference.
+_CLEAR_PASSWORD = re.compile(r'\bpassword\s*+=\s*+"?+(?!file:|env:)', re.IGNORECASE)
 #: Options of a job, which its own module declares.
 JobOptions = Annotated[str, Parameter(allow_leading_hyphen=True)]
 
@@ -76,6 +82,8 @@ def run(
     master: str = "",
     bootstrap: Bootstrap = "",
     server: Node = "",
+    credentials: LoginOptions = NO_LOGIN,
+    encryption: EncryptionOptions = PLAIN,
 ) -> int:
     """Run a pipeline until it is done, fails, or is stopped. Ctrl-C stops it after a batch.
 
@@ -107,9 +115,14 @@ def run(
                 raise CommandError(
                     "--bootstrap: a Spark project names its brokers in its code", USAGE
                 )
+            if credentials != NO_LOGIN or encryption != PLAIN:
+                raise CommandError(
+                    "--user, --tls: a Spark project has its logins in its code", USAGE
+                )
             return sdp.run(project, is_dry=check, say=say)
         definition = _job(target, options, bootstrap) or load(target)
         definition = _with(definition, trigger, master, bootstrap)
+        definition = _with_security(definition, credentials, encryption)
         status = _run(definition, _root(state), server, is_check=check)
         if not check:
             _print_profiles(definition)
@@ -168,6 +181,9 @@ def _job(target: str, options: tuple[str, ...], bootstrap: str) -> Definition | 
         if not name.startswith("--"):
             raise CommandError(f"expected --OPTION VALUE, got {each!r}", USAGE)
         keys[name[2:].replace("-", "_")] = value if equals else next(given, "")
+    if any(map(_CLEAR_PASSWORD.search, keys.values())):
+        # Others on the machine can read arguments.
+        raise CommandError("no passwords in arguments: password=file:PATH or env:NAME", USAGE)
     return single_job(target, keys, bootstrap or DEFAULT_BOOTSTRAP)
 
 
@@ -192,6 +208,34 @@ def _with(definition: Definition, trigger: str, master: str, bootstrap: str) -> 
         spark = msgspec.structs.replace(definition.spark, master=master)
         definition = msgspec.structs.replace(definition, spark=spark)
     return definition
+
+
+def _with_security(
+    definition: Definition, credentials: Credentials, encryption: Encryption
+) -> Definition:
+    """The definition with the login and the TLS of the command line instead of the file's.
+
+    The environment adds to the command line, and stands for a file that has neither.
+    """
+    from dragoman.pipelines.definition import SecurityKeys
+
+    keys = definition.security
+    if keys is not None and credentials == NO_LOGIN and encryption == PLAIN:
+        ca = keys.ca or (os.environ.get("DRAGOMAN_CA_FILE", "") if keys.is_encrypted else "")
+        return msgspec.structs.replace(definition, security=msgspec.structs.replace(keys, ca=ca))
+    tls, login = security(credentials, encryption)
+    if tls is None and login is None:
+        return definition
+    found = SecurityKeys(
+        protocol="SASL_SSL" if tls and login else "SSL" if tls else "SASL_PLAINTEXT",
+        ca=tls.ca if tls else "",
+        certificate=tls.certificate if tls else "",
+        key=tls.key if tls else "",
+        mechanism=credentials.mechanism,
+        user=login.name if login else "",
+        password=login.password if login else "",
+    )
+    return msgspec.structs.replace(definition, security=found)
 
 
 def _print_profiles(definition: Definition) -> None:

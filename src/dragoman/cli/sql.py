@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import msgspec
 from cyclopts import App, Parameter
 
+from dragoman.cli.client_tls import PLAIN, EncryptionOptions
+from dragoman.cli.credentials import NO_LOGIN, LoginOptions
 from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
 from dragoman.cli.output import print_table
+from dragoman.cli.spark_security import security
 from dragoman.cli.status import OK, USAGE, CommandError, say
 from dragoman.errors import DragomanError
 
@@ -40,6 +43,8 @@ def sql(
     to: str = "",
     decode: Literal["string", "json", "avro", "protobuf", "raw"] = "string",
     master: str = "",
+    credentials: LoginOptions = NO_LOGIN,
+    encryption: EncryptionOptions = PLAIN,
 ) -> int:
     """Run a query; every topic is a table.
 
@@ -67,9 +72,11 @@ def sql(
         bootstrap = DEFAULT_BOOTSTRAP
     try:
         from dragoman.spark.failures import readable, without_spark_logs
+        from dragoman.spark.security import options_of
         from dragoman.spark.sql import Query
     except ImportError as error:
         raise CommandError(f"{error}: `pip install 'dragoman[spark]'`") from None
+    tls, login = security(credentials, encryption)
     started = time.monotonic()
     say("starting Spark …")
     config = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
@@ -82,6 +89,7 @@ def sql(
                 decode=decode,
                 master=master or None,
                 config=config,
+                options=options_of(tls, login) if bootstrap else None,
             )
             count = _write(result, output, to)
     except CommandError:

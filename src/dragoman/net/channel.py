@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Flag, auto
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
@@ -89,6 +89,13 @@ class Session(Protocol):
         """Whether a request is unanswered."""
         ...
 
+    def reexamine(self, *, must_log_in_anew: bool) -> None:
+        """The listener demands something else of its connections now, or names their callers
+        differently: close the connection if it was made as somebody else. `must_log_in_anew`: the
+        listener has begun to refuse anonymous callers.
+        """
+        ...
+
     def closed(self) -> None:
         """The connection is gone: release everything that waits for it."""
         ...
@@ -138,6 +145,8 @@ class Channels:
         self.listener = listener
         self.closes_idle = closes_idle
         self.security = security
+        #: The same, when the connections were last examined.
+        self._examined = security()
         #: Limits the rate of log lines that peers can cause.
         self.log = limiter if limiter is not None else LogLimiter(log, scheduler)
         self._scheduler = scheduler
@@ -231,6 +240,19 @@ class Channels:
         self._is_sending_soon = False
         for channel in unsent:
             channel.hand_over()
+
+    def reexamine(self, *, has_new_names: bool) -> Iterator[Callable[[], None]]:
+        """The examinations that are due after settings have changed: each closes a connection that
+        the listener would no longer accept, or whose caller would be another one.
+        `has_new_names`: what names the owners of certificates has changed.
+        """
+        before, now = self._examined, self.security()
+        self._examined = now
+        if before == now and not has_new_names:
+            return iter(())
+        must_log_in_anew = now.authentication == "required" != before.authentication
+        due = list(self.open)
+        return (partial(each.reexamine, must_log_in_anew=must_log_in_anew) for each in due)
 
     def close_idle(self, before: float) -> int:
         """Close connections that have been silent since `before`; returns how many."""
@@ -546,6 +568,27 @@ class Channel(asyncio.BufferedProtocol):
     def hand_to(self, session: Session) -> None:
         """Pass the connection to another session."""
         self._session = session
+
+    def reexamine(self, *, must_log_in_anew: bool) -> None:
+        """Close the connection if its listener, whose security has changed, would refuse it."""
+        session, security = self._session, self.security
+        if session is None or self.is_closing:
+            return
+        if security.tls == "required" and not self.is_encrypted:
+            self.cut("the listener demands TLS now")
+        elif (
+            security.client_certificates == "required"
+            and self.is_encrypted
+            and self.certificate is None
+        ):
+            self.cut("the listener demands a certificate now")
+        else:
+            session.reexamine(must_log_in_anew=must_log_in_anew)
+
+    def cut(self, why: str) -> None:
+        """Close at once, with a line in the log."""
+        self.complain(why)
+        self.abort()
 
     def pause(self, reason: Reason) -> None:
         if not self._reasons and self._transport is not None and not self.is_ended:

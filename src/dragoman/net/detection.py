@@ -363,6 +363,9 @@ class DetectionSession:
     def is_due(self) -> bool:
         return False
 
+    def reexamine(self, *, must_log_in_anew: bool) -> None:
+        """The session of the protocol will begin as the settings demand."""
+
     def closed(self) -> None:
         self._timer.cancel()
 

@@ -39,6 +39,7 @@ from dragoman.limits import (
     PEER_HELLO_BYTES_MAX,
     PEER_HELLO_TIMEOUT_S,
     PEER_NONCE_BYTES,
+    PEER_REPLACEMENT_S,
     PEER_REQUESTS_MAX,
     PEER_RETRY_MAX_S,
     PEER_RETRY_MIN_S,
@@ -58,6 +59,7 @@ from dragoman.world import Handle, Random
 log = logging.getLogger("dragoman.peers")
 #: The number of the answer to a HELLO, which is sent only to refuse it.
 _WELCOME = 0
+_DEMANDING = "the settings demand more of connections between nodes now"
 #: Linux only. Elsewhere the system's own time-out applies.
 _TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 
@@ -229,8 +231,9 @@ class PeerConnections:
         return self._random.getrandbits(8 * PEER_NONCE_BYTES).to_bytes(PEER_NONCE_BYTES, "big")
 
     def recheck(self) -> None:
-        """Close connections that the settings of the moment would not accept. Nodes make new ones,
-        and recognise each other then.
+        """Replace connections that the settings of the moment would not accept. The node that has
+        dialled one dials again, and recognises the other then; the old connection answers what it
+        was asked before, within a bound.
         """
         try:
             policy = self.security.policy()
@@ -238,11 +241,16 @@ class PeerConnections:
             log.error("%s; connections to other nodes stay as they are", error)
             return
         is_tls, is_proven = self.security.tls == "required", policy.authentication == "required"
-        open_ones: list[_Link | PeerSession] = [*self._sessions]
-        open_ones += [line.link for line in self._lines.values() if line.link is not None]
-        for each in open_ones:
-            if (is_tls and not each.is_encrypted) or (is_proven and not each.is_authenticated):
-                each.give_up("the settings demand more of connections between nodes now")
+
+        def is_refused(end: _Link | PeerSession) -> bool:
+            return (is_tls and not end.is_encrypted) or (is_proven and not end.is_authenticated)
+
+        for session in [*self._sessions]:
+            if is_refused(session):
+                session.retire()
+        for line in self._lines.values():
+            if line.link is not None and is_refused(line.link):
+                line.replace()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Handle:
         return self._loop.call_later(seconds, callback)
@@ -302,6 +310,10 @@ class _Line:
         #: The open connection, if any, and the one on which the nodes are recognising each other.
         self.link: _Link | None = None
         self.begun: _Link | None = None
+        #: Connections that others have replaced, while requests on them are unanswered.
+        self.retired: dict[_Link, None] = {}
+        #: Whether the node is being called although there is, or was, an open connection.
+        self._is_replacing = False
         self.dialling: asyncio.Task[None] | None = None
         self._connections = connections
         self._pause_s = PEER_RETRY_MIN_S
@@ -327,10 +339,26 @@ class _Line:
             link.abort()
             return
         self.begun = None
-        self.link = link
+        replaced, self.link = self.link, link
+        self._is_replacing = False
         self._connected_at = self._connections.time()
         self._is_reported = False
-        self._connections.connected(self.node)
+        if replaced is None:
+            self._connections.connected(self.node)
+        else:
+            self.retired[replaced] = None
+            replaced.retire()
+
+    def replace(self) -> None:
+        """Call the node again: the settings no longer accept the open connection, which serves
+        until there is another one, for a time.
+        """
+        if self._is_replacing or self.link is None:
+            return
+        self._is_replacing = True
+        self.link.end_soon()
+        self._lacks_tls = False
+        self._dial_soon()
 
     def not_connected(self, error: Exception) -> None:
         if not self._is_reported:
@@ -356,6 +384,9 @@ class _Line:
         # The node may have TLS by now.
         self._lacks_tls = False
         self._connections.lost(self.node)
+        if self._is_replacing:
+            # It is being called.
+            return
         if self._connections.time() - self._connected_at < PEER_RETRY_MAX_S:
             # Perhaps refused; it would be again.
             self._dial_later()
@@ -391,7 +422,7 @@ class _Line:
             self._timer.cancel()
         if self.dialling is not None:
             self.dialling.cancel()
-        for link in (self.link, self.begun):
+        for link in (self.link, self.begun, *self.retired):
             if link is not None:
                 link.abort()
 
@@ -418,6 +449,9 @@ class _Link(asyncio.BufferedProtocol):
         #: Why the other node is not taken for the one that this node calls.
         self._objection = ""
         self.is_encrypted = False
+        #: Runs once the settings no longer accept the connection.
+        self._end: Handle | None = None
+        self._is_retired = False
 
     def send(self, pieces: list[Buffer]) -> bool:
         """False: dropped, because too much is unsent already."""
@@ -455,6 +489,22 @@ class _Link(asyncio.BufferedProtocol):
     def _expire(self, number: int, timeout_s: float) -> None:
         answered, _ = self._waiting.pop(number)
         answered(ClusterError(f"node {self._line.node} did not answer within {timeout_s:g} s"))
+        self._close_if_answered()
+
+    def end_soon(self) -> None:
+        """Close within a bound."""
+        self._end = self._connections.call_later(
+            PEER_REPLACEMENT_S, lambda: self.give_up(_DEMANDING)
+        )
+
+    def retire(self) -> None:
+        """Another connection has taken its place: close it once all its requests are answered."""
+        self._is_retired = True
+        self._close_if_answered()
+
+    def _close_if_answered(self) -> None:
+        if self._is_retired and not self._waiting and self._transport is not None:
+            self._transport.close()
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -495,6 +545,9 @@ class _Link(asyncio.BufferedProtocol):
     def _take_up(self) -> None:
         """Begin to send requests, once the handshake is done."""
         if self._handshake is not None and self._handshake.is_done and self._timer is not None:
+            if self._connections.security.tls == "required" and not self.is_encrypted:
+                self._object("the settings have changed while it was called")
+                return
             self._timer.cancel()
             self._timer = None
             self._line.connected(self)
@@ -555,6 +608,7 @@ class _Link(asyncio.BufferedProtocol):
             answered(ClusterError(str(arrived.header, "utf-8", "replace")))
         else:
             raise DecodeError(f"{arrived.kind.name} in place of a reply")
+        self._close_if_answered()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         if self._is_lost:
@@ -563,6 +617,9 @@ class _Link(asyncio.BufferedProtocol):
         self._reader.forget()
         self._charge()
         node = self._line.node
+        self._line.retired.pop(self, None)
+        if self._end is not None:
+            self._end.cancel()
         waiting, self._waiting = self._waiting, {}
         if self._timer is not None:
             self._timer.cancel()
@@ -598,6 +655,7 @@ class PeerSession:
         self.node: int | None = None
         self.directory = ""
         self._handshake: CalledHandshake | None = None
+        self._is_retired = False
         self._timer = connections.call_later(PEER_HELLO_TIMEOUT_S, self._expire)
 
     def get_buffer(self, size_hint: int) -> memoryview:
@@ -627,6 +685,9 @@ class PeerSession:
         # A node that half-closes is gone.
         return False
 
+    def reexamine(self, *, must_log_in_anew: bool) -> None:
+        """`PeerConnections.recheck` examines connections between nodes."""
+
     def closed(self) -> None:
         self._timer.cancel()
         self._reader.forget()
@@ -650,6 +711,18 @@ class PeerSession:
         self._channel.abort()
         # Transports report their end later, and further bytes may arrive until then.
         self._connections.session_closed(self)
+
+    def retire(self) -> None:
+        """The settings no longer accept the connection: close it within a bound, in which its
+        caller replaces it.
+        """
+        if self.node is None:
+            self.give_up(_DEMANDING)
+        elif not self._is_retired:
+            self._is_retired = True
+            self._timer = self._connections.call_later(
+                PEER_REPLACEMENT_S, lambda: self.give_up(_DEMANDING)
+            )
 
     def _expire(self) -> None:
         self.give_up(f"not within {PEER_HELLO_TIMEOUT_S:g} s")

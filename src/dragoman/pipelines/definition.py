@@ -54,6 +54,43 @@ class SparkKeys(_Keys, frozen=True, kw_only=True):
     conf: dict[str, OptionValue] = {}
 
 
+class SecurityKeys(_Keys, frozen=True, kw_only=True):
+    """TLS and the login at the file's own broker."""
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "SASL_SSL"
+    #: Authorities that are trusted. Empty: those of the machine.
+    ca: str = ""
+    certificate: str = ""
+    #: Empty: it is in the certificate's file.
+    key: str = ""
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-256"
+    user: str = ""
+    #: A reference, because files of pipelines are shared and Spark shows options.
+    password: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.is_encrypted and (self.ca or self.certificate or self.key):
+            raise ValueError(
+                f"ca, certificate and key are for SSL and SASL_SSL, not {self.protocol}"
+            )
+        if self.key and not self.certificate:
+            raise ValueError("key needs certificate")
+        if self.has_login and not (self.user and self.password):
+            raise ValueError(f"user and password are needed for {self.protocol}")
+        if not self.has_login and (self.user or self.password):
+            raise ValueError(f"user and password are for SASL_SSL, not {self.protocol}")
+        if self.password and not self.password.startswith(("file:", "env:")):
+            raise ValueError("password: expected file:PATH or env:NAME, not the password itself")
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def has_login(self) -> bool:
+        return self.protocol.startswith("SASL")
+
+
 # ---- sources
 
 
@@ -266,6 +303,7 @@ class Head(_Keys, frozen=True, kw_only=True):
     #: Folder of the checkpoints. Empty: the folder of the pipeline's state.
     checkpoint: str = ""
     spark: SparkKeys = SparkKeys()
+    security: SecurityKeys | None = None
     sources: dict[str, dict[str, Any]] = {}
     steps: dict[str, dict[str, Any]] = {}
     sinks: dict[str, dict[str, Any]] = {}
@@ -285,6 +323,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     trigger: str
     checkpoint: str
     spark: SparkKeys
+    security: SecurityKeys | None = None
     sources: dict[str, Source]
     #: In the order of their dependencies.
     steps: dict[str, Step]

@@ -26,6 +26,7 @@ from dragoman.pipelines.definition import (
     Definition,
     Head,
     Job,
+    SecurityKeys,
     Sink,
     Source,
     SparkKeys,
@@ -129,12 +130,22 @@ class _Checker:
             trigger=head.trigger,
             checkpoint=self._path(head.checkpoint) if head.checkpoint else "",
             spark=head.spark,
+            security=head.security and self._security(head.security),
             sources=sources,
             steps={name: steps[name] for name in order},
             sinks=sinks,
             jobs={name: self._job(name, keys) for name, keys in head.jobs.items()},
             functions=self._functions,
         )
+
+    def _security(self, keys: SecurityKeys) -> SecurityKeys:
+        """The keys with absolute paths."""
+        files = {"ca": keys.ca, "certificate": keys.certificate, "key": keys.key}
+        changes = {name: self._path(path) for name, path in files.items() if path}
+        kind, _, place = keys.password.partition(":")
+        if kind == "file":
+            changes["password"] = f"file:{self._path(place)}"
+        return _replaced(keys, **changes)
 
     def _check_names(self, sources: Mapping[str, Source], steps: Mapping[str, Step]) -> None:
         seen: dict[str, str] = {}

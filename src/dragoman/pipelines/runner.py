@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dragoman.errors import DragomanError
-from dragoman.pipelines.brokers import check_topics
+from dragoman.pipelines.brokers import check_topics, with_security
 from dragoman.pipelines.dataflow import Tables, as_text
 from dragoman.pipelines.definition import (
     Definition,
@@ -73,7 +73,7 @@ class Run:
         folder: StateFolder,
         watch: Callable[[Status], object] = lambda _: None,
     ) -> None:
-        self._definition = definition
+        self._definition = with_security(definition)
         self._folder = folder
         master = definition.spark.master or default_master()
         status = new_status(definition.name, definition.file, master)

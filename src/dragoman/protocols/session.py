@@ -60,8 +60,7 @@ class LoginWait:
         self._timer = broker.scheduler.call_later(seconds, self._expired)
 
     def _expired(self) -> None:
-        self._channel.complain("no login in time")
-        self._channel.abort()
+        self._channel.cut("no login in time")
 
     def end(self) -> None:
         self._timer.cancel()
@@ -223,8 +222,15 @@ class _Session(Generic[ServiceT_co]):
 
     def login_ended(self, reason: str) -> None:
         """The caller's user was removed, disabled or replaced: close at once."""
-        self.channel.complain(reason)
-        self.channel.abort()
+        self.channel.cut(reason)
+
+    def reexamine(self, *, must_log_in_anew: bool) -> None:
+        if self.is_renamed():
+            self.channel.cut("the listener names its caller differently now")
+        elif must_log_in_anew and self.must_log_in and self._login_wait is None:
+            # Its streams and parked requests would go on. A connection whose login is awaited has
+            # none.
+            self.channel.cut("the listener demands a login now")
 
     # ---- quotas
 

@@ -99,6 +99,12 @@ class ProcessLogins(Protocol):
 
     def caller(self, name: str, host: str) -> Caller | None: ...
 
+    def incarnation(self, caller: Caller) -> str:
+        """A text that changes with what the process is and runs as; empty: it may run no more, or
+        the caller is no process.
+        """
+        ...
+
 
 class NoProcessLogins:
     def verifier(self, mechanism: Mechanism, name: str) -> ScramVerifier | None:  # noqa: ARG002
@@ -106,6 +112,9 @@ class NoProcessLogins:
 
     def caller(self, name: str, host: str) -> Caller | None:  # noqa: ARG002
         return None
+
+    def incarnation(self, caller: Caller) -> str:  # noqa: ARG002
+        return ""
 
 
 class TokenLogin(msgspec.Struct, frozen=True):
@@ -160,8 +169,8 @@ class Logins:
         #: By digest, the tokens of the directory at `_tokens_revision`.
         self._tokens: dict[bytes, tuple[User, ApiToken]] = {}
         self._tokens_revision = -1
-        #: By user, the connections that have logged in, and the user's incarnation at that time.
-        self._sessions: dict[str, dict[LoginSession, str]] = {}
+        #: By user or process, the connections that have logged in, with its incarnation then.
+        self._sessions: dict[Principal, dict[LoginSession, str]] = {}
 
     def prepare(self) -> None:
         """Load the library of SCRAM, so that the first login does not hold up the loop."""
@@ -324,15 +333,31 @@ class Logins:
 
     def token(self, text: str, host: str) -> TokenLogin:
         """The login by an API token. Raises `AuthenticationFailedError`."""
+        found = self._valid_token(text)
+        if found is None:
+            self.record(login("token", Caller(host=host), "http", succeeded=False))
+            raise AuthenticationFailedError("unknown or expired token")
+        user, token = found
+        caller = Caller(Principal(USER, user.name), host)
+        self.record(login("token", caller, "http", succeeded=True))
+        return TokenLogin(caller, token.is_read_only, token.expires_ms)
+
+    def is_valid_token(self, text: str) -> bool:
+        """Whether a token that has logged in still would. It is no login."""
+        return self._valid_token(text) is not None
+
+    def is_enabled(self, name: str) -> bool:
+        """Whether there is a user of this name who may log in."""
+        user = self._directory.users.get(name)
+        return user is not None and user.is_enabled
+
+    def _valid_token(self, text: str) -> tuple[User, ApiToken] | None:
         found = self._known_tokens().get(hashlib.sha256(text.encode()).digest())
-        if found is not None:
-            user, token = found
-            is_expired = 0 < token.expires_ms <= self._clock.wall_ms()
-            if user.is_enabled and not is_expired:
-                caller = Caller(Principal(USER, user.name), host)
-                return TokenLogin(caller, token.is_read_only, token.expires_ms)
-        self.record(login("token", Caller(host=host), "http", succeeded=False))
-        raise AuthenticationFailedError("unknown or expired token")
+        if found is None:
+            return None
+        user, token = found
+        is_expired = 0 < token.expires_ms <= self._clock.wall_ms()
+        return found if user.is_enabled and not is_expired else None
 
     def _known_tokens(self) -> dict[bytes, tuple[User, ApiToken]]:
         # A look-up by digest takes no secret-dependent time that helps to guess 256 random bits.
@@ -380,23 +405,29 @@ class Logins:
 
     def opened(self, session: LoginSession) -> None:
         """Note that a connection has logged in as its caller, in the loop turn of the login."""
-        name = session.caller.name
-        user = self._directory.users.get(name)
-        incarnation = "" if user is None else user.incarnation
-        self._sessions.setdefault(name, {})[session] = incarnation
+        caller = session.caller
+        if caller.principal.kind == USER:
+            user = self._directory.users.get(caller.name)
+            incarnation = "" if user is None else user.incarnation
+        else:
+            incarnation = self.processes.incarnation(caller)
+        self._sessions.setdefault(caller.principal, {})[session] = incarnation
 
     def closed(self, session: LoginSession) -> None:
         """Forget a connection, if it is known."""
-        sessions = self._sessions.get(session.caller.name)
+        sessions = self._sessions.get(session.caller.principal)
         if sessions is not None:
             sessions.pop(session, None)
             if not sessions:
-                del self._sessions[session.caller.name]
+                del self._sessions[session.caller.principal]
 
     def user_changed(self, name: str) -> None:
-        """Close the connections of a user that was removed, disabled or created anew."""
+        """Close the connections of a user that was removed, disabled or created anew, and those of
+        processes that run as this user.
+        """
+        self._close_replaced_processes()
         user = self._directory.users.get(name)
-        for session, incarnation in list(self._sessions.get(name, {}).items()):
+        for session, incarnation in list(self._sessions.get(Principal(USER, name), {}).items()):
             if user is None:
                 reason = "removed" if incarnation else ""
             elif not user.is_enabled:
@@ -419,8 +450,18 @@ class Logins:
 
     def all_changed(self) -> None:
         """A snapshot has replaced all users."""
-        for name in list(self._sessions):
-            self.user_changed(name)
+        for principal in list(self._sessions):
+            if principal.kind == USER:
+                self.user_changed(principal.name)
+        self._close_replaced_processes()
+
+    def _close_replaced_processes(self) -> None:
+        processes = [each for each in self._sessions if each.kind != USER]
+        for principal in processes:
+            for session, incarnation in list(self._sessions[principal].items()):
+                if incarnation and incarnation != self.processes.incarnation(session.caller):
+                    self.closed(session)
+                    session.login_ended(f"{principal} is gone, or what it runs as")
 
 
 def _as_compared(name: str, password: str | bytes) -> tuple[str, bytes]:

@@ -85,7 +85,7 @@ class KeySet:
         if len(raw) > JWKS_KEYS_MAX:
             raise TokenKeysError(f"a key set has at most {JWKS_KEYS_MAX} keys")
         self._keys = [(key, bytes(each)) for key, each in described if key.algorithms]
-        self._made: dict[tuple[int, str], PyJWK] = {}
+        self._made: dict[tuple[int, str], PyJWK | None] = {}
 
     def find(self, kid: str, algorithm: str) -> PyJWK | None:
         """The key of this id that verifies the algorithm. A token without an id needs a set in
@@ -99,9 +99,12 @@ class KeySet:
         return self._key(suiting[0], algorithm) if len(suiting) == 1 else None
 
     def _key(self, index: int, algorithm: str) -> PyJWK | None:
-        made = self._made.get((index, algorithm))
-        if made is not None:
-            return made
+        # A key that cannot be used is reported once, and not with each token that names it.
+        if (index, algorithm) not in self._made:
+            self._made[index, algorithm] = self._make(index, algorithm)
+        return self._made[index, algorithm]
+
+    def _make(self, index: int, algorithm: str) -> PyJWK | None:
         from jwt import PyJWK, PyJWKError, PyJWTError
 
         key, raw = self._keys[index]
@@ -116,7 +119,6 @@ class KeySet:
                 "key %.100r of the key set has fewer than %d bits", key.kid, RSA_KEY_BITS_MIN
             )
             return None
-        self._made[index, algorithm] = made
         return made
 
 

@@ -23,7 +23,7 @@ from dragoman.client.kafka import SaslLogin, TlsSettings
 from dragoman.errors import ConfigError
 from dragoman.limits import KAFKA_CLIENT_BATCH_BYTES, SPARK_SCHEMA_BYTES_MAX
 from dragoman.log.compression import Codec, codec_by_name
-from dragoman.spark.security import parse_security
+from dragoman.spark.security import Security, parse_security
 
 log = logging.getLogger("dragoman.spark")
 
@@ -44,6 +44,7 @@ _SECURITY_OPTIONS = (
     Option("kafka.ssl.truststore.type", "PEM", "`PEM`; key stores of Java are refused"),
     Option("kafka.ssl.keystore.location", "", "file in PEM with a certificate and its key, on every machine, for brokers that ask for one"),
     Option("kafka.ssl.keystore.type", "PEM", "`PEM`"),
+    Option("kafka.ssl.key.location", "", "the key of that certificate, where it has a file of its own; the name is librdkafka's"),
     Option("kafka.ssl.endpoint.identification.algorithm", "https", "`https`: the broker's certificate must have its host name"),
     Option("kafka.sasl.mechanism", "SCRAM-SHA-256", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`"),
     Option("kafka.sasl.oauthbearer.token.endpoint.url", "", "with `OAUTHBEARER`: `file:///PATH` of a token, which is read at each login"),
@@ -168,6 +169,13 @@ def table() -> str:
         shown = f"`{each.default}`" if each.default and " " not in each.default else each.default
         rows.append(f"| `{each.name}` | {shown} | {each.meaning} |")
     return "\n".join(rows)
+
+
+def security_of(given: Mapping[str, str]) -> Security:
+    """The TLS and the login of a source's or a sink's options. Raises `ConfigError`."""
+    named = {name.lower(): value for name, value in given.items()}
+    defaults = {each.name: each.default for each in _SECURITY_OPTIONS}
+    return parse_security(lambda name: named.get(name.lower(), defaults[name]).strip())
 
 
 class Bound(msgspec.Struct, frozen=True):

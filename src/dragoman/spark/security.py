@@ -8,6 +8,7 @@ or a log line.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -49,6 +50,30 @@ def parse_security(text: Callable[[str], str]) -> Security:
     return Security(tls, login)
 
 
+def options_of(tls: TlsSettings | None, login: SaslLogin | None) -> dict[str, str]:
+    """The options that `parse_security` reads as these settings. Paths become absolute.
+
+    The login is one with a password, which should be a reference: Spark shows options in plans.
+    """
+    names = ("PLAINTEXT", "SSL") if login is None else ("SASL_PLAINTEXT", "SASL_SSL")
+    found = {"kafka.security.protocol": names[tls is not None]}
+    if tls is not None:
+        files = {
+            "kafka.ssl.truststore.location": tls.ca,
+            "kafka.ssl.keystore.location": tls.certificate,
+            "kafka.ssl.key.location": tls.key,
+        }
+        # Spark's processes may have a different working directory.
+        found |= {name: os.path.abspath(path) for name, path in files.items() if path}
+    if login is not None:
+        name, password = (
+            re.sub(r'(["\\])', r"\\\1", each) for each in (login.name, login.password)
+        )
+        found["kafka.sasl.mechanism"] = login.mechanism
+        found["kafka.sasl.jaas.config"] = f'required username="{name}" password="{password}";'
+    return found
+
+
 def _tls(text: Callable[[str], str]) -> TlsSettings:
     for name in _STORES:
         if text(name).upper() != "PEM":
@@ -60,8 +85,9 @@ def _tls(text: Callable[[str], str]) -> TlsSettings:
         )
     settings = TlsSettings(
         ca=text("kafka.ssl.truststore.location"),
-        # As with Kafka, the certificate and its key are in one file.
+        # As with Kafka, the certificate and its key are in one file, unless the key is named.
         certificate=text("kafka.ssl.keystore.location"),
+        key=text("kafka.ssl.key.location"),
     )
     # Files that cannot be used are reported by the driver, not by each task.
     settings.context()

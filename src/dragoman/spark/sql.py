@@ -41,15 +41,21 @@ class Query:
         decode: str = "string",
         master: str | None = None,
         config: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
-        """`decode` is an option of the source, or `raw`; keys are text unless it is `raw`."""
+        """`decode` is an option of the source, or `raw`; keys are text unless it is `raw`.
+
+        `options` are further options of the source, such as those for TLS and the login.
+        """
+        further = options or {}
         # Topics are listed first, so that an unreachable broker is reported before Spark starts.
-        topics = topic_names(bootstrap=bootstrap, path=path)
+        topics = topic_names(bootstrap=bootstrap, path=path, **further)
         # A separate session, without views of other queries, which may be of another broker.
         spark = session("dragoman sql", master=master, config=config).newSession()
         spark.conf.set(PUSHDOWN, "true")
         register_source(spark)
-        views = TopicViews(spark, topics, bootstrap=bootstrap, path=path, decode=decode)
+        given = further if decode == "raw" else {**further, "decode": decode}
+        views = TopicViews(spark, topics, bootstrap=bootstrap, path=path, options=given)
         self._frame: DataFrame = views.analyzed(text)
 
     @property
@@ -73,13 +79,20 @@ class TopicViews:
     """Views of topics in a session, created when a query first reads them."""
 
     def __init__(
-        self, spark: SparkSession, topics: Sequence[str], *, bootstrap: str, path: str, decode: str
+        self,
+        spark: SparkSession,
+        topics: Sequence[str],
+        *,
+        bootstrap: str,
+        path: str,
+        options: Mapping[str, str],
     ) -> None:
+        """`options` are those of the source; without `decode` keys are bytes."""
         self._spark = spark
         self._topics = topics
         self._bootstrap = bootstrap
         self._path = path
-        self._decode = decode
+        self._options = options
         self._made: set[str] = set()
 
     def analyzed(self, text: str) -> DataFrame:
@@ -110,10 +123,11 @@ class TopicViews:
     def _make(self, topic: str) -> None:
         from pyspark.errors import PySparkException
 
-        options = {} if self._decode == "raw" else {"decode": self._decode}
         try:
-            view = frame(self._spark, topic, self._bootstrap, self._path, options, stream=False)
-            if self._decode != "raw":
+            view = frame(
+                self._spark, topic, self._bootstrap, self._path, self._options, stream=False
+            )
+            if "decode" in self._options:
                 view = view.withColumn("key", view["key"].cast("string"))
         except (PySparkException, DragomanError) as error:
             problem = readable(error)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dragoman.client.kafka import BlockingKafkaClient, ClientSettings
 from dragoman.errors import ConfigError
+from dragoman.spark.options import security_of
 from dragoman.spark.sessions import session
 from dragoman.spark.storage import StoredLog
 
@@ -60,11 +61,20 @@ def frame(
     return reader.format("dragoman").options(**given).option("subscribe", topic).load()
 
 
-def topic_names(*, bootstrap: str = "", path: str = "") -> list[str]:
-    """All topics that are not internal, sorted. Raises `UnreachableError`, `ConfigError`."""
+def topic_names(*, bootstrap: str = "", path: str = "", **options: str) -> list[str]:
+    """All topics that are not internal, sorted. Raises `UnreachableError`, `ConfigError`.
+
+    Of further `options` of the source, those for TLS and the login are used.
+    """
     if path and not bootstrap:
         return sorted(StoredLog(path, committed_only=True).topics())
-    settings = ClientSettings(client_id="dragoman-spark", operation_timeout_s=_CONNECT_SECONDS)
+    security = security_of(options)
+    settings = ClientSettings(
+        client_id="dragoman-spark",
+        operation_timeout_s=_CONNECT_SECONDS,
+        tls=security.tls,
+        login=security.login,
+    )
     with BlockingKafkaClient(bootstrap or DEFAULT_BOOTSTRAP, settings) as client:
         topics = client.cluster().topics.values()
         return sorted(topic.name for topic in topics if not topic.is_internal)
@@ -84,7 +94,7 @@ def create_views(
     the topics if there are many.
     """
     active = spark or session()
-    known = topic_names(bootstrap=bootstrap, path=path)
+    known = topic_names(bootstrap=bootstrap, path=path, **options)
     names = known if topics is None else list(topics)
     for name in names:
         if name not in known:

@@ -21,7 +21,12 @@ from typing import Any, TypeAlias
 import msgspec
 from pyspark.sql.types import StructField, StructType
 
-from dragoman.client.kafka import BlockingKafkaClient, ClientError, ResourceType
+from dragoman.client.kafka import (
+    AccessDeniedError,
+    BlockingKafkaClient,
+    ClientError,
+    ResourceType,
+)
 from dragoman.errors import ConfigError
 from dragoman.spark import planner
 from dragoman.spark.logs import AnyLog, BrokerLog, open_logs
@@ -134,7 +139,13 @@ def _pinned_or_refused(options: SourceOptions) -> _Pinned:
 
 
 def _pinned_text(client: BlockingKafkaClient, topic: Topic) -> str:
-    entries = client.describe_configs(ResourceType.TOPIC, topic.name)
+    try:
+        entries = client.describe_configs(ResourceType.TOPIC, topic.name)
+    except AccessDeniedError:
+        raise ConfigError(
+            f"topic {topic.name!r}: the user may not read a pinned schema, for which it needs"
+            " `describe_configs`; or give the schema as an option"
+        ) from None
     return next((entry.value or "" for entry in entries if entry.name == SCHEMA_KEY), "")
 
 

@@ -263,6 +263,12 @@ class FakeLogins:
         name, is_read_only = self.tokens[text]
         return TokenLogin(Caller(Principal("User", name), host), is_read_only, 0)
 
+    def is_valid_token(self, text: str) -> bool:
+        return text in self.tokens
+
+    def is_enabled(self, name: str) -> bool:
+        return name in self.passwords and name not in self.disabled
+
 
 class FakeKeys:
     def __init__(self, node: FakeNode) -> None:

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from functools import partial
 
 import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragoman.api.app import create_app
 from dragoman.api.authentication import Authentication, caller_of
 from dragoman.api.origin import ORIGIN, Origin
 from dragoman.config.listeners import ListenerSecurity, Requirement
-from dragoman.errors import LoginsOverloadedError
+from dragoman.errors import AuthenticationFailedError, LoginsOverloadedError
 from dragoman.security.access import ANONYMOUS, Caller, Principal
 
 LOOPBACK, REMOTE = "127.0.0.1", "10.1.2.3"
@@ -234,3 +235,83 @@ async def test_certificate_of_a_disabled_user_names_nobody(ask, node, authentica
         assert answer.status_code == 401
     else:
         assert answer.text.startswith("User:ANONYMOUS@")
+
+
+# ---- what changes while a request arrives
+
+
+async def answer_to_a_slow_request(
+    node, origin: Origin, credentials: str, meanwhile: Callable[[], object]
+) -> str:
+    """The caller that the operation behind the check gets, or the refusal."""
+    found: list[str] = []
+
+    async def operation(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await Request(scope, receive).body()
+        except AuthenticationFailedError as error:
+            found.append(str(error))
+        else:
+            found.append(f"{caller_of(Request(scope)).name} {body.decode()}")
+
+    parts = iter([(b"slow", True), (b"ly", False)])
+
+    async def receive() -> Message:
+        body, has_more = next(parts)
+        if not has_more:
+            meanwhile()
+        return {"type": "http.request", "body": body, "more_body": has_more}
+
+    async def send(_message: Message) -> None: ...
+
+    headers = [(b"authorization", credentials.encode())] if credentials else []
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/topics", "headers": headers}
+    check = Authentication(operation, node, frozenset())
+    await Connected(check, origin)(scope, receive, send)
+    return found[0]
+
+
+ENDED = "the login has ended while the request arrived"
+
+
+async def test_token_that_is_revoked_while_the_body_comes_is_refused(node) -> None:
+    asked = answer_to_a_slow_request
+    assert await asked(node, origin_of(), "Bearer full", int) == "alice slowly"
+    revoke = partial(node.logins.tokens.pop, "full")
+    assert await asked(node, origin_of(), "Bearer full", revoke) == ENDED
+
+
+async def test_user_that_is_disabled_while_the_body_comes_is_refused(node) -> None:
+    asked, good = answer_to_a_slow_request, basic("alice", "würde:tief")
+    assert await asked(node, origin_of(), good, int) == "alice slowly"
+    assert await asked(node, origin_of(), good, lambda: node.logins.disabled.add("alice")) == ENDED
+
+
+async def test_listener_that_demands_more_while_the_body_comes_refuses(node) -> None:
+    now = ListenerSecurity()
+    origin = Origin(security=lambda: now, initial=lambda: Caller(host=LOOPBACK))
+
+    def demand(security: ListenerSecurity) -> None:
+        nonlocal now
+        now = security
+
+    asked = partial(answer_to_a_slow_request, node, origin, "")
+    assert await asked(int) == "ANONYMOUS slowly"
+    assert await asked(partial(demand, ListenerSecurity(authentication="required"))) == ENDED
+    now = ListenerSecurity()
+    assert await asked(partial(demand, ListenerSecurity(tls="required"))) == ENDED
+
+
+async def test_plain_connection_of_before_is_refused_where_tls_is_demanded(ask) -> None:
+    for is_encrypted, is_operator, status in (
+        (False, False, 403),
+        (True, False, 200),
+        (False, True, 200),
+    ):
+        origin = Origin(
+            security=lambda: ListenerSecurity(tls="required"),
+            initial=lambda: Caller(host=REMOTE),
+            is_encrypted=is_encrypted,
+            is_operator=is_operator,
+        )
+        assert (await ask(origin)).status_code == status

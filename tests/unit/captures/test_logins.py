@@ -165,3 +165,62 @@ def test_captures_have_different_passwords(image: MetadataImage) -> None:
     with pytest.raises(AuthenticationFailedError):
         node.log_in(KafkaLogin("__capture.shop", other.password))
     assert node.captures.credentials("none") is None
+
+
+class Connection:
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.ended: list[str] = []
+
+    def is_renamed(self) -> bool:
+        return False
+
+    def login_ended(self, reason: str) -> None:
+        self.ended.append(reason)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        UserRemoved(name="alice"),
+        UserChanged(user=User(name="alice", incarnation="1", is_enabled=False)),
+        UserChanged(user=User(name="alice", incarnation="2")),
+    ],
+)
+def test_connections_of_a_process_end_with_the_owner_of_its_capture(
+    image: MetadataImage, event: UserRemoved | UserChanged
+) -> None:
+    node = Node(image, 1)
+    login = login_of(node)
+    connection = Connection(node.log_in(login))
+    node.logins.opened(connection)
+    image.apply(UserChanged(user=User(name="bob", incarnation="1")))
+    node.logins.user_changed("bob")
+    assert connection.ended == []
+    image.apply(event)
+    node.logins.user_changed("alice")
+    assert connection.ended == ["Capture:shop is gone, or what it runs as"]
+    with pytest.raises(AuthenticationFailedError):
+        node.log_in(login)
+
+
+def test_snapshot_ends_connections_of_processes_that_it_does_not_have(
+    image: MetadataImage,
+) -> None:
+    node = Node(image, 1)
+    connection = Connection(node.log_in(login_of(node)))
+    node.logins.opened(connection)
+    node.logins.all_changed()
+    assert connection.ended == []
+    image.apply(CaptureRemoved(name="shop"))
+    node.logins.all_changed()
+    assert len(connection.ended) == 1
+
+
+def test_user_with_the_name_of_a_capture_is_another_principal(image: MetadataImage) -> None:
+    node = Node(image, 1)
+    connection = Connection(node.log_in(login_of(node)))
+    node.logins.opened(connection)
+    image.apply(UserChanged(user=User(name="shop", incarnation="1", is_enabled=False)))
+    node.logins.user_changed("shop")
+    assert connection.ended == []

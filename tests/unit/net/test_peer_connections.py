@@ -590,16 +590,110 @@ def test_insisting_at_run_time_closes_what_is_not_proven_and_keeps_the_rest() ->
     pair.one.connections.recheck()
     pair.wait(1)
     assert pair.one.told == ["connected 2"]
-    for each in (first, second):
-        each.current = Policy(authentication="required", secrets=(b"s" * 32,))
-    pair.one.connections.recheck()
+    insist(pair, first, second)
     pair.wait(3)
-    assert sorted(pair.one.told) == ["caller_lost 2", "connected 2", "connected 2", "lost 2"]
+    # By connections that have taken the place of the others.
+    assert pair.one.told == ["connected 2"]
+    assert pair.two.told == ["connected 1"]
     pair.one.told.clear()
     pair.one.connections.recheck()
     pair.two.connections.recheck()
     pair.wait(3)
     assert pair.one.told == []
+
+
+def insist(pair: Pair, *members: Proving) -> None:
+    """Both nodes demand proofs from now on."""
+    for each in members:
+        each.current = Policy(authentication="required", secrets=(b"s" * 32,))
+
+    async def recheck(member: Member) -> None:
+        member.connections.recheck()
+
+    for member in (pair.one, pair.two):
+        pair.world.run(recheck(member), member.loop, 1)
+
+
+def open_connections(member: Member) -> int:
+    return len(member.channels.open)
+
+
+@pytest.mark.usefixtures("bound")
+def test_requests_in_flight_are_answered_while_connections_are_replaced() -> None:
+    first, second = Proving("off"), Proving("off")
+    pair = proving_pair(first, second)
+    held = pair.one.ask(2, b"hold")
+    pair.wait(0.05)
+    insist(pair, first, second)
+    pair.wait(0.2)
+    # The new connection is in use, and the old one waits for its reply.
+    assert open_connections(pair.two) == 2
+    assert open_connections(pair.one) == 1
+    asked = pair.one.ask(2, b"abc")
+    pair.wait(0.1)
+    assert isinstance(asked[0], PeerAnswer)
+    assert held == []
+    pair.two.service.held[0][1](b"done", [])
+    pair.wait(0.1)
+    assert isinstance(held[0], PeerAnswer)
+    assert open_connections(pair.two) == 1
+    pair.wait(3)
+    assert pair.one.told == ["connected 2"]
+    assert pair.two.told == ["connected 1"]
+
+
+@pytest.mark.usefixtures("bound")
+def test_what_is_not_answered_in_time_ends_with_the_replaced_connection() -> None:
+    first, second = Proving("off"), Proving("off")
+    pair = proving_pair(first, second)
+    held = pair.one.ask(2, b"hold")
+    pair.wait(0.05)
+    insist(pair, first, second)
+    pair.wait(1)
+    assert "outcome is unknown" in str(held[0])
+    assert open_connections(pair.two) == 1
+    assert pair.one.told == ["connected 2"]
+    assert pair.one.connections.is_connected(2)
+
+
+@pytest.mark.usefixtures("bound")
+def test_connection_that_cannot_be_replaced_is_closed_within_a_second() -> None:
+    first, second = Proving("off"), Proving("off", b"o" * 32)
+    pair = proving_pair(first, second)
+    first.current = Policy(authentication="required", secrets=(b"s" * 32,))
+
+    async def recheck() -> None:
+        pair.one.connections.recheck()
+
+    pair.world.run(recheck(), pair.one.loop, 1)
+    pair.wait(1)
+    assert not pair.one.connections.is_connected(2)
+    assert not pair.one.connections.is_calling(2)
+    assert not pair.two.connections.is_calling(1)
+    # It is called until it can be.
+    first.current = Policy()
+    pair.wait(5)
+    assert pair.one.connections.is_connected(2)
+    assert pair.two.connections.is_connected(1)
+
+
+@pytest.mark.usefixtures("bound")
+def test_connections_that_are_being_replaced_end_with_their_node() -> None:
+    first, second = Proving("off"), Proving("off")
+    pair = proving_pair(first, second)
+    held = pair.one.ask(2, b"hold")
+    pair.wait(0.05)
+    insist(pair, first, second)
+    pair.wait(0.2)
+    assert not held
+
+    async def close() -> None:
+        pair.one.connections.close()
+
+    pair.world.run(close(), pair.one.loop, 1)
+    pair.wait(1)
+    assert len(held) == 1
+    assert open_connections(pair.two) == 0
 
 
 @pytest.mark.usefixtures("bound")

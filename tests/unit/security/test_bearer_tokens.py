@@ -480,3 +480,11 @@ def test_token_with_critical_extensions_is_refused(issuer: Issuer, named: object
     head = {"kid": "1", "crit": named, "exp": 1}
     issuer.refused(jwt.encode(claims, rsa_key(), algorithm="RS256", headers=head))
     assert issuer.login(jwt.encode(claims, rsa_key(), algorithm="RS256", headers={"kid": "1"}))
+
+
+def test_unusable_key_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    issuer = Issuer(key_set({"kty": "RSA", "kid": "1", "n": "AQAB", "e": "AQAB"}))
+    for _ in range(20):
+        issuer.refused(token(rsa_key(), "1", **issuer.claims()))
+    reports = [each for each in caplog.messages if each.startswith("key ")]
+    assert len(reports) == 1

@@ -571,3 +571,21 @@ def test_connections_end_whose_names_have_changed(world: World) -> None:
     world.logins.names_changed()
     assert stays.ended == []
     assert len(goes.ended) == 1
+
+
+def test_logins_by_token_are_in_the_audit_log_and_later_checks_are_not(world: World) -> None:
+    events: list[AuditEvent] = []
+    world.logins.record = events.append
+    user = token_user(world, "text")
+    world.logins.token("text", "h")
+    assert [(each.action, each.result, each.caller.name) for each in events] == [
+        ("token", "succeeded", "robot")
+    ]
+    assert world.logins.is_valid_token("text")
+    assert not world.logins.is_valid_token("other")
+    assert world.logins.is_enabled("robot")
+    world.directory.put(msgspec.structs.replace(user, is_enabled=False))
+    assert not world.logins.is_valid_token("text")
+    assert not world.logins.is_enabled("robot")
+    assert not world.logins.is_enabled("nobody")
+    assert len(events) == 1

@@ -152,7 +152,8 @@ def _save(options: Options, plan: Plan) -> None:
     os.makedirs(options.checkpoint, exist_ok=True)
     path = os.path.join(options.checkpoint, _PLAN)
     with open(f"{path}.new", "wb") as file:
-        file.write(msgspec.json.encode(plan))
+        # Without addresses and further options, which may have secrets and are those of each run.
+        file.write(msgspec.json.encode(msgspec.structs.replace(plan, options=_essence(options))))
         file.flush()
         os.fsync(file.fileno())
     os.replace(f"{path}.new", path)
