@@ -13,6 +13,7 @@ from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import Member, NodeRegistered
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, ConfigError, DragomanError, OutcomeUnknownError
+from dragoman.log.node import FEATURE_LEVEL
 from dragoman.outcome import start
 from dragoman.replication.messages import (
     AddNode,
@@ -145,6 +146,11 @@ def test_directory_of_a_deleted_topic_is_removed(node: Node) -> None:
 
 # ---- liveness
 
+#: What a node of this release joins with.
+JOINING = Registration(
+    node_id=2, directory="d", life="1/0", is_intact=True, feature_level=FEATURE_LEVEL
+)
+
 
 def test_heartbeats_count_only_with_a_lease_in_etcd(node: Node) -> None:
     other = Member(2, 1)
@@ -156,7 +162,7 @@ def test_heartbeats_count_only_with_a_lease_in_etcd(node: Node) -> None:
 
 
 def test_a_node_without_a_lease_is_not_let_in(node: Node) -> None:
-    request = Registration(node_id=2, directory="d", life="1/0", is_intact=True)
+    request = JOINING
     assert node.ask(request) is None
     assert 2 not in node.broker.image.nodes
     node.say_alive(2)
@@ -189,7 +195,7 @@ def test_a_lease_longer_than_the_patience_does_not_leave_the_cluster_without_con
     node.say_alive(2)
     etcd.stop()
     # A decision of the controller whose fate is not known.
-    request = Registration(node_id=2, directory="d", life="1/0", is_intact=True)
+    request = JOINING
     answers: list[ControlReply | None] = []
     start(node.broker.cluster.access.ask(request)).then(answers.append)
     node.advance(11)
