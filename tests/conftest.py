@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
@@ -81,10 +82,16 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Collect what the tests of a file have left.
 
     A simulated disk is few objects with many bytes. The collector counts objects, and would let
-    gigabytes of them gather.
+    gigabytes of them gather. Nodes that are dropped in the middle of their work leave suspended
+    coroutines, which end now without being heard.
     """
     if nextitem is None or nextitem.path != item.path:
+        from dragoman.outcome import release_suspended
+
+        report, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        release_suspended()
         gc.collect()
+        sys.unraisablehook = report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

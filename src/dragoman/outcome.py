@@ -168,6 +168,15 @@ class _Running(Outcome[T]):
             running = waiter
 
 
+def release_suspended() -> None:
+    """Let coroutines be collected that nothing can resume any more, with all that they refer to.
+
+    For tests, whose nodes are dropped in the middle of their work. Coroutines that an outcome can
+    still resume are kept by that outcome.
+    """
+    _suspended.clear()
+
+
 def start(coroutine: Coroutine[object, None, T]) -> Outcome[T]:
     """Run a coroutine until it suspends, and return its outcome.
 
