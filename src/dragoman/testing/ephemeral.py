@@ -37,6 +37,7 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -359,7 +360,20 @@ class EphemeralCluster:
         """Start these nodes, or all. The first time, all are needed to found the cluster."""
         self._all(EphemeralBroker.start, numbers or self.nodes)
         self._running.update(numbers or self.nodes)
+        if len(self._running) == len(self.nodes):
+            self._await_feature_level()
         return self
+
+    def _await_feature_level(self) -> None:
+        """Wait until the cluster uses what all its nodes know, a moment after the last has joined:
+        before that it refuses captures and users.
+        """
+        deadline = time.monotonic() + _START_SECONDS_MAX
+        image = self._anyone().image
+        while image.feature_level < min(image.known_levels().values(), default=0):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the cluster still uses feature level {image.feature_level}")
+            time.sleep(0.01)
 
     def stop(self, *numbers: int) -> None:
         """Clean stops, one after the other: each node hands its leaderships over."""
