@@ -23,7 +23,7 @@ HOT_PATHS: Final[dict[str, dict[str, str]]] = {
     },
     "fetch": {
         "dragoman.broker.fetch": "a fetch that waits for data",
-        "dragoman.broker.standing": "what ends it when its client may no longer read",
+        "dragoman.broker.grants": "what ends it when its client may no longer read",
     },
     "heartbeats": {
         "dragoman.broker.groups.consumer.group": "the heartbeats of KIP-848 carry everything",

@@ -23,6 +23,7 @@ from dragoman.broker.errors import RequestTimedOut, ShuttingDown
 from dragoman.broker.fetch import Fetches
 from dragoman.broker.foundation import Foundation
 from dragoman.broker.global_table import GlobalTables
+from dragoman.broker.grants import StandingRights
 from dragoman.broker.groups.coordinator import GroupCoordinator, GroupDialect
 from dragoman.broker.groups.remote_members import GroupMembers, RemoteMembers
 from dragoman.broker.leader_queues import LeaderQueues
@@ -34,7 +35,6 @@ from dragoman.broker.readers import Readers
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.staged_writes import StagedWrites
-from dragoman.broker.standing import StandingRights
 from dragoman.broker.throttles import Throttles
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions.service import Transactions
@@ -169,7 +169,7 @@ class Broker:
         self.on_fatal: Callable[[OSError | DragomanError], None] = _ignore
         #: Requests with many items, spread over several loop turns.
         self.work = WorkQueue(scheduler)
-        self.standing = StandingRights(self.work)
+        self.grants = StandingRights(self.work)
         self.throttles = Throttles(image, clock)
         self.partitions = partitions = Partitions(context, store)
         partitions.on_led = self._led
@@ -465,15 +465,15 @@ class Broker:
                 self.partitions.refresh_configs(self.image.topics_by_id[event.topic_id].partitions)
             case NodeConfigChanged():
                 self._reconfigure()
-                self.standing.changed()
+                self.grants.changed()
             case UserChanged():
                 self.logins.user_changed(event.user.name)
-                self.standing.changed()
+                self.grants.changed()
             case UserRemoved():
                 self.logins.user_changed(event.name)
-                self.standing.changed()
+                self.grants.changed()
             case RulesChanged() | SecurityModeChanged():
-                self.standing.changed()
+                self.grants.changed()
             case ClientQuotaChanged():
                 self.throttles.changed()
             case NodeFenced():
@@ -499,7 +499,7 @@ class Broker:
             self.coordination.groups.topics_changed()
             self.delayed.targets_deleted()
         self.throttles.changed()
-        self.standing.changed()
+        self.grants.changed()
         self.cluster_key.applied(None)
         self.foundation.applied(None)
         for extension in self._extensions:

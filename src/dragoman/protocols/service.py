@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import ClassVar, Generic, ParamSpec, Protocol, TypeVar
 
 from dragoman.broker.caller_rights import REFUSALS
-from dragoman.broker.standing import StandingRights
+from dragoman.broker.grants import StandingRights
 from dragoman.broker.throttles import Throttles
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.config.settings import Settings
@@ -44,7 +44,7 @@ class Core(Protocol):
     authorizer: Authorizer
     logins: Logins
     #: Rights of work that outlives its request.
-    standing: StandingRights
+    grants: StandingRights
     #: Quotas of clients.
     throttles: Throttles
 

@@ -104,9 +104,9 @@ def test_stream_ends_with_its_anonymous_connection(world: World) -> None:
     peer = Peer(world, service)
     peer.send(minibroker.SubscribeGroup(topic="orders", group="g"))
     peer.events()
-    assert len(world.broker.standing) == 1
+    assert len(world.broker.grants) == 1
     change(world, REQUIRED)
-    assert len(world.broker.standing) == 0
+    assert len(world.broker.grants) == 0
     assert peer.deliveries() == []
 
 

@@ -242,7 +242,7 @@ def test_waiting_consume_ends_with_the_right(words: str) -> None:
     with stage.guard.without(need(words)):
         (reply,) = stage.pipe.frames()
     assert is_refusal(reply.decode())
-    assert len(stage.world.broker.standing) == 0
+    assert len(stage.world.broker.grants) == 0
     # The connection serves the next command.
     assert stage.ask("LIST_OFFSETS topic=t").startswith("OK")
 
@@ -257,7 +257,7 @@ def test_stream_ends_with_the_right(words: str) -> None:
         (last,) = stage.pipe.frames()
     assert b"type=CLOSE reason=error offset=1" in last
     assert stage.pipe.is_closed
-    assert len(stage.world.broker.standing) == 0
+    assert len(stage.world.broker.grants) == 0
 
 
 def test_patterns_of_groups_reveal_no_topic() -> None:

@@ -716,11 +716,11 @@ def test_parked_join_ends_with_the_right() -> None:
     with guard.without(need("read group g")):
         (reply,) = wire.replies()
     assert has_code(reply.message, need("read group g")[0])
-    assert len(world.broker.standing) == 0
+    assert len(world.broker.grants) == 0
     wire.send(request, 3)
-    assert len(world.broker.standing) == 1
+    assert len(world.broker.grants) == 1
     wire.lose()
-    assert len(world.broker.standing) == 0
+    assert len(world.broker.grants) == 0
 
 
 # ---- what refusals reveal

@@ -378,7 +378,7 @@ def test_long_poll_ends_with_the_right(words: str) -> None:
     with stage.guard.without(need(words)):
         answer = stage.pipe.replies()[number]
     assert answer.code == Response.NO_PERMISSION
-    assert len(stage.world.broker.standing) == 0
+    assert len(stage.world.broker.grants) == 0
     # The connection and its reader serve the next pull.
     assert stage.pipe.pull("t", 0).code == Response.SUCCESS
 

@@ -209,7 +209,7 @@ def test_group_subscription_of_minibroker_ends_with_the_right(words: str) -> Non
     assert peer.is_closed
     stage.world.write(stage.world.broker.partitions.find("t", 0), b"secret")
     assert peer.events() == []
-    assert len(stage.world.broker.standing) == 0
+    assert len(stage.world.broker.grants) == 0
 
 
 def test_subscription_of_minibroker_ends_with_the_right() -> None:
@@ -220,7 +220,7 @@ def test_subscription_of_minibroker_ends_with_the_right() -> None:
     with stage.guard.without(need("read topic t")):
         (event,) = peer.events()
     assert isinstance(event, mini.Failed)
-    assert len(stage.world.broker.standing) == 0
+    assert len(stage.world.broker.grants) == 0
 
 
 def test_ended_subscription_of_minibroker_holds_no_right() -> None:
@@ -228,10 +228,10 @@ def test_ended_subscription_of_minibroker_holds_no_right() -> None:
     peer = Peer(stage.world, stage.minibroker)
     peer.send(mini.SubscribeHead(topic="t", partition=0))
     peer.events()
-    assert len(stage.world.broker.standing) == 1
+    assert len(stage.world.broker.grants) == 1
     peer.send(mini.Unsubscribe(topic="t"))
     peer.events()
-    assert len(stage.world.broker.standing) == 0
+    assert len(stage.world.broker.grants) == 0
 
 
 def test_stream_of_mlog_ends_with_the_right() -> None:
@@ -244,6 +244,6 @@ def test_stream_of_mlog_ends_with_the_right() -> None:
         (reply,) = pipe.replies()
     assert isinstance(reply, mlog.RPCError)
     assert "may not read" in reply.message
-    assert len(stage.world.broker.standing) == 0
+    assert len(stage.world.broker.grants) == 0
     # The connection serves the next request.
     assert pipe.ask_all(mlog.ListTopics())

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import UnknownTopic
+from dragoman.broker.grants import Grant
 from dragoman.broker.local_reader import LocalReader
-from dragoman.broker.standing import Grant
 from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.limits import (
@@ -221,7 +221,7 @@ class _Consume:
             self._timer = call.service.scheduler.call_later(wait_ms / 1000, self._time_is_up)
             call.session.release = self._end
             call.session.answer_now = self._time_is_up
-            self._grant = call.service.broker.standing.hold(self._authorize, self._revoked)
+            self._grant = call.service.broker.grants.hold(self._authorize, self._revoked)
         self._look()
 
     def _remembered(self, place: tuple[str, int], tail: LocalReader) -> int | None:
@@ -370,7 +370,7 @@ class Stream:
         self._session = session
         self._service = session.service
         self._count_max = request.count_max
-        self._grant = session.service.broker.standing.hold(
+        self._grant = session.service.broker.grants.hold(
             partial(authorize_reading, session, request), lambda _: self.close("error")
         )
         self._tail = tail

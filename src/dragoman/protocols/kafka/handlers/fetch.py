@@ -65,11 +65,11 @@ def handle(call: Call) -> None:
         room=lambda: budget.room // 2,
     )
 
-    standing = broker.standing
-    revision = standing.revision
+    grants = broker.grants
+    revision = grants.revision
 
     def finish(found: list[Fetched]) -> None:
-        if standing.revision != revision:
+        if grants.revision != revision:
             # Rights have changed while the fetch was parked.
             found = [_still_allowed(call, *each) for each in zip(wanted, found, strict=True)]
         if call.version < _ZSTD_SINCE_VERSION:
@@ -88,7 +88,7 @@ def handle(call: Call) -> None:
         return
 
     ask = partial(_ask_again, call, wanted)
-    call.grant = grant = standing.hold(ask, lambda _: parked.finish_now())
+    call.grant = grant = grants.hold(ask, lambda _: parked.finish_now())
 
     def forget() -> None:
         grant.release()

@@ -69,7 +69,7 @@ def _hold_right(
         reply(error)
 
     ask = partial(call.authorize, Operation.READ, Resource.GROUP, group_id)
-    call.grant = grant = call.service.broker.standing.hold(ask, revoked)
+    call.grant = grant = call.service.broker.grants.hold(ask, revoked)
 
     def forget() -> None:
         grant.release()

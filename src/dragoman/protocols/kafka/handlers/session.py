@@ -22,7 +22,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from dragoman.broker.errors import NotAuthorized, ThrottlingQuotaExceeded
-from dragoman.broker.standing import Grant
+from dragoman.broker.grants import Grant
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
 from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX
 from dragoman.net.channel import Channel

@@ -50,8 +50,8 @@ class Subscription:
         self._session = session
         # The client may have lost the right while the topic was looked up.
         self._authorize()
-        standing = session.service.broker.standing
-        self._grant = standing.hold(self._authorize, self._revoked)
+        grants = session.service.broker.grants
+        self._grant = grants.hold(self._authorize, self._revoked)
         self._window: Window | None = None
         self._streams: dict[int, Stream] = {}
 

@@ -25,9 +25,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TypeAlias
 
+from dragoman.broker.grants import Grant
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.local_reader import LocalReader
-from dragoman.broker.standing import Grant
 from dragoman.errors import DragomanError
 from dragoman.limits import MLOG_FETCH_BYTES_MAX, MLOG_FETCH_COUNT_MAX, MLOG_FETCH_ONE_BYTES_MAX
 from dragoman.log.batch import Record
@@ -208,7 +208,7 @@ class _Stream:
         broker = self._session.service.broker
         wait_s = broker.settings.mlog_stream_wait_ms / 1000
         self._session.wait(self._stop, self._answer)
-        self._grant = broker.standing.hold(self._authorize, self._answer)
+        self._grant = broker.grants.hold(self._authorize, self._answer)
         self._timer = broker.scheduler.call_later(wait_s, self._answer)
         try:
             self._tail.wait()

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from dragoman.broker.errors import NotLeader
+from dragoman.broker.grants import Grant
 from dragoman.broker.readers import Ends, Reader
-from dragoman.broker.standing import Grant
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import (
@@ -247,7 +247,7 @@ class _Pull:
             call.parked()
             self._timer = call.broker.scheduler.call_later(self._hold_s, self._expire)
             call.session.on_gone[self] = self._gone
-            self._grant = call.broker.standing.hold(self._authorize, self._revoked)
+            self._grant = call.broker.grants.hold(self._authorize, self._revoked)
             call.session.answer_now[self] = self._expire
         reader.wait()
 

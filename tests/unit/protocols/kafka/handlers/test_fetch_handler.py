@@ -287,7 +287,7 @@ def test_parked_fetch_ends_when_the_right_to_read_is_taken(version: int) -> None
     assert isinstance(reply.message, m.FetchResponse)
     codes = [each.partitions[0].error_code for each in reply.message.responses]
     assert codes == [0, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-    assert len(world.broker.standing) == 0
+    assert len(world.broker.grants) == 0
     world.write(second, b"secret")
     assert wire.replies() == []
 
@@ -300,7 +300,7 @@ def test_records_that_arrive_after_the_loss_of_the_right_are_not_sent() -> None:
     wire.send(fetch_request("t", max_wait_ms=60_000), 11)
     rules.denied.add((Operation.READ, Resource.TOPIC, "t"))
     # The parked fetch is woken before it is asked again.
-    world.broker.standing.revision += 1
+    world.broker.grants.revision += 1
     world.write(replica, b"secret")
     (reply,) = wire.replies()
     assert isinstance(reply.message, m.FetchResponse)
@@ -312,9 +312,9 @@ def test_grant_ends_with_its_fetch(world: World, wire: Wire) -> None:
     (replica,) = world.create("t")
     for _ in range(3):
         wire.send(fetch_request("t", max_wait_ms=60_000), 11)
-    assert len(world.broker.standing) == 3
+    assert len(world.broker.grants) == 3
     world.write(replica, b"v")
-    assert len(world.broker.standing) == 0
+    assert len(world.broker.grants) == 0
     wire.send(fetch_request("t", offset=1, max_wait_ms=60_000), 11)
     wire.lose()
-    assert len(world.broker.standing) == 0
+    assert len(world.broker.grants) == 0

@@ -14,7 +14,7 @@ class Stream:
         self.is_allowed = True
         self.asked = 0
         self.refusals: list[DragomanError] = []
-        self.grant = world.broker.standing.hold(self._ask, self.refusals.append)
+        self.grant = world.broker.grants.hold(self._ask, self.refusals.append)
 
     def _ask(self) -> None:
         self.asked += 1
@@ -28,7 +28,7 @@ def test_only_work_without_its_right_ends(world: World) -> None:
     world.change_rules()
     assert [len(each.refusals) for each in streams] == [0, 1, 0]
     assert [each.asked for each in streams] == [1, 1, 1]
-    assert len(world.broker.standing) == 2
+    assert len(world.broker.grants) == 2
 
 
 def test_revoked_once(world: World) -> None:
@@ -37,7 +37,7 @@ def test_revoked_once(world: World) -> None:
     world.change_rules()
     world.change_rules()
     assert len(stream.refusals) == 1
-    assert len(world.broker.standing) == 0
+    assert len(world.broker.grants) == 0
 
 
 def test_work_that_has_ended_is_not_asked(world: World) -> None:
@@ -58,16 +58,16 @@ def test_work_may_end_other_work(world: World) -> None:
 
 def test_other_changes_ask_nobody(world: World) -> None:
     stream = Stream(world)
-    revision = world.broker.standing.revision
+    revision = world.broker.grants.revision
     world.create("t")
-    assert (stream.asked, world.broker.standing.revision) == (0, revision)
+    assert (stream.asked, world.broker.grants.revision) == (0, revision)
 
 
 def test_thousands_are_asked_over_several_turns(world: World) -> None:
     streams = [Stream(world) for _ in range(20_000)]
     for each in streams:
         each.is_allowed = False
-    world.broker.standing.changed()
+    world.broker.grants.changed()
     assert 0 < sum(each.asked for each in streams) < len(streams)
     world.settle()
     assert all(each.refusals for each in streams)
