@@ -52,11 +52,17 @@ def test_judge_sees_two_owners_in_one_generation() -> None:
 
 
 def test_judge_sees_an_owner_that_came_too_early() -> None:
-    judge.check_tenures({"a": [owns(1, 1, 0), owns(2, 2)], "b": [owns(3, 2, 0)]})
+    judge.check_tenures({"a": [owns(1, 1, 0), owns(2, 2)], "b": [owns(3, 2, 0)]}, {})
     # A member that was removed does not learn of it at once.
-    judge.check_tenures({"a": [owns(1, 1, 0), owns(4, -1)], "b": [owns(3, 2, 0)]})
+    judge.check_tenures({"a": [owns(1, 1, 0), owns(4, -1)], "b": [owns(3, 2, 0)]}, {})
+    too_early = {"a": [owns(1, 1, 0), owns(4, 2)], "b": [owns(3, 2, 0)]}
     with pytest.raises(AssertionError, match="in_good_order"):
-        judge.check_tenures({"a": [owns(1, 1, 0), owns(4, 2)], "b": [owns(3, 2, 0)]})
+        judge.check_tenures(too_early, {})
+    # Its session expired while it was frozen; it then obeyed an order from before.
+    judge.check_tenures(too_early, {"a": [(1.5, 3.9)]})
+    for silences in ({"a": [(5.0, 9.0)]}, {"b": [(1.5, 3.9)]}):
+        with pytest.raises(AssertionError, match="in_good_order"):
+            judge.check_tenures(too_early, silences)
 
 
 def test_judge_sees_a_lost_commit() -> None:

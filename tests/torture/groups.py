@@ -29,7 +29,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.errors import ErrorCode
 from protocols.kafka_socket import KafkaSocket
 from torture import judge
-from torture.member import GROUP, SESSION_MS, TOPIC
+from torture.member import GROUP, HEARTBEAT_MS, SESSION_MS, TOPIC
 from torture.stage import WAIT_S, ClientProcess, Feeder, Node, moments
 
 #: State of a group, and the partitions of its members.
@@ -242,7 +242,7 @@ class Torture:
             assert member.ended_well, member.name
         diaries = {member.name: member.diary.read_on() for member in self._all}
         judge.check_faults(diaries)
-        judge.check_tenures(diaries)
+        judge.check_tenures(diaries, {member.name: _silences(member) for member in self._all})
         count = self.figures
         count.generations = judge.check_generations(diaries)
         count.resumed = judge.check_commits(diaries)
@@ -250,6 +250,12 @@ class Torture:
         count.commits, count.refused, count.lost = (
             kinds[kind] for kind in ("committed", "refused", "lost")
         )
+
+
+def _silences(member: ClientProcess) -> list[tuple[float, float]]:
+    """When it was frozen for longer than a session may lack heartbeats."""
+    shortest = (SESSION_MS - 2 * HEARTBEAT_MS) / 1000
+    return [(begin, end) for begin, end in member.frozen if end - begin >= shortest]
 
 
 def _places(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,6 +13,8 @@ import msgspec
 
 Entry: TypeAlias = dict[str, Any]
 Diaries: TypeAlias = Mapping[str, Sequence[Entry]]
+#: When each member was silent for so long that its session may have expired, from and to.
+Silences: TypeAlias = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def check_faults(diaries: Diaries) -> None:
@@ -48,14 +50,20 @@ class Tenure(msgspec.Struct):
     in_good_order: bool
 
 
-def check_tenures(diaries: Diaries) -> None:
+def check_tenures(diaries: Diaries, silences: Silences) -> None:
     """No other member had a partition before its owner gave it up in good order.
 
     A member that has lost it may believe that it has it, until it learns otherwise or is killed.
+    One whose session expired while it was frozen may first carry out an order to give the partition
+    up that it had received before, and under KIP-848 does so with the member id it had.
     """
     of_partition: dict[int, list[Tenure]] = {}
     for name, entries in diaries.items():
         for tenure in _tenures(name, entries):
+            if any(
+                begin <= tenure.end and end >= tenure.begin for begin, end in silences.get(name, ())
+            ):
+                tenure.in_good_order = False
             of_partition.setdefault(tenure.partition, []).append(tenure)
     for several in of_partition.values():
         for first, second in itertools.combinations(several, 2):

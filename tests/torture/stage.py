@@ -124,16 +124,21 @@ class ClientProcess:
             stderr=self._errors,
         )
         self.thaws_at: float | None = None
+        #: When it stood still, from and to.
+        self.frozen: list[tuple[float, float]] = []
+        self._frozen_at = 0.0
         self.was_killed = False
 
     def freeze(self, seconds: float) -> None:
+        self._frozen_at = time.monotonic()
         self.process.send_signal(signal.SIGSTOP)
-        self.thaws_at = time.monotonic() + seconds
+        self.thaws_at = self._frozen_at + seconds
 
     def thaw_when_due(self, *, now: bool = False) -> None:
         if self.thaws_at is not None and (now or self.thaws_at < time.monotonic()):
             self.process.send_signal(signal.SIGCONT)
             self.thaws_at = None
+            self.frozen.append((self._frozen_at, time.monotonic()))
 
     def crash(self) -> None:
         self.was_killed = True
