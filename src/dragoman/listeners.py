@@ -54,10 +54,11 @@ from dragoman.net.stalled import StalledPeers
 from dragoman.net.tls.connection import TlsConnection, TlsEnd
 from dragoman.net.tls.contexts import ListenerContext, TlsContexts
 from dragoman.net.tls.handshakes import Handshakes
+from dragoman.operating_system import open_files_max
 from dragoman.outcome import ignore
 from dragoman.protocols import service
 from dragoman.protocols.service import Service
-from dragoman.world import Clock, Handle, HostNames, PlainFiles, open_files_max
+from dragoman.world import Clock, Handle, HostNames, PlainFiles
 
 if TYPE_CHECKING:
     from dragoman.api.listener import HttpListener

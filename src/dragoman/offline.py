@@ -44,21 +44,16 @@ from dragoman.log.node import Durability, read_node_state
 from dragoman.log.partition import PartitionLog
 from dragoman.log.repair import Repair, repair_partition
 from dragoman.log.store import LogStore
-from dragoman.security.key_file import KEY_BYTES, format_keys, new_key, parse_keys
-from dragoman.world import (
-    BackgroundJob,
-    Disk,
-    Handle,
+from dragoman.operating_system import (
     RealDisk,
     SystemClock,
     create_private,
     is_directory,
-    perform,
-    read_whole,
-    replace_file,
     replace_private,
     system_random,
 )
+from dragoman.security.key_file import KEY_BYTES, format_keys, new_key, parse_keys
+from dragoman.world import BackgroundJob, Disk, Handle, perform, read_whole, replace_file
 
 _METADATA = Identity(
     partition_id=METADATA_PARTITION_ID, topic=METADATA_TOPIC, partition=0, topic_id=""

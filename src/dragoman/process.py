@@ -22,15 +22,15 @@ from dragoman.errors import ConfigError, CorruptionError, LogError
 from dragoman.limits import OPEN_SEGMENTS_MAX, SPARE_FILES
 from dragoman.log.node import NODE_FILE, SECURITY_LEVEL, read_node_state
 from dragoman.net.password_hasher import ThreadedHasher
-from dragoman.server import Node
-from dragoman.world import (
+from dragoman.operating_system import (
     RealDisk,
     SystemClock,
     allow_open_files,
-    close_directory,
     open_files_max,
     system_random,
 )
+from dragoman.server import Node
+from dragoman.shared_directory import close_directory
 
 log = logging.getLogger("dragoman.server")
 

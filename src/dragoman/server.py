@@ -31,6 +31,7 @@ from dragoman.net.peer_connections import PeerConnections
 from dragoman.net.peer_frames import VERSION_MIN, Hello
 from dragoman.net.peer_security import ConfiguredPeers
 from dragoman.net.token_key_source import fetch_beside
+from dragoman.operating_system import RealDisk, RealPlainFiles, RealSecrets
 from dragoman.peers import Peers
 from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
 from dragoman.security.access import Caller, Principal
@@ -38,18 +39,7 @@ from dragoman.security.audit import AUDIT_FILE, AuditFile, login
 from dragoman.security.authorizer import NODE_KIND
 from dragoman.security.passwords import PasswordHasher
 from dragoman.security.secrets import ClusterKeys
-from dragoman.world import (
-    Background,
-    Clock,
-    Disk,
-    DiskSecrets,
-    PlainFiles,
-    Random,
-    RealDisk,
-    RealPlainFiles,
-    RealSecrets,
-    SecretSource,
-)
+from dragoman.world import Background, Clock, Disk, DiskSecrets, PlainFiles, Random, SecretSource
 
 if TYPE_CHECKING:
     import ssl

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dragoman.broker.groups import Groups, GroupSettings, Joined, JoinRequest, SyncRequest
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit, Offsets
 from dragoman.errors import DragomanError
-from dragoman.world import SystemClock
+from dragoman.operating_system import SystemClock
 
 MEMBERS = 10_000
 METADATA = bytes(100)

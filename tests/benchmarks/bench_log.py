@@ -19,10 +19,11 @@ from dragoman.log.batch import Record, build_batch, read_header
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import Durability, LogStore
+from dragoman.operating_system import RealDisk, SystemClock
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
 from dragoman.testing.sim.scheduler import SimScheduler
-from dragoman.world import Disk, RealDisk, SystemClock
+from dragoman.world import Disk
 
 
 class Config(msgspec.Struct, frozen=True):

@@ -17,9 +17,9 @@ from dragoman.broker.transactions import (
     StateRecord,
     TransactionCoordinator,
 )
+from dragoman.operating_system import SystemClock
 from dragoman.outcome import Outcome, start, succeeded
 from dragoman.types import Partition, TopicName
-from dragoman.world import SystemClock
 
 
 class Ports:

@@ -205,7 +205,7 @@ def test_files_that_cannot_be_read_are_named(
 ) -> None:
     broker.stop()
     path = str(segments(Path(broker.data_directory))[0])
-    from dragoman.world import RealDisk
+    from dragoman.operating_system import RealDisk
 
     before = RealDisk.open
 

@@ -18,7 +18,7 @@ import pytest
 
 from dragoman.config.listeners import available_names
 from dragoman.log.node import FEATURE_LEVEL, read_node_state, write_node_state
-from dragoman.world import RealDisk
+from dragoman.operating_system import RealDisk
 from nodes.process import ServedNode, serve
 from protocols.kafka_socket import KafkaSocket, fetch_request
 from worlds.broker import batch_of, values_in

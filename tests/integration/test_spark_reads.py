@@ -20,10 +20,10 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, InputPartiti
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord, ResourceType, TopicPartition
 from dragoman.errors import ConfigError, CorruptionError, DecodeError
 from dragoman.log.pins import PINS, sweep_pins
+from dragoman.operating_system import RealDisk
 from dragoman.spark.logs import IncompleteError
 from dragoman.spark.planner import DataLossError, RangePartition
 from dragoman.testing import EphemeralBroker
-from dragoman.world import RealDisk
 from tables.source_readers import (
     batch_reader,
     make_topic,

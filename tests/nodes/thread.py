@@ -8,10 +8,11 @@ from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
 from dragoman.config.settings import Settings
+from dragoman.operating_system import SystemClock, system_random
 from dragoman.server import Node
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
-from dragoman.world import Disk, SystemClock, system_random
+from dragoman.world import Disk
 from protocols.kafka_socket import KafkaSocket
 
 Result = TypeVar("Result")

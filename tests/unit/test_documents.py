@@ -170,7 +170,7 @@ def test_every_dependency_has_a_decision() -> None:
 
 
 def test_architecture_is_read_in_one_sitting() -> None:
-    assert len((ROOT / "ARCHITECTURE.md").read_bytes()) <= 15 * 1024
+    assert len((ROOT / "ARCHITECTURE.md").read_bytes()) <= 15_000
 
 
 def test_modules_that_the_architecture_names_exist() -> None:

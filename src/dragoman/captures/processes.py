@@ -39,8 +39,8 @@ from dragoman.captures.definition import Definition
 from dragoman.captures.supervisor import Assignment, CaptureProcess, Findings, TakeEnd, TakeReport
 from dragoman.errors import DragomanError, SecretError
 from dragoman.limits import CAPTURE_CHECK_TIMEOUT_S, CAPTURE_CHECKS_MAX, CAPTURE_LINE_BYTES_MAX
+from dragoman.operating_system import child_environment
 from dragoman.outcome import Outcome, failed
-from dragoman.world import child_environment
 
 log = logging.getLogger("dragoman.captures")
 #: The beginning of a line of Python's logging, with level and name.

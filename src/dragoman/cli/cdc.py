@@ -40,7 +40,7 @@ from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.client_core import credentials
 from dragoman.limits import CAPTURE_CHECK_TIMEOUT_S, CLI_PAGES_MAX
-from dragoman.world import child_environment
+from dragoman.operating_system import child_environment
 
 _WAYS = ("hash", "null", "stars")
 #: A definition with the default of each option.

@@ -37,7 +37,8 @@ from dragoman.limits import (
     FLUSHER_NAMES_BYTES_MAX,
     FLUSHER_REPLY_BYTES_MAX,
 )
-from dragoman.world import BackgroundJob, admit, child_environment
+from dragoman.operating_system import child_environment
+from dragoman.world import BackgroundJob, admit
 
 Done: TypeAlias = Callable[[OSError | None], None]
 

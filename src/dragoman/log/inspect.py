@@ -30,7 +30,8 @@ from dragoman.log.producer_file import NAME as PRODUCERS
 from dragoman.log.producer_file import decode_producers
 from dragoman.log.salvage import Bad, Sound, read_batches
 from dragoman.log.segment import Segment, parse_segment_name
-from dragoman.world import Disk, RealDisk, is_directory, read_whole
+from dragoman.operating_system import RealDisk, is_directory
+from dragoman.world import Disk, read_whole
 
 
 class NodeFound(msgspec.Struct, frozen=True, kw_only=True, tag="node"):

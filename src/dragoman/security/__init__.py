@@ -6,6 +6,7 @@ and `users` what the metadata knows about users. Everything is allowed until rul
 `secrets` seals what the metadata stores encrypted, with the keys of `key_file`; `audit` writes who
 did what.
 
-`logins` examines what clients present, with `passwords`, `password_cache`, `login_failures` and
-`scram`.
+`logins` examines what clients present: passwords (`passwords`, `password_cache`, `scram`) and
+tokens (`bearer_tokens`, `token_keys`), by the mechanisms of `sasl`. `login_failures` delays guesses,
+and `login_admission` bounds the connections without a login.
 """

@@ -19,10 +19,10 @@ from dragoman.client.kafka import (
     TopicPartition,
 )
 from dragoman.limits import KAFKA_CLIENT_BUFFER_BYTES_MAX
+from dragoman.operating_system import SystemClock, system_random
 from dragoman.spark.batches import encode_batches
 from dragoman.spark.options import SinkOptions
 from dragoman.spark.partitioner import RECORD, Router
-from dragoman.world import SystemClock, system_random
 
 #: Rows for this many batches are buffered, so that few batches are smaller than the maximum.
 _BATCHES_GATHERED = 4

@@ -26,10 +26,10 @@ from dragoman.client.kafka import TopicPartition
 from dragoman.errors import ConfigError, LogError
 from dragoman.limits import SPARK_PARTITIONS_MAX
 from dragoman.log.pins import EXPIRES, PINS, remove_lease, sweep_pins
+from dragoman.operating_system import RealDisk
 from dragoman.spark.offsets import Log, Offsets, Topic
 from dragoman.spark.options import SourceOptions, Topics
 from dragoman.spark.storage import StoredLog, StoredPartition, StoredPiece
-from dragoman.world import RealDisk
 
 log = logging.getLogger("dragoman.spark")
 

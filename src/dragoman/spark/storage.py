@@ -30,8 +30,8 @@ from dragoman.log.manifest import NAME, Manifest, SegmentEntry, decode_manifest
 from dragoman.log.node import NODE_FILE, read_node_state
 from dragoman.log.segment import Segment
 from dragoman.log.segment_reader import walk_range
+from dragoman.operating_system import RealDisk
 from dragoman.spark.offsets import Offsets, Topic
-from dragoman.world import RealDisk
 
 
 class StoredPiece(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,6 +50,7 @@ from dragoman.config.layers import Assignment, Flags, load
 from dragoman.config.settings import Settings
 from dragoman.net.future import future_of
 from dragoman.net.password_hasher import ThreadedHasher
+from dragoman.operating_system import SystemClock, system_random
 from dragoman.process import open_data_directory
 from dragoman.security.access import Caller
 from dragoman.security.key_file import KEY_BYTES, format_keys, new_key
@@ -58,7 +59,7 @@ from dragoman.security.secrets import KEY_FILE
 from dragoman.server import Node
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.background import ImmediateBackground
-from dragoman.world import Background, Disk, DiskSecrets, SystemClock, system_random
+from dragoman.world import Background, Disk, DiskSecrets
 
 Result = TypeVar("Result")
 _START_SECONDS_MAX = 60.0

@@ -59,11 +59,11 @@ from dragoman.captures.control import Finding, Status
 from dragoman.captures.definition import Definition
 from dragoman.config.overrides import validate_topic_config
 from dragoman.errors import AuthenticationFailedError, AuthError, BrokerError
+from dragoman.operating_system import SystemClock
 from dragoman.security.access import Caller, Operation, Principal, Resource
 from dragoman.security.logins import TokenLogin
 from dragoman.telemetry.catalogue import Stats
 from dragoman.types import NodeId
-from dragoman.world import SystemClock
 
 
 class TopicExistsError(BrokerError):

@@ -23,7 +23,7 @@ from dragoman.api.values import (
 from dragoman.captures.control import Finding, Status, TableProgress
 from dragoman.captures.definition import Definition
 from dragoman.cli.main import main
-from dragoman.world import SystemClock
+from dragoman.operating_system import SystemClock
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from dragoman.api.listener import HttpListener
 from dragoman.api.origin import host_of, listener_origin, open_origin
 from dragoman.config.listeners import OPEN, ListenerSecurity
 from dragoman.net.operator_socket import connect, open_operator_socket
+from dragoman.operating_system import SystemClock
 from dragoman.security.access import ANONYMOUS, Caller, Principal
 from dragoman.types import Certificate
-from dragoman.world import SystemClock
 
 REQUEST = b"GET /api/v1/topics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 

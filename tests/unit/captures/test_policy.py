@@ -20,7 +20,7 @@ from dragoman.captures.addresses import (
     without_secrets,
 )
 from dragoman.errors import ConfigError
-from dragoman.world import child_environment
+from dragoman.operating_system import child_environment
 
 SECRET = "hunter2"
 SCRAM = "scram-sha-256,none"

@@ -62,7 +62,7 @@ def test_directory_of_a_newer_release_is_refused(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from dragoman.log.node import read_node_state, write_node_state
-    from dragoman.world import RealDisk
+    from dragoman.operating_system import RealDisk
 
     disk = RealDisk(str(directory))
     state = read_node_state(disk)

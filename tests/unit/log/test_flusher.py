@@ -29,7 +29,8 @@ from dragoman.errors import DirectoryInUseError
 from dragoman.limits import BACKGROUND_JOB_BYTES_MAX, BACKGROUND_JOBS_MAX, BULK_SYNC_FILES_MIN
 from dragoman.log import flusher_process
 from dragoman.log.flusher import Flusher
-from dragoman.world import BackgroundJob, RealDisk, Replacement, perform
+from dragoman.operating_system import RealDisk
+from dragoman.world import BackgroundJob, Replacement, perform
 
 
 class Poller:
@@ -359,7 +360,8 @@ def test_works_on_event_loops(
 PARENT = """
 import asyncio, os, sys
 from dragoman.log.flusher import Flusher
-from dragoman.world import BackgroundJob, RealDisk, Replacement
+from dragoman.operating_system import RealDisk
+from dragoman.world import BackgroundJob, Replacement
 
 async def main():
     lock = RealDisk(sys.argv[1]).lock("lock")

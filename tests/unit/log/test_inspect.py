@@ -21,9 +21,9 @@ from dragoman.log.inspect import (
     inspect_disk,
     verified,
 )
+from dragoman.operating_system import RealDisk
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.disk import SimDisk
-from dragoman.world import RealDisk
 from worlds.log import World
 
 

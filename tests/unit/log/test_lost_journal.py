@@ -17,8 +17,9 @@ from dragoman.errors import CorruptionError, DiskFullError, FormatError, LogStop
 from dragoman.log.adoption import adopt_directory
 from dragoman.log.inspect import inspect_disk, verified
 from dragoman.log.node import Durability, read_node_state
+from dragoman.operating_system import RealDisk
 from dragoman.testing.memory import MemoryDisk
-from dragoman.world import RealDisk, read_whole, replace_file
+from dragoman.world import read_whole, replace_file
 from worlds.log import World
 
 MARK = "journal/mark"

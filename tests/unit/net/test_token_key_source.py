@@ -14,7 +14,7 @@ from dragoman.errors import TokenKeysError
 from dragoman.limits import JWKS_BYTES_MAX
 from dragoman.net.future import future_of
 from dragoman.net.token_key_source import fetch_beside
-from dragoman.world import SystemClock
+from dragoman.operating_system import SystemClock
 
 
 class _Pages(BaseHTTPRequestHandler):

@@ -46,10 +46,10 @@ from dragoman.captures.definition import Definition
 from dragoman.cluster.events import CaptureDefined
 from dragoman.errors import DragomanError
 from dragoman.net.tls.contexts import TlsContexts
+from dragoman.operating_system import RealPlainFiles
 from dragoman.protocols.kafka import messages as m
 from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Resource
 from dragoman.types import NodeId
-from dragoman.world import RealPlainFiles
 from worlds.broker import Wire, World
 from worlds.rights import Guard, Need, Right, need, others
 

@@ -12,11 +12,12 @@ import msgspec
 import pytest
 
 from dragoman.errors import SecretError
+from dragoman.operating_system import RealSecrets, create_private
 from dragoman.security.key_file import ClusterKey, format_keys, new_key, parse_keys
 from dragoman.security.secrets import KEY_FILE, ClusterKeys, context_of, is_reference
 from dragoman.security.users import SealedSecret
 from dragoman.testing.memory import MemoryDisk
-from dragoman.world import DiskSecrets, RealSecrets, create_private
+from dragoman.world import DiskSecrets
 
 OLD = new_key(bytes(range(36)))
 NEW = new_key(bytes(range(36, 72)))

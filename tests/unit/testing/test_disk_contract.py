@@ -12,9 +12,10 @@ from random import Random
 import pytest
 
 from dragoman.errors import DirectoryInUseError
+from dragoman.operating_system import RealDisk
 from dragoman.testing.memory import MemoryDisk
 from dragoman.testing.sim.disk import SimDisk
-from dragoman.world import Disk, RealDisk, parent, read_whole, replace_file, sync_path, zero_fill
+from dragoman.world import Disk, parent, read_whole, replace_file, sync_path, zero_fill
 
 
 @pytest.fixture(params=["real", "memory", "sim"])

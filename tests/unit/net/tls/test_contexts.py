@@ -17,8 +17,8 @@ from dragoman.config.settings import TlsOptions
 from dragoman.errors import ConfigError
 from dragoman.limits import TLS_FILE_BYTES_MAX, TLS_FILES_CHECK_INTERVAL_S
 from dragoman.net.tls.contexts import TlsContexts, make_context
+from dragoman.operating_system import RealPlainFiles, SystemClock
 from dragoman.testing.sim.scheduler import SimScheduler
-from dragoman.world import RealPlainFiles, SystemClock
 from worlds.tls import (
     MemoryPeer,
     TlsFiles,

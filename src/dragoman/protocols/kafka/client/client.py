@@ -24,6 +24,7 @@ from dragoman.client_core.blocking_client import (
     waiting,
 )
 from dragoman.limits import KAFKA_CLIENT_FETCH_BYTES, KAFKA_CLIENT_FETCH_PARTITION_BYTES
+from dragoman.operating_system import SystemClock, system_random
 from dragoman.protocols.kafka.client.admin import TopicCalls
 from dragoman.protocols.kafka.client.cluster import Cluster
 from dragoman.protocols.kafka.client.fetch import FetchOptions, OffsetCalls, fetch
@@ -50,7 +51,7 @@ from dragoman.protocols.kafka.client.values import (
     TopicPartition,
 )
 from dragoman.types import Buffer
-from dragoman.world import Clock, Random, SystemClock, system_random
+from dragoman.world import Clock, Random
 
 
 class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):

@@ -21,6 +21,7 @@ from dragoman.client_core.blocking_client import (
     making,
     waiting,
 )
+from dragoman.operating_system import SystemClock, system_random
 from dragoman.protocols.rocketmq.bodies import MessageQueue
 from dragoman.protocols.rocketmq.client.admin import RocketmqAdmin
 from dragoman.protocols.rocketmq.client.consumption import Listener, Outcome
@@ -44,7 +45,7 @@ from dragoman.protocols.rocketmq.client.remoting import (
     parse_addresses,
 )
 from dragoman.protocols.rocketmq.client.routes import NameServers, Routes
-from dragoman.world import Clock, Random, SystemClock, system_random
+from dragoman.world import Clock, Random
 
 #: The producer group in which RocketMQ's clients send internal messages.
 OWN_PRODUCER: Final = "CLIENT_INNER_PRODUCER"

@@ -23,19 +23,15 @@ from dragoman.limits import (
     BACKGROUND_QUEUED_BYTES_MAX,
     OPEN_FILES_MAX,
 )
-from dragoman.types import Buffer
-from dragoman.world import (
-    BackgroundJob,
+from dragoman.operating_system import (
     RealDisk,
-    Replacement,
     SpareDescriptors,
     SystemClock,
-    admit,
     allow_open_files,
-    perform,
-    read_whole,
     system_random,
 )
+from dragoman.types import Buffer
+from dragoman.world import BackgroundJob, Replacement, admit, perform, read_whole
 
 
 @pytest.fixture
@@ -161,7 +157,7 @@ def test_free_bytes_is_what_the_file_system_says(disk: RealDisk) -> None:
 
 HOLDER = """
 import sys
-from dragoman.world import RealDisk
+from dragoman.operating_system import RealDisk
 lock = RealDisk(sys.argv[1]).lock("lock")
 print("held", flush=True)
 sys.stdin.readline()
