@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dragoman.broker.work_queue import Steps, WorkQueue
 from dragoman.captures.processes import KafkaAccess
+from dragoman.config.consistency import connections_by_address
 from dragoman.config.listeners import (
     Address,
     Listener,
@@ -27,7 +28,7 @@ from dragoman.config.listeners import (
     base_name,
     same_label,
 )
-from dragoman.config.settings import Settings, connections_by_address
+from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError
 from dragoman.limits import (
     CONNECTION_CLOSE_GRACE_S,

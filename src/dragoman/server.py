@@ -19,7 +19,8 @@ from dragoman.captures.logins import CaptureLogins
 from dragoman.captures.processes import CaptureProcesses
 from dragoman.captures.rights import CaptureAuthorizer
 from dragoman.captures.service import Captures
-from dragoman.config.settings import Settings, etcd_addresses, etcd_has_tls
+from dragoman.config.consistency import etcd_addresses, etcd_has_tls
+from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.limits import ETCD_CLOSE_GRACE_S, HAND_OVER_TIMEOUT_S, OPEN_SEGMENTS_MAX
 from dragoman.listeners import Listeners

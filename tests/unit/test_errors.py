@@ -67,7 +67,7 @@ CODES = {
         coordinator_fenced duplicate_sequence invalid_producer_epoch out_of_order_sequence
         producer too_many_aborted too_many_producers transaction_expected
     """,
-    "dragoman.api.operations": "api",
+    "dragoman.api.declaration": "api",
     "dragoman.cdc.source.connection": "cdc",
     "dragoman.cdc.events.tables": "unknown_value",
     "dragoman.cdc.session": "taken_over",

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from dragoman import limits
-from dragoman.api.operations import ApiError
+from dragoman.api.declaration import ApiError
 
 #: Key in the state of a request's scope, set once its operation has begun.
 BEGUN = "begun"

@@ -24,9 +24,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dragoman import limits
 from dragoman.api.admission import BEGUN, Admission, Pace
 from dragoman.api.authentication import Authentication, caller_of
+from dragoman.api.declaration import ApiError, Operation, Parameter
 from dragoman.api.hosts import OwnHosts
 from dragoman.api.openapi import openapi_document
-from dragoman.api.operations import OPERATIONS, ApiError, NodeView, Operation, Parameter
+from dragoman.api.operations import OPERATIONS, NodeView
 from dragoman.api.problems import on_fault, on_http_exception, on_refusal
 from dragoman.broker.errors import ClusterNotAuthorized
 from dragoman.errors import DragomanError

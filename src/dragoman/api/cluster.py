@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from dragoman import __version__, limits
 from dragoman.api.access import Access
-from dragoman.api.operations import ApiError
+from dragoman.api.declaration import ApiError
 from dragoman.api.values import (
     ClusterStatus,
     DamagedRange,

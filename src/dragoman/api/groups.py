@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from dragoman.api.access import Access
-from dragoman.api.operations import ApiError, PageLimit
+from dragoman.api.declaration import ApiError, PageLimit
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
     GroupAssignment,

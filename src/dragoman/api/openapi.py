@@ -7,7 +7,8 @@ from http import HTTPStatus
 import msgspec
 
 from dragoman import __version__
-from dragoman.api.operations import OPERATIONS, Operation, Parameter
+from dragoman.api.declaration import Operation, Parameter
+from dragoman.api.operations import OPERATIONS
 from dragoman.api.problems import MEDIA_TYPE
 from dragoman.api.values import Problem
 

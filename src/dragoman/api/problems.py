@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dragoman.api.operations import ApiError
+from dragoman.api.declaration import ApiError
 from dragoman.api.values import Problem
 from dragoman.broker.errors import NotAuthorized
 from dragoman.errors import (

@@ -30,7 +30,7 @@ from dragoman.api.access_values import (
     UserPage,
     UserSummary,
 )
-from dragoman.api.operations import ApiError, PageLimit
+from dragoman.api.declaration import ApiError, PageLimit
 from dragoman.api.topics import page_of
 from dragoman.api.values import Told
 from dragoman.broker.access import AccessControl

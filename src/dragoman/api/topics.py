@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from dragoman.api.access import Access
-from dragoman.api.operations import ApiError, PageLimit
+from dragoman.api.declaration import ApiError, PageLimit
 from dragoman.api.values import (
     ConfigValue,
     NewTopic,

@@ -61,8 +61,9 @@ from dragoman.cluster.metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
+from dragoman.config.consistency import super_users
 from dragoman.config.overrides import TopicConfig
-from dragoman.config.settings import Settings, super_users
+from dragoman.config.settings import Settings
 from dragoman.errors import DiskFullError, DragomanError
 from dragoman.log.manifest import Identity
 from dragoman.log.partition import PartitionLog

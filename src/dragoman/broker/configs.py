@@ -24,6 +24,7 @@ from dragoman.cluster.events import (
     NodeConfigChanged,
 )
 from dragoman.cluster.metadata import EVERY_NODE, MetadataImage
+from dragoman.config.consistency import check_consistent
 from dragoman.config.dynamic import (
     UNKNOWN_KEYS_LEVEL,
     ReadOnlyKeyError,
@@ -36,7 +37,7 @@ from dragoman.config.dynamic import (
 from dragoman.config.keys import Source
 from dragoman.config.listeners import split_listener_key
 from dragoman.config.overrides import ConfigEntry, check_group_config
-from dragoman.config.settings import LISTENER_KEYS, Settings, check_consistent
+from dragoman.config.settings import LISTENER_KEYS, Settings
 from dragoman.errors import ClusterError, ConfigError
 from dragoman.limits import GROUP_CONFIGS_MAX
 

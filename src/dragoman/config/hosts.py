@@ -32,6 +32,12 @@ def host_matches(host: str, allowed: Iterable[str]) -> bool:
     return any(_covers(each, host) for each in allowed)
 
 
+def network_and_name(text: str) -> tuple[str, str]:
+    """The parts of `NETWORK=NAME`."""
+    network, _, name = text.partition("=")
+    return network.strip(), name.strip().removeprefix("User:")
+
+
 def check_hosts(key: str, allowed: Iterable[str]) -> None:
     """Raises `ConfigError` for an entry that could never match."""
     for each in allowed:

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
+from dragoman.config.consistency import check_consistent
 from dragoman.config.hosts import own_address, parse_nodes
 from dragoman.config.keys import Value, near_match
 from dragoman.config.listeners import (
@@ -34,14 +35,7 @@ from dragoman.config.listeners import (
     split_assignment,
     split_listener_key,
 )
-from dragoman.config.settings import (
-    LISTENER_KEYS,
-    NODE_KEYS,
-    Settings,
-    check_consistent,
-    node_key,
-    with_values,
-)
+from dragoman.config.settings import LISTENER_KEYS, NODE_KEYS, Settings, node_key, with_values
 from dragoman.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "DRAGOMAN_"

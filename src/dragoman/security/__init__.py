@@ -7,6 +7,6 @@ and `users` what the metadata knows about users. Everything is allowed until rul
 did what.
 
 `logins` examines what clients present: passwords (`passwords`, `password_cache`, `scram`) and
-tokens (`bearer_tokens`, `token_keys`), by the mechanisms of `sasl`. `login_failures` delays guesses,
-and `login_admission` bounds the connections without a login.
+tokens (`bearer_tokens`, `token_keys`), by the mechanisms of `sasl`. `login_failures` delays
+guesses, and `login_admission` bounds the connections without a login.
 """

@@ -12,8 +12,8 @@ from msgspec import Raw
 from dragoman import __version__
 from dragoman.api.access_values import SecurityStatus, UserDescription, UserPage, UserSummary
 from dragoman.api.app import create_app
+from dragoman.api.declaration import PageLimit
 from dragoman.api.node import PipelineReports
-from dragoman.api.operations import PageLimit
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
     CaptureCheck,

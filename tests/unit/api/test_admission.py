@@ -11,7 +11,7 @@ import pytest
 
 from dragoman import limits
 from dragoman.api.admission import Admission, Pace
-from dragoman.api.operations import ApiError
+from dragoman.api.declaration import ApiError
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import pytest
 
 from dragoman import limits
 from dragoman.api.cluster import ClusterService
-from dragoman.api.operations import ApiError
+from dragoman.api.declaration import ApiError
 from dragoman.api.values import Election, Moves, NewMoves
 from dragoman.broker.errors import InvalidReplicaAssignment
 from dragoman.broker.leadership import Leadership

@@ -8,8 +8,8 @@ import json
 
 import pytest
 
+from dragoman.api.declaration import ApiError
 from dragoman.api.listener import HttpListener
-from dragoman.api.operations import ApiError
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,

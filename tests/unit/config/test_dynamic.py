@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.config.consistency import check_consistent
 from dragoman.config.dynamic import ReadOnlyKeyError, require_dynamic, with_changes
 from dragoman.config.keys import Source, format_value
 from dragoman.config.overrides import describe_node_config, describe_topic_config
-from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings, check_consistent
+from dragoman.config.settings import DYNAMIC_KEYS, NODE_KEYS, Settings
 from dragoman.errors import ConfigError
 
 STARTED = Settings(num_partitions=2, explicit=frozenset({"num.partitions"}))

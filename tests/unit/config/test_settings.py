@@ -10,16 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dragoman.config.keys import format_value
-from dragoman.config.listeners import Address, Listener
-from dragoman.config.settings import (
-    NODE_KEYS,
-    Settings,
+from dragoman.config.consistency import (
     check_consistent,
     connections_by_address,
     etcd_addresses,
     super_users,
 )
+from dragoman.config.keys import format_value
+from dragoman.config.listeners import Address, Listener
+from dragoman.config.settings import NODE_KEYS, Settings
 from dragoman.errors import ConfigError
 
 NOT_KEYS = {"listeners", "explicit", "overlay", "per_listener"}

@@ -1,0 +1,182 @@
+"""How an operation of the JSON API is declared: as a method of a service protocol.
+
+The decorator names the HTTP method, the path, a summary and the refusals; the method's name is the
+operation's; its signature declares the rest:
+
+    a parameter named in the path     part of the path
+    a parameter that is a `Caller`    the caller (`authentication.py`); not part of the request
+    a parameter that is another struct  the JSON body of the request
+    any other parameter               optional query parameter
+    the return type                   the JSON body of the response; None: 204 without a body
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter as Argument
+from inspect import signature
+from typing import Final, Literal, NewType, TypeAlias, TypeVar
+
+import msgspec
+
+from dragoman import limits
+from dragoman.errors import DragomanError
+from dragoman.security.access import Caller
+from dragoman.types import NodeId
+
+
+class ApiError(DragomanError):
+    """A request that the API itself refuses, before any service of the node runs."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+
+
+Method: TypeAlias = Literal["GET", "POST", "DELETE"]
+Function = TypeVar("Function", bound=Callable[..., object])
+#: Maximum number of items of one page.
+PageLimit = NewType("PageLimit", int)
+
+# ---- types of parameters
+
+
+class ParameterType(msgspec.Struct, frozen=True):
+    #: JSON schema of the parameter in the OpenAPI document.
+    schema: dict[str, object]
+    #: Parses the value of a parameter, given its name and its text. Raises `ApiError`.
+    parse: Callable[[str, str], object]
+    #: The value of a query parameter that is absent.
+    default: object = None
+
+
+def _text(_name: str, text: str) -> str:
+    return text
+
+
+def _flag(name: str, text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ApiError(400, "invalid_request", f"{name}: expected true or false, got {text!r}")
+    return text == "true"
+
+
+def _page_limit(name: str, text: str) -> PageLimit:
+    limit = int(text) if _is_number(text) else 0
+    if not 1 <= limit <= limits.HTTP_PAGE_ITEMS_MAX:
+        expected = f"a number from 1 to {limits.HTTP_PAGE_ITEMS_MAX}"
+        raise ApiError(400, "invalid_request", f"{name}: expected {expected}, got {text!r}")
+    return PageLimit(limit)
+
+
+def _node_id(_name: str, text: str) -> NodeId:
+    if not _is_number(text):
+        raise ApiError(404, "unknown_node", f"{text!r} is not the number of a node")
+    return NodeId(int(text))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 9
+
+
+_TEXT_SCHEMA: Final[dict[str, object]] = {"type": "string"}
+_LIMIT_SCHEMA: Final[dict[str, object]] = {
+    "type": "integer",
+    "minimum": 1,
+    "maximum": limits.HTTP_PAGE_ITEMS_MAX,
+}
+_PARAMETER_TYPES: Final[dict[object, ParameterType]] = {
+    str: ParameterType(_TEXT_SCHEMA, _text, ""),
+    bool: ParameterType({"type": "boolean"}, _flag, False),
+    PageLimit: ParameterType(_LIMIT_SCHEMA, _page_limit, limits.HTTP_PAGE_ITEMS_MAX),
+    NodeId: ParameterType(_TEXT_SCHEMA, _node_id),
+}
+
+
+# ---- declarations
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    place: Literal["path", "query"]
+    type: ParameterType
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    """The JSON body of a request: the name of its argument, and its type."""
+
+    name: str
+    type: type[msgspec.Struct]
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    method: Method
+    path: str
+    #: Attribute of `NodeView` that holds the service.
+    service: str
+    #: Method of the service, and the operation's id in the OpenAPI document.
+    name: str
+    summary: str
+    #: Status of a successful response.
+    status: int
+    parameters: tuple[Parameter, ...]
+    body: Body | None
+    #: Argument that receives the caller; empty: the operation does not depend on it.
+    caller: str
+    #: Type of the response's body, or None without one.
+    answer: type | None
+    #: Error statuses of this operation, in addition to those that every operation has.
+    refusals: tuple[int, ...]
+
+    @property
+    def creates(self) -> bool:
+        """Whether the response carries the path of a new resource, after its `name`."""
+        return self.status == 201
+
+
+declared_operations: list[Operation] = []
+
+
+def operation(
+    method: Method, path: str, summary: str, *, creates: bool = False, refuses: tuple[int, ...] = ()
+) -> Callable[[Function], Function]:
+    """Declare a method of a service protocol as an operation."""
+
+    def declare(function: Function) -> Function:
+        declared = signature(function, eval_str=True)
+        _, *arguments = declared.parameters.values()
+        answer = declared.return_annotation
+        callers = [each for each in arguments if each.annotation is Caller]
+        bodies = [each for each in arguments if _is_body(each)]
+        others = [each for each in arguments if each not in callers and each not in bodies]
+        declared_operations.append(
+            Operation(
+                method=method,
+                path=path,
+                service=function.__qualname__.partition(".")[0].lower(),
+                name=function.__name__,
+                summary=summary,
+                status=204 if answer is None else 201 if creates else 200,
+                parameters=tuple(_parameter(each, path) for each in others),
+                body=Body(name=bodies[0].name, type=bodies[0].annotation) if bodies else None,
+                caller=callers[0].name if callers else "",
+                answer=answer,
+                refusals=refuses,
+            )
+        )
+        return function
+
+    return declare
+
+
+def _is_body(argument: Argument) -> bool:
+    kind = argument.annotation
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not Caller
+
+
+def _parameter(argument: Argument, path: str) -> Parameter:
+    return Parameter(
+        name=argument.name,
+        place="path" if f"{{{argument.name}}}" in path else "query",
+        type=_PARAMETER_TYPES[argument.annotation],
+    )
