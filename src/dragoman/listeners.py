@@ -19,7 +19,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dragoman.broker.work_queue import Steps, WorkQueue
-from dragoman.captures.processes import KafkaAccess
 from dragoman.config.consistency import connections_by_address
 from dragoman.config.listeners import (
     Address,
@@ -127,10 +126,6 @@ class Core(service.Core, Protocol):
     def settings(self) -> Settings:
         """The settings with the changes that were made at run time."""
         ...
-
-
-#: The mechanism of captures.
-_SCRAM = "SCRAM-SHA-256"
 
 
 class Listeners:
@@ -497,43 +492,6 @@ class Listeners:
             if address is not None:
                 found[opened.name] = str(address)
         return found
-
-    def local_kafka_access(self) -> KafkaAccess:
-        """How a process on this machine, such as a capture, reaches the nodes: by the listener of
-        Kafka's protocol that demands the least of it.
-        """
-        choices = [
-            self._access(each) for each in self.opened if each.listener.base in ("kafka", "any")
-        ]
-        if not choices:
-            return KafkaAccess("")
-        return min(choices, key=lambda each: (bool(each.obstacle), each.is_encrypted))
-
-    def _access(self, opened: OpenListener) -> KafkaAccess:
-        settings, name = self._broker.settings, opened.name
-        security = settings.listener_security(name)
-        takes_logins = security.authentication != "off"
-        obstacle = ""
-        if security.tls != "off" and security.client_certificates == "required":
-            obstacle = f"the listener {name} requires certificates, which captures do not have"
-        elif takes_logins and _SCRAM not in security.mechanisms:
-            obstacle = f"captures log in by SCRAM-SHA-256, which the listener {name} does not offer"
-        if obstacle:
-            obstacle += ": open another listener, such as kafka-local=127.0.0.1:9095, for them"
-        is_encrypted = security.tls == "required"
-        address = opened.bound
-        if address.is_wildcard:
-            address = Address("::1" if ":" in address.host else "127.0.0.1", address.port)
-        if is_encrypted and opened.advertised is not None:
-            # The node's certificate has its name.
-            address = opened.advertised
-        return KafkaAccess(
-            str(address),
-            takes_logins,
-            obstacle,
-            is_encrypted,
-            settings.listener_tls(name).ca_file if is_encrypted else "",
-        )
 
     def hidden_from(self, topic: str) -> tuple[str, ...]:
         """Protocols that this node serves and whose clients cannot name the topic."""

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dragoman.broker.broker import Broker, audit_file_of
+from dragoman.captures.kafka_access import local_access
 from dragoman.captures.logins import CaptureLogins
 from dragoman.captures.processes import CaptureProcesses
 from dragoman.captures.rights import CaptureAuthorizer
@@ -155,7 +156,7 @@ class Node:
         self.broker.logins.processes = logins
         self.capture_processes = CaptureProcesses(
             loop,
-            self.listeners.local_kafka_access,
+            lambda: local_access(self.listeners.opened, self.broker.settings),
             _spool(disk),
             self.broker.keys.resolve,
             logins.credentials,

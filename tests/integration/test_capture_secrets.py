@@ -17,7 +17,8 @@ import pytest
 from dragoman.captures.addresses import NO_FILE
 from dragoman.captures.control import Finding
 from dragoman.captures.definition import Definition
-from dragoman.captures.processes import CaptureProcesses, KafkaAccess
+from dragoman.captures.kafka_access import KafkaAccess
+from dragoman.captures.processes import CaptureProcesses
 from dragoman.errors import DragomanError
 
 SECRET = "hunter2-of-the-node"

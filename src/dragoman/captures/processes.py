@@ -18,7 +18,6 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import NamedTuple
 
 import msgspec
 
@@ -36,6 +35,7 @@ from dragoman.captures.control import (
     encode_line,
 )
 from dragoman.captures.definition import Definition
+from dragoman.captures.kafka_access import KafkaAccess
 from dragoman.captures.supervisor import Assignment, CaptureProcess, Findings, TakeEnd, TakeReport
 from dragoman.errors import DragomanError, SecretError
 from dragoman.limits import CAPTURE_CHECK_TIMEOUT_S, CAPTURE_CHECKS_MAX, CAPTURE_LINE_BYTES_MAX
@@ -47,19 +47,6 @@ log = logging.getLogger("dragoman.captures")
 _LEVELED = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) \S+: ")
 #: -P: nothing is imported from the node's working directory.
 _PYTHON = (sys.executable, "-P", "-m")
-
-
-class KafkaAccess(NamedTuple):
-    """How a process on this machine connects to the nodes."""
-
-    #: The address at which the node serves Kafka's protocol; empty: it does not.
-    bootstrap: str
-    takes_logins: bool = False
-    #: Why processes cannot connect, with the remedy, or an empty text.
-    obstacle: str = ""
-    is_encrypted: bool = False
-    #: The file with the authorities to trust; empty: those of the machine.
-    authorities: str = ""
 
 
 class CaptureProcesses:

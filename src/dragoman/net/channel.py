@@ -7,6 +7,9 @@ in which a connection has used its share. The reasons are flags; reading resumes
 
 A peer that half-closes the connection still gets its replies: complete requests are answered,
 parked ones at once, and then the connection is closed.
+
+This file is longer than most on purpose: a channel and what the channels of a listener share call
+each other at every step.
 """
 
 from __future__ import annotations

@@ -12,78 +12,44 @@ Both bound the memory that a peer can occupy:
   them are answered.
 - A connection that closes returns all its bytes to the budget.
 
-A peer that has closed its half of the connection still gets the replies that are due.
+A peer that has closed its half of the connection still gets the replies that are due. The caller of
+a connection and its login are in `caller_session.py`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Protocol
 
 from dragoman.broker.throttles import Limit
-from dragoman.config.principals import parse_principal_rules
 from dragoman.errors import RemoteProtocolError
 from dragoman.framing import FrameReader
 from dragoman.limits import (
-    LOGIN_FRAME_BYTES_MAX,
     READ_AHEAD_REQUESTS_MAX,
     SEND_BUFFER_BYTES_MAX,
     UNANSWERED_REQUESTS_MAX,
 )
 from dragoman.net.channel import Channel, Reason
+from dragoman.protocols.caller_session import CallerSession, ServiceT_co
 from dragoman.protocols.service import Core, Service
-from dragoman.security.access import ANONYMOUS, Caller, Operation, Resource
-from dragoman.security.audit import login
-from dragoman.security.identity import initial_caller
+from dragoman.security.access import ANONYMOUS, Caller
 from dragoman.types import Buffer
 from dragoman.world import Handle
 
-ServiceT_co = TypeVar("ServiceT_co", bound=Service[Core], covariant=True)
 
-
-def is_loopback(host: str) -> bool:
-    return host == "::1" or host.startswith(("127.", "::ffff:127."))
-
-
-class LoginWait:
-    """The time that a connection has for its login."""
-
-    __slots__ = ("_channel", "_timer", "frame_bytes_max")
-
-    def __init__(self, session: _Session[Service[Core]], frame_bytes_max: int | None) -> None:
-        #: The bound of frames after the login; None: it stays the same.
-        self.frame_bytes_max = frame_bytes_max
-        self._channel = session.channel
-        broker = session.service.broker
-        seconds = broker.settings.connections_max_login_ms / 1000
-        self._timer = broker.scheduler.call_later(seconds, self._expired)
-
-    def _expired(self) -> None:
-        self._channel.cut("no login in time")
-
-    def end(self) -> None:
-        self._timer.cancel()
-
-
-class _Session(Generic[ServiceT_co]):
-    """The part that does not depend on the order of replies."""
+class _Session(CallerSession[ServiceT_co]):
+    """The backlog and the quotas, whatever the order of replies."""
 
     __slots__ = (
         "_backlog",
         "_budget",
-        "_has_logged_in",
         "_is_beginning",
         "_is_full",
-        "_login_wait",
         "_mute",
-        "_reader",
         "_throttles",
         "_unanswered",
-        "caller",
-        "channel",
         "get_buffer",
-        "service",
     )
 
     #: With more unanswered requests than this, reading the connection pauses.
@@ -92,13 +58,8 @@ class _Session(Generic[ServiceT_co]):
     counts_bytes: ClassVar[bool] = True
 
     def __init__(self, channel: Channel, reader: FrameReader, service: ServiceT_co) -> None:
-        self.channel = channel
-        self.service = service
-        #: The caller of requests that name none of their own; with a login it changes.
-        self.caller: Caller = self._named()
-        self._has_logged_in = False
+        super().__init__(channel, reader, service)
         self.get_buffer = reader.get_buffer
-        self._reader = reader
         self._budget = service.budget
         #: Complete frames whose requests have not begun.
         self._backlog: deque[bytearray] = deque()
@@ -107,7 +68,6 @@ class _Session(Generic[ServiceT_co]):
         self._unanswered = 0
         #: Whether reading is paused because of too many unanswered requests.
         self._is_full = False
-        self._login_wait: LoginWait | None = None
         self._throttles = service.broker.throttles
         #: Runs while the client is throttled.
         self._mute: Handle | None = None
@@ -116,15 +76,6 @@ class _Session(Generic[ServiceT_co]):
             channel.close()
         if self.caller.principal != ANONYMOUS:
             service.broker.logins.opened(self)
-
-    def _named(self) -> Caller:
-        """The caller that the certificate or the network names."""
-        channel, broker = self.channel, self.service.broker
-        mapping = parse_principal_rules(broker.settings.ssl_principal_mapping_rules)
-        found = initial_caller(
-            channel.security, channel.certificate, channel.peer_address[0], mapping
-        )
-        return found if found.principal == ANONYMOUS else broker.logins.before_login(found)
 
     # ---- for the protocol
 
@@ -146,91 +97,6 @@ class _Session(Generic[ServiceT_co]):
         """
         channel = self.channel
         return channel.is_writable and self._mute is None and not channel.is_closing
-
-    @property
-    def must_log_in(self) -> bool:
-        """Whether the listener serves no anonymous callers, and this connection's caller is one."""
-        return (
-            self.channel.security.authentication == "required"
-            and self.caller.principal == ANONYMOUS
-        )
-
-    def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
-        return self.service.is_allowed(self.caller, operation, resource, name)
-
-    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
-        """`is_allowed` for filters and alternatives, where a negative answer refuses nothing."""
-        return self.service.may(self.caller, operation, resource, name)
-
-    def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
-        """Raises `NotAuthorized`, in the class of the resource."""
-        self.service.authorize(self.caller, operation, resource, name)
-
-    def authorize_new_topic(self, name: str) -> None:
-        """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""
-        self.service.authorize_new_topic(self.caller, name)
-
-    def await_login(self, frame_bytes_max: int | None) -> None:
-        """Bound the time of a connection that has to log in, and its frames, which then have
-        `frame_bytes_max`; None does not bound the frames.
-        """
-        refusal = self.service.broker.logins.admission.refusal(self.channel.peer_address[0])
-        if refusal:
-            # The channel is still being made.
-            self.channel.complain(refusal)
-            self.service.broker.scheduler.call_soon(self.channel.abort)
-            return
-        if frame_bytes_max is not None:
-            self._reader.allow(min(LOGIN_FRAME_BYTES_MAX, frame_bytes_max))
-        self._login_wait = LoginWait(self, frame_bytes_max)
-
-    def login_awaited(self) -> None:
-        """The login that was awaited has succeeded, or the connection is gone."""
-        wait, self._login_wait = self._login_wait, None
-        if wait is not None:
-            wait.end()
-            if wait.frame_bytes_max is not None:
-                self._reader.allow(wait.frame_bytes_max)
-            self.service.broker.logins.admission.left(self.channel.peer_address[0])
-
-    @property
-    def is_private(self) -> bool:
-        """Whether the client may send secrets in clear: by TLS, from this machine, or because a
-        setting allows it.
-        """
-        return (
-            self.channel.is_encrypted
-            or is_loopback(self.channel.peer_address[0])
-            or self.service.broker.settings.sasl_insecure_clear_text
-        )
-
-    def refused_anonymous(self) -> None:
-        """Note for the audit log that a request was refused because nothing names its caller."""
-        event = login("none", self.caller, self.channel.listener, succeeded=False)
-        self.service.broker.logins.record(event)
-
-    def log_in(self, caller: Caller) -> None:
-        """Continue as a caller that has logged in; later requests are its own."""
-        self.login_awaited()
-        self.service.broker.logins.closed(self)
-        self.caller = caller
-        self._has_logged_in = True
-        self.service.broker.logins.opened(self)
-
-    def is_renamed(self) -> bool:
-        return not self._has_logged_in and self._named() != self.caller
-
-    def login_ended(self, reason: str) -> None:
-        """The caller's user was removed, disabled or replaced: close at once."""
-        self.channel.cut(reason)
-
-    def reexamine(self, *, must_log_in_anew: bool) -> None:
-        if self.is_renamed():
-            self.channel.cut("the listener names its caller differently now")
-        elif must_log_in_anew and self.must_log_in and self._login_wait is None:
-            # Its streams and parked requests would go on. A connection whose login is awaited has
-            # none.
-            self.channel.cut("the listener demands a login now")
 
     # ---- quotas
 

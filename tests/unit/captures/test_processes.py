@@ -30,7 +30,8 @@ from dragoman.captures.control import (
     Stop,
 )
 from dragoman.captures.definition import Definition
-from dragoman.captures.processes import CaptureProcesses, KafkaAccess
+from dragoman.captures.kafka_access import KafkaAccess
+from dragoman.captures.processes import CaptureProcesses
 from dragoman.captures.supervisor import Assignment
 from dragoman.errors import DragomanError
 
