@@ -102,6 +102,7 @@ _REFUSALS = (
     producer.InvalidProducerEpochError(1, 2, 3),
 )
 _MORE = {type(error): error for error in _REFUSALS}
+CALLER = Caller(Principal("text 90", "text 91"), "text 92", is_proven=True)
 _PLAIN: dict[str, Any] = {
     # ---- metadata
     "metadata ClusterCreated full": events.ClusterCreated(cluster_id="text 1"),
@@ -532,7 +533,7 @@ _PLAIN: dict[str, Any] = {
     ),
     "neighbour-request CommitOffsets of a caller": group_coordinator.CommitOffsets(
         request=offsets.CommitRequest(group_id="text 1", offsets=()),
-        caller=Caller(Principal("text 90", "text 91"), "text 92"),
+        caller=CALLER,
     ),
     "neighbour-request CommittedOffsets full": group_coordinator.CommittedOffsets(
         group_id="text 1", topic="text 2"
@@ -556,7 +557,7 @@ _PLAIN: dict[str, Any] = {
         owner="text 2",
         member_id="text 3",
         topic="text 4",
-        caller=Caller(Principal("text 90", "text 91"), "text 92"),
+        caller=CALLER,
     ),
     "neighbour-request WatchMember full": remote_members.WatchMember(
         group_id="text 1", member_id="text 2", number=3
@@ -579,7 +580,9 @@ _PLAIN: dict[str, Any] = {
     ),
     "neighbour-request Append default": leader_queues.Append(topic="", partition=0),
     "neighbour-request Append of a caller": leader_queues.Append(
-        topic="text 1", partition=2, caller=Caller(Principal("text 90", "text 91"), "text 92")
+        topic="text 1",
+        partition=2,
+        caller=CALLER,
     ),
     "neighbour-request Relay full": leader_queues.Relay(protocol="text 1"),
     "neighbour-request Relay default": leader_queues.Relay(protocol=""),
@@ -705,7 +708,7 @@ _PLAIN: dict[str, Any] = {
         topic="text 1",
         partition=2,
         when_ms=3,
-        caller=Caller(Principal("text 90", "text 91"), "text 92"),
+        caller=CALLER,
     ),
     "neighbour-request DecideDeferred full": delayed_store.DecideDelayed(
         partition_id=1, offset=2, labels={"text 3": "text 4", "text 5": "text 6"}, is_release=True
@@ -714,7 +717,9 @@ _PLAIN: dict[str, Any] = {
         partition_id=0, offset=0
     ),
     "neighbour-request DecideDeferred of a caller": delayed_store.DecideDelayed(
-        partition_id=1, offset=2, caller=Caller(Principal("text 90", "text 91"), "text 92")
+        partition_id=1,
+        offset=2,
+        caller=CALLER,
     ),
     "neighbour-request ReadDeferred full": delayed_store.ReadDelayed(partition_id=1, offset=2),
     "neighbour-request ReadDeferred default": delayed_store.ReadDelayed(partition_id=0, offset=0),
@@ -896,7 +901,7 @@ _PLAIN: dict[str, Any] = {
     "cursus RelayedBatch of a caller": cursus.RelayedBatch(
         batch=cursus_messages.Batch(topic="text 1", partition=2, messages=[]),
         is_counted=True,
-        caller=Caller(Principal("text 90", "text 91"), "text 92"),
+        caller=CALLER,
     ),
     "cursus StagedMessage full": cursus.StagedMessage(
         topic="text 1",
@@ -932,7 +937,7 @@ _PLAIN: dict[str, Any] = {
         transactional_id="text 3",
         producer_id=4,
         epoch=5,
-        caller=Caller(Principal("text 90", "text 91"), "text 92"),
+        caller=CALLER,
     ),
     "cursus StagedOffsets full": cursus.StagedOffsets(
         command=cursus_messages.Command(
@@ -946,7 +951,7 @@ _PLAIN: dict[str, Any] = {
     "cursus StagedOffsets default": cursus.StagedOffsets(command=cursus_messages.Command(word="")),
     "cursus StagedOffsets of a caller": cursus.StagedOffsets(
         command=cursus_messages.Command(word="text 1"),
-        caller=Caller(Principal("text 90", "text 91"), "text 92"),
+        caller=CALLER,
     ),
     # ---- rocketmq
     "rocketmq Announce full": rocketmq.Announce(
@@ -1801,6 +1806,7 @@ _PLAIN: dict[str, Any] = {
         job="materialize", topic="", envelope="debezium", order="lsn", history=False
     ),
 }
+
 VALUES: dict[str, object] = {
     **_PLAIN,
     "image full": _image(_IMAGE_EVENTS),

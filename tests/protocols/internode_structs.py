@@ -26,6 +26,7 @@ from dragoman.raft.messages import Message as VotersMessage
 from dragoman.replication.messages import Fetched, InSyncChange, Position
 from dragoman.replication.messages import Message as CopiesMessage
 from dragoman.rpc import Refused, answer_type
+from dragoman.security.access import Caller, Principal
 from dragoman.security.rules import Rule
 from dragoman.security.users import ApiToken, ScramVerifier, SealedSecret, User
 from worlds.broker import World
@@ -67,6 +68,8 @@ NAMES: dict[type, str] = {
     Status: "Status",
     TableProgress: "TableProgress",
     Hello: "Hello",
+    Caller: "Caller",
+    Principal: "Principal",
 }
 
 

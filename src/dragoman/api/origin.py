@@ -78,7 +78,7 @@ def operator_origin(transport: asyncio.BaseTransport) -> Origin | None:
     user = user_of(transport)
     if user != os.geteuid():
         return None
-    caller = Caller(Principal(OPERATOR_KIND, _name_of(user)))
+    caller = Caller(Principal(OPERATOR_KIND, _name_of(user)), is_proven=True)
     return Origin(initial=lambda: caller, is_operator=True)
 
 

@@ -1,7 +1,8 @@
 """Administration of access: rules, users, and the mode in which rules are enforced.
 
 Rules and users change no mode. The mode changes only at the request of an administrator who is one
-by the rules, so that enforcing them locks out no one who could undo it.
+by the rules, and has logged in by a credential: this shows that enforcing the rules locks out no
+one who could undo it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from dragoman.broker.work_queue import WorkQueue
 from dragoman.cluster.events import Event, SecurityModeChanged
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.security.access import (
-    ANONYMOUS,
     CLUSTER_NAME,
     Caller,
     Operation,
@@ -82,9 +82,10 @@ class AccessControl:
                 await self._changes.make(decide)
 
     def _check_administrator(self, caller: Caller) -> None:
-        if caller.principal == ANONYMOUS:
+        if not caller.is_proven:
             raise ClusterNotAuthorized(
-                "log in to change the security mode: this shows that logins work"
+                "log in to change the security mode, by password, token or certificate: this shows"
+                " that logins work"
             )
         if not self._may_alter(caller):
             raise ClusterNotAuthorized(

@@ -96,7 +96,9 @@ class CaptureLogins:
     def caller(self, name: str, host: str) -> Caller | None:
         """The caller that a process is; None: the name belongs to no capture."""
         capture = self._capture(name)
-        return None if capture is None else Caller(Principal(CAPTURE_KIND, capture.name), host)
+        if capture is None:
+            return None
+        return Caller(Principal(CAPTURE_KIND, capture.name), host, is_proven=True)
 
     def incarnation(self, caller: Caller) -> str:
         """Of a process that has logged in as this caller: what it is and runs as. Empty: it may run

@@ -70,6 +70,10 @@ class Caller(msgspec.Struct, frozen=True, cache_hash=True):
     principal: Principal = ANONYMOUS
     #: The client's address; empty where there is none, which only rules for every host match.
     host: str = ""
+    #: Whether a credential has shown who it is: a login, a token, a signature, a certificate, or
+    #: the administrator's socket. The network that a client connects from shows nothing. Rules do
+    #: not look at it.
+    is_proven: bool = False
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal, Protocol, TypeAlias
 
 from dragoman.limits import ACCESS_DECISIONS_KEPT_MAX, ACCESS_NAME_KEPT_CHARS_MAX
-from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.access import Caller, Operation, Principal, Resource
 from dragoman.security.rules import Decision, Reason, Rule, RuleIndex
 
 SecurityMode: TypeAlias = Literal["open", "audit", "enforce"]
@@ -105,8 +105,9 @@ class RuleAuthorizer:
         self._index = RuleIndex()
         #: The revision of the rules in the index.
         self._revision = -1
-        #: By question; without a name, the question is about any resource of the kind.
-        self._kept: dict[tuple[Caller, Operation, Resource, str | None], bool] = {}
+        #: By principal, host and question; without a name, the question is about any resource of
+        #: the kind.
+        self._kept: dict[tuple[Principal, str, Operation, Resource, str | None], bool] = {}
         self.on_refused: OnRefused = _ignore
 
     @property
@@ -135,7 +136,7 @@ class RuleAuthorizer:
         """What the rules say."""
         if self._book.rules_revision != self._revision:
             self._read_rules()
-        is_allowed = self._kept.get((caller, operation, resource, name))
+        is_allowed = self._kept.get((caller.principal, caller.host, operation, resource, name))
         if is_allowed is None:
             is_allowed = self.decide(caller, operation, resource, name).is_allowed
             self._keep(caller, operation, resource, name, is_allowed)
@@ -146,7 +147,7 @@ class RuleAuthorizer:
             return True
         if self._book.rules_revision != self._revision:
             self._read_rules()
-        is_allowed = self._kept.get((caller, operation, resource, None))
+        is_allowed = self._kept.get((caller.principal, caller.host, operation, resource, None))
         if is_allowed is None:
             is_allowed = self._is_exempt(caller) is not None or self._index.is_allowed_on_any(
                 caller, operation, resource, allow_unmatched=self._allow_everyone
@@ -197,7 +198,7 @@ class RuleAuthorizer:
             return
         if len(self._kept) >= ACCESS_DECISIONS_KEPT_MAX:
             self._kept.clear()
-        self._kept[caller, operation, resource, name] = is_allowed
+        self._kept[caller.principal, caller.host, operation, resource, name] = is_allowed
 
     def _read_rules(self) -> None:
         """Build the index anew: the first time, and when the metadata was replaced."""

@@ -68,7 +68,7 @@ class BearerTokens:
         except _InvalidError as error:
             self._log.info("token of %s refused: %s", host, error)
             raise AuthenticationFailedError(error.status) from None
-        return BearerLogin(Caller(Principal("User", name), host), expires_ms)
+        return BearerLogin(Caller(Principal("User", name), host, is_proven=True), expires_ms)
 
     async def _claims(self, token: str) -> dict[str, object]:
         """The claims of a token whose signature is right."""

@@ -30,9 +30,10 @@ def initial_caller(
 ) -> Caller:
     """`host` is the client's address; `mapping` is what `parse_principal_rules` gives."""
     name = None if certificate is None else name_in_certificate(certificate.subject, mapping)
+    is_proven = bool(name)
     if name is None and security.principals:
         name = _name_by_network(security.principals, host)
-    return Caller(ANONYMOUS if not name else Principal("User", name), host)
+    return Caller(ANONYMOUS if not name else Principal("User", name), host, is_proven)
 
 
 def _name_by_network(principals: tuple[tuple[str, str], ...], host: str) -> str | None:

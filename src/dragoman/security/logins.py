@@ -246,10 +246,10 @@ class Logins:
         # The directory may have changed during the exchange: a verifier that is no longer the
         # user's proves nothing.
         name, host = attempt.name, attempt.host
-        caller = Caller(Principal(USER, name), host)
         user = self._directory.users.get(name)
         is_current = user is not None and user.is_enabled and verifier in user.scram.values()
         is_accepted = is_proven and is_current
+        caller = Caller(Principal(USER, name), host, is_accepted)
         self.record(login(attempt.mechanism, caller, attempt.protocol, succeeded=is_accepted))
         if not is_accepted:
             self._failures.failed(name, host, self._scheduler.time())
@@ -338,7 +338,7 @@ class Logins:
             self.record(login("token", Caller(host=host), "http", succeeded=False))
             raise AuthenticationFailedError("unknown or expired token")
         user, token = found
-        caller = Caller(Principal(USER, user.name), host)
+        caller = Caller(Principal(USER, user.name), host, is_proven=True)
         self.record(login("token", caller, "http", succeeded=True))
         return TokenLogin(caller, token.is_read_only, token.expires_ms)
 

@@ -49,7 +49,7 @@ def test_certificate_and_network_name_the_caller_by_the_settings_of_the_moment()
     assert certified.is_encrypted
     assert certified.initial().name == "CN=alice"
     rules[0] = "RULE:^CN=([a-z]+)$/$1/"
-    assert certified.initial() == Caller(Principal("User", "alice"), "10.1.2.3")
+    assert certified.initial() == Caller(Principal("User", "alice"), "10.1.2.3", is_proven=True)
     plain = listener_origin(lambda: security, lambda: rules[0], Shown(peername=("10.1.2.3", 5)))
     assert not plain.is_encrypted
     assert plain.initial().name == "batch"
@@ -90,7 +90,7 @@ def test_operator_has_the_name_of_the_user(monkeypatch: pytest.MonkeyPatch) -> N
     assert made is not None
     assert made.is_operator
     name = pwd.getpwuid(os.geteuid()).pw_name
-    assert made.initial() == Caller(Principal("Operator", name))
+    assert made.initial() == Caller(Principal("Operator", name), is_proven=True)
 
 
 def test_user_that_no_file_names_is_its_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from dragoman.security.rules import EVERY, Pattern, Permission, Rule
 from dragoman.security.users import ScramVerifier
 from worlds.cluster import NODES, ThreeNodes
 
-OPERATOR = Actor(Caller(Principal(OPERATOR_KIND, "local")), "http")
+OPERATOR = Actor(Caller(Principal(OPERATOR_KIND, "local"), is_proven=True), "http")
 ALICE = Caller(Principal("User", "alice"))
 VERIFIER = ScramVerifier(b"salt", 4096, bytes(32), bytes(32))
 

@@ -37,7 +37,7 @@ SHOP = CaptureChanged(
     user="1",
     incarnation="i",
 )
-PROCESS = Caller(Principal("Capture", "shop"), "10.0.0.1")
+PROCESS = Caller(Principal("Capture", "shop"), "10.0.0.1", is_proven=True)
 
 
 class Node:

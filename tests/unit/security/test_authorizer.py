@@ -225,6 +225,13 @@ def test_a_user_named_star_is_not_every_user() -> None:
     assert World(rule("User:*")).may(ALICE)
 
 
+def test_decision_is_kept_once_for_a_caller_with_a_credential_and_without() -> None:
+    world = World(rule())
+    assert world.may(ALICE)
+    assert world.may(Caller(ALICE.principal, ALICE.host, is_proven=True))
+    assert len(world.authorizer._kept) == 1
+
+
 def test_decisions_that_are_kept_are_bounded() -> None:
     world = World(rule())
     for number in range(ACCESS_DECISIONS_KEPT_MAX + 100):

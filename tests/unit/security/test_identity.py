@@ -23,14 +23,16 @@ def test_client_of_an_open_listener_is_anonymous() -> None:
 
 def test_certificate_names_the_user_before_the_network_does() -> None:
     caller = initial_caller(BY_NETWORK, ALICE, "10.1.2.3", MAPPING)
-    assert caller == Caller(Principal("User", "alice"), "10.1.2.3")
+    assert caller == Caller(Principal("User", "alice"), "10.1.2.3", is_proven=True)
     assert initial_caller(OPEN, ALICE, "").name == "CN=alice,O=Example"
 
 
 def test_certificate_that_no_rule_matches_counts_as_none() -> None:
     stranger = Certificate("CN=Alice,O=Example")
     assert initial_caller(OPEN, stranger, "10.1.2.3", MAPPING).principal == ANONYMOUS
-    assert initial_caller(BY_NETWORK, stranger, "10.1.2.3", MAPPING).name == "one"
+    assert initial_caller(BY_NETWORK, stranger, "10.1.2.3", MAPPING) == Caller(
+        Principal("User", "one"), "10.1.2.3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,4 +48,6 @@ def test_certificate_that_no_rule_matches_counts_as_none() -> None:
     ],
 )
 def test_first_network_with_the_address_names_the_user(host: str, name: str) -> None:
-    assert initial_caller(BY_NETWORK, None, host).name == name
+    found = initial_caller(BY_NETWORK, None, host)
+    assert found.name == name
+    assert not found.is_proven

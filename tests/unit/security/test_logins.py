@@ -31,7 +31,7 @@ from dragoman.security.users import ApiToken, SealedSecret, User
 from dragoman.testing.sim.scheduler import SimClock, SimScheduler
 
 T = TypeVar("T")
-ALICE = Caller(Principal("User", "alice"), "10.0.0.1")
+ALICE = Caller(Principal("User", "alice"), "10.0.0.1", is_proven=True)
 
 
 class CountingHasher(InlineHasher):
@@ -432,7 +432,8 @@ def token_user(world: World, text: str, **fields: object) -> User:
 def test_token_logs_in_until_it_expires(world: World) -> None:
     token_user(world, "text", is_read_only=True, expires_ms=world.logins._clock.wall_ms() + 1000)
     login = world.logins.token("text", "h")
-    assert login == TokenLogin(Caller(Principal("User", "robot"), "h"), True, login.expires_ms)
+    robot = Caller(Principal("User", "robot"), "h", is_proven=True)
+    assert login == TokenLogin(robot, True, login.expires_ms)
     world.scheduler.call_later(1.0, lambda: None)
     world.scheduler.run_until_idle()
     with pytest.raises(AuthenticationFailedError):

@@ -27,7 +27,7 @@ from worlds.broker import World
 from worlds.cursus import messages, service_of
 from worlds.rights import right
 
-CALLER: Final = Caller(Principal("User", "alice"), "10.0.0.7")
+CALLER: Final = Caller(Principal("User", "alice"), "10.0.0.7", is_proven=True)
 WRITE, READ, READ_GROUP = right("write topic t"), right("read topic t"), right("read group g")
 
 

@@ -93,8 +93,8 @@ def _signer(session: SigningSession, request: Command, access_key: str) -> Calle
         return known.caller
     # No user has a longer name.
     name = access_key[: USER_NAME_BYTES_MAX + 1]
-    caller = Caller(Principal("User", name), session.caller.host)
     is_right = is_right and secret is not None
+    caller = Caller(Principal("User", name), session.caller.host, is_right)
     logins = service.broker.logins
     session.hold(logins.signature_checked(caller, _PROTOCOL, is_right=is_right))
     if not is_right:
