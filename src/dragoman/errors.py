@@ -38,6 +38,13 @@ these classes to their own wire numbers.
 from __future__ import annotations
 
 import re
+from typing import Final
+
+import msgspec
+
+#: What `msgspec` raises for bytes that are no value of the expected type. Its own error is not all:
+#: a text may be no UTF-8, and an unknown field may be nested too deeply.
+MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class DragomanError(Exception):

@@ -20,7 +20,7 @@ from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.config.listeners import Address, parse_address
-from dragoman.errors import ClusterError, DecodeError, DragomanError
+from dragoman.errors import MALFORMED, ClusterError, DecodeError, DragomanError
 from dragoman.net.peer_connections import PeerAnswer, PeerConnections, Reply
 from dragoman.outcome import Outcome, attempt, ignore, start
 from dragoman.raft import messages as votes
@@ -216,7 +216,7 @@ def peer_addresses(image: MetadataImage) -> dict[int, Address]:
 def _decoded(data: memoryview, kind: type[Struct]) -> Struct:
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise DecodeError(f"not a {kind.__name__}: {error}") from None
 
 

@@ -34,6 +34,7 @@ from typing import (
 import msgspec
 
 from dragoman.errors import (
+    MALFORMED,
     ClusterError,
     DecodeError,
     DragomanError,
@@ -189,7 +190,7 @@ class Registry:
             self._requests = msgspec.msgpack.Decoder(reduce(or_, self._handlers))
         try:
             return self._requests.decode(header)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except MALFORMED as error:
             raise DecodeError(f"not a request of another node: {error}") from None
 
     def decode_answer(self, request: Request[A], header: Buffer) -> A:
@@ -201,7 +202,7 @@ class Registry:
             decoder = self._answers[kind] = msgspec.msgpack.Decoder(expected)
         try:
             answer = decoder.decode(header)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except MALFORMED as error:
             text = f"not an answer to {kind.__name__}: {error}; the outcome is unknown"
             raise OutcomeUnknownError(text) from None
         if isinstance(answer, Refused):

@@ -30,7 +30,7 @@ from dragoman.api.openapi import openapi_document
 from dragoman.api.operations import OPERATIONS, NodeView
 from dragoman.api.problems import on_fault, on_http_exception, on_refusal
 from dragoman.broker.errors import ClusterNotAuthorized
-from dragoman.errors import DragomanError
+from dragoman.errors import MALFORMED, DragomanError
 from dragoman.security import access
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ async def _read_body(request: Request, kind: type[msgspec.Struct]) -> msgspec.St
     body = await _json_body(request)
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except MALFORMED as error:
         raise ApiError(400, "invalid_request", f"request body: {error}") from None
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from dragoman.captures.addresses import secured, without_secrets
 from dragoman.config.hosts import host_matches
-from dragoman.errors import ConfigError
+from dragoman.errors import MALFORMED, ConfigError
 from dragoman.limits import TOPIC_PARTITIONS_MAX
 
 EnvelopeName: TypeAlias = Literal["pgcdc", "debezium", "flat"]
@@ -152,7 +152,7 @@ def read_definition(data: bytes) -> Definition:
     """Decode a definition from the metadata. Raises `ConfigError` for one of a newer release."""
     try:
         return msgspec.json.decode(data, type=Definition)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise ConfigError(
             f"the definition cannot be decoded: {error}; if a newer release has written it, upgrade"
             " this node"

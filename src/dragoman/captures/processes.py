@@ -37,7 +37,7 @@ from dragoman.captures.control import (
 from dragoman.captures.definition import Definition
 from dragoman.captures.kafka_access import KafkaAccess
 from dragoman.captures.supervisor import Assignment, CaptureProcess, Findings, TakeEnd, TakeReport
-from dragoman.errors import DragomanError, SecretError
+from dragoman.errors import MALFORMED, DragomanError, SecretError
 from dragoman.limits import CAPTURE_CHECK_TIMEOUT_S, CAPTURE_CHECKS_MAX, CAPTURE_LINE_BYTES_MAX
 from dragoman.operating_system import child_environment
 from dragoman.outcome import Outcome, failed
@@ -331,7 +331,7 @@ async def _findings(definition: Definition, command: tuple[str, ...]) -> Finding
         await _dispose(process)
     try:
         found = [decode_finding(line) for line in out.splitlines() if line]
-    except msgspec.DecodeError:
+    except MALFORMED:
         found = []
     if not found:
         last = (logged.decode(errors="replace").strip().splitlines() or ["no output"])[-1]

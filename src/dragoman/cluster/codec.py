@@ -42,7 +42,7 @@ from dragoman.cluster.metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
-from dragoman.errors import DecodeError, FormatError
+from dragoman.errors import MALFORMED, DecodeError, FormatError
 from dragoman.log.batch import NO_TIMESTAMP, Record, build_batch, read_header, records
 from dragoman.raft.membership import Membership
 from dragoman.types import Buffer
@@ -84,7 +84,7 @@ def restore_image(image: MetadataImage, data: bytes) -> int:
     """Replace the contents of the image; returns its version. Raises `FormatError`."""
     try:
         state = _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise FormatError(f"metadata snapshot cannot be read: {error}; a newer release?") from None
     revisions = (image.topics_revision, image.security_revision, image.rules_revision)
     # Replaced in place: the whole broker refers to this object.

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from dragoman.errors import FormatError
+from dragoman.errors import MALFORMED, FormatError
 from dragoman.security.access import ANONYMOUS
 from dragoman.security.rules import Rule
 from dragoman.security.users import SealedSecret, User
@@ -337,5 +337,5 @@ def decode_event(data: bytes) -> Event:
     """Raises `FormatError` if a newer release wrote the event."""
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise FormatError(f"metadata event cannot be read: {error}; a newer release?") from None

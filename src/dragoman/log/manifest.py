@@ -16,7 +16,7 @@ from __future__ import annotations
 import msgspec
 
 from dragoman.checksum import crc32c
-from dragoman.errors import CorruptionError, FormatError
+from dragoman.errors import MALFORMED, CorruptionError, FormatError
 
 NAME = "manifest.json"
 FORMAT = 1
@@ -100,11 +100,11 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
         raise CorruptionError(path, 0, "manifest fails its checksum")
     try:
         msgspec.json.decode(body, type=_Kind)
-    except msgspec.DecodeError:
+    except MALFORMED:
         raise CorruptionError(path, 0, "the file has the contents of another file") from None
     try:
         manifest = msgspec.json.decode(body, type=Manifest)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise FormatError(f"{path}: {error}; written by a newer release?") from None
     if manifest.format > FORMAT:
         raise FormatError(f"{path} has format {manifest.format}, this release reads {FORMAT}")

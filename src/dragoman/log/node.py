@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from dragoman.checksum import crc32c
-from dragoman.errors import CorruptionError, FormatError
+from dragoman.errors import MALFORMED, CorruptionError, FormatError
 from dragoman.world import Disk, Replacement, read_whole, replace_file
 
 NODE_FILE = "node.json"
@@ -121,12 +121,12 @@ def read_node_state(disk: Disk) -> NodeState:
         raise CorruptionError(NODE_FILE, 0, "file fails its checksum")
     try:
         versions = msgspec.json.decode(body, type=_Versions)
-    except msgspec.DecodeError:
+    except MALFORMED:
         raise CorruptionError(NODE_FILE, 0, "the file has the contents of another file") from None
     _refuse_newer(versions)
     try:
         return msgspec.json.decode(body, type=NodeState)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise FormatError(f"{NODE_FILE} cannot be read: {error}") from None
 
 

@@ -16,7 +16,7 @@ from struct import Struct
 
 import msgspec
 
-from dragoman.errors import ClusterError, DecodeError
+from dragoman.errors import MALFORMED, ClusterError, DecodeError
 from dragoman.limits import PEER_FRAME_BYTES_MAX
 from dragoman.types import Buffer
 
@@ -94,7 +94,7 @@ def read_hello(arrived: Arrived) -> Hello:
         raise DecodeError(f"{arrived.kind.name} from a node that has not said who it is")
     try:
         hello = msgspec.msgpack.decode(arrived.header, type=Hello)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise DecodeError(f"a node says who it is in an unknown way: {error}") from None
     if hello.version < VERSION_MIN or hello.version_min > VERSION:
         is_older = hello.version < VERSION_MIN

@@ -30,7 +30,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from dragoman.config.listeners import Requirement
-from dragoman.errors import DecodeError, RemoteProtocolError
+from dragoman.errors import MALFORMED, DecodeError, RemoteProtocolError
 from dragoman.limits import PEER_NONCE_BYTES
 from dragoman.net.peer_frames import Arrived, Hello, Kind, frame, read_hello
 from dragoman.types import Buffer, Certificate
@@ -272,5 +272,5 @@ def _decoded(arrived: Arrived, kind: type[_Message]) -> _Message:
 def _decode(data: bytes, kind: type[_Message]) -> _Message:
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise DecodeError(f"not a {kind.__name__} of another node: {error}") from None

@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from dragoman.errors import DecodeError
+from dragoman.errors import MALFORMED, DecodeError
 from dragoman.limits import RAFT_MESSAGE_BYTES_MAX
 from dragoman.types import Buffer
 
@@ -112,5 +112,5 @@ def decode_message(data: Buffer) -> Message:
         raise DecodeError(f"message of {len(data)} bytes, at most {RAFT_MESSAGE_BYTES_MAX}")
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except MALFORMED as error:
         raise DecodeError(f"message cannot be read: {error}") from None

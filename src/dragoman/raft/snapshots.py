@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from dragoman.checksum import crc32c
-from dragoman.errors import DecodeError
+from dragoman.errors import MALFORMED, DecodeError
 from dragoman.limits import RAFT_SNAPSHOT_BYTES_MAX
 from dragoman.raft.membership import Membership
 from dragoman.raft.messages import SnapshotRequest
@@ -38,7 +38,7 @@ def decode_snapshot(data: bytes | bytearray) -> Snapshot:
         raise DecodeError("snapshot fails its checksum")
     try:
         return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise DecodeError(f"snapshot cannot be read: {error}; a newer release?") from None
 
 

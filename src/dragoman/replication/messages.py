@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from dragoman.cluster.events import FIRST_LEVEL, Member
-from dragoman.errors import DecodeError
+from dragoman.errors import MALFORMED, DecodeError
 
 #: In place of an offset or epoch: none.
 NONE = -1
@@ -245,5 +245,5 @@ def decode_message(data: bytes | memoryview) -> Message:
     """Raises `DecodeError`."""
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise DecodeError(f"not a message about partitions: {error}") from None

@@ -25,7 +25,7 @@ import msgspec
 
 from dragoman.broker.delayed.state import Batch
 from dragoman.broker.internal_topic import KeyValue
-from dragoman.errors import CorruptionError, FormatError
+from dragoman.errors import MALFORMED, CorruptionError, FormatError
 from dragoman.log.batch import Record
 
 TOPIC: Final = "__deferred_records"
@@ -92,7 +92,7 @@ def decode_value(kind: type[Value], value: bytes) -> Value:
     _check_version(value, "value")
     try:
         return msgspec.msgpack.decode(memoryview(value)[1:], type=kind)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise CorruptionError(TOPIC, 1, f"value of a {kind.__name__}: {error}") from error
 
 

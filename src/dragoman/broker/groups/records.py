@@ -28,7 +28,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from dragoman.broker.groups.messages import Protocols
-from dragoman.errors import FormatError
+from dragoman.errors import MALFORMED, FormatError
 from dragoman.types import Epoch, GroupId, MemberId, Offset, Partition, ProducerId, TopicName
 
 #: The internal topic these records belong in, all of one group in the same partition.
@@ -207,5 +207,5 @@ def decode_target(data: bytes, key: ConsumerTargetKey) -> StoredTarget:
 def _decoded(decode: Callable[[bytes], Decoded], data: bytes, what: str, name: object) -> Decoded:
     try:
         return decode(data)
-    except msgspec.MsgspecError as error:
+    except MALFORMED as error:
         raise FormatError(f"{what.format(name)}: {error}") from None

@@ -19,7 +19,7 @@ import msgspec
 
 from dragoman.broker.internal_topic import KeyValue
 from dragoman.broker.staged_writes.publication import Target, Writer
-from dragoman.errors import CorruptionError, FormatError
+from dragoman.errors import MALFORMED, CorruptionError, FormatError
 
 TOPIC: Final = "__publications"
 VERSION: Final = 1
@@ -69,7 +69,7 @@ def decode_value(writer_id: str, value: bytes) -> Writer:
     _check_version(value, "value")
     try:
         stored = _decoder.decode(memoryview(value)[1:])
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise CorruptionError(TOPIC, 1, f"value of {writer_id}: {error}") from error
     return Writer(
         writer_id=writer_id,

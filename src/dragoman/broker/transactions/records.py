@@ -26,7 +26,7 @@ from dragoman.broker.transactions.state import (
     Transaction,
     TransactionState,
 )
-from dragoman.errors import CorruptionError, FormatError
+from dragoman.errors import MALFORMED, CorruptionError, FormatError
 from dragoman.types import Partition, TopicName
 
 TOPIC: Final = "__transaction_state"
@@ -92,7 +92,7 @@ def decode_value(transactional_id: str, value: bytes) -> Transaction:
     _check_version(value, "value")
     try:
         stored = _decoder.decode(memoryview(value)[1:])
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise CorruptionError(TOPIC, 1, f"value of {transactional_id}: {error}") from error
     state = _STATES.get(stored.state_code)
     if state is None:

@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from dragoman.cluster.events import Event
-from dragoman.errors import FormatError
+from dragoman.errors import MALFORMED, FormatError
 
 _Value = TypeVar("_Value")
 
@@ -97,7 +97,7 @@ def _reader(decode: Callable[[bytes], _Value]) -> Callable[[bytes], _Value]:
     def read(value: bytes) -> _Value:
         try:
             return decode(value)
-        except msgspec.DecodeError as error:
+        except MALFORMED as error:
             text = f"metadata in etcd cannot be read: {error}; a newer release?"
             raise FormatError(text) from None
 

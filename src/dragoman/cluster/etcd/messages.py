@@ -12,6 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
+from dragoman.errors import MALFORMED
+
 Answer = TypeVar("Answer")
 
 
@@ -209,7 +211,7 @@ def reader(kind: type[Answer]) -> Callable[[bytes], Answer | Failure]:
     def read(body: bytes) -> Answer | Failure:
         try:
             return decoder.decode(body)
-        except msgspec.DecodeError as error:
+        except MALFORMED as error:
             return Failure(f"an invalid response of etcd: {error}")
 
     return read

@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from dragoman.errors import DecodeError, EncodeError
+from dragoman.errors import MALFORMED, DecodeError, EncodeError
 from dragoman.limits import CURSUS_COMMAND_BYTES_MAX, CURSUS_PUBLISHED_MESSAGES_MAX
 from dragoman.protocols.cursus.constants import (
     BARE_COMMANDS,
@@ -407,7 +407,7 @@ def decode_ack(text: str) -> Ack:
     """Raises `DecodeError`."""
     try:
         return _decode_ack(text)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise DecodeError(f"acknowledgement {text[:100]!r}: {error}") from None
 
 

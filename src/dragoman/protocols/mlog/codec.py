@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from dragoman.errors import DecodeError, EncodeError
+from dragoman.errors import MALFORMED, DecodeError, EncodeError
 from dragoman.protocols.mlog import protobuf
 from dragoman.protocols.mlog.constants import (
     HEADER_FORMAT,
@@ -114,7 +114,7 @@ def decode_json(kind: type[AnyStruct], payload: Buffer) -> AnyStruct:
         decode = _decoders[kind] = msgspec.json.Decoder(kind).decode
     try:
         return decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except MALFORMED:
         return _decode_as_go_does(kind, payload)
 
 
@@ -123,7 +123,7 @@ def _decode_as_go_does(kind: type[AnyStruct], payload: Buffer) -> AnyStruct:
         # Go replaces bytes that are not UTF-8 with the replacement character.
         text = bytes(payload).decode(errors="replace")
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except MALFORMED as error:
         raise DecodeError(f"not JSON: {error}") from None
     return _struct(kind, value)
 

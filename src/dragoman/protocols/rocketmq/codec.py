@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from dragoman.errors import DecodeError, EncodeError
+from dragoman.errors import MALFORMED, DecodeError, EncodeError
 from dragoman.framing import FrameReader, Scratch
 from dragoman.protocols.rocketmq.constants import (
     FRAME_BYTES_MAX,
@@ -151,7 +151,7 @@ def _decode_json(header: memoryview, body: memoryview) -> Command:
                 for name, value in (read.fields or {}).items()
                 if value is not None
             }
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except MALFORMED as error:
         raise DecodeError(f"header is not that of a command: {error}") from None
     if read.opaque not in _I32_RANGE:
         raise DecodeError(f"opaque {read.opaque} has more than 32 bits")

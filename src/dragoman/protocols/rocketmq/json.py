@@ -17,7 +17,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from dragoman.errors import DecodeError
+from dragoman.errors import MALFORMED, DecodeError
 from dragoman.limits import ROCKETMQ_JSON_DEPTH_MAX
 from dragoman.types import Buffer
 
@@ -44,12 +44,12 @@ def read(
     """
     try:
         return _decode(data, type=kind, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except MALFORMED:
         pass
     try:
         plain = _cleaned(_decode(strict(data)), adapt)
         return msgspec.convert(plain, kind, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except MALFORMED as error:
         raise DecodeError(f"not the JSON of {kind.__name__}: {error}") from None
 
 

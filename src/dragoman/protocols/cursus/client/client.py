@@ -12,6 +12,7 @@ import msgspec
 
 from dragoman.client_core.blocking_client import BlockingClient, BlockingPart, making, waiting
 from dragoman.client_core.errors import ClientClosedError
+from dragoman.errors import MALFORMED
 from dragoman.protocols.cursus import codec
 from dragoman.protocols.cursus.client.connection import (
     Appended,
@@ -186,7 +187,7 @@ def _stream_head(frame: bytearray) -> _StreamHead:
     """Raises `CursusError`."""
     try:
         head = msgspec.json.decode(frame, type=_StreamHead)
-    except msgspec.DecodeError:
+    except MALFORMED:
         raise server_error(frame.decode("utf-8", "replace")) from None
     if head.status == ERROR:
         raise server_error(head.error)

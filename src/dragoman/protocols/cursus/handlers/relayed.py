@@ -20,7 +20,7 @@ import msgspec
 
 from dragoman.broker.leader_queues import Answered, Relay
 from dragoman.cluster.metadata import PartitionMetadata
-from dragoman.errors import DecodeError, DragomanError
+from dragoman.errors import MALFORMED, DecodeError, DragomanError
 from dragoman.outcome import Callback, called_back, start
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.protocols.cursus.handlers.policy import no_access
@@ -160,5 +160,5 @@ def decode(body: memoryview) -> Relayed:
     """Raises `DecodeError`."""
     try:
         return _decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise DecodeError(f"not a request on behalf of a client: {error}") from None

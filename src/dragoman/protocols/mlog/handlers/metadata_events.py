@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
-from dragoman.errors import DecodeError
+from dragoman.errors import MALFORMED, DecodeError
 from dragoman.protocols.mlog.codec import decode_json, encode_json
 from dragoman.protocols.mlog.handlers.topics import is_expressible, node_name
 from dragoman.protocols.mlog.messages import Int32, Int64, UInt32
@@ -95,7 +95,7 @@ def decode_event(data: Buffer) -> MetadataEvent:
     """Raises `DecodeError`, also for an unknown type."""
     try:
         envelope = msgspec.json.decode(data, type=_Envelope)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise DecodeError(f"not a metadata event: {error}") from None
     if not 0 <= envelope.event_type < len(EVENTS):
         raise DecodeError(f"metadata event type {envelope.event_type} is unknown")

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeAlias, TypeVar, cast, get_args, get_origi
 import msgspec
 
 from dragoman.broker.leader_queues import Relay
-from dragoman.errors import DecodeError
+from dragoman.errors import MALFORMED, DecodeError
 from dragoman.protocols.rocketmq.bodies import ConsumerData
 from dragoman.rpc import Node, Rpc
 
@@ -221,7 +221,7 @@ def decode_request(body: memoryview) -> Request:
     """Raises `DecodeError`."""
     try:
         return _decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise DecodeError(f"not a request on behalf of a client: {error}") from None
 
 
@@ -264,7 +264,7 @@ class NodeRpc:
         reply = await self._rpc.exchange(RELAY, Node(node), (encode(request),))
         try:
             return msgspec.msgpack.decode(reply.body, type=_answer_type(type(request)))
-        except msgspec.DecodeError as error:
+        except MALFORMED as error:
             raise DecodeError(f"not an answer of another node: {error}") from None
 
     async def answer(self, body: memoryview) -> bytes:
