@@ -316,7 +316,7 @@ def _etcd_client(settings: Settings, loop: asyncio.AbstractEventLoop) -> HttpCli
 def _etcd_tls(settings: Settings) -> Callable[[], ssl.SSLContext] | None:
     if not etcd_has_tls(settings):
         return None
-    from dragoman.net.tls.client_context import client_context
+    from dragoman.net.tls.contexts import client_context
 
     return partial(
         client_context,

@@ -1,12 +1,23 @@
-"""The cluster's key in the HTTP API: which one is current, which nodes have it; its rotation."""
+"""The cluster's key and the certificates of listeners in the HTTP API: their state, and commands.
+
+A command rotates the key, or has the files of certificates read again.
+"""
 
 from __future__ import annotations
 
 from dragoman.api.access import Access, Rights
-from dragoman.api.values import ClusterKeyNode, ClusterKeyStatus, KeyCommand
+from dragoman.api.values import (
+    CertificateCommand,
+    CertificateList,
+    CertificateStatus,
+    ClusterKeyNode,
+    ClusterKeyStatus,
+    KeyCommand,
+)
 from dragoman.broker.cluster_key import ClusterKeyService, KeyStatus
 from dragoman.errors import DragomanError
 from dragoman.net.future import future_of
+from dragoman.net.tls.contexts import TlsContexts
 from dragoman.security.access import Caller, Operation
 from dragoman.security.audit import AuditLog, administration
 
@@ -48,3 +59,38 @@ def _shown(status: KeyStatus) -> ClusterKeyStatus:
         sealed=status.sealed,
         clear=status.clear,
     )
+
+
+class CertificateService:
+    def __init__(self, contexts: TlsContexts, rights: Rights, audit: AuditLog) -> None:
+        self._contexts = contexts
+        self._access = Access(rights)
+        self._audit = audit
+
+    def certificate_status(self, caller: Caller) -> CertificateList:
+        self._access.require_cluster(caller, Operation.DESCRIBE)
+        return self._shown()
+
+    async def command_certificates(
+        self, caller: Caller, wanted: CertificateCommand
+    ) -> CertificateList:
+        self._access.require_cluster(caller, Operation.ALTER)
+        assert wanted.command == "reload"
+        self._contexts.reload()
+        shown = self._shown()
+        problems = "; ".join(each.problem for each in shown.items if each.problem)
+        self._audit.record(administration("certificates.reload", caller, "http", failure=problems))
+        return shown
+
+    def _shown(self) -> CertificateList:
+        return CertificateList(
+            items=tuple(
+                CertificateStatus(
+                    listener=each.listener,
+                    subject=each.subject,
+                    expires_ms=each.expires_ms,
+                    problem=each.problem,
+                )
+                for each in self._contexts.states()
+            )
+        )

@@ -14,7 +14,6 @@ import msgspec
 from dragoman import __version__, limits
 from dragoman.api.access import Access, Rights
 from dragoman.api.captures import CaptureService
-from dragoman.api.certificates import CertificateService
 from dragoman.api.cluster import (
     ClusterBroker,
     ClusterNode,
@@ -23,7 +22,7 @@ from dragoman.api.cluster import (
     damaged_ranges,
 )
 from dragoman.api.groups import GroupBroker, GroupService
-from dragoman.api.keys import KeyService
+from dragoman.api.keys import CertificateService, KeyService
 from dragoman.api.security import RuleService, SecurityBroker, SecurityService, UserService
 from dragoman.api.topics import TopicBroker, TopicService
 from dragoman.api.values import PipelineList, PipelineStatus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import App, Parameter
@@ -31,14 +32,45 @@ from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 app = App(name="acl", help="Add, remove, list and test access rules.")
 _RULES = "/api/v1/security/rules"
 
-_Principal: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
-_Operation: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
-_Resource: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
-_Host: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
-_PatternOption: TypeAlias = Annotated[PatternFilter | None, Parameter(show_default=False)]
-_PermissionOption: TypeAlias = Annotated[
-    Literal["allow", "deny"] | None, Parameter(show_default=False)
-]
+
+def _option(text: str) -> Parameter:
+    return Parameter(help=text, show_default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Values:
+    """Options that select rules by their values."""
+
+    principal: Annotated[str | None, _option("User, or KIND:NAME.")] = None
+    operation: Annotated[str | None, _option("Operation of the rule.")] = None
+    resource: Annotated[str | None, _option("KIND:NAME, KIND:, or `cluster`.")] = None
+    permission: Annotated[
+        Literal["allow", "deny"] | None, _option("Rules that allow, or rules that deny.")
+    ] = None
+    pattern: Annotated[
+        PatternFilter | None,
+        _option("How the rule matches names. `match`: all rules that apply to the resource."),
+    ] = None
+    host: Annotated[str | None, _option("Host of the rule.")] = None
+
+    def filter(self) -> AccessRuleFilter:
+        """The rules that have all of the given values. Raises `CommandError`."""
+        kind, name = None, ""
+        if self.resource is not None:
+            kind, name = _parse_resource(self.resource, is_filter=True)
+        return AccessRuleFilter(
+            principal=None if self.principal is None else _parse_principal(self.principal),
+            operation=None if self.operation is None else _parse_operation(self.operation),
+            resource=kind,
+            name=name or None,
+            permission=None if self.permission is None else Permission(self.permission),
+            pattern=self.pattern,
+            host=self.host,
+        )
+
+
+_Selected: TypeAlias = Annotated[_Values, Parameter(name="*")]
+_ALL_RULES = _Values()
 
 
 @app.command
@@ -96,12 +128,7 @@ def add(
 @app.command
 def remove(
     *,
-    principal: _Principal = None,
-    operation: _Operation = None,
-    resource: _Resource = None,
-    permission: _PermissionOption = None,
-    pattern: _PatternOption = None,
-    host: _Host = None,
+    values: _Selected = _ALL_RULES,
     all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
     server: Server = DEFAULT_SERVER,
     output: Output = "table",
@@ -112,22 +139,10 @@ def remove(
 
     Parameters
     ----------
-    principal
-        User, or KIND:NAME.
-    operation
-        Operation of the rule.
-    resource
-        KIND:NAME, KIND:, or `cluster`.
-    permission
-        Rules that allow, or rules that deny.
-    pattern
-        How the rule matches names. `match`: all rules that apply to the resource.
-    host
-        Host of the rule.
     all_
         Remove all rules. Needed if no value is given.
     """
-    wanted = _filter(principal, operation, resource, permission, pattern, host)
+    wanted = values.filter()
     if (wanted == AccessRuleFilter()) != all_:
         raise CommandError("give values of the rules to remove, or --all for every rule", USAGE)
     removed = Remote(server).post(f"{_RULES}/removals", wanted, RemovedRules)
@@ -142,12 +157,7 @@ def remove(
 @app.command(name="list")
 def list_rules(
     *,
-    principal: _Principal = None,
-    operation: _Operation = None,
-    resource: _Resource = None,
-    permission: _PermissionOption = None,
-    pattern: _PatternOption = None,
-    host: _Host = None,
+    values: _Selected = _ALL_RULES,
     server: Server = DEFAULT_SERVER,
     output: Output = "table",
 ) -> None:
@@ -155,24 +165,8 @@ def list_rules(
 
     Example: `dragoman acl list --resource topic:orders --pattern match` lists all rules that apply
     to a topic.
-
-    Parameters
-    ----------
-    principal
-        User, or KIND:NAME.
-    operation
-        Operation of the rule.
-    resource
-        KIND:NAME, KIND:, or `cluster`.
-    permission
-        Rules that allow, or rules that deny.
-    pattern
-        How the rule matches names. `match`: all rules that apply to the resource.
-    host
-        Host of the rule.
     """
-    wanted = _filter(principal, operation, resource, permission, pattern, host)
-    rules = _found(Remote(server), wanted)
+    rules = _found(Remote(server), values.filter())
     if output == "json":
         print_json(rules)
         return
@@ -250,26 +244,6 @@ def _found(remote: Remote, wanted: AccessRuleFilter) -> list[AccessRule]:
         if after is None:
             return rules
     raise CommandError(f"there are more than {limits.CLI_PAGES_MAX} pages of rules")
-
-
-def _filter(
-    principal: str | None,
-    operation: str | None,
-    resource: str | None,
-    permission: Literal["allow", "deny"] | None,
-    pattern: PatternFilter | None,
-    host: str | None,
-) -> AccessRuleFilter:
-    kind, name = (None, "") if resource is None else _parse_resource(resource, is_filter=True)
-    return AccessRuleFilter(
-        principal=None if principal is None else _parse_principal(principal),
-        operation=None if operation is None else _parse_operation(operation),
-        resource=kind,
-        name=name or None,
-        permission=None if permission is None else Permission(permission),
-        pattern=pattern,
-        host=host,
-    )
 
 
 def _parse_principal(text: str) -> str:

@@ -8,8 +8,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from dragoman.api.values import GroupDescription
-from dragoman.cli.client_tls import PLAIN, EncryptionOptions
-from dragoman.cli.credentials import NO_LOGIN, LoginOptions
+from dragoman.cli.client_security import NO_LOGIN, PLAIN, EncryptionOptions, LoginOptions
 from dragoman.cli.kafka_client import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,

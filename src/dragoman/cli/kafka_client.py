@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import Parameter
 
 from dragoman import limits
-from dragoman.cli.credentials import NO_LOGIN, Credentials
+from dragoman.cli.client_security import NO_LOGIN, Credentials
 from dragoman.cli.positions import Bounds
 from dragoman.cli.status import CommandError
 from dragoman.client.kafka import (

@@ -15,11 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.cli.client_tls import PLAIN, Encryption, EncryptionOptions
-from dragoman.cli.credentials import NO_LOGIN, Credentials, LoginOptions
+from dragoman.cli.client_security import (
+    NO_LOGIN,
+    PLAIN,
+    Credentials,
+    Encryption,
+    EncryptionOptions,
+    LoginOptions,
+    spark_security,
+)
 from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
 from dragoman.cli.output import Output, print_fields, print_json, print_table
-from dragoman.cli.spark_security import security
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.errors import ConfigError, DragomanError
 
@@ -223,7 +229,7 @@ def _with_security(
     if keys is not None and credentials == NO_LOGIN and encryption == PLAIN:
         ca = keys.ca or (os.environ.get("DRAGOMAN_CA_FILE", "") if keys.is_encrypted else "")
         return msgspec.structs.replace(definition, security=msgspec.structs.replace(keys, ca=ca))
-    tls, login = security(credentials, encryption)
+    tls, login = spark_security(credentials, encryption)
     if tls is None and login is None:
         return definition
     found = SecurityKeys(

@@ -10,8 +10,7 @@ from typing import Annotated, Literal, cast
 
 from cyclopts import App, Parameter
 
-from dragoman.cli.client_tls import PLAIN, EncryptionOptions
-from dragoman.cli.credentials import NO_LOGIN, LoginOptions
+from dragoman.cli.client_security import NO_LOGIN, PLAIN, EncryptionOptions, LoginOptions
 from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Feature, Target, Writer
 from dragoman.cli.record_lines import (

@@ -1,21 +1,29 @@
-"""`dragoman security`: what protects the cluster as a whole."""
+"""`dragoman security`: what protects the cluster as a whole: its mode, and the key of its secrets.
+
+Key files are made and changed on this machine only. Copying them to the nodes is up to the
+operator: a key never leaves a machine through a node.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from dragoman.api.access_values import NewMode, SecurityStatus
-from dragoman.cli.output import Output, print_fields, print_json
+from dragoman.api.values import ClusterKeyStatus, KeyCommand
+from dragoman.cli.output import Output, print_fields, print_json, print_table
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import say
 
 app = App(
     name="security", help="Whether access rules are enforced, and the key that encrypts secrets."
 )
-app.command("dragoman.cli.security_key:app", name="key", help="Make, rotate and show the key.")
+key = App(name="key", help="Make, rotate and show the key that encrypts secrets in the metadata.")
+app.command(key)
 _PATH = "/api/v1/security"
+_KEY = f"{_PATH}/key"
 
 
 @app.command
@@ -53,3 +61,61 @@ def status(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None
             ("nodes of older releases", found.older_nodes or "none"),
         )
     )
+
+
+@key.command
+def new(file: Annotated[Path, Parameter(help="Key file to make or extend.")], /) -> None:
+    """Make a key file that only you can read, or put a new first key into an existing one.
+
+    Copy the file to every node and name it there with cluster.key.file. Nodes use the new key after
+    `rotate`.
+    """
+    from dragoman.offline import add_cluster_key
+
+    key_id, is_new = add_cluster_key(str(file))
+    if is_new:
+        say(f"made {file} with key {key_id}: copy it to every node, and keep it secret")
+    else:
+        say(
+            f"added key {key_id} to {file}: copy the file to every node, then run `dragoman"
+            " security key rotate`"
+        )
+
+
+@key.command
+def rotate(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+    """Encrypt all secrets with the first key of the nodes' key files.
+
+    Every node must have the key. A rotation that was interrupted continues by itself; running this
+    again does no harm.
+    """
+    found = Remote(server).post(f"{_KEY}/commands", KeyCommand(command="rotate"), ClusterKeyStatus)
+    _show(found, output)
+
+
+@key.command(name="status")
+def key_status(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+    """Show which key is current, which keys the nodes have, and what is encrypted with each."""
+    _show(Remote(server).get(_KEY, ClusterKeyStatus), output)
+
+
+def _show(found: ClusterKeyStatus, output: Output) -> None:
+    if output == "json":
+        print_json(found)
+        return
+    print_fields(
+        (
+            ("current key", found.current or "none before the first secret"),
+            ("secrets", ", ".join(f"{found.sealed[key]} with {key}" for key in found.sealed) or 0),
+            ("in clear text", found.clear),
+        )
+    )
+    print_table(
+        ("NODE", "KEYS", "PROBLEM"),
+        ((each.node, ", ".join(each.keys) or "-", each.problem or "-") for each in found.nodes),
+    )
+    unused = sorted(
+        {key for each in found.nodes for key in each.keys} - {found.current} - set(found.sealed)
+    )
+    if found.current and unused:
+        say(f"nothing is encrypted with {', '.join(unused)}: an older key may leave the key files")

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.cli.client_tls import PLAIN, EncryptionOptions
-from dragoman.cli.credentials import NO_LOGIN, LoginOptions
+from dragoman.cli.client_security import (
+    NO_LOGIN,
+    PLAIN,
+    EncryptionOptions,
+    LoginOptions,
+    spark_security,
+)
 from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
 from dragoman.cli.output import print_table
-from dragoman.cli.spark_security import security
 from dragoman.cli.status import OK, USAGE, CommandError, say
 from dragoman.errors import DragomanError
 
@@ -76,7 +80,7 @@ def sql(
         from dragoman.spark.sql import Query
     except ImportError as error:
         raise CommandError(f"{error}: `pip install 'dragoman[spark]'`") from None
-    tls, login = security(credentials, encryption)
+    tls, login = spark_security(credentials, encryption)
     started = time.monotonic()
     say("starting Spark …")
     config = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import base64
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from cyclopts import Parameter
 
-from dragoman import limits
+from dragoman.cli.secret_input import asked_password, secret_in
 from dragoman.cli.status import USAGE, CommandError
 
 if TYPE_CHECKING:
@@ -99,31 +98,3 @@ class Target:
 
 Server: TypeAlias = Annotated[Target, Parameter(name="*")]
 DEFAULT_SERVER: Final = Target()
-
-
-def asked_password(user: str) -> str:
-    """The password that a person types. Raises `CommandError` without a terminal."""
-    if not sys.stdin.isatty():
-        raise CommandError(f"--user {user} needs --password-file", USAGE)
-    import getpass
-
-    try:
-        return getpass.getpass(f"Password of {user}: ")
-    except EOFError:
-        raise CommandError("no password was given", USAGE) from None
-
-
-def secret_in(path: str) -> str:
-    """The first line of a file. Raises `CommandError`, which does not show the content."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(limits.CLI_SECRET_BYTES_MAX + 1)
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror}", USAGE) from None
-    try:
-        text = data.decode().rstrip("\r\n")
-    except UnicodeDecodeError:
-        text = ""
-    if not text or len(data) > limits.CLI_SECRET_BYTES_MAX or "\n" in text:
-        raise CommandError(f"{path}: expected one line of text, the secret", USAGE)
-    return text

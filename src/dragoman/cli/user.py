@@ -7,22 +7,29 @@ from urllib.parse import quote
 
 from cyclopts import App, Parameter
 
-from dragoman.api.access_values import NewUser, TokenDescription, UserCommand, UserDescription
+from dragoman.api.access_values import (
+    CreatedToken,
+    NewToken,
+    NewUser,
+    TokenDescription,
+    UserCommand,
+    UserDescription,
+)
 from dragoman.api.values import Told
-from dragoman.cli.new_secret import Reference, new_secret
 from dragoman.cli.output import Output, print_fields, print_json, print_table
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
+from dragoman.cli.secret_input import Reference, new_secret
 from dragoman.cli.status import USAGE, CommandError, say
 
 app = App(name="user", help="Create, list and delete users, and change their credentials.")
-app.command(
-    "dragoman.cli.user_token:app", name="token", help="Make and revoke API tokens of a user."
-)
+token = App(name="token", help="Make and revoke API tokens of a user.")
+app.command(token)
 
 _USERS = "/api/v1/security/users"
+_DAY_MS = 86_400_000
 
 
-def user_path(name: str) -> str:
+def _user_path(name: str) -> str:
     return f"{_USERS}/{quote(name, safe='')}"
 
 
@@ -141,7 +148,7 @@ def delete(*names: str, server: Server = DEFAULT_SERVER) -> None:
         raise CommandError("NAMES: expected the name of at least one user", USAGE)
     remote = Remote(server)
     for name in names:
-        say(remote.remove(user_path(name), Told).detail)
+        say(remote.remove(_user_path(name), Told).detail)
 
 
 @app.command(name="list")
@@ -175,7 +182,7 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
     name
         User to show.
     """
-    user = Remote(server).get(user_path(name), UserDescription)
+    user = Remote(server).get(_user_path(name), UserDescription)
     if output == "json":
         print_json(user)
         return
@@ -189,10 +196,64 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
     )
     if user.tokens:
         print()
-        print_tokens(user.tokens)
+        _print_tokens(user.tokens)
 
 
-def print_tokens(tokens: tuple[TokenDescription, ...]) -> None:
+@token.command(name="create")
+def create_token(
+    name: str,
+    /,
+    *,
+    label: str = "",
+    days: Annotated[int | None, Parameter(show_default=False)] = None,
+    read_only: Annotated[bool, Parameter(negative="")] = False,
+    server: Server = DEFAULT_SERVER,
+    output: Output = "table",
+) -> None:
+    """Make an API token and print it. It cannot be shown again.
+
+    Example: `(umask 077; dragoman user token create alice --days 30 > token)`, then `dragoman topic
+    list --token-file token`.
+
+    Parameters
+    ----------
+    name
+        User whose token it is.
+    label
+        What the token is for.
+    days
+        Days until the token expires; without this it does not.
+    read_only
+        The token is good for requests that change nothing only.
+    """
+    if days is not None and days < 1:
+        raise CommandError("--days: expected at least 1", USAGE)
+    lifetime_ms = None if days is None else days * _DAY_MS
+    wanted = NewToken(label=label, lifetime_ms=lifetime_ms, read_only=read_only)
+    created = Remote(server).post(f"{_user_path(name)}/tokens", wanted, CreatedToken)
+    if output == "json":
+        print_json(created)
+    else:
+        print(created.token)
+    say(f"made token {created.description.token_id} of user {name!r}; it is not shown again")
+
+
+@token.command(name="revoke")
+def revoke_token(name: str, token_id: str, /, *, server: Server = DEFAULT_SERVER) -> None:
+    """Revoke an API token.
+
+    Parameters
+    ----------
+    name
+        User whose token it is.
+    token_id
+        Id of the token, as `user describe` shows it.
+    """
+    Remote(server).delete(f"{_user_path(name)}/tokens/{quote(token_id, safe='')}")
+    say(f"revoked token {token_id} of user {name!r}")
+
+
+def _print_tokens(tokens: tuple[TokenDescription, ...]) -> None:
     from dragoman.world import utc_text
 
     print_table(
@@ -211,4 +272,4 @@ def print_tokens(tokens: tuple[TokenDescription, ...]) -> None:
 
 
 def _command(name: str, command: UserCommand, server: Server) -> None:
-    Remote(server).post(f"{user_path(name)}/commands", command, UserDescription)
+    Remote(server).post(f"{_user_path(name)}/commands", command, UserDescription)

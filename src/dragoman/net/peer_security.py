@@ -83,7 +83,7 @@ class ConfiguredPeers:
 
     def client_context(self) -> ssl.SSLContext:
         # Imported here: it is needed for connections with TLS only.
-        from dragoman.net.tls.client_context import client_context
+        from dragoman.net.tls.contexts import client_context
 
         options = self._settings().listener_tls(LISTENER)
         context = client_context(

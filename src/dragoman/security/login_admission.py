@@ -38,7 +38,6 @@ class LoginAdmission:
         `left`.
         """
         caps, address = self._caps(), origin_of(address)
-        address = origin_of(address)
         second = int(self._now())
         if second != self._second:
             self._second = second
@@ -56,7 +55,6 @@ class LoginAdmission:
 
     def left(self, address: str) -> None:
         """A connection has logged in, or was closed."""
-        address = origin_of(address)
         address = origin_of(address)
         self.in_all -= 1
         self._open[address] -= 1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import ssl
+import sys
 from pathlib import Path
 
 import pytest
 
 from dragoman import limits
-from dragoman.cli import target
 from dragoman.cli.remote import Remote
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.cli.target import DEFAULT_URL, Target
@@ -113,7 +113,7 @@ def test_token_with_a_line_break_or_blank_makes_no_header(tmp_path: Path) -> Non
 
 def test_terminal_is_asked_for_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(target.sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr("getpass.getpass", lambda prompt: asked.append(prompt) or "typed")
     header = Target(user="alice").resolved({}).authorization()
     assert base64.b64decode(header.partition(" ")[2]) == b"alice:typed"

@@ -22,10 +22,10 @@ from dragoman.api.access_values import (
     UserCommand,
 )
 from dragoman.api.captures import CaptureService
-from dragoman.api.certificates import CertificateService
 from dragoman.api.cluster import ClusterService
 from dragoman.api.declaration import ApiError, PageLimit
 from dragoman.api.groups import GroupService
+from dragoman.api.keys import CertificateService
 from dragoman.api.node import PipelineReports
 from dragoman.api.operations import OPERATIONS
 from dragoman.api.security import RuleService, SecurityService, UserService

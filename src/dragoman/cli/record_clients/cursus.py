@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 from uuid import uuid4
 
-from dragoman.cli.credentials import Credentials
+from dragoman.cli.client_security import Credentials
 from dragoman.cli.positions import Bounds
 from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,

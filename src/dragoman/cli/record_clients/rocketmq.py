@@ -17,7 +17,7 @@ from zlib import crc32
 
 import msgspec
 
-from dragoman.cli.credentials import Credentials
+from dragoman.cli.client_security import Credentials
 from dragoman.cli.positions import Bounds
 from dragoman.cli.record_clients.session import (
     COMMITTED_ONLY,

@@ -20,7 +20,7 @@ from typing import Final, Literal, NamedTuple, NoReturn, Protocol, TypeAlias, Ty
 
 import msgspec
 
-from dragoman.cli.credentials import NO_LOGIN, Credentials
+from dragoman.cli.client_security import NO_LOGIN, Credentials
 from dragoman.cli.positions import Bounds, Place, PlaceKind, resolve
 from dragoman.cli.status import USAGE, CommandError, one_line_failures
 from dragoman.client_core.blocking_client import LoopThread

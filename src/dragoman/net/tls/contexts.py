@@ -1,4 +1,4 @@
-"""The certificates of listeners, and their files.
+"""The certificates of this node, and their files.
 
 Each listener has a context of OpenSSL, made from the files in its settings. When a file changes, or
 the settings do, the next handshakes get a new one; connections keep what they began with. A new
@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -198,7 +199,7 @@ def _load_pair(
     _read(key_path, "ssl.key.file", files)
     leaf = _current_certificate(certificate, path, now_ms)
     try:
-        context.load_cert_chain(path, key_path, password=_no_password)
+        context.load_cert_chain(path, key_path, password=partial(_no_password, "ssl.key.file"))
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             reason = f"the key in {key_path} is not that of the certificate in {path}"
@@ -210,9 +211,9 @@ def _load_pair(
     return leaf
 
 
-def _no_password() -> str:
+def _no_password(where: str) -> str:
     # Without a function, OpenSSL would ask at the terminal.
-    raise ConfigError("ssl.key.file: the key has a password; write it without one, mode 0600")
+    raise ConfigError(f"{where}: the key has a password; write it without one, mode 0600")
 
 
 def _read(path: str, key: str, files: PlainFiles) -> bytes:
@@ -244,3 +245,29 @@ def _current_certificate(certificate: bytes, path: str, now_ms: int) -> x509.Cer
             f" {leaf.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on"
         )
     return leaf
+
+
+def client_context(
+    ca_file: str, certificate_file: str, key_file: str, purpose: str
+) -> ssl.SSLContext:
+    """A context for a connection that this node makes, to another node or to etcd. It verifies the
+    server's certificate and name; without `ca_file` the authorities of the system count. The files
+    are read for each connection, so that new ones are in use at once. Raises `ConfigError`, which
+    begins with `purpose`.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        if ca_file:
+            context.load_verify_locations(ca_file)
+        else:
+            context.load_default_certs()
+        if certificate_file:
+            context.load_cert_chain(
+                certificate_file, key_file or None, password=partial(_no_password, purpose)
+            )
+    except OSError as error:
+        files = ", ".join(filter(None, (ca_file, certificate_file, key_file)))
+        reason = error.strerror or error
+        raise ConfigError(f"{purpose}: the files {files} cannot be used: {reason}") from None
+    return context

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import limits
-from dragoman.cli.new_secret import new_secret
+from dragoman.cli.secret_input import new_secret
 from dragoman.cli.status import USAGE, CommandError
 
 

@@ -1,6 +1,7 @@
-"""New passwords and secrets: from a file, the environment, standard input, or a terminal.
+"""Passwords and other secrets of commands: from a file, the environment, standard input, or a
+terminal.
 
-They are never arguments, which others on the machine can read.
+They are never arguments, which others on the machine can read. No error shows one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from cyclopts import Parameter
 
 from dragoman import limits
 from dragoman.cli.status import USAGE, CommandError
-from dragoman.cli.target import secret_in
 
 _STDIN: Final = "stdin"
 _FORMS: Final = "file:PATH, env:NAME or stdin"
@@ -24,6 +24,28 @@ Reference: TypeAlias = Annotated[
         help=f"Where the secret is: {_FORMS}. A terminal is asked otherwise.", show_default=False
     ),
 ]
+
+
+def asked_password(user: str) -> str:
+    """The password that a person types. Raises `CommandError` without a terminal."""
+    if not sys.stdin.isatty():
+        raise CommandError(f"--user {user} needs --password-file", USAGE)
+    import getpass
+
+    try:
+        return getpass.getpass(f"Password of {user}: ")
+    except EOFError:
+        raise CommandError("no password was given", USAGE) from None
+
+
+def secret_in(path: str) -> str:
+    """The only line of a file. Raises `CommandError`."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(limits.CLI_SECRET_BYTES_MAX + 1)
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}", USAGE) from None
+    return _line(data, path)
 
 
 def new_secret(what: str, reference: str, environment: Mapping[str, str] = os.environ) -> str:
