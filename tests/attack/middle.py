@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+
+from protocols.threaded_server import ThreadedServer
 
 _PATIENCE_S = 10.0
 #: A larger one is none: it is how TLS begins.
@@ -17,42 +18,24 @@ _FRAME_BYTES_MAX = 1 << 20
 Alter = Callable[[bytes], bytes | None]
 
 
-class Middle:
+class Middle(ThreadedServer):
     """Relays Kafka frames between clients and a node. With `tls` it claims to be the node."""
 
     def __init__(
         self, node: tuple[str, int], alter: Alter, tls: ssl.SSLContext | None = None
     ) -> None:
+        super().__init__()
         self._node = node
         self._alter = alter
         self._tls = tls
         #: All that clients have sent.
         self.overheard = bytearray()
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
-        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self.address = f"127.0.0.1:{self.port}"
 
-    def __enter__(self) -> Middle:
-        self._accepting.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self._accepting.join()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._relay, args=(client,), daemon=True).start()
-
-    def _relay(self, client: socket.socket) -> None:
+    def serve(self, peer: socket.socket) -> None:
         with ExitStack() as sockets, suppress(OSError, EOFError):
-            sockets.enter_context(client).settimeout(_PATIENCE_S)
+            client = sockets.enter_context(peer)
+            client.settimeout(_PATIENCE_S)
             if self._tls is not None:
                 client = sockets.enter_context(self._tls.wrap_socket(client, server_side=True))
             node = sockets.enter_context(socket.create_connection(self._node, _PATIENCE_S))

@@ -6,6 +6,8 @@ import socket
 import threading
 from contextlib import ExitStack, suppress
 
+from protocols.threaded_server import ThreadedServer
+
 _PAGE = b"<!doctype html><link rel=icon href=data:,><title>harmless</title><body>harmless</body>"
 _HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n"
@@ -14,36 +16,16 @@ _HEAD = (
 _PATIENCE_S = 10.0
 
 
-class Site:
+class Site(ThreadedServer):
     """Serves a page on one address. Once `bound_to` is set, it hands each connection through to
     there, byte for byte: what a browser gets that looks the page's name up again.
     """
 
     def __init__(self, host: str, port: int = 0) -> None:
-        self._listening = socket.create_server((host, port))
-        self.port: int = self._listening.getsockname()[1]
+        super().__init__(host, port)
         self.bound_to: tuple[str, int] | None = None
-        self._accepting = threading.Thread(target=self._accept, daemon=True)
-        self._accepting.start()
 
-    def __enter__(self) -> Site:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self._accepting.join()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                peer, _ = self._listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
-
-    def _serve(self, peer: socket.socket) -> None:
+    def serve(self, peer: socket.socket) -> None:
         with ExitStack() as sockets, suppress(OSError):
             sockets.enter_context(peer).settimeout(_PATIENCE_S)
             if self.bound_to is None:

@@ -22,8 +22,9 @@ from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.security.access import ANONYMOUS
 from protocols.kafka_socket import frame_of
 from worlds.broker import Wire, World
-from worlds.logins import MECHANISMS, add_user, log_in, plain, secured
+from worlds.logins import MECHANISMS, log_in, plain, secured
 from worlds.tokens import first_message, jwk, key_set, rsa_key, token
+from worlds.users import add_user
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))
 CASES = 1500
@@ -100,7 +101,7 @@ def test_no_stranger_logs_in(seed: int, caplog: pytest.LogCaptureFixture) -> Non
         sasl_oauthbearer_jwks_endpoint_url="https://issuer.example/keys",
     )
     world.broker.logins.bearer_tokens.keys.fetch = lambda _: succeeded(key_set(jwk(rsa_key(), "1")))
-    add_user(world)
+    add_user(world, password="secret")
     used = world.budget.used
     for number in range(CASES * ROUNDS // 3):
         wire = attack(rng, world)

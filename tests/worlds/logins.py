@@ -1,18 +1,14 @@
-"""Users in a world, and listeners that require a login."""
+"""Listeners that require a login, and logins of Kafka clients. The users are of `worlds.users`."""
 
 from __future__ import annotations
 
 import msgspec
 from scramp import ScramClient
 
-from dragoman.cluster.events import Event, UserChanged, UserRemoved
 from dragoman.config.listeners import ListenerSecurity
 from dragoman.config.settings import Settings
-from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
-from dragoman.security.passwords import verifiers_of
-from dragoman.security.users import User
-from worlds.broker import Outcome, Wire, World
+from worlds.broker import Wire, World
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 REQUIRED = ListenerSecurity(authentication="required", mechanisms=MECHANISMS)
@@ -25,36 +21,6 @@ def secured(security: ListenerSecurity = REQUIRED, **settings: object) -> World:
     world = World(msgspec.structs.replace(Settings(), **fields))
     world.channels.security = lambda: security
     return world
-
-
-def change(world: World, *events: Event) -> None:
-    async def make() -> None:
-        await world.broker.changes.make(lambda: list(events))
-
-    outcome = Outcome()
-    start(make()).then(outcome)
-    world.settle()
-    assert outcome.error is None, outcome.error
-
-
-def add_user(
-    world: World,
-    name: str = "alice",
-    password: str = "secret",
-    incarnation: str = "1",
-    *,
-    is_enabled: bool = True,
-) -> User:
-    work = verifiers_of(password, world.broker.random, world.broker.logins.hasher, iterations=4096)
-    user = User(
-        name=name, incarnation=incarnation, is_enabled=is_enabled, scram=start(work).result()
-    )
-    change(world, UserChanged(user=user))
-    return user
-
-
-def remove_user(world: World, name: str = "alice") -> None:
-    change(world, UserRemoved(name=name))
 
 
 def handshake(wire: Wire, mechanism: str, version: int = 1) -> m.SaslHandshakeResponse:

@@ -28,7 +28,7 @@ def demand(
 
 def add_user(
     world: World,
-    name: str,
+    name: str = "alice",
     *,
     password: str = "",
     secret: str = "",
@@ -52,7 +52,7 @@ def add_user(
     _change(world, UserChanged(user=user))
 
 
-def remove_user(world: World, name: str) -> None:
+def remove_user(world: World, name: str = "alice") -> None:
     _change(world, UserRemoved(name=name))
 
 

@@ -17,10 +17,11 @@ from dragoman.protocols.minibroker import messages as minibroker
 from dragoman.types import Certificate
 from worlds.broker import Pipe, Wire, World
 from worlds.cursus import CursusPipe
-from worlds.logins import MECHANISMS, add_user, log_in
+from worlds.logins import MECHANISMS, log_in
 from worlds.minibroker import Peer, service_of
 from worlds.mlog import MlogPipe
 from worlds.rocketmq import RocketmqPipe
+from worlds.users import add_user
 
 OFF = ListenerSecurity(mechanisms=MECHANISMS)
 OPTIONAL = msgspec.structs.replace(OFF, authentication="optional")
@@ -112,7 +113,7 @@ def test_stream_ends_with_its_anonymous_connection(world: World) -> None:
 
 def test_login_outlives_what_named_the_connection_before() -> None:
     world = World(msgspec.structs.replace(Settings(), sasl_insecure_clear_text=True))
-    add_user(world, "alice")
+    add_user(world, password="secret")
     change(world, REQUIRED)
     wire, waiting = Wire(world), Wire(world)
     assert log_in(wire, "alice").error_code == 0

@@ -23,15 +23,14 @@ from worlds.logins import (
     MECHANISMS,
     OPTIONAL,
     REQUIRED,
-    add_user,
     authenticate,
     handshake,
     log_in,
     plain,
-    remove_user,
     secured,
 )
 from worlds.tokens import first_message, jwk, key_set, rsa_key, token
+from worlds.users import add_user, remove_user
 
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
 ILLEGAL = ErrorCode.ILLEGAL_SASL_STATE
@@ -41,7 +40,7 @@ PASSWORD_MECHANISMS = MECHANISMS[:3]
 @pytest.fixture
 def world() -> World:
     world = secured()
-    add_user(world)
+    add_user(world, password="secret")
     return world
 
 
@@ -255,7 +254,7 @@ def test_connection_that_does_not_log_in_is_closed_in_time(world: World) -> None
 
 def test_connections_before_the_login_are_bounded() -> None:
     world = secured(max_connections_before_login_per_ip=2)
-    add_user(world)
+    add_user(world, password="secret")
     wires = [Wire(world) for _ in range(3)]
     world.settle()
     assert [each.is_closed for each in wires] == [False, False, True]
@@ -323,7 +322,7 @@ def test_listener_without_logins_knows_no_sasl() -> None:
 
 def test_optional_login_changes_the_caller() -> None:
     world = secured(OPTIONAL)
-    add_user(world)
+    add_user(world, password="secret")
     wire = Wire(world)
     assert metadata(wire).brokers
     assert principal_of(wire) == ANONYMOUS
@@ -333,7 +332,7 @@ def test_optional_login_changes_the_caller() -> None:
 
 def test_login_that_becomes_required_applies_to_open_connections() -> None:
     world = secured(OPEN)
-    add_user(world)
+    add_user(world, password="secret")
     wire, other = Wire(world), Wire(world)
     assert metadata(wire).brokers
     world.channels.security = lambda: REQUIRED
@@ -373,7 +372,7 @@ def test_express_path_ends_where_a_login_becomes_required() -> None:
 
 def test_session_ends_unless_the_client_logs_in_again() -> None:
     world = secured(connections_max_reauth_ms=60_000)
-    add_user(world)
+    add_user(world, password="secret")
     wire, other = Wire(world), Wire(world)
     assert log_in(wire).session_lifetime_ms == 60_000
     log_in(other)
@@ -390,7 +389,7 @@ def test_session_ends_unless_the_client_logs_in_again() -> None:
 
 def test_expired_session_may_log_in_but_do_nothing_else() -> None:
     world = secured(connections_max_reauth_ms=1000)
-    add_user(world)
+    add_user(world, password="secret")
     wire, other = Wire(world), Wire(world)
     log_in(wire)
     log_in(other)
@@ -404,7 +403,7 @@ def test_expired_session_may_log_in_but_do_nothing_else() -> None:
 
 
 def test_login_again_is_as_the_same_principal_by_the_same_mechanism(world: World) -> None:
-    add_user(world, "bob", "secret")
+    add_user(world, "bob", password="secret")
     wire = Wire(world)
     log_in(wire, mechanism="PLAIN")
     world.advance(2)
@@ -514,7 +513,7 @@ def test_client_that_continues_after_the_challenge_is_not_logged_in() -> None:
 
 def test_token_of_a_disabled_user_is_refused() -> None:
     world = token_world()
-    add_user(world, is_enabled=False)
+    add_user(world, password="secret", is_enabled=False)
     found = log_in_by_token(Wire(world))
     assert found.auth_bytes == b'{"status":"invalid_token"}'
 
@@ -523,7 +522,7 @@ def test_disabling_a_user_ends_its_sessions_by_token() -> None:
     world = token_world()
     wire = Wire(world)
     log_in_by_token(wire)
-    add_user(world, is_enabled=False)
+    add_user(world, password="secret", is_enabled=False)
     assert wire.is_closed
 
 
@@ -541,11 +540,11 @@ def test_connections_of_a_removed_user_are_closed_at_once(world: World) -> None:
 def test_connections_of_a_disabled_or_replaced_user_are_closed_at_once(world: World) -> None:
     wire = Wire(world)
     log_in(wire)
-    add_user(world, incarnation="2")
+    add_user(world, password="secret", incarnation="2")
     assert wire.is_closed
     wire = Wire(world)
     log_in(wire)
-    add_user(world, incarnation="2", is_enabled=False)
+    add_user(world, password="secret", incarnation="2", is_enabled=False)
     assert wire.is_closed
 
 
