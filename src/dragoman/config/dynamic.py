@@ -20,8 +20,6 @@ from dragoman.config.keys import Accepted, Key, Kind, Source, Value, near_match,
 from dragoman.config.overrides import ConfigEntry, Synonym
 from dragoman.config.settings import (
     DYNAMIC_KEYS,
-    LISTENER_KEYS,
-    NODE_KEYS,
     Overlay,
     Settings,
     is_dynamic,
@@ -110,15 +108,30 @@ _STARTED_WITH = frozenset(
 #: From this feature level on nodes store keys that they do not know. A node of an earlier level
 #: rejects such a key, and with it every change that was made at run time.
 UNKNOWN_KEYS_LEVEL = 4
-#: Settings that nodes below `UNKNOWN_KEYS_LEVEL` do not know.
-_NEW_KEYS = frozenset(
-    (
-        *LISTENER_KEYS,
-        "ssl.principal.mapping.rules",
-        *("log.retention.segments", "max.connections", "max.connections.per.ip"),
-        *("max.connections.per.ip.overrides", "max.partitions.per.node"),
-        "max.partitions.per.request",
-    )
+#: Settings that nodes below `UNKNOWN_KEYS_LEVEL` know and can change while they run. It is those
+#: that are listed, so that a new setting is never taken for one of them.
+_OLD_KEYS = frozenset(
+    """
+    any.detection.timeout.ms auto.create.topics.enable compression.type connections.max.idle.ms
+    cursus.connections.max cursus.idempotence.enable cursus.num.partitions
+    cursus.stream.timeout.ms cursus.streams.max cursus.transaction.timeout.ms
+    default.replication.factor delete.topic.enable fetch.max.bytes group.consumer.assignors
+    group.consumer.heartbeat.interval.ms group.consumer.max.heartbeat.interval.ms
+    group.consumer.max.session.timeout.ms group.consumer.max.size
+    group.consumer.migration.policy group.consumer.min.heartbeat.interval.ms
+    group.consumer.min.session.timeout.ms group.consumer.session.timeout.ms
+    group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
+    group.min.session.timeout.ms held.record.check.after.ms held.record.check.interval.ms
+    held.record.check.max leader.replication.throttled.rate log.cleaner.backoff.ms
+    log.cleaner.delete.retention.ms log.cleaner.min.cleanable.ratio log.cleanup.policy
+    log.message.timestamp.type log.retention.bytes log.retention.check.interval.ms
+    log.retention.ms log.roll.ms log.segment.bytes max.incremental.fetch.session.cache.slots
+    message.max.bytes min.insync.replicas minibroker.partitions mlog.acks.all.timeout.ms
+    mlog.connections.max.idle.ms mlog.stream.wait.ms num.partitions offset.metadata.max.bytes
+    offsets.retention.check.interval.ms offsets.retention.minutes producer.id.expiration.ms
+    replication.factor.lenient transaction.abort.timed.out.transaction.cleanup.interval.ms
+    transaction.max.timeout.ms transactional.id.expiration.ms
+    """.split()  # noqa: SIM905
 )
 
 
@@ -143,11 +156,7 @@ def is_started_with(name: str) -> bool:
 
 def first_unknown(changes: Mapping[str, str]) -> str | None:
     """The first key that nodes below `UNKNOWN_KEYS_LEVEL` do not know, if any."""
-    return next((each for each in changes if is_inert(each) or _is_new(each)), None)
-
-
-def _is_new(name: str) -> bool:
-    return name in _NEW_KEYS or name not in NODE_KEYS
+    return next((each for each in changes if each not in _OLD_KEYS), None)
 
 
 def inert_part(changes: Mapping[str, str]) -> dict[str, str]:

@@ -725,7 +725,9 @@ def test_what_listeners_demand_holds_even_if_the_rest_is_ignored(world: World) -
 
 
 @pytest.mark.parametrize("node_id", [1, EVERY_NODE])
-@pytest.mark.parametrize("key", ["my.plugin", "num.io.threads", "max.connections"])
+@pytest.mark.parametrize(
+    "key", ["my.plugin", "num.io.threads", "max.connections", "max.connections.before.login"]
+)
 def test_keys_that_an_older_node_does_not_know_wait_until_it_is_upgraded(
     key: str, node_id: int
 ) -> None:
