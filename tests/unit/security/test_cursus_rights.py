@@ -270,3 +270,11 @@ def test_patterns_of_groups_reveal_no_topic() -> None:
         for pattern in ("nothing*", "fre*", "f?esh"):
             assert stage.ask(command.format(pattern)) == unknown.format(pattern)
         assert stage.ask(command.format("bystand*")).startswith("OK")
+
+
+def test_group_of_another_topic_does_not_reveal_it() -> None:
+    stage = Stage()
+    command = "JOIN_GROUP topic=bystander group=g member=m"
+    assert stage.ask(command) == ("ERROR: topic_not_assigned_to_group expected=t actual=bystander")
+    with stage.guard.without(need("describe topic t")):
+        assert stage.ask(command) == "ERROR: topic_not_assigned_to_group actual=bystander"

@@ -98,7 +98,10 @@ def open_group(call: Arguments, *, to_join: bool = False) -> DirectGroup:
     if bound is None or (is_free and bound != topic):
         group.bind(topic)
     elif bound != topic:
-        raise Refusal(f"topic_not_assigned_to_group expected={bound} actual={topic}")
+        # Like patterns, groups reveal no topic that the client may not describe.
+        is_known = call.may(Operation.DESCRIBE, Resource.TOPIC, bound)
+        expected = f" expected={bound}" if is_known else ""
+        raise Refusal(f"topic_not_assigned_to_group{expected} actual={topic}")
     return group
 
 
