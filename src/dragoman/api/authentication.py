@@ -1,6 +1,7 @@
 """The caller of each request: from its credentials, else from its connection.
 
-    Authorization: Bearer TOKEN    an API token of a user; a read-only one is good for GET only
+    Authorization: Bearer TOKEN    an API token of a user; a read-only one is good for operations
+                                   that change nothing
     Authorization: Basic …         a user's password: over TLS, from this machine, or to a node
                                    with `sasl.insecure.clear.text`
     without                        the caller of the connection (`origin.py`)
@@ -25,7 +26,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dragoman.api.operations import NodeView
+from dragoman.api.operations import OPERATIONS, NodeView
 from dragoman.api.origin import ORIGIN, Origin
 from dragoman.api.problems import problem, status_of
 from dragoman.errors import AuthenticationFailedError, AuthError
@@ -36,6 +37,7 @@ from dragoman.security.access import ANONYMOUS, Caller
 _CALLER: Final = "caller"
 _REALM: Final = 'realm="dragoman"'
 _READS: Final = frozenset(("GET", "HEAD"))
+_QUESTIONS: Final = frozenset(each.path for each in OPERATIONS if each.is_question)
 _METRICS: Final = "/metrics"
 
 
@@ -109,7 +111,7 @@ class Authentication:
             match scheme.lower():
                 case "bearer":
                     login = self._node.logins.token(value.strip(), host)
-                    if login.is_read_only and request.method not in _READS:
+                    if login.is_read_only and not _changes_nothing(request):
                         detail = f"the token is read-only: {request.method} is not for it"
                         return _Refusal(403, "read_only_token", detail)
                     return login.caller
@@ -166,6 +168,11 @@ class Authentication:
             or self._node.accepts_readable_passwords
             or _is_loopback(origin.initial().host)
         )
+
+
+def _changes_nothing(request: Request) -> bool:
+    is_question = request.method == "POST" and request.scope["path"] in _QUESTIONS
+    return is_question or request.method in _READS
 
 
 def caller_of(request: Request) -> Caller:

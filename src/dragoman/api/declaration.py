@@ -127,6 +127,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     answer: type | None
     #: Error statuses of this operation, in addition to those that every operation has.
     refusals: tuple[int, ...]
+    #: Whether it is a POST that changes nothing, because its question is too long for a path.
+    is_question: bool
 
     @property
     def creates(self) -> bool:
@@ -138,7 +140,13 @@ declared_operations: list[Operation] = []
 
 
 def operation(
-    method: Method, path: str, summary: str, *, creates: bool = False, refuses: tuple[int, ...] = ()
+    method: Method,
+    path: str,
+    summary: str,
+    *,
+    creates: bool = False,
+    is_question: bool = False,
+    refuses: tuple[int, ...] = (),
 ) -> Callable[[Function], Function]:
     """Declare a method of a service protocol as an operation."""
 
@@ -162,6 +170,7 @@ def operation(
                 caller=callers[0].name if callers else "",
                 answer=answer,
                 refusals=refuses,
+                is_question=is_question,
             )
         )
         return function

@@ -275,6 +275,7 @@ class Rules(Protocol):
         "POST",
         "/api/v1/security/rules/searches",
         "Find access rules, a page at a time",
+        is_question=True,
         refuses=(*_BODY, 403),
     )
     async def find_rules(self, caller: Caller, search: RuleSearch) -> RulePage: ...
@@ -291,6 +292,7 @@ class Rules(Protocol):
         "POST",
         "/api/v1/security/rules/tests",
         "Whether the rules allow a principal an operation, and which rule decides",
+        is_question=True,
         refuses=(*_BODY, 403),
     )
     def test_access(self, caller: Caller, question: AccessQuestion) -> AccessAnswer: ...

@@ -100,6 +100,17 @@ async def test_read_only_token_reads_and_changes_nothing(ask) -> None:
         assert "www-authenticate" not in refused.headers
 
 
+async def test_read_only_token_asks_for_rules_and_changes_none(ask) -> None:
+    asked = partial(ask, origin_of(), "Bearer reads")
+    for question in ("searches", "tests"):
+        path = f"/api/v1/security/rules/{question}"
+        assert (await asked(method="POST", path=path)).status_code == 200
+        assert (await asked(method="DELETE", path=path)).status_code == 403
+        assert (await asked(method="POST", path=f"{path}/")).status_code == 403
+    for path in ("/api/v1/security/rules", "/api/v1/security/rules/removals"):
+        assert (await asked(method="POST", path=path)).status_code == 403
+
+
 async def test_password_with_colon_and_umlaut_names_the_caller(ask) -> None:
     good = basic("alice", "würde:tief")
     assert (await ask(origin_of(), good)).text == f"User:alice@{LOOPBACK}"
