@@ -711,7 +711,8 @@ SCRAM_MESSAGE_BYTES_MAX = 4096
 SCRAM_CLIENT_ITERATIONS_MAX = 1_000_000
 #: Random bytes in a server's half of the nonce of a SCRAM exchange.
 SCRAM_NONCE_BYTES = 18
-#: A frame of a connection that has to log in and has not. Larger: the connection is closed.
+#: A frame of a connection that has to log in and has not. Larger: the connection is closed, with a
+#: line in the log.
 LOGIN_FRAME_BYTES_MAX = 64 << 10
 #: A bearer token of OAUTHBEARER. Longer: refused.
 BEARER_TOKEN_BYTES_MAX = 16 << 10

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from dragoman.config.principals import parse_principal_rules
+from dragoman.errors import DecodeError
 from dragoman.framing import FrameReader
 from dragoman.limits import LOGIN_FRAME_BYTES_MAX
 from dragoman.net.channel import Channel
@@ -117,6 +118,12 @@ class CallerSession(Generic[ServiceT_co]):
             if wait.frame_bytes_max is not None:
                 self._reader.allow(wait.frame_bytes_max)
             self.service.broker.logins.admission.left(self.channel.peer_address[0])
+
+    def _unreadable(self, error: DecodeError) -> DecodeError:
+        """The error of a frame, which says if the same frame would be fine after a login."""
+        if self._login_wait is None:
+            return error
+        return DecodeError(f"{error} before the login, on listener {self.channel.listener}")
 
     @property
     def is_private(self) -> bool:

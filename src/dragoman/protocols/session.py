@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar, Protocol
 
 from dragoman.broker.throttles import Limit
-from dragoman.errors import RemoteProtocolError
+from dragoman.errors import DecodeError, RemoteProtocolError
 from dragoman.framing import FrameReader
 from dragoman.limits import (
     READ_AHEAD_REQUESTS_MAX,
@@ -328,7 +328,10 @@ class OrderedSession(_Session[ServiceT_co]):
         return sum(each.size for each in self._queue if each.is_done) + self._backlog_bytes
 
     def buffer_updated(self, count: int) -> None:
-        frames = self._reader.buffer_updated(count)
+        try:
+            frames = self._reader.buffer_updated(count)
+        except DecodeError as error:
+            raise self._unreadable(error) from None
         self._unanswered += len(frames)
         self._accept(frames)
 
@@ -474,7 +477,11 @@ class MatchedSession(_Session[ServiceT_co]):
         return self._held + self._backlog_bytes
 
     def buffer_updated(self, count: int) -> None:
-        self._accept(self._reader.buffer_updated(count))
+        try:
+            frames = self._reader.buffer_updated(count)
+        except DecodeError as error:
+            raise self._unreadable(error) from None
+        self._accept(frames)
 
     def writable(self) -> None:
         self.on_writable()

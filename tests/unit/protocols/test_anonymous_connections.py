@@ -6,6 +6,8 @@ form of its protocol, and the connection is closed.
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from dragoman.cluster.events import NodeConfigChanged
@@ -94,11 +96,19 @@ def test_silent_connections_are_closed_in_time(world: World) -> None:
     assert world.broker.logins.admission.in_all == 0
 
 
-def test_the_first_frame_of_an_unnamed_client_is_small(world: World) -> None:
+def test_the_first_frame_of_an_unnamed_client_is_small(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.channels.listener = "inside"
     peer = Peer(world, service_of(world))
-    peer.feed((LOGIN_FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
+    with caplog.at_level(logging.INFO):
+        peer.feed((LOGIN_FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
     world.settle()
     assert peer.is_closed
+    (said,) = [each for each in caplog.messages if "frame of" in each]
+    host, port = peer.channel.peer_address
+    assert said.startswith(f"closing {host}:{port}: frame of 65537 bytes; ")
+    assert said.endswith(" before the login, on listener inside")
 
 
 def test_connections_end_with_the_user_of_their_address(world: World) -> None:

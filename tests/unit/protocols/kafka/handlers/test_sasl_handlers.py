@@ -5,6 +5,8 @@ Method: connections to a node on virtual time, with users in its metadata.
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 import pytest
 from scramp import ScramClient
@@ -231,10 +233,15 @@ def test_token_before_the_handshake_is_refused(wire: Wire) -> None:
     assert found.error_code == ILLEGAL
 
 
-def test_frames_are_small_before_the_login_and_usual_after_it(world: World) -> None:
+def test_frames_are_small_before_the_login_and_usual_after_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.channels.listener = "outside"
     wire = Wire(world)
-    wire.feed((LOGIN_FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
+    with caplog.at_level(logging.INFO):
+        wire.feed((LOGIN_FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
     assert wire.is_closed
+    assert "bytes; 1 to 65536 are allowed before the login, on listener outside" in caplog.text
     other = Wire(world)
     log_in(other)
     other.feed((10 << 20).to_bytes(4, "big"))
