@@ -43,11 +43,10 @@ from dragoman.net.future import future_of
 from dragoman.security.access import Caller, Operation, Principal, Resource
 from dragoman.security.authorizer import RuleAuthorizer
 from dragoman.security.logins import Logins
-from dragoman.security.passwords import verifiers_of
 from dragoman.security.rule_filter import RuleFilter
 from dragoman.security.rules import EVERY, Rule, is_address
 from dragoman.security.users import ApiToken, ScramVerifier, User
-from dragoman.world import Clock, Random
+from dragoman.world import Clock
 
 
 class SecurityBroker(Rights, Protocol):
@@ -70,9 +69,6 @@ class SecurityBroker(Rights, Protocol):
 
     @property
     def clock(self) -> Clock: ...
-
-    @property
-    def random(self) -> Random: ...
 
 
 def _actor(caller: Caller) -> Actor:
@@ -199,7 +195,7 @@ class UserService:
 
     async def create_user(self, caller: Caller, user: NewUser) -> UserDescription:
         self._access.require_cluster(caller, Operation.ALTER)
-        verifiers = {} if user.password is None else await self._verifiers(user.password)
+        verifiers = {} if user.password is None else await self._verifiers(user.name, user.password)
         await future_of(self._users.create(user.name, verifiers, _actor(caller)))
         return _described(self._users.find(user.name))
 
@@ -221,7 +217,7 @@ class UserService:
             case "set_password":
                 # Before the work of hashing.
                 users.find(name)
-                verifiers = await self._verifiers(wanted.secret or "")
+                verifiers = await self._verifiers(name, wanted.secret or "")
                 await future_of(users.set_password(name, verifiers, actor))
             case "remove_password":
                 await future_of(users.set_password(name, {}, actor))
@@ -250,9 +246,8 @@ class UserService:
         self._access.require_cluster(caller, Operation.ALTER)
         await future_of(self._users.revoke_token(name, token_id, _actor(caller)))
 
-    async def _verifiers(self, password: str) -> Mapping[str, ScramVerifier]:
-        hasher = self._broker.logins.hasher
-        return await future_of(verifiers_of(password, self._broker.random, hasher))
+    async def _verifiers(self, name: str, password: str) -> Mapping[str, ScramVerifier]:
+        return await future_of(self._broker.logins.verifiers(name, password))
 
 
 def _summary(user: User) -> UserSummary:

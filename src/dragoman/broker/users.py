@@ -19,7 +19,13 @@ from dragoman.broker.changes import Changes, Decide
 from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.errors import InvalidUser, Overloaded, UnknownUser, UserExists
 from dragoman.broker.keyed_lock import KeyedLock
-from dragoman.cluster.events import Event, LoginSecretSet, UserChanged, UserRemoved
+from dragoman.cluster.events import (
+    CaptureChanged,
+    Event,
+    LoginSecretSet,
+    UserChanged,
+    UserRemoved,
+)
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.errors import BrokerError, DragomanError, InvalidPasswordError
 from dragoman.limits import (
@@ -293,10 +299,12 @@ class Users:
 
 
 def with_login_secret(events: list[Event], image: MetadataImage, random: Random) -> list[Event]:
-    """The events, with a login secret before the first user. Without one, clients could compute
-    what the login of an unknown user looks like, and know the users by the difference.
+    """The events, with a login secret before the first user or capture. Without one, clients could
+    compute what the login of an unknown user looks like, and know the others by the difference.
     """
-    if image.login_secret or not any(isinstance(each, UserChanged) for each in events):
+    if image.login_secret or not any(
+        isinstance(each, UserChanged | CaptureChanged) for each in events
+    ):
         return events
     return [LoginSecretSet(secret=random.randbytes(LOGIN_SECRET_BYTES)), *events]
 

@@ -12,7 +12,6 @@ only this node knows.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from typing import Final
 
@@ -22,11 +21,8 @@ from dragoman.captures.rights import CAPTURE_KIND, objection_to_owner
 from dragoman.captures.stored import owner_of
 from dragoman.cluster.events import Capture
 from dragoman.cluster.metadata import MetadataImage
-from dragoman.limits import CAPTURES_MAX, SCRAM_ITERATIONS, SCRAM_SALT_BYTES
 from dragoman.security.access import Caller, Principal
-from dragoman.security.passwords import Mechanism, verifier_of
 from dragoman.security.secrets import ClusterKeys
-from dragoman.security.users import ScramVerifier
 from dragoman.world import Random
 
 _PURPOSE: Final = "capture logins"
@@ -40,8 +36,6 @@ class CaptureLogins:
         self._random = random
         #: Drawn when it is needed first.
         self._own = b""
-        #: The last verifier of each name and mechanism, with the password that it is for.
-        self._verifiers: dict[tuple[str, Mechanism], tuple[str, ScramVerifier]] = {}
 
     def credentials(self, capture: str) -> KafkaLogin | None:
         """What the process of a capture logs in with; None: there is no such capture."""
@@ -75,23 +69,10 @@ class CaptureLogins:
             return None
         return capture
 
-    def verifier(self, mechanism: Mechanism, name: str) -> ScramVerifier | None:
-        """The verifier of a process; None: the name belongs to no capture."""
+    def password(self, name: str) -> str | None:
+        """The password of a process; None: the name belongs to no capture."""
         capture = self._capture(name)
-        if capture is None:
-            return None
-        password = self._password(capture)
-        known = self._verifiers.get((name, mechanism))
-        if known is not None and known[0] == password:
-            return known[1]
-        if len(self._verifiers) >= CAPTURES_MAX * len(Mechanism):
-            # Only names of removed captures have filled it.
-            self._verifiers.clear()
-        salt = hmac.digest(password.encode(), b"salt", "sha256")[:SCRAM_SALT_BYTES]
-        salted = hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, SCRAM_ITERATIONS)
-        found = verifier_of(mechanism, salted, salt, SCRAM_ITERATIONS)
-        self._verifiers[name, mechanism] = password, found
-        return found
+        return None if capture is None else self._password(capture)
 
     def caller(self, name: str, host: str) -> Caller | None:
         """The caller that a process is; None: the name belongs to no capture."""

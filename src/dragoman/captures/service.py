@@ -30,6 +30,7 @@ from dragoman.broker.keyed_lock import KeyedLock
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions import ProducerIdentity
+from dragoman.broker.users import with_login_secret
 from dragoman.captures.addresses import has_secret, server_of
 from dragoman.captures.control import Finding, Resume, Rewind, Snapshot, Status
 from dragoman.captures.definition import (
@@ -363,8 +364,9 @@ class Captures:
         return secured_definition(definition, self._context.settings.capture_allowed_hosts)
 
     async def _change(self, decide: Callable[[], list[Event]]) -> None:
+        image, random = self._context.image, self._context.random
         async with self._lock.take(None):
-            await self._changes.make(decide)
+            await self._changes.make(lambda: with_login_secret(decide(), image, random))
 
     # ---- state
 

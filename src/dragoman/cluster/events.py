@@ -231,7 +231,7 @@ class UserRemoved(_Event, frozen=True, kw_only=True, tag="UserRemoved"):
 
 
 class LoginSecretSet(_Event, frozen=True, kw_only=True, tag="LoginSecretSet"):
-    """Written with the first user: the salts of names that are no user's are made from it."""
+    """Written with the first user or capture: the salts of names are made from it."""
 
     secret: bytes
 

@@ -14,6 +14,7 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -25,6 +26,7 @@ from dragoman.errors import (
     LoginsOverloadedError,
 )
 from dragoman.limits import (
+    CAPTURES_MAX,
     LOGINS_WAITING_MAX,
     LOGINS_WAITING_PER_ADDRESS_MAX,
     PASSWORD_BYTES_MAX,
@@ -43,6 +45,8 @@ from dragoman.security.passwords import (
     PasswordHasher,
     prepared,
     unknown_users_verifier,
+    verifier_of,
+    verifiers_of,
 )
 from dragoman.security.sasl import OAUTHBEARER, PLAIN, PlainServer, SaslServer
 from dragoman.security.scram import ScramServer
@@ -93,8 +97,8 @@ class LoginSession(Protocol):
 class ProcessLogins(Protocol):
     """Logins of processes that the nodes have started; their names belong to no user."""
 
-    def verifier(self, mechanism: Mechanism, name: str) -> ScramVerifier | None:
-        """None: the name belongs to no process."""
+    def password(self, name: str) -> str | None:
+        """The password of a process; None: the name belongs to no process."""
         ...
 
     def caller(self, name: str, host: str) -> Caller | None: ...
@@ -107,7 +111,7 @@ class ProcessLogins(Protocol):
 
 
 class NoProcessLogins:
-    def verifier(self, mechanism: Mechanism, name: str) -> ScramVerifier | None:  # noqa: ARG002
+    def password(self, name: str) -> str | None:  # noqa: ARG002
         return None
 
     def caller(self, name: str, host: str) -> Caller | None:  # noqa: ARG002
@@ -156,6 +160,11 @@ class Logins:
         self.unseal: Callable[[SealedSecret, str], bytes] | None = None
         #: Knows the processes of the nodes; the composition root replaces it.
         self.processes: ProcessLogins = NoProcessLogins()
+        #: The last verifier of each process and mechanism, with the password that it is of.
+        self._process_verifiers: dict[tuple[str, Mechanism], tuple[str, ScramVerifier]] = {}
+        #: The numbers of iterations that users of the directory at `_iterations_revision` have.
+        self._iterations: frozenset[int] = frozenset()
+        self._iterations_revision = -1
         #: Receives each login for the audit log.
         self.record: Callable[[AuditEvent], None] = _ignore
         self._cache = PasswordCache(self.hasher, scheduler, random)
@@ -224,7 +233,49 @@ class Logins:
         verifier = None if user is None else user.scram.get(mechanism.value)
         if verifier is not None:
             return verifier
-        return unknown_users_verifier(mechanism, name, self._directory.login_secret)
+        return self._unknown(mechanism, name)
+
+    def _unknown(self, mechanism: Mechanism, name: str) -> ScramVerifier:
+        directory = self._directory
+        if self._iterations_revision != directory.security_revision:
+            self._iterations_revision = directory.security_revision
+            self._iterations = frozenset(
+                each.iterations for user in directory.users.values() for each in user.scram.values()
+            )
+        return unknown_users_verifier(mechanism, name, directory.login_secret, self._iterations)
+
+    async def _scram_verifier(self, mechanism: Mechanism, name: str) -> ScramVerifier:
+        """The verifier of a user, a process, or nobody. Raises `LoginsOverloadedError`."""
+        password = self.processes.password(name)
+        if password is None:
+            return self._verifier(mechanism, name)
+        # Salt and iterations are those that the name has without a process.
+        shown = self._unknown(mechanism, name)
+        salt, iterations = shown.salt, shown.iterations
+        known, found = self._process_verifiers.get((name, mechanism), ("", shown))
+        if known == password and (found.salt, found.iterations) == (salt, iterations):
+            return found
+        salted = await self.hasher.derive(mechanism.digest, password.encode(), salt, iterations)
+        if len(self._process_verifiers) >= CAPTURES_MAX * len(Mechanism):
+            # Only names of removed captures have filled it.
+            self._process_verifiers.clear()
+        found = verifier_of(mechanism, salted, salt, iterations)
+        self._process_verifiers[name, mechanism] = password, found
+        return found
+
+    async def verifiers(self, name: str, password: str) -> dict[str, ScramVerifier]:
+        """The verifiers of a user's new password, with the salts and iterations that the name has
+        without a user, so that clients which log in see no difference. Raises
+        `InvalidPasswordError`, and `LoginsOverloadedError`.
+        """
+
+        def unknown(mechanism: Mechanism) -> ScramVerifier:
+            return self._unknown(mechanism, name)
+
+        # Without a secret every client could compute the salt, and prepare for it.
+        has_secret = bool(self._directory.login_secret)
+        like = unknown if has_secret else None
+        return await verifiers_of(password, self._random, self.hasher, like=like)
 
     async def _wait(self, name: str, host: str) -> None:
         seconds = self._failures.wait(name, host, self._scheduler.time())
@@ -288,16 +339,12 @@ class Logins:
     def scram_server(self, mechanism: Mechanism, host: str, protocol: str = "") -> ScramServer:
         """The server's side of one SCRAM exchange."""
 
-        def verifier_of(name: str) -> ScramVerifier:
-            found = self.processes.verifier(mechanism, name)
-            return self._verifier(mechanism, name) if found is None else found
-
         async def decide(name: str, is_proven: bool, verifier: ScramVerifier) -> Caller:
             await self._wait(name, host)
             attempt = Attempt(name, host, protocol, mechanism.value.lower())
             process = self.processes.caller(name, host)
             if process is not None:
-                is_proven = is_proven and verifier == self.processes.verifier(mechanism, name)
+                is_proven = is_proven and verifier == await self._scram_verifier(mechanism, name)
                 return self._decide_process(attempt, process, is_proven)
             return self._decide(attempt, is_proven, verifier)
 
@@ -307,7 +354,8 @@ class Logins:
                 login(mechanism.value.lower(), caller, protocol, succeeded=False, reason=reason)
             )
 
-        return ScramServer(mechanism, self._random, verifier_of, decide, refuse)
+        find = partial(self._scram_verifier, mechanism)
+        return ScramServer(mechanism, self._random, find, decide, refuse)
 
     # ---- tokens and signatures
 

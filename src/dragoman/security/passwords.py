@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, Protocol
 
@@ -92,8 +93,10 @@ async def verifiers_of(
     hasher: PasswordHasher,
     mechanisms: tuple[Mechanism, ...] = tuple(Mechanism),
     iterations: int = SCRAM_ITERATIONS,
+    like: Callable[[Mechanism], ScramVerifier] | None = None,
 ) -> dict[str, ScramVerifier]:
-    """By mechanism, the verifier to store for a new password.
+    """By mechanism, the verifier to store for a new password, with the salt and the iterations of
+    the one that it is to be `like`; otherwise the salt is random.
 
     Raises `InvalidPasswordError`, and `LoginsOverloadedError`.
     """
@@ -104,7 +107,10 @@ async def verifiers_of(
         )
     found: dict[str, ScramVerifier] = {}
     for mechanism in mechanisms:
-        salt = random.randbytes(SCRAM_SALT_BYTES)
+        if like is not None:
+            salt, iterations = (shown := like(mechanism)).salt, shown.iterations
+        else:
+            salt = random.randbytes(SCRAM_SALT_BYTES)
         salted = await hasher.derive(mechanism.digest, encoded, salt, iterations)
         found[mechanism.value] = verifier_of(mechanism, salted, salt, iterations)
     return found
@@ -133,16 +139,25 @@ async def is_password(
 _UNKNOWN: Final = b"verifier of an unknown user"
 
 
-def unknown_users_verifier(mechanism: Mechanism, name: str, secret: bytes) -> ScramVerifier:
-    """A verifier that no password has, the same for each use of the name on every node. It has the
-    default number of iterations, so users with another number are seen to exist.
+def unknown_users_verifier(
+    mechanism: Mechanism, name: str, secret: bytes, iterations: Iterable[int] = ()
+) -> ScramVerifier:
+    """A verifier that no password has, the same for each use of the name on every node.
+
+    A name has one of the default number of iterations and `iterations`, which are those that users
+    have, so that no number shows a user. A number that is new is taken over by few names, and no
+    name goes from one of the others to another.
     """
     context = b"\0".join((_UNKNOWN, mechanism.value.encode(), name.encode()))
     made = hmac.digest(secret, context, "sha512")
     size = hashlib.new(mechanism.digest).digest_size
+
+    def rank(count: int) -> bytes:
+        return hmac.digest(secret, context + b"\0iterations %d" % count, "sha256")
+
     return ScramVerifier(
         salt=made[:SCRAM_SALT_BYTES],
-        iterations=SCRAM_ITERATIONS,
+        iterations=max({SCRAM_ITERATIONS, *iterations}, key=rank),
         stored_key=hmac.digest(secret, context + b"\0stored", "sha512")[:size],
         server_key=hmac.digest(secret, context + b"\0server", "sha512")[:size],
     )

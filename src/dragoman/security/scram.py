@@ -16,7 +16,12 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, TypeAlias
 
 from dragoman.errors import AuthenticationFailedError
-from dragoman.limits import SCRAM_MESSAGE_BYTES_MAX, SCRAM_NONCE_BYTES
+from dragoman.limits import (
+    SCRAM_ITERATIONS_MIN,
+    SCRAM_MESSAGE_BYTES_MAX,
+    SCRAM_NONCE_BYTES,
+    SCRAM_SALT_BYTES,
+)
 from dragoman.security.access import Caller
 from dragoman.security.passwords import Mechanism
 from dragoman.security.users import ScramVerifier
@@ -25,6 +30,8 @@ from dragoman.world import Random
 if TYPE_CHECKING:
     from scramp.core import ScramServer as Exchange
 
+#: Finds the verifier of a name, which may take a computation.
+VerifierOf: TypeAlias = Callable[[str], Coroutine[object, None, ScramVerifier]]
 #: Decides on a name, whether the password is proven, and the verifier that was used.
 Decide: TypeAlias = Callable[[str, bool, ScramVerifier], Coroutine[object, None, Caller]]
 #: Gets the name, empty if none has come, and the reason of an exchange that ends undecided.
@@ -40,7 +47,7 @@ class ScramServer:
         self,
         mechanism: Mechanism,
         random: Random,
-        verifier_of: Callable[[str], ScramVerifier],
+        verifier_of: VerifierOf,
         decide: Decide,
         refuse: Refuse,
     ) -> None:
@@ -72,7 +79,7 @@ class ScramServer:
             text = message.decode()
             if exchange is not None:
                 return await self._final(exchange, text)
-            reply = self._first(text)
+            reply = await self._first(text)
         except (ScramException, UnicodeDecodeError) as error:
             # Not the text of the error: it may have parts of the message.
             found = error.server_error if isinstance(error, ScramException) else None
@@ -81,20 +88,23 @@ class ScramServer:
         self._is_over = False
         return reply
 
-    def _first(self, text: str) -> bytes:
+    async def _first(self, text: str) -> bytes:
         from scramp.core import ScramMechanism
 
         nonce = self._random.randbytes(SCRAM_NONCE_BYTES).hex()
         mechanism = ScramMechanism(self._mechanism.value)
-        self._exchange = exchange = mechanism.make_server(self._stored, s_nonce=nonce)
+        # `scramp` cannot wait for a verifier, so the message is read once for its name alone.
+        mechanism.make_server(self._named, s_nonce=nonce).set_client_first(text)
+        found = self._verifier = await self._verifier_of(self._name)
+        stored = found.salt, found.stored_key, found.server_key, found.iterations
+        self._exchange = exchange = mechanism.make_server(lambda _: stored, s_nonce=nonce)
         exchange.set_client_first(text)
         return str(exchange.get_server_first()).encode()
 
-    def _stored(self, name: str) -> tuple[bytes, bytes, bytes, int]:
-        """What `scramp` needs of a user's verifier."""
+    def _named(self, name: str) -> tuple[bytes, bytes, bytes, int]:
         self._name = name
-        self._verifier = found = self._verifier_of(name)
-        return found.salt, found.stored_key, found.server_key, found.iterations
+        # `scramp` checks the size of salts, and the least number of iterations.
+        return bytes(SCRAM_SALT_BYTES), b"", b"", SCRAM_ITERATIONS_MIN
 
     async def _final(self, exchange: Exchange, text: str) -> bytes:
         from scramp.utils import ScramException, ServerError

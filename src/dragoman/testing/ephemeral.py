@@ -54,7 +54,6 @@ from dragoman.operating_system import SystemClock, system_random
 from dragoman.process import open_data_directory
 from dragoman.security.access import Caller
 from dragoman.security.key_file import KEY_BYTES, format_keys, new_key
-from dragoman.security.passwords import verifiers_of
 from dragoman.security.secrets import KEY_FILE
 from dragoman.server import Node
 from dragoman.testing.memory import MemoryDisk
@@ -69,7 +68,7 @@ async def _create_users(broker: Broker, passwords: Mapping[str, str]) -> None:
     users = broker.access.users
     for name, password in passwords.items():
         if name not in users.known:
-            verifiers = await verifiers_of(password, broker.random, broker.logins.hasher)
+            verifiers = await broker.logins.verifiers(name, password)
             await users.create(name, verifiers, Actor(caller=Caller(), protocol="testing"))
 
 

@@ -13,11 +13,17 @@ from scramp import ScramClient
 from captures.runner import defined
 from dragoman.captures.control import KafkaLogin
 from dragoman.captures.logins import CaptureLogins
-from dragoman.cluster.events import CaptureChanged, CaptureRemoved, UserChanged, UserRemoved
+from dragoman.cluster.events import (
+    CaptureChanged,
+    CaptureRemoved,
+    LoginSecretSet,
+    UserChanged,
+    UserRemoved,
+)
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.config.settings import Settings
 from dragoman.errors import AuthenticationFailedError
-from dragoman.outcome import attempt, start
+from dragoman.outcome import Outcome, attempt, start
 from dragoman.security.access import Caller, Principal
 from dragoman.security.key_file import format_keys, new_key
 from dragoman.security.logins import Logins
@@ -155,6 +161,44 @@ def test_a_user_with_the_name_of_a_process_is_not_the_process(image: MetadataIma
     assert node.log_in(login_of(node)) == PROCESS
     image.apply(UserRemoved(name="__capture.shop"))
     assert node.log_in(login_of(node)) == PROCESS
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_a_capture_looks_like_an_unknown_user_on_every_node_and_after_a_restart(
+    image: MetadataImage, has_key: bool
+) -> None:
+    image.apply(LoginSecretSet(secret=b"of the cluster"))
+
+    def shown(node: Node) -> str:
+        server = node.logins.scram_server(Mechanism.SHA_256, "10.0.0.1")
+        return node._receive(server, "n,,n=__capture.shop,r=nonce").partition(",")[2]
+
+    nodes = [Node(image, seed, has_key=has_key) for seed in range(3)]
+    with_capture = {shown(each) for each in nodes}
+    image.apply(CaptureRemoved(name="shop"))
+    assert len(with_capture | {shown(each) for each in nodes}) == 1
+
+
+def test_the_password_of_a_capture_is_hashed_beside_the_loop(image: MetadataImage) -> None:
+    node = Node(image, 1)
+    waiting: list[Outcome[bytes]] = []
+
+    class Hasher:
+        def derive(self, *given: object) -> Outcome[bytes]:
+            waiting.append(Outcome())
+            return waiting[-1]
+
+    node.logins.hasher = Hasher()
+    server = node.logins.scram_server(Mechanism.SHA_256, "10.0.0.1")
+    replies: list[object] = []
+    start(server.receive(b"n,,n=__capture.shop,r=nonce")).then(replies.append)
+    assert replies == []
+    waiting[0].settle(bytes(32))
+    assert len(replies) == 1
+    start(
+        node.logins.scram_server(Mechanism.SHA_256, "h").receive(b"n,,n=__capture.shop,r=nonce")
+    ).then(replies.append)
+    assert (len(replies), len(waiting)) == (2, 1), "the verifier is kept"
 
 
 def test_captures_have_different_passwords(image: MetadataImage) -> None:

@@ -29,7 +29,12 @@ from dragoman.captures.supervisor import CaptureState
 from dragoman.cluster.events import CaptureDefined, NodeAdded
 from dragoman.config.settings import Settings
 from dragoman.errors import ClusterError, ConfigError, DragomanError
-from dragoman.limits import CAPTURE_COMMANDS_MAX, CAPTURE_RESTART_S_MAX, CAPTURE_SILENCE_S
+from dragoman.limits import (
+    CAPTURE_COMMANDS_MAX,
+    CAPTURE_RESTART_S_MAX,
+    CAPTURE_SILENCE_S,
+    LOGIN_SECRET_BYTES,
+)
 from dragoman.log.batch import Record, build_batch
 from dragoman.outcome import start
 from dragoman.security.key_file import format_keys, new_key
@@ -110,6 +115,14 @@ def test_a_capture_that_was_added_runs_and_is_there_after_a_restart(
     second = with_runner(again)
     again.settle()
     assert second.alive == ["shop"]
+
+
+def test_the_first_capture_brings_the_secret_of_salts(world: World, runner: FakeRunner) -> None:
+    assert not world.broker.image.login_secret
+    running(world, runner)
+    secret = world.broker.image.login_secret
+    assert len(secret) == LOGIN_SECRET_BYTES
+    assert world.reopened().broker.image.login_secret == secret
 
 
 def test_a_node_without_processes_runs_nothing(world: World) -> None:

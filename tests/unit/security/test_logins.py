@@ -25,7 +25,12 @@ from dragoman.security.audit import AuditEvent
 from dragoman.security.login_admission import LoginAdmission, LoginCaps
 from dragoman.security.login_failures import origin_of
 from dragoman.security.logins import Logins, TokenLogin
-from dragoman.security.passwords import InlineHasher, Mechanism, verifiers_of
+from dragoman.security.passwords import (
+    InlineHasher,
+    Mechanism,
+    unknown_users_verifier,
+    verifiers_of,
+)
 from dragoman.security.secrets import signing_secret_context
 from dragoman.security.users import ApiToken, SealedSecret, User
 from dragoman.testing.sim.scheduler import SimClock, SimScheduler
@@ -39,6 +44,8 @@ class CountingHasher(InlineHasher):
 
     def __init__(self) -> None:
         self.count = 0
+        #: Of the last computation.
+        self.iterations = 0
         self.is_full = False
         self.held: list[tuple[Outcome[bytes], bytes]] | None = None
 
@@ -46,6 +53,7 @@ class CountingHasher(InlineHasher):
         if self.is_full:
             return failed(LoginsOverloadedError("full"))
         self.count += 1
+        self.iterations = iterations
         found = super().derive(digest, password, salt, iterations)
         if self.held is None:
             return found
@@ -161,6 +169,50 @@ def test_unknown_users_salt_depends_on_the_clusters_secret(world: World) -> None
     world.directory.login_secret = b"of another cluster"
     assert first_reply(world, "bob") != before
     assert first_reply(world, "bob") == first_reply(world, "bob")
+
+
+def test_name_shows_the_same_salt_before_during_and_after_its_user(world: World) -> None:
+    name, other = "bob", "carol"
+    before = first_reply(world, name), first_reply(world, other)
+    for incarnation, password in enumerate(("first", "second")):
+        scram = world.run(world.logins.verifiers(name, password))
+        world.directory.put(User(name=name, incarnation=str(incarnation), scram=scram))
+        assert world.password(name, password).name == name
+        assert (first_reply(world, name), first_reply(world, other)) == before
+    del world.directory.users[name]
+    world.directory.security_revision += 1
+    assert first_reply(world, name) == before[0]
+
+
+def test_salt_of_the_first_user_is_not_one_that_clients_can_compute(world: World) -> None:
+    world.directory.login_secret = b""
+    made = world.run(world.logins.verifiers("bob", "password"))
+    for mechanism in Mechanism:
+        guess = unknown_users_verifier(mechanism, "bob", b"").salt
+        assert made[mechanism.value].salt != guess
+
+
+def test_number_of_iterations_shows_no_user(world: World) -> None:
+    names = [f"unknown-{number}" for number in range(200)]
+
+    def shown() -> dict[str, str]:
+        return {name: first_reply(world, name) for name in names}
+
+    first = shown()
+    user = world.directory.users.pop("alice")
+    world.directory.put(User(name="bob", incarnation="1"))
+    second = shown()
+    # Both numbers are frequent while alice has 4096, and only the default remains after that.
+    assert 50 < sum(each.endswith(",i=4096") for each in first.values()) < 150
+    assert {each.rpartition(",")[2] for each in second.values()} == {f"i={limits.SCRAM_ITERATIONS}"}
+    world.directory.put(user)
+    assert shown() == first
+
+
+def test_password_of_an_unknown_user_costs_the_iterations_that_are_shown(world: World) -> None:
+    world.refused("unknown", "password")
+    shown = first_reply(world, "unknown").rpartition("i=")[2]
+    assert world.hasher.iterations == int(shown)
 
 
 def test_user_without_a_password_is_refused(world: World) -> None:
