@@ -547,8 +547,11 @@ QUOTA_NAME_BYTES_MAX = 1024
 QUOTA_SAMPLE_S = 1.0
 #: Samples of such a rate. Older ones are forgotten.
 QUOTA_SAMPLES = 11
-#: Clients whose use of quotas is counted on a node. The least recent one is forgotten.
+#: Clients whose use of quotas is counted on a node. Of the least recent ones, the one with the
+#: least use is forgotten.
 QUOTA_RATES_MAX = 10_000
+#: Oldest entries of a full table of clients of which one is removed.
+EVICTION_CANDIDATES_MAX = 16
 #: Longest throttling of a client that uses too much of the loop's time. Longer ones are cut.
 REQUEST_THROTTLE_S_MAX = 1.0
 #: Partitions described in one response, whatever the client requests. Further ones follow by
@@ -749,10 +752,21 @@ LOGIN_WAIT_ADDRESS_S_MAX = 1.0
 LOGIN_WAIT_USER_S_MAX = 0.5
 #: Seconds after the last failure when all of them are forgotten.
 LOGIN_FAILURES_FORGOTTEN_S = 300.0
-#: Addresses, and users, whose failures are counted. The longest quiet one is forgotten first.
+#: Addresses, and users, whose failures are counted. Of those quiet for longest, the one with the
+#: fewest is forgotten.
 LOGIN_FAILURES_KEPT_MAX = 10_000
+#: Addresses from which logins have succeeded, for which room is kept. The longest unused one is
+#: forgotten.
+LOGIN_ORIGINS_KEPT_MAX = 10_000
+#: The part of the room for connections before login that is kept for these addresses: one in so
+#: many.
+LOGIN_ORIGINS_SHARE = 4
 #: Logins that wait at a time because of failures. More: refused, and nothing is computed.
 LOGINS_WAITING_MAX = 10_000
+#: Those from addresses from which no login has succeeded lately. More: the same.
+LOGINS_WAITING_UNKNOWN_MAX = 7500
+#: Those of them from one IPv6 /48, which is what a site has. More: the same.
+LOGINS_WAITING_PER_NETWORK_MAX = 1000
 #: Those from one address, which bounds the rate of guesses from there. More: the same.
 LOGINS_WAITING_PER_ADDRESS_MAX = 64
 

@@ -20,12 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from itertools import islice
 from typing import Final, TypeAlias
 
 from dragoman.broker.quotas import ADDRESS, CLIENT_ID, USER, entity_key
 from dragoman.broker.rates import SampledRate, TokenBucket
 from dragoman.cluster.metadata import MetadataImage, QuotaEntity
-from dragoman.limits import QUOTA_NAME_BYTES_MAX, QUOTA_RATES_MAX, REQUEST_THROTTLE_S_MAX
+from dragoman.limits import (
+    EVICTION_CANDIDATES_MAX,
+    QUOTA_NAME_BYTES_MAX,
+    QUOTA_RATES_MAX,
+    REQUEST_THROTTLE_S_MAX,
+)
 from dragoman.security.access import Caller
 from dragoman.world import Clock
 
@@ -54,7 +60,7 @@ class Throttles:
         self.is_on = False
         #: The limits of known clients, by limit, user and client id.
         self._applied: dict[tuple[Limit, str, str], _Applied] = {}
-        #: Least recently used first.
+        #: The least recently used one first.
         self._rates: dict[_Counted, SampledRate] = {}
         self._buckets: dict[_Counted, TokenBucket] = {}
 
@@ -161,10 +167,16 @@ class Throttles:
         rate = self._rates.pop(key, None)
         if rate is None:
             if len(self._rates) >= QUOTA_RATES_MAX:
-                del self._rates[next(iter(self._rates))]
+                self._forget_one()
             rate = SampledRate()
         self._rates[key] = rate
         return rate
+
+    def _forget_one(self) -> None:
+        # An attacker who rotates addresses must not reset the rate of one that is in use.
+        now = self._clock.monotonic()
+        oldest = islice(self._rates, EVICTION_CANDIDATES_MAX)
+        del self._rates[min(oldest, key=lambda each: self._rates[each].per_second(now))]
 
 
 def _entities(

@@ -340,7 +340,7 @@ sasl.oauthbearer.insecure.http             | boolean      |      | For tests: fe
 connections.max.reauth.ms                  | long 0..     | live | How long a Kafka client may work after a login before it has to log in again; 0: no limit. A token's own lifetime is a limit, too.
 connection.failed.authentication.delay.ms  | int 0..60000 | live | How long a refused Kafka login waits for its answer, and the connection for its end.
 connections.max.login.ms                   | int 1..      | live | Close a connection that has to log in and has not within this time.
-max.connections.before.login               | int 1..      | live | Most connections that have to log in and have not, and most new ones in a second; one more is closed at once.
+max.connections.before.login               | int 1..      | live | Most connections that have to log in and have not, and most new ones in a second; one more is closed at once. A quarter is for addresses that have logged in lately.
 max.connections.before.login.per.ip        | int 1..      | live | The same for one address.
 ssl.certificate.file                       | string       | live | The node's certificate in PEM, with those of intermediate authorities behind it. A file that changes is read again, for new connections. Kafka has keystores instead.
 ssl.key.file                               | string       | live | The key of the certificate, in PEM and without a password; empty: it is in the certificate's file.

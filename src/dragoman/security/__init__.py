@@ -8,5 +8,6 @@ did what.
 
 `logins` examines what clients present: passwords (`passwords`, `password_cache`, `scram`) and
 tokens (`bearer_tokens`, `token_keys`), by the mechanisms of `sasl`. `login_failures` delays
-guesses, and `login_admission` bounds the connections without a login.
+guesses, which `waiting_logins` bounds, and `login_admission` bounds the connections without a
+login; both keep room for the addresses that `login_origins` knows.
 """

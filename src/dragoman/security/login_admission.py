@@ -1,6 +1,7 @@
 """How many connections may be open that have not logged in yet, per address and in all.
 
-The same numbers bound how many an address, and all addresses, may open in a second. A connection
+A part is kept for addresses from which a login has succeeded lately (`login_origins.py`). The same
+numbers bound how many an address, and all addresses, may open in a second. A connection
 above a bound is closed as soon as it is accepted. Connections that have logged in, or need not, do
 not count.
 """
@@ -11,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dragoman.security.login_failures import origin_of
+from dragoman.limits import LOGIN_ORIGINS_SHARE
+from dragoman.security.login_origins import KnownOrigins, origin_of
 
 
 class LoginCaps(NamedTuple):
@@ -22,7 +24,10 @@ class LoginCaps(NamedTuple):
 
 
 class LoginAdmission:
-    def __init__(self, caps: Callable[[], LoginCaps], now: Callable[[], float]) -> None:
+    def __init__(
+        self, caps: Callable[[], LoginCaps], now: Callable[[], float], known: KnownOrigins
+    ) -> None:
+        self._known = known
         self._caps = caps
         self._now = now
         #: Connections at the moment, by origin (`origin_of`).
@@ -43,7 +48,8 @@ class LoginAdmission:
             self._second = second
             self._lately.clear()
             self._lately_in_all = 0
-        if max(self.in_all, self._lately_in_all) >= caps.in_all:
+        reserved = 0 if address in self._known else caps.in_all // LOGIN_ORIGINS_SHARE
+        if max(self.in_all, self._lately_in_all) >= caps.in_all - reserved:
             return f"max.connections.before.login is {caps.in_all}"
         if max(self._open[address], self._lately[address]) >= caps.per_address:
             return f"max.connections.before.login.per.ip is {caps.per_address}"

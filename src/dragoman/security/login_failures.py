@@ -8,7 +8,10 @@ before login.
 
 from __future__ import annotations
 
+from itertools import islice
+
 from dragoman.limits import (
+    EVICTION_CANDIDATES_MAX,
     LOGIN_FAILURES_FORGOTTEN_S,
     LOGIN_FAILURES_FREE,
     LOGIN_FAILURES_KEPT_MAX,
@@ -17,22 +20,7 @@ from dragoman.limits import (
     LOGIN_WAIT_USER_S_MAX,
     USER_NAME_BYTES_MAX,
 )
-
-
-def origin_of(host: str) -> str:
-    """What counts as one address: of IPv6 the first 64 bits, because a client has all the rest."""
-    if ":" not in host:
-        return host
-    # Imported here: few clients use IPv6.
-    import ipaddress
-
-    try:
-        address = ipaddress.IPv6Address(host)
-    except ValueError:
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
+from dragoman.security.login_origins import origin_of
 
 
 class _Failures:
@@ -59,7 +47,9 @@ class _Failures:
             count = 0
         self._counts[key] = (count + 1, now)
         if len(self._counts) > LOGIN_FAILURES_KEPT_MAX:
-            del self._counts[next(iter(self._counts))]
+            # Names and addresses that are made up for it do not push out one with many failures.
+            oldest = islice(self._counts, EVICTION_CANDIDATES_MAX)
+            del self._counts[min(oldest, key=lambda each: self._counts[each][0])]
 
     def forget(self, key: str) -> None:
         self._counts.pop(key, None)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -23,12 +22,9 @@ from dragoman.config.settings import Settings
 from dragoman.errors import (
     AuthenticationFailedError,
     InvalidPasswordError,
-    LoginsOverloadedError,
 )
 from dragoman.limits import (
     CAPTURES_MAX,
-    LOGINS_WAITING_MAX,
-    LOGINS_WAITING_PER_ADDRESS_MAX,
     PASSWORD_BYTES_MAX,
     USER_NAME_BYTES_MAX,
 )
@@ -37,7 +33,8 @@ from dragoman.security.access import Caller, Principal
 from dragoman.security.audit import AuditEvent, login
 from dragoman.security.bearer_tokens import BearerLogin, BearerServer, BearerTokens
 from dragoman.security.login_admission import LoginAdmission, LoginCaps
-from dragoman.security.login_failures import LoginFailures, origin_of
+from dragoman.security.login_failures import LoginFailures
+from dragoman.security.login_origins import KnownOrigins
 from dragoman.security.password_cache import PasswordCache
 from dragoman.security.passwords import (
     InlineHasher,
@@ -57,6 +54,7 @@ from dragoman.security.users import (
     SealedSecret,
     User,
 )
+from dragoman.security.waiting_logins import WaitingLogins
 from dragoman.world import Clock, Random, Scheduler
 
 log = logging.getLogger("dragoman.security")
@@ -169,12 +167,13 @@ class Logins:
         self.record: Callable[[AuditEvent], None] = _ignore
         self._cache = PasswordCache(self.hasher, scheduler, random)
         self._failures = LoginFailures()
-        #: By address, the logins that wait because of earlier failures.
-        self._waiting: Counter[str] = Counter()
+        #: The addresses from which logins have succeeded lately.
+        self._known_origins = KnownOrigins()
+        self._waiting = WaitingLogins(self._known_origins)
         #: Validates tokens that others have issued.
         self.bearer_tokens = BearerTokens(settings(), scheduler, clock)
         #: Bounds the connections that have to log in and have not.
-        self.admission = LoginAdmission(self._caps, scheduler.time)
+        self.admission = LoginAdmission(self._caps, scheduler.time, self._known_origins)
         #: By digest, the tokens of the directory at `_tokens_revision`.
         self._tokens: dict[bytes, tuple[User, ApiToken]] = {}
         self._tokens_revision = -1
@@ -281,17 +280,8 @@ class Logins:
         seconds = self._failures.wait(name, host, self._scheduler.time())
         if not seconds:
             return
-        host = origin_of(host)
-        if (
-            self._waiting.total() >= LOGINS_WAITING_MAX
-            or self._waiting[host] >= LOGINS_WAITING_PER_ADDRESS_MAX
-        ):
-            raise LoginsOverloadedError("too many logins wait; retry later")
-        self._waiting[host] += 1
-        await pause(self._scheduler, seconds)
-        self._waiting[host] -= 1
-        if not self._waiting[host]:
-            del self._waiting[host]
+        with self._waiting.place(host):
+            await pause(self._scheduler, seconds)
 
     def _decide(self, attempt: Attempt, is_proven: bool, verifier: ScramVerifier) -> Caller:
         # The directory may have changed during the exchange: a verifier that is no longer the
@@ -305,7 +295,7 @@ class Logins:
         if not is_accepted:
             self._failures.failed(name, host, self._scheduler.time())
             raise AuthenticationFailedError("unknown user or wrong credentials")
-        self._failures.succeeded(name)
+        self._succeeded(name, host)
         return caller
 
     def _decide_process(self, attempt: Attempt, caller: Caller, is_proven: bool) -> Caller:
@@ -313,8 +303,12 @@ class Logins:
         if not is_proven:
             self._failures.failed(attempt.name, attempt.host, self._scheduler.time())
             raise AuthenticationFailedError("unknown user or wrong credentials")
-        self._failures.succeeded(attempt.name)
+        self._succeeded(attempt.name, attempt.host)
         return caller
+
+    def _succeeded(self, name: str, host: str) -> None:
+        self._failures.succeeded(name)
+        self._known_origins.add(host)
 
     # ---- SASL
 
@@ -377,6 +371,7 @@ class Logins:
         self.record(login("oauthbearer", found.caller, protocol, succeeded=is_accepted))
         if not is_accepted:
             raise AuthenticationFailedError("invalid_token")
+        self._known_origins.add(host)
         return found
 
     def token(self, text: str, host: str) -> TokenLogin:

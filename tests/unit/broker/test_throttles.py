@@ -101,6 +101,20 @@ def test_use_of_clients_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch
     assert len(throttles._applied) <= 20
 
 
+def test_rotated_addresses_do_not_reset_the_rate_of_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.broker.throttles.QUOTA_RATES_MAX", 10)
+    limit(world, {"ip": None}, connection_creation_rate=5)
+    throttles = world.broker.throttles
+    while throttles.may_connect("10.0.0.1"):
+        pass
+    for number in range(100):
+        assert throttles.may_connect(f"10.0.1.{number}")
+    assert not throttles.may_connect("10.0.0.1")
+    assert len(throttles) == 10
+
+
 def test_throttling_for_time_on_the_loop_is_bounded(world: World) -> None:
     limit(world, {"user": "alice"}, request_percentage=1)
     throttles = world.broker.throttles

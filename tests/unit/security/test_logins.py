@@ -19,11 +19,12 @@ from scramp import ScramClient
 from dragoman import limits
 from dragoman.config.settings import Settings
 from dragoman.errors import AuthenticationFailedError, InvalidPasswordError, LoginsOverloadedError
-from dragoman.outcome import Outcome, failed, start
+from dragoman.outcome import Outcome, attempt, failed, start
 from dragoman.security.access import Caller, Principal
 from dragoman.security.audit import AuditEvent
 from dragoman.security.login_admission import LoginAdmission, LoginCaps
-from dragoman.security.login_failures import origin_of
+from dragoman.security.login_failures import LoginFailures
+from dragoman.security.login_origins import KnownOrigins, network_of, origin_of
 from dragoman.security.logins import Logins, TokenLogin
 from dragoman.security.passwords import (
     InlineHasher,
@@ -352,7 +353,7 @@ def test_failures_are_forgotten_in_time(world: World) -> None:
 def test_waiting_logins_are_bounded(
     world: World, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(f"dragoman.security.logins.{bound}", 2)
+    monkeypatch.setattr(f"dragoman.security.waiting_logins.{bound}", 2)
     for number in range(5):
         world.refused("alice", f"guess {number}")
     outcomes = [start(world.logins.password("alice", "new", "10.0.0.1")) for _ in range(3)]
@@ -361,6 +362,60 @@ def test_waiting_logins_are_bounded(
     world.scheduler.run_until_idle()
     with pytest.raises(AuthenticationFailedError, match="unknown user"):
         outcomes[1].result()
+
+
+def test_sites_of_ipv6_have_48_bits() -> None:
+    assert network_of("2001:db8:1:2:3::4") == "2001:db8:1::"
+    assert network_of("::ffff:192.0.2.7") == "192.0.2.7"
+    assert network_of("192.0.2.7") == "192.0.2.7"
+
+
+def is_overloaded(world: World, host: str, password: str = "guess") -> bool:
+    """Begin a login of alice; whether it is refused before it waits."""
+    found: list[object] = []
+    start(attempt(world.logins.password("alice", password, host))).then(found.append)
+    return any(isinstance(each, LoginsOverloadedError) for each in found)
+
+
+def test_guesser_with_many_addresses_takes_no_room_of_known_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alice, whom others guess, logs in from where she did before."""
+    monkeypatch.setattr("dragoman.security.waiting_logins.LOGINS_WAITING_UNKNOWN_MAX", 20)
+    world.password("alice", "secret", "10.0.0.1")
+    for number in range(5):
+        world.refused("alice", "guess", f"10.2.0.{number}")
+    refused = [is_overloaded(world, f"10.3.0.{number}") for number in range(30)]
+    assert refused == [False] * 20 + [True] * 10
+    assert not is_overloaded(world, "10.0.0.1", "changed")
+    world.scheduler.run_until_idle()
+    assert not is_overloaded(world, "10.4.0.1")
+    world.scheduler.run_until_idle()
+
+
+def test_one_site_leaves_room_to_other_unknown_addresses(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.security.waiting_logins.LOGINS_WAITING_PER_NETWORK_MAX", 20)
+    for number in range(5):
+        world.refused("alice", "guess", f"10.2.0.{number}")
+    assert sum(is_overloaded(world, f"2001:db8:1:{number:x}::1") for number in range(30)) == 10
+    assert not is_overloaded(world, "2001:db8:2::1")
+    world.scheduler.run_until_idle()
+
+
+def test_failures_of_made_up_names_do_not_push_out_those_of_a_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dragoman.security.login_failures.LOGIN_FAILURES_KEPT_MAX", 100)
+    failures = LoginFailures()
+    for number in range(10):
+        failures.failed("alice", f"10.0.0.{number}", 0.0)
+    waits = failures.wait("alice", "h", 0.0)
+    assert waits > 0
+    for number in range(1000):
+        failures.failed(f"made up {number}", f"10.1.{number >> 8}.{number & 255}", 0.0)
+    assert failures.wait("alice", "h", 0.0) == waits
 
 
 # ---- SCRAM
@@ -605,7 +660,9 @@ def test_wrong_token_is_recorded_without_its_text(world: World) -> None:
 
 
 def test_ipv6_network_has_the_connections_before_login_of_one_address() -> None:
-    admission = LoginAdmission(lambda: LoginCaps(in_all=100, per_address=2), lambda: 0.0)
+    admission = LoginAdmission(
+        lambda: LoginCaps(in_all=100, per_address=2), lambda: 0.0, KnownOrigins()
+    )
     assert not admission.refusal("2001:db8::1")
     assert not admission.refusal("2001:db8::2")
     assert "per.ip" in admission.refusal("2001:db8::3")
@@ -614,6 +671,22 @@ def test_ipv6_network_has_the_connections_before_login_of_one_address() -> None:
     admission.left("2001:db8::2")
     admission.left("2001:db8:0:1::1")
     assert admission.in_all == 0
+
+
+def test_a_part_of_the_connections_before_login_is_for_known_addresses() -> None:
+    known = KnownOrigins()
+    known.add("10.0.0.1")
+    admission = LoginAdmission(lambda: LoginCaps(in_all=8, per_address=8), lambda: 0.0, known)
+    assert [admission.refusal(f"10.1.0.{number}") == "" for number in range(8)].count(True) == 6
+    assert [admission.refusal("10.0.0.1") == "" for _ in range(4)].count(True) == 2
+
+
+def test_known_addresses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.security.login_origins.LOGIN_ORIGINS_KEPT_MAX", 2)
+    known = KnownOrigins()
+    for host in ("10.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.3"):
+        known.add(host)
+    assert [f"10.0.0.{number}" in known for number in (1, 2, 3)] == [True, False, True]
 
 
 def test_connections_end_whose_names_have_changed(world: World) -> None:
