@@ -1,8 +1,8 @@
 """Rights of work that outlives the request it was authorized for: parked reads, streams, members.
 
 A right that was checked once would otherwise hold for as long as a stream does. Such work holds a
-*grant*: when rules, users or the mode change, every grant asks again, and work that has lost its
-right is told to end. Many grants are asked over several loop turns.
+*grant*: when rules, users or the mode change, every grant is checked again, and work that has lost
+its right is ended. Many grants are checked over several loop turns.
 """
 
 from __future__ import annotations

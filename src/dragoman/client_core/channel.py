@@ -122,7 +122,7 @@ class Channel(asyncio.BufferedProtocol, Generic[Reply]):
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody else can read the connection: it is TLS, or within this machine."""
+        """Whether others cannot read the connection: it is TLS, or within this machine."""
         assert self._transport is not None
         peer = self._transport.get_extra_info("peername")
         host = str(peer[0]) if isinstance(peer, tuple) else ""

@@ -335,7 +335,7 @@ sasl.oauthbearer.sub.claim.name            | string       |      | The claim of 
 sasl.oauthbearer.scope.claim.name          | string       |      | The claim of a token that lists its scopes.
 sasl.oauthbearer.required.scope            | list         |      | Scopes that tokens must have.
 sasl.oauthbearer.algorithms                | list RS256,RS384,RS512,PS256,PS384,PS512,ES256,ES384,ES512,EdDSA |      | Algorithms by which tokens may be signed.
-sasl.oauthbearer.insecure.unsigned         | boolean      |      | For tests: accept tokens without a signature, with which anybody can be anyone.
+sasl.oauthbearer.insecure.unsigned         | boolean      |      | For tests: accept tokens without a signature. A client can then log in as any user.
 sasl.oauthbearer.insecure.http             | boolean      |      | For tests: fetch the keys without TLS.
 connections.max.reauth.ms                  | long 0..     | live | How long a Kafka client may work after a login before it has to log in again; 0: no limit. A token's own lifetime is a limit, too.
 connection.failed.authentication.delay.ms  | int 0..60000 | live | How long a refused Kafka login waits for its answer, and the connection for its end.

@@ -93,9 +93,9 @@ class Session(Protocol):
         ...
 
     def reexamine(self, *, must_log_in_anew: bool) -> None:
-        """The listener demands something else of its connections now, or names their callers
-        differently: close the connection if it was made as somebody else. `must_log_in_anew`: the
-        listener has begun to refuse anonymous callers.
+        """The listener's requirements, or the principals that it derives from certificates and
+        networks, have changed: close the connection if its caller would be another one now.
+        `must_log_in_anew`: the listener has begun to refuse anonymous callers.
         """
         ...
 

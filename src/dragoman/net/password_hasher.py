@@ -49,5 +49,5 @@ class ThreadedHasher:
             try:
                 self._call_soon_threadsafe(outcome.succeed, derived)
             except RuntimeError:
-                # The loop was closed; nobody waits any more.
+                # The loop was closed, and its waiters with it.
                 continue

@@ -1,9 +1,8 @@
 """How long a login waits before it is examined, after failures from its address or for its user.
 
 Each failure doubles the wait of the next login, up to a bound; a success, or time, forgets them.
-Nobody is locked out: the right password is accepted after at most the longest wait. Guesses that
-come in parallel all wait, so their rate is bounded by the connections that an address may have
-before login.
+No user is locked out: the right password is accepted after at most the longest wait. Guesses in
+parallel all wait, so their rate is bounded by the connections that an address may have before login.
 """
 
 from __future__ import annotations

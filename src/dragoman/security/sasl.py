@@ -13,7 +13,7 @@ from dragoman.security.access import Caller
 
 PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
-#: Mechanisms whose messages are credentials themselves: whoever reads them can log in.
+#: Mechanisms whose messages are the credentials themselves: a reader of them can log in.
 CLEAR_TEXT: Final = frozenset({PLAIN, OAUTHBEARER})
 
 
