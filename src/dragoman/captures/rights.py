@@ -1,8 +1,9 @@
 """The rights of captures: a capture runs as a principal, which must hold every right it uses.
 
 By default that is the principal that created the capture. Its rights are checked when the capture
-is created and whenever users, rules or the mode change; the node that runs a capture without a right
-stops it. Rights on topics that only tables and rows determine are checked when they are written to.
+is created and whenever users, rules or the mode change; the node that runs a capture without a
+right stops it. Rights on topics that only tables and rows determine are checked when they are
+written to.
 
 The process of a capture logs in as `Capture:NAME`. That principal has the rights of the principal
 of the capture, and alone may use the transactional id and the positions of its capture.

@@ -2,7 +2,8 @@
 
 Each failure doubles the wait of the next login, up to a bound; a success, or time, forgets them.
 No user is locked out: the right password is accepted after at most the longest wait. Guesses in
-parallel all wait, so their rate is bounded by the connections that an address may have before login.
+parallel all wait, so their rate is bounded by the connections that an address may have before
+login.
 """
 
 from __future__ import annotations
