@@ -42,8 +42,8 @@ from dragoman.log_limiter import LogLimiter
 from dragoman.net.admission import (
     ConnectionCaps,
     ConnectionCount,
+    DescriptorShare,
     MemoryBudget,
-    has_descriptor_left,
 )
 from dragoman.net.channel import Channel, Channels, Session
 from dragoman.net.detection import DetectionSession
@@ -284,10 +284,10 @@ class Listeners:
                 lambda: self._broker.settings.ssl_principal_mapping_rules,
             )
         )
-        descriptor_max = self._descriptor_max(DESCRIPTORS_LEFT_BY_HTTP)
+        descriptors = self._http.descriptors
 
         def refusal(address: str, transport: asyncio.BaseTransport) -> str:
-            is_left = has_descriptor_left(transport, descriptor_max())
+            is_left = descriptors.admits(transport)
             return self._connections.refusal(address) if is_left else "too many files are open"
 
         return self._with_tls(name, make, security, refusal)
@@ -386,10 +386,12 @@ class Listeners:
                 closes_idle=base_name(name) not in _NEVER_IDLE,
                 security=self._security(name),
                 connections=self._connections if is_for_clients else None,
-                descriptor_max=self._descriptor_max(
-                    DESCRIPTORS_LEFT_BY_CLIENTS if is_for_clients else DESCRIPTORS_LEFT_BY_NODES
+                descriptors=DescriptorShare(
+                    self._descriptor_max(
+                        DESCRIPTORS_LEFT_BY_CLIENTS if is_for_clients else DESCRIPTORS_LEFT_BY_NODES
+                    ),
+                    None if is_for_clients else self._peers.give_way,
                 ),
-                give_way=None if is_for_clients else self._peers.give_way,
                 limiter=self._connection_log,
             )
         channels = self.channels[name]

@@ -309,6 +309,9 @@ class FakeTransport:
         }
         return known.get(name, default)
 
+    def is_closing(self) -> bool:
+        return self.is_closed
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high is not None
         self._high = high

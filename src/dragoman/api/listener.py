@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, cast
 from dragoman import limits
 from dragoman.api.operations import NodeView
 from dragoman.api.origin import Origin, OriginOf, open_origin
-from dragoman.net.admission import all_descriptors, has_descriptor_left
+from dragoman.net.admission import DescriptorShare, all_descriptors
 from dragoman.world import Clock
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class HttpListener:
         or a connection that `give_way` closes on another listener. If neither exists, the new
         connection is closed at once.
         """
-        self._descriptor_max = descriptor_max
+        #: The descriptors that HTTP connections may have.
+        self.descriptors = DescriptorShare(descriptor_max, self._make_room_anywhere)
         self._give_way = give_way
         self._node = node
         self._clock = clock
@@ -109,9 +110,10 @@ class HttpListener:
         """Whether the connection may stay, possibly by closing another one."""
         if self.connection_count >= limits.HTTP_CONNECTIONS_MAX:
             return self._make_room()
-        if has_descriptor_left(arrival.transport, self._descriptor_max()) or self._make_room():
-            return True
-        return self._give_way is not None and self._give_way()
+        return self.descriptors.admits(arrival.transport)
+
+    def _make_room_anywhere(self) -> bool:
+        return self._make_room() or (self._give_way is not None and self._give_way())
 
     def _make_room(self) -> bool:
         """Cut a connection that no operation runs for; False when there is none."""

@@ -2,8 +2,8 @@
 
 **Connections** are counted in all and by address; one too many is closed as soon as it is accepted.
 Connections between nodes are not counted: a flood of clients does not keep nodes from each other. A
-connection is also refused when it takes a descriptor that other parts of the node will need. The
-system assigns the lowest free number, so the number tells how many descriptors are in use.
+connection is also refused when it takes a descriptor that other parts of the node will need
+(`DescriptorShare`).
 
 **Bytes** in flight are requests that arrive or are worked on, and replies that wait for an earlier
 one or for a peer that does not read. Memory is charged as it is taken. A connection is read until
@@ -128,10 +128,48 @@ def all_descriptors() -> int:
     return OPEN_FILES_MAX
 
 
-def has_descriptor_left(transport: asyncio.BaseTransport, descriptor_max: int) -> bool:
-    """Whether a new connection leaves enough descriptors to the others."""
-    connected = transport.get_extra_info("socket")
-    return connected is None or connected.fileno() <= descriptor_max
+class DescriptorShare:
+    """The descriptors that connections of one kind may have: those up to `highest`.
+
+    The system assigns the lowest free number, so the number of a new connection tells how many
+    descriptors are in use, unless an earlier connection is above the share. Such a connection has
+    replaced another one, whose lower number is free again. If the next connection took that number
+    as one of the share, the connections in use would grow by one with every second connection.
+    While one is above the share, every new connection therefore replaces another one.
+    """
+
+    __slots__ = ("_above", "_give_way", "highest")
+
+    def __init__(
+        self,
+        highest: Callable[[], int] = all_descriptors,
+        give_way: Callable[[], bool] | None = None,
+    ) -> None:
+        """`give_way` closes a connection that is needed less than a new one, if there is one."""
+        self.highest = highest
+        self._give_way = give_way
+        #: Connections that were admitted above the share, with their numbers.
+        self._above: list[tuple[int, asyncio.BaseTransport]] = []
+
+    def admits(self, transport: asyncio.BaseTransport) -> bool:
+        """Whether a new connection may stay, possibly in place of another one."""
+        connected = transport.get_extra_info("socket")
+        if connected is None:
+            return True
+        number, highest = connected.fileno(), self.highest()
+        if self._above:
+            self._above = [
+                (each, its) for each, its in self._above if each > highest and not its.is_closing()
+            ]
+        is_left: bool = number <= highest
+        if is_left and not self._above:
+            return True
+        if self._give_way is None or not self._give_way():
+            # Work is done for all others, which bounds how many there are.
+            return is_left
+        if not is_left:
+            self._above.append((number, transport))
+        return True
 
 
 class ConnectionCount:

@@ -35,9 +35,8 @@ from dragoman.log_limiter import LogLimiter
 from dragoman.net.admission import (
     Ceiling,
     ConnectionCount,
+    DescriptorShare,
     MemoryBudget,
-    all_descriptors,
-    has_descriptor_left,
 )
 from dragoman.types import Buffer, Certificate
 from dragoman.world import Handle, Scheduler
@@ -133,16 +132,14 @@ class Channels:
         listener: str = "",
         closes_idle: bool = True,
         connections: ConnectionCount | None = None,
-        descriptor_max: Callable[[], int] = all_descriptors,
-        give_way: Callable[[], bool] | None = None,
+        descriptors: DescriptorShare | None = None,
         limiter: LogLimiter | None = None,
         security: Callable[[], ListenerSecurity] = lambda: OPEN,
     ) -> None:
         """`listener` is the name of the listener that accepts the connections, and `security`
         gives what it demands of them, which may change at run time. `closes_idle` is
         false for protocols whose clients may stay silent. `connections` is None where the number of
-        connections is bounded elsewhere. A connection with a descriptor above `descriptor_max` is
-        closed at once, unless `give_way` closes another one in its place.
+        connections is bounded elsewhere.
         """
         self.budget = budget
         self.listener = listener
@@ -154,8 +151,7 @@ class Channels:
         self.log = limiter if limiter is not None else LogLimiter(log, scheduler)
         self._scheduler = scheduler
         self._connections = connections
-        self._descriptor_max = descriptor_max
-        self._give_way = give_way
+        self._descriptors = DescriptorShare() if descriptors is None else descriptors
         #: Sessions with replies to flush at the end of the turn, and channels with replies to
         #: write.
         self._due: list[Flushed] = []
@@ -187,11 +183,8 @@ class Channels:
 
     def refusal(self, address: str, transport: asyncio.BaseTransport) -> str:
         """The reason for refusing a new connection; empty when it may stay."""
-        most = self._descriptor_max()
-        if not has_descriptor_left(transport, most) and not (
-            self._give_way is not None and self._give_way()
-        ):
-            return f"{most} files are open, and the log may need the others"
+        if not self._descriptors.admits(transport):
+            return f"{self._descriptors.highest()} files are open, and the log may need the others"
         return "" if self._connections is None else self._connections.refusal(address)
 
     def lost(self, channel: Channel) -> None:

@@ -215,7 +215,7 @@ def test_held_connections_give_way_to_a_probe_when_descriptors_run_out(run, node
             while served.listener.connection_count < 4:
                 await asyncio.sleep(0)
             # From here on, every connection has a descriptor that others need.
-            served.listener._descriptor_max = lambda: 0
+            served.listener.descriptors.highest = lambda: 0
             for _ in range(3):
                 assert (await served.exchange(PROBE)).endswith(b"\r\n\r\nok\n")
             assert await _read_until_closed(held[0][0]) == b""

@@ -1,10 +1,15 @@
-"""Goal: the budget counts right, and all who wait for room are called once when there is some."""
+"""Goal: the budget counts right, and all who wait for room are called once when there is some. The
+connections of one kind never have more descriptors than their share, and one.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from typing import cast
+
 import pytest
 
-from dragoman.net.admission import MemoryBudget
+from dragoman.net.admission import DescriptorShare, MemoryBudget
 
 
 class Waiter:
@@ -107,3 +112,92 @@ def test_where_those_that_work_must_go_on_only_the_others_have_a_ceiling() -> No
     budget = MemoryBudget(100, bounds_working=False)
     assert budget.new.bytes_max == 75
     assert min(budget.working.bytes_max, budget.finishing.bytes_max) > 1 << 60
+
+
+# ---- descriptors
+
+
+class Process:
+    """Descriptors as a system assigns them, and connections that are closed a turn later."""
+
+    def __init__(self, *, highest: int, has_idle: bool = True) -> None:
+        self.share = DescriptorShare(lambda: self.highest, self._give_way)
+        self.highest = highest
+        self.has_idle = has_idle
+        self.open: dict[int, Accepted] = {}
+
+    def accept(self) -> Accepted:
+        number = next(each for each in range(1000) if each not in self.open)
+        made = self.open[number] = Accepted(number)
+        if not self.share.admits(cast(asyncio.BaseTransport, made)):
+            made.is_closed = True
+        return made
+
+    def _give_way(self) -> bool:
+        """Close the oldest connection, as the listener of HTTP does."""
+        oldest = next((each for each in self.open.values() if not each.is_closed), None)
+        if oldest is None or not self.has_idle:
+            return False
+        oldest.is_closed = True
+        return True
+
+    def turn(self) -> None:
+        self.open = {number: each for number, each in self.open.items() if not each.is_closed}
+
+
+class Accepted:
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.is_closed = False
+
+    def get_extra_info(self, name: str) -> Accepted:
+        assert name == "socket"
+        return self
+
+    def fileno(self) -> int:
+        return self._number
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+
+def test_connections_that_replace_others_do_not_grow_in_number() -> None:
+    process = Process(highest=9)
+    for _ in range(100):
+        assert not process.accept().is_closed
+        process.turn()
+        assert len(process.open) <= 10
+
+
+def test_the_last_of_a_burst_do_not_grow_in_number_afterwards() -> None:
+    process = Process(highest=9)
+    for _ in range(50):
+        process.accept()
+    process.turn()
+    for _ in range(100):
+        process.accept()
+        process.turn()
+        assert len(process.open) <= 10
+
+
+def test_a_larger_share_has_room_again() -> None:
+    process = Process(highest=9)
+    for _ in range(20):
+        process.accept()
+        process.turn()
+    process.highest = 19
+    for _ in range(30):
+        process.accept()
+        process.turn()
+    assert len(process.open) == 20
+
+
+def test_a_connection_within_the_share_stays_although_none_gives_way() -> None:
+    process = Process(highest=9)
+    for _ in range(11):
+        process.accept()
+    process.turn()
+    process.has_idle = False
+    # The number of the one that gave way is free.
+    assert not process.accept().is_closed
+    assert process.accept().is_closed

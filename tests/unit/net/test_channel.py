@@ -18,7 +18,12 @@ from dragoman.limits import (
     SEND_BUFFER_BYTES_MAX,
     SHORT_READ_BYTES_MAX,
 )
-from dragoman.net.admission import ConnectionCaps, ConnectionCount, MemoryBudget
+from dragoman.net.admission import (
+    ConnectionCaps,
+    ConnectionCount,
+    DescriptorShare,
+    MemoryBudget,
+)
 from dragoman.net.channel import Channel, Channels, Reason
 from dragoman.testing.sim.scheduler import SimScheduler
 from worlds.broker import FakeTransport
@@ -353,7 +358,8 @@ def test_connection_with_a_descriptor_that_others_need_is_closed(
     connected = socket.socket()
     number = connected.fileno()
     for most, is_refused in ((number, False), (number - 1, True)):
-        channels = Channels(rig.budget, rig.scheduler, descriptor_max=lambda most=most: most)
+        share = DescriptorShare(lambda most=most: most)
+        channels = Channels(rig.budget, rig.scheduler, descriptors=share)
         _, _, transport = rig.connect(channels, connected=connected)
         assert transport.is_closed == is_refused
         assert channels.refused == is_refused

@@ -25,7 +25,7 @@ from dragoman.limits import (
     PEER_STRANGERS_MAX,
 )
 from dragoman.net import peer_connections
-from dragoman.net.admission import MemoryBudget
+from dragoman.net.admission import DescriptorShare, MemoryBudget
 from dragoman.net.channel import Channel, Channels
 from dragoman.net.peer_connections import PeerAnswer, PeerConnections, PeerSession, Reply
 from dragoman.net.peer_frames import Hello, Kind, frame, read_hello, take_apart
@@ -469,9 +469,8 @@ def test_strangers_give_way_when_descriptors_run_out(pair: Pair) -> None:
     """Where few descriptors are allowed they are gone before there are many strangers."""
     one = pair.one
     strangers = [Stranger(one) for _ in range(3)]
-    one.channels = Channels(
-        one.budget, one.loop, descriptor_max=lambda: 0, give_way=one.connections.give_way
-    )
+    share = DescriptorShare(lambda: 0, one.connections.give_way)
+    one.channels = Channels(one.budget, one.loop, descriptors=share)
     with socket.socket() as connected:
         node = Stranger(one, connected=connected)
         node.say_hello()
