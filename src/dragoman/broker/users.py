@@ -27,6 +27,7 @@ from dragoman.cluster.events import (
     UserRemoved,
 )
 from dragoman.cluster.metadata import MetadataImage
+from dragoman.config.user_names import problem_of
 from dragoman.errors import BrokerError, DragomanError, InvalidPasswordError
 from dragoman.limits import (
     LOGIN_SECRET_BYTES,
@@ -37,14 +38,11 @@ from dragoman.limits import (
     TOKEN_BYTES,
     TOKEN_LABEL_BYTES_MAX,
     TOKENS_PER_USER_MAX,
-    USER_NAME_BYTES_MAX,
     USERS_MAX,
     USERS_PER_CHANGE,
 )
-from dragoman.security.access import ANONYMOUS
 from dragoman.security.audit import AuditLog
 from dragoman.security.passwords import Mechanism, prepared
-from dragoman.security.rules import EVERY
 from dragoman.security.secrets import ClusterKeys, signing_secret_context
 from dragoman.security.users import ApiToken, ScramVerifier, User
 from dragoman.world import Clock, Random
@@ -311,14 +309,9 @@ def with_login_secret(events: list[Event], image: MetadataImage, random: Random)
 
 def check_name(name: str) -> None:
     """Raises `InvalidUser` for a name that some client could not log in with."""
-    if not name:
-        raise InvalidUser("the name of a user is empty")
-    if len(name.encode(errors="surrogatepass")) > USER_NAME_BYTES_MAX:
-        raise InvalidUser(f"the name of a user has at most {USER_NAME_BYTES_MAX} bytes")
-    if name in (EVERY, ANONYMOUS.name):
-        raise InvalidUser(f"{name!r} names no user: it has a meaning of its own in rules")
-    if not name.isprintable() or name != name.strip():
-        raise InvalidUser(f"the name {name!a} has invisible characters")
+    problem = problem_of(name)
+    if problem:
+        raise InvalidUser(problem)
     try:
         is_prepared = prepared(name) == name
     except InvalidPasswordError as error:

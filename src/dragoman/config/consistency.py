@@ -8,6 +8,7 @@ from dragoman.config.hosts import check_hosts, is_network, network_and_name, own
 from dragoman.config.keys import INT_MAX, Value
 from dragoman.config.listeners import Address, parse_address
 from dragoman.config.settings import Settings, node_wide
+from dragoman.config.user_names import problem_of
 from dragoman.errors import ConfigError
 
 #: Kinds of names in certificates of nodes.
@@ -106,6 +107,9 @@ def _check_networks(key: str, value: Value) -> None:
         network, name = network_and_name(text)
         if not name or not is_network(network):
             raise ConfigError(f"{key}: expected NETWORK=NAME, as in 10.0.0.0/8=batch, got {text!r}")
+        problem = problem_of(name)
+        if problem:
+            raise ConfigError(f"{key}: {problem}, got {text!r}")
 
 
 def super_users(settings: Settings) -> tuple[str, ...]:
@@ -114,7 +118,7 @@ def super_users(settings: Settings) -> tuple[str, ...]:
     found = tuple(filter(None, map(str.strip, settings.super_users.split(";"))))
     for text in found:
         kind, _, name = text.partition(":")
-        if kind != "User" or name in ("", "*", "ANONYMOUS"):
+        if kind != "User" or problem_of(name):
             raise ConfigError(f"super.users: expected User:NAME, separated by `;`, got {text!r}")
     return found
 

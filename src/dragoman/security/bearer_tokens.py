@@ -19,10 +19,11 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from dragoman.config.settings import Settings
+from dragoman.config.user_names import problem_of
 from dragoman.errors import AuthenticationFailedError
-from dragoman.limits import BEARER_TOKEN_BYTES_MAX, USER_NAME_BYTES_MAX
+from dragoman.limits import BEARER_TOKEN_BYTES_MAX
 from dragoman.log_limiter import LogLimiter
-from dragoman.security.access import ANONYMOUS, Caller, Principal
+from dragoman.security.access import Caller, Principal
 from dragoman.security.token_keys import TokenKeys
 from dragoman.world import Clock, Scheduler
 
@@ -140,10 +141,11 @@ class BearerTokens:
 
     def _name_of(self, claims: dict[str, object]) -> str:
         name = claims.get(self._settings.sasl_oauthbearer_sub_claim_name)
-        if not isinstance(name, str) or not name or not name.isprintable():
+        if not isinstance(name, str):
             raise _InvalidError("it names no principal")
-        if len(name.encode()) > USER_NAME_BYTES_MAX or name == ANONYMOUS.name:
-            raise _InvalidError("its principal has a name that none may have")
+        problem = problem_of(name)
+        if problem:
+            raise _InvalidError(f"its principal: {problem:.300}")
         return name
 
 

@@ -2,7 +2,7 @@
 
 A client's certificate names its user, by `ssl.principal.mapping.rules`. A client without one, or
 whose certificate matches no rule, has the principal of its network, where the listener has one for
-it. All others are anonymous.
+it. All others are anonymous, and so are those with a name that no user can have.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from dragoman.config.listeners import ListenerSecurity
 from dragoman.config.principals import PrincipalRule, name_in_certificate
-from dragoman.security.access import ANONYMOUS, Caller, Principal
+from dragoman.config.user_names import problem_of
+from dragoman.security.access import Caller, Principal
 from dragoman.types import Certificate
 
 if TYPE_CHECKING:
@@ -30,10 +31,12 @@ def initial_caller(
 ) -> Caller:
     """`host` is the client's address; `mapping` is what `parse_principal_rules` gives."""
     name = None if certificate is None else name_in_certificate(certificate.subject, mapping)
-    is_proven = bool(name)
+    is_proven = name is not None
     if name is None and security.principals:
         name = _name_by_network(security.principals, host)
-    return Caller(ANONYMOUS if not name else Principal("User", name), host, is_proven)
+    if name is None or problem_of(name):
+        return Caller(host=host)
+    return Caller(Principal("User", name), host, is_proven)
 
 
 def _name_by_network(principals: tuple[tuple[str, str], ...], host: str) -> str | None:

@@ -41,8 +41,8 @@ resource = "topic"
 name = "public-"
 pattern = "prefixed"
 """
-ADMIN = Caller(Principal("User", "admin"), "10.0.0.1")
-READER = Caller(Principal("User", "reader"), "10.0.0.1")
+ADMIN = Caller(Principal("User", "admin"), "10.0.0.1", is_proven=True)
+READER = Caller(Principal("User", "reader"), "10.0.0.1", is_proven=True)
 
 
 def disk_with(content: str | bytes) -> MemoryDisk:
@@ -119,6 +119,10 @@ def test_new_cluster_with_a_login_enforces_its_rules() -> None:
         ("[[users]]\nname = 'a'", "password"),
         ("[[users]]\nname = 'a'\npassword = 'b'\nadmin = true", "admin"),
         ("[[users]]\nname = ''\npassword = 'secret b'", "empty"),
+        ("[[users]]\nname = '*'\npassword = 'secret b'", "names no user"),
+        ("[[users]]\nname = 'ANONYMOUS'\npassword = 'secret b'", "names no user"),
+        ("[[users]]\nname = 'a\u200bb'\npassword = 'secret b'", "invisible"),
+        (f"[[users]]\nname = '{'a' * 256}'\npassword = 'secret b'", "at most 255"),
         ("[[users]]\nname = 'a'\npassword = ''", "user 'a'"),
         ("[[users]]\nname = 'a'\npassword = 'file:/nowhere'", "user 'a': file:/nowhere"),
         ("[[users]]\nname = 'a'\npassword = 'env:NOT_SET'", "no variable NOT_SET"),

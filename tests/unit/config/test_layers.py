@@ -358,6 +358,10 @@ def test_networks_name_users() -> None:
         ("tls=optional", "TLS needs ssl.certificate.file"),
         ("listener.kafka.principals=ten=batch", "listener.kafka.principals: expected NETWORK=NAME"),
         ("principals=10.0.0.0/8", "principals: expected NETWORK=NAME"),
+        ("principals=10.0.0.0/8=User:*", r"principals: '\*' names no user"),
+        ("principals=10.0.0.0/8=ANONYMOUS", "principals: 'ANONYMOUS' names no user"),
+        ("principals=10.0.0.0/8=a\tb", "principals: the name .* has invisible characters"),
+        (f"principals=10.0.0.0/8={'a' * 256}", "principals: the name of a user has at most 255"),
         ("ssl.principal.mapping.rules=RULE:x", "ssl.principal.mapping.rules: expected DEFAULT"),
     ],
 )

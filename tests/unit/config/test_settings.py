@@ -223,7 +223,9 @@ def test_super_users_are_separated_as_in_kafka() -> None:
     assert super_users(Settings()) == ()
 
 
-@pytest.mark.parametrize("text", ["root", "User:", "User:*", "User:ANONYMOUS", "Node:1", "a:b"])
+@pytest.mark.parametrize(
+    "text", ["root", "User:", "User:*", "User:ANONYMOUS", "User:a\0", "Node:1", "a:b"]
+)
 def test_super_users_are_named_users(text: str) -> None:
     with pytest.raises(ConfigError, match=r"super\.users: expected User:NAME"):
         super_users(Settings(super_users=text))

@@ -212,6 +212,10 @@ def test_keys_for_encryption_and_short_keys_do_not_count() -> None:
         {"sub": "a\nb"},
         {"sub": "a" * 256},
         {"sub": "ANONYMOUS"},
+        {"sub": "*"},
+        {"sub": " a"},
+        {"sub": "a\x9b"},
+        {"sub": "\ud800"},
         {"nbf": 4e9},
         {"iat": 4e9},
         {"iat": "then"},
@@ -460,6 +464,15 @@ def test_exchange_ends_with_a_caller_or_with_a_challenge(issuer: Issuer) -> None
     same = server()
     issuer.run(same.receive(first_message(token(rsa_key(), **issuer.claims()), "alice")))
     assert same.caller is not None
+
+
+def test_token_of_an_impossible_principal_is_challenged(issuer: Issuer) -> None:
+    server = BearerServer(lambda text: issuer.tokens.login(text, "h"))
+    first = first_message(token(rsa_key(), **issuer.claims(sub="*")))
+    assert json.loads(issuer.run(server.receive(first))) == {"status": "invalid_token"}
+    with pytest.raises(AuthenticationFailedError):
+        issuer.run(server.receive(b"\x01"))
+    assert server.caller is None
 
 
 def _base64(data: bytes) -> str:

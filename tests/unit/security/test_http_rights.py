@@ -292,3 +292,11 @@ def test_operation_needs_exactly_these_rights(name: str, index: int) -> None:
             assert not any(map(is_refused, each)), "one of these rights suffices"
     refused = [each for each in others(RESOURCES, case.all_needs) if is_refused(each)]
     assert refused == []
+
+
+@pytest.mark.parametrize("name", ["", "*", " a", "a\n", "a" * 256])
+def test_capture_runs_as_a_principal_that_is_possible(name: str) -> None:
+    stage = Stage()
+    found = _answer(lambda: stage.captures.add_capture(CALLER, DEFINITION, f"User:{name}"))
+    assert isinstance(found, ApiError)
+    assert found.status == 400

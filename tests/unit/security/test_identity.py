@@ -51,3 +51,14 @@ def test_first_network_with_the_address_names_the_user(host: str, name: str) -> 
     found = initial_caller(BY_NETWORK, None, host)
     assert found.name == name
     assert not found.is_proven
+
+
+@pytest.mark.parametrize("name", ["", "*", "ANONYMOUS", "a\n", "a" * 256])
+def test_impossible_names_leave_a_client_anonymous(name: str) -> None:
+    mapping = parse_principal_rules("RULE:^CN=([^,]*).*$/$1/")
+    certificate = Certificate(f"CN={name},O=Example")
+    by_network = ListenerSecurity(principals=(("10.0.0.0/8", name),))
+    for security in (OPEN, BY_NETWORK):
+        found = initial_caller(security, certificate, "10.1.2.3", mapping)
+        assert found == Caller(ANONYMOUS, "10.1.2.3", is_proven=False)
+    assert initial_caller(by_network, None, "10.1.2.3") == Caller(ANONYMOUS, "10.1.2.3")

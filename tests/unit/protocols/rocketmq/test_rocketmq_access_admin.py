@@ -17,7 +17,7 @@ from dragoman.outcome import start
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import AclEntry, AclInfo, AclPolicy, UserInfo
 from dragoman.protocols.rocketmq.codec import Command, encode
-from dragoman.protocols.rocketmq.constants import Request
+from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.signatures import signed
 from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Principal, Resource
 from dragoman.security.rules import Pattern, Permission, Rule
@@ -82,6 +82,20 @@ def can_sign(world: World, secret: str) -> bool:
 
 
 # ---- users of 5.x
+
+
+@pytest.mark.parametrize("name", ["*", "ANONYMOUS", "a\n", "a" * 256])
+def test_names_that_no_user_can_have_are_refused(
+    world: World, pipe: RocketmqPipe, name: str
+) -> None:
+    user = msgspec.json.encode({"username": name, "password": "12345678", "userType": "Super"})
+    fields = {"accessKey": name, "secretKey": "12345678", "admin": "true"}
+    created = pipe.ask(Request.AUTH_CREATE_USER, {"username": name}, user)
+    assert (created.code, "name" in str(created.remark)) == (Response.SYSTEM_ERROR, True)
+    account = pipe.ask(Request.UPDATE_AND_CREATE_ACL_CONFIG, fields)
+    assert (account.code, account.remark) == (created.code, created.remark)
+    assert not access(world).users.known
+    assert not world.broker.image.rules
 
 
 def test_a_user_signs_with_its_password(world: World, pipe: RocketmqPipe) -> None:

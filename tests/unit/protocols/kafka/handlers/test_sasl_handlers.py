@@ -460,8 +460,8 @@ def token_world(**settings: object) -> World:
     return world
 
 
-def claims(world: World, seconds: int = 600) -> dict[str, object]:
-    return {"sub": "alice", "exp": world.clock.wall_ms() // 1000 + seconds}
+def claims(world: World, seconds: int = 600, sub: str = "alice") -> dict[str, object]:
+    return {"sub": sub, "exp": world.clock.wall_ms() // 1000 + seconds}
 
 
 def log_in_by_token(wire: Wire, seconds: int = 600) -> m.SaslAuthenticateResponse:
@@ -492,11 +492,12 @@ def test_session_ends_with_the_token_or_the_limit(token_s: int, limit_s: int) ->
     assert log_in_by_token(Wire(world), token_s).session_lifetime_ms == 20_000
 
 
-def test_wrong_token_is_a_challenge_and_then_refused() -> None:
+@pytest.mark.parametrize(("key", "name"), [(1, "alice"), (0, "*"), (0, "ANONYMOUS"), (0, "a\0")])
+def test_wrong_token_is_a_challenge_and_then_refused(key: int, name: str) -> None:
     world = token_world()
     wire = Wire(world)
     handshake(wire, "OAUTHBEARER")
-    text = token(rsa_key(1), **claims(world))
+    text = token(rsa_key(key), **claims(world, sub=name))
     found = authenticate(wire, first_message(text))
     assert (found.error_code, found.auth_bytes) == (0, b'{"status":"invalid_token"}')
     wire.send(m.SaslAuthenticateRequest(auth_bytes=b"\x01"), 2)
