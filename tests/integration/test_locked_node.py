@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import json
 import os
 import ssl
 import stat
@@ -131,6 +132,19 @@ def test_http_asks_for_a_login_and_health_does_not(locked: Locked) -> None:
         assert locked.request("/api/v1/topics", wrong).status == 401
     assert locked.request("/api/v1/topics", admin, Host="rebound.example").status == 421
     assert locked.request("/api/v1/topics", admin, Origin="http://evil.example").status == 403
+
+
+def test_logins_over_http_name_their_protocol_in_the_audit_log(locked: Locked) -> None:
+    for credentials in (basic("admin", "correct horse"), basic("admin", "x"), "Bearer dragoman_x"):
+        locked.request("/api/v1/topics", credentials)
+    assert locked.node.stop() == 0
+    events = map(json.loads, (locked.data / "audit.log").read_text().splitlines())
+    logins = [each for each in events if each["kind"] == "login"]
+    assert [(each["action"], each["result"], each["protocol"]) for each in logins] == [
+        ("password", "succeeded", "http"),
+        ("password", "failed", "http"),
+        ("token", "failed", "http"),
+    ]
 
 
 def test_command_line_logs_in_by_files_and_environment(

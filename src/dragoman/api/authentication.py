@@ -35,6 +35,8 @@ from dragoman.security.access import ANONYMOUS, Caller
 
 #: Key in the state of a request's scope.
 _CALLER: Final = "caller"
+#: In the audit log.
+_PROTOCOL: Final = "http"
 _REALM: Final = 'realm="dragoman"'
 _READS: Final = frozenset(("GET", "HEAD"))
 _QUESTIONS: Final = frozenset(each.path for each in OPERATIONS if each.is_question)
@@ -123,7 +125,10 @@ class Authentication:
                     return _Refusal(401, "unauthenticated", detail, challenges)
                 case "basic":
                     name, password = _name_and_password(value.strip())
-                    return await future_of(self._node.logins.password(name, password, host))
+                    logins = self._node.logins
+                    return await future_of(
+                        logins.password(name, password, host, protocol=_PROTOCOL)
+                    )
                 case _:
                     detail = f"unknown scheme {scheme[:40]!r}: expected Bearer or Basic"
                     return _Refusal(401, "unauthenticated", detail, challenges)

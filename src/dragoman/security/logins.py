@@ -198,7 +198,7 @@ class Logins:
         password: str | bytes,
         host: str,
         *,
-        protocol: str = "",
+        protocol: str,
         mechanism: str = "password",
     ) -> Caller:
         """The caller with this name and password. The last two parameters are for the audit log.

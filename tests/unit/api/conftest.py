@@ -248,7 +248,8 @@ class FakeLogins:
     def before_login(self, caller: Caller) -> Caller:
         return Caller(host=caller.host) if caller.name in self.disabled else caller
 
-    async def password(self, name: str, password: str, host: str) -> Caller:
+    async def password(self, name: str, password: str, host: str, *, protocol: str) -> Caller:
+        assert protocol == "http"
         self.hosts.append(host)
         if self.failure is not None:
             raise self.failure

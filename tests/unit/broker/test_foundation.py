@@ -61,7 +61,9 @@ def begin(disk: MemoryDisk, settings: Settings = SETTINGS) -> World:
 
 def log_in(world: World, name: str, password: str) -> Caller | DragomanError:
     results: list[Caller | DragomanError] = []
-    start(world.broker.logins.password(name, password, "10.0.0.1")).then(results.append)
+    start(world.broker.logins.password(name, password, "10.0.0.1", protocol="kafka")).then(
+        results.append
+    )
     world.advance(60)
     return results[0]
 

@@ -112,7 +112,7 @@ class World:
         return outcome.result()
 
     def password(self, name: str, password: str | bytes, host: str = "10.0.0.1") -> Caller:
-        return self.run(self.logins.password(name, password, host))
+        return self.run(self.logins.password(name, password, host, protocol="kafka"))
 
     def refused(self, name: str, password: str | bytes, host: str = "10.0.0.1") -> str:
         with pytest.raises(AuthenticationFailedError) as caught:
@@ -230,7 +230,7 @@ def test_disabled_user_is_refused(world: World) -> None:
 
 def test_password_changed_during_the_check_is_refused(world: World) -> None:
     world.hasher.held = []
-    outcome = start(world.logins.password("alice", "secret", "h"))
+    outcome = start(world.logins.password("alice", "secret", "h", protocol="kafka"))
     held, world.hasher.held = world.hasher.held, None
     world.add("alice", "another")
     held[0][0].succeed(held[0][1])
@@ -248,7 +248,10 @@ def test_repeated_logins_compute_once(world: World) -> None:
 
 def test_simultaneous_logins_share_a_computation(world: World) -> None:
     world.hasher.held = []
-    outcomes = [start(world.logins.password("alice", "secret", "10.0.0.1")) for _ in range(20)]
+    outcomes = [
+        start(world.logins.password("alice", "secret", "10.0.0.1", protocol="kafka"))
+        for _ in range(20)
+    ]
     assert len(world.hasher.held) == 1
     held, derived = world.hasher.held[0]
     held.succeed(derived)
@@ -356,7 +359,9 @@ def test_waiting_logins_are_bounded(
     monkeypatch.setattr(f"dragoman.security.waiting_logins.{bound}", 2)
     for number in range(5):
         world.refused("alice", f"guess {number}")
-    outcomes = [start(world.logins.password("alice", "new", "10.0.0.1")) for _ in range(3)]
+    outcomes = [
+        start(world.logins.password("alice", "new", "10.0.0.1", protocol="kafka")) for _ in range(3)
+    ]
     with pytest.raises(LoginsOverloadedError):
         outcomes[2].result()
     world.scheduler.run_until_idle()
@@ -373,7 +378,9 @@ def test_sites_of_ipv6_have_48_bits() -> None:
 def is_overloaded(world: World, host: str, password: str = "guess") -> bool:
     """Begin a login of alice; whether it is refused before it waits."""
     found: list[object] = []
-    start(attempt(world.logins.password("alice", password, host))).then(found.append)
+    start(attempt(world.logins.password("alice", password, host, protocol="kafka"))).then(
+        found.append
+    )
     return any(isinstance(each, LoginsOverloadedError) for each in found)
 
 

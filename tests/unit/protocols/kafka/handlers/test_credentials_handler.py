@@ -73,7 +73,9 @@ def describe(wire: Wire, *names: str) -> dict[str, int | list[tuple[int, int]]]:
 
 def can_log_in(wire: Wire, name: str, password: str) -> bool:
     results: list[Caller | DragomanError] = []
-    start(wire.world.broker.logins.password(name, password, "10.0.0.1")).then(results.append)
+    start(wire.world.broker.logins.password(name, password, "10.0.0.1", protocol="kafka")).then(
+        results.append
+    )
     wire.world.advance(60.0)
     (result,) = results
     assert isinstance(result, Caller | AuthenticationFailedError)
