@@ -714,9 +714,15 @@ SCRAM_MESSAGE_BYTES_MAX = 4096
 SCRAM_CLIENT_ITERATIONS_MAX = 1_000_000
 #: Random bytes in a server's half of the nonce of a SCRAM exchange.
 SCRAM_NONCE_BYTES = 18
-#: A frame of a connection that has to log in and has not. Larger: the connection is closed, with a
-#: line in the log.
+#: A frame of a connection that has to log in and has not; of RocketMQ, the header of one. Larger:
+#: the connection is closed, with a line in the log.
 LOGIN_FRAME_BYTES_MAX = 64 << 10
+#: Larger frames of RocketMQ connections before their first right signature, from one address. More:
+#: the connection whose frame began first is closed; one alone may always finish.
+UNVERIFIED_PER_ADDRESS_BYTES_MAX = 16 << 20
+#: All of these frames may hold one part in this many of the memory budget. More: the same, first of
+#: all for addresses from which no login has succeeded lately.
+UNVERIFIED_BUDGET_SHARE = 8
 #: A bearer token of OAUTHBEARER. Longer: refused.
 BEARER_TOKEN_BYTES_MAX = 16 << 10
 #: The document with the keys that verify bearer tokens. Larger: not used.

@@ -98,7 +98,8 @@ class CallerSession(Generic[ServiceT_co]):
 
     def await_login(self, frame_bytes_max: int | None) -> None:
         """Bound the time of a connection that has to log in, and its frames, which then have
-        `frame_bytes_max`; None does not bound the frames.
+        `frame_bytes_max`. None: the frames are bounded with those of other connections
+        (`count_unverified`), because only a whole frame can be authenticated.
         """
         refusal = self.service.broker.logins.admission.refusal(self.channel.peer_address[0])
         if refusal:
@@ -117,7 +118,19 @@ class CallerSession(Generic[ServiceT_co]):
             wait.end()
             if wait.frame_bytes_max is not None:
                 self._reader.allow(wait.frame_bytes_max)
+            self.service.broker.logins.unverified_frames.left(self.channel)
             self.service.broker.logins.admission.left(self.channel.peer_address[0])
+
+    @property
+    def awaits_login(self) -> bool:
+        """Whether the connection has to log in, and has not."""
+        return self._login_wait is not None
+
+    def count_unverified(self, size: int) -> None:
+        """Note how many bytes the connection holds before its login."""
+        if self._login_wait is not None:
+            frames = self.service.broker.logins.unverified_frames
+            frames.holds(self.channel, self.channel.peer_address[0], size)
 
     def _unreadable(self, error: DecodeError) -> DecodeError:
         """The error of a frame, which says if the same frame would be fine after a login."""

@@ -48,6 +48,7 @@ from dragoman.security.passwords import (
 from dragoman.security.sasl import OAUTHBEARER, PLAIN, PlainServer, SaslServer
 from dragoman.security.scram import ScramServer
 from dragoman.security.secrets import signing_secret_context
+from dragoman.security.unverified_frames import UnverifiedFrames
 from dragoman.security.users import (
     ApiToken,
     ScramVerifier,
@@ -174,6 +175,10 @@ class Logins:
         self.bearer_tokens = BearerTokens(settings(), scheduler, clock)
         #: Bounds the connections that have to log in and have not.
         self.admission = LoginAdmission(self._caps, scheduler.time, self._known_origins)
+        #: Bounds what these connections send before their first right signature.
+        self.unverified_frames = UnverifiedFrames(
+            lambda: self._settings().memory_budget_bytes, self._known_origins
+        )
         #: By digest, the tokens of the directory at `_tokens_revision`.
         self._tokens: dict[bytes, tuple[User, ApiToken]] = {}
         self._tokens_revision = -1
@@ -213,7 +218,7 @@ class Logins:
         is_right = self._cache.known(entry)
         if not is_right:
             # A password known to be right does not wait: guesses of others cannot delay it.
-            await self._wait(name, host)
+            await self.wait(name, host)
         if is_right is None:
             is_right = await self._cache.check(entry, encoded, scram, verifier)
         attempt = Attempt(name, host, protocol, mechanism)
@@ -276,7 +281,14 @@ class Logins:
         like = unknown if has_secret else None
         return await verifiers_of(password, self._random, self.hasher, like=like)
 
-    async def _wait(self, name: str, host: str) -> None:
+    def must_wait(self, name: str, host: str) -> bool:
+        """Whether a login of this name waits before it is examined."""
+        return self._failures.wait(name, host, self._scheduler.time()) > 0
+
+    async def wait(self, name: str, host: str) -> None:
+        """Awaited before a login is examined, because of earlier failures. Raises
+        `LoginsOverloadedError` when too many logins wait.
+        """
         seconds = self._failures.wait(name, host, self._scheduler.time())
         if not seconds:
             return
@@ -334,7 +346,7 @@ class Logins:
         """The server's side of one SCRAM exchange."""
 
         async def decide(name: str, is_proven: bool, verifier: ScramVerifier) -> Caller:
-            await self._wait(name, host)
+            await self.wait(name, host)
             attempt = Attempt(name, host, protocol, mechanism.value.lower())
             process = self.processes.caller(name, host)
             if process is not None:
@@ -359,7 +371,7 @@ class Logins:
         Raises `AuthenticationFailedError`, whose text is the status for the client.
         """
         unknown = Caller(host=host)
-        await self._wait("", host)
+        await self.wait("", host)
         try:
             found = await self.bearer_tokens.login(token, host)
         except AuthenticationFailedError:
@@ -424,16 +436,13 @@ class Logins:
             return None
         return self.unseal(user.signing_secret, signing_secret_context(user))
 
-    def signature_checked(self, caller: Caller, protocol: str, *, is_right: bool) -> float:
-        """Note a wrong signature, or the first right one of a signer on a connection. Returns the
-        seconds after which the connection's next request may be examined.
-        """
+    def signature_checked(self, caller: Caller, protocol: str, *, is_right: bool) -> None:
+        """Note a wrong signature, or the first right one of a signer on a connection."""
         self.record(login("signature", caller, protocol, succeeded=is_right))
         if is_right:
-            return 0.0
-        now = self._scheduler.time()
-        self._failures.failed(caller.name, caller.host, now)
-        return self._failures.wait(caller.name, caller.host, now)
+            self._succeeded(caller.name, caller.host)
+        else:
+            self._failures.failed(caller.name, caller.host, self._scheduler.time())
 
     # ---- connections
 

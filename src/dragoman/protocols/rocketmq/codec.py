@@ -120,7 +120,7 @@ _write: Final = msgspec.json.Encoder().encode
 # ---- reading
 
 
-def decode(frame: Buffer) -> Command:
+def decode(frame: Buffer, header_bytes_max: int = _HEADER_BYTES_MASK) -> Command:
     """Decode a frame without its size. Raises `DecodeError`."""
     view = memoryview(frame)
     if len(view) < _META_BYTES:
@@ -129,6 +129,8 @@ def decode(frame: Buffer) -> Command:
     end = _META_BYTES + (meta & _HEADER_BYTES_MASK)
     if end > len(view):
         raise DecodeError(f"header of {end - _META_BYTES} bytes in a frame of {len(view)}")
+    if end - _META_BYTES > header_bytes_max:
+        raise DecodeError(f"header of {end - _META_BYTES} bytes; {header_bytes_max} are allowed")
     header, body = view[_META_BYTES:end], view[end:]
     kind = meta >> 24
     if kind == Serialization.JSON:

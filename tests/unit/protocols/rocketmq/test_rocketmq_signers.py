@@ -416,7 +416,7 @@ def test_refusals_are_recorded(world: World, pipe: SignedPipe) -> None:
 
 
 def test_long_access_keys_take_no_memory(world: World, pipe: SignedPipe) -> None:
-    pipe.access_key = "k" * 100_000
+    pipe.access_key = "k" * 50_000
     code, text = pipe.refused(Request.GET_BROKER_CLUSTER_INFO)
     assert (code, len(text)) == (1, len("Check signature failed for accessKey=") + 100)
     counted = world.broker.logins._failures._by_user._counts
@@ -472,6 +472,85 @@ def test_the_first_request_may_be_a_whole_message(world: World, pipe: SignedPipe
     assert pipe.put("T", bytes(2 * limits.LOGIN_FRAME_BYTES_MAX)).code in (0, 13)
 
 
+def first_half(frame_bytes: int) -> bytes:
+    """The first half of a frame."""
+    whole = encode(Command(code=Request.SEND_MESSAGE, body=bytes(frame_bytes)))
+    return whole[: frame_bytes // 2]
+
+
+@pytest.fixture
+def small_bound(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The bound of frames from one address before their signature is verified."""
+    bound = 1 << 20
+    monkeypatch.setattr(
+        "dragoman.security.unverified_frames.UNVERIFIED_PER_ADDRESS_BYTES_MAX", bound
+    )
+    return bound
+
+
+def test_large_frames_before_the_first_signature_are_bounded(
+    world: World, small_bound: int
+) -> None:
+    pipes = [SignedPipe(world) for _ in range(30)]
+    for pipe in pipes:
+        pipe.feed(first_half(small_bound))
+    world.settle()
+    assert any(each.is_closed for each in pipes)
+    assert world.budget.used <= small_bound
+    assert world.broker.logins.unverified_frames.in_all <= small_bound
+    # A whole message displaces them.
+    pipe = SignedPipe(world)
+    pipe.create("T", 1)
+    assert SignedPipe(world).put("T", bytes(small_bound // 2)).code == 0
+    for each in pipes:
+        each.lose()
+    assert world.broker.logins.unverified_frames.in_all == 0
+    assert world.budget.used == 0
+
+
+def test_frames_after_the_first_signature_are_not_counted(world: World, small_bound: int) -> None:
+    pipes = [SignedPipe(world) for _ in range(5)]
+    for pipe in pipes:
+        assert pipe.ask(Request.GET_BROKER_CLUSTER_INFO).code == 0
+        pipe.feed(first_half(2 * small_bound))
+    assert not any(each.is_closed for each in pipes)
+    assert world.broker.logins.unverified_frames.in_all == 0
+
+
+@pytest.mark.parametrize("secret", ["wrong", ""])
+def test_refused_frames_are_counted_no_longer(world: World, small_bound: int, secret: str) -> None:
+    for _ in range(5):
+        pipe = SignedPipe(world)
+        pipe.secret = secret
+        pipe.send(Request.SEND_MESSAGE, send_fields("T"), bytes(small_bound // 2))
+        world.advance(2 * limits.LOGIN_WAIT_ADDRESS_S_MAX)
+        assert not pipe.is_closed
+        assert world.broker.logins.unverified_frames.in_all <= small_bound // 2 + 1000
+    held = [SignedPipe(world) for _ in range(3)]
+    for each in held:
+        each.secret = "wrong"
+        each.send(Request.SEND_MESSAGE, send_fields("T"), bytes(small_bound // 2))
+    world.settle()
+    # While they wait, what they hold counts.
+    if secret:
+        assert 0 < world.broker.logins.unverified_frames.in_all <= small_bound
+    assert world.budget.used <= small_bound
+    world.advance(2 * limits.LOGIN_WAIT_ADDRESS_S_MAX)
+    assert not held[-1].is_closed
+    assert world.broker.logins.unverified_frames.in_all == 0
+
+
+def test_headers_are_small_before_the_first_signature(world: World, pipe: SignedPipe) -> None:
+    fields: dict[str, object] = {"padding": "p" * limits.LOGIN_FRAME_BYTES_MAX}
+    assert pipe.ask(Request.GET_BROKER_CLUSTER_INFO).code == 0
+    assert pipe.ask(Request.GET_BROKER_CLUSTER_INFO, fields).code == 0
+    other = SignedPipe(world)
+    other.send(Request.GET_BROKER_CLUSTER_INFO, fields)
+    world.settle()
+    assert other.is_closed
+    assert other.replies() == {}
+
+
 def test_connections_before_their_first_signature_are_counted(world: World) -> None:
     admission = world.broker.logins.admission
     pipe = SignedPipe(world)
@@ -499,8 +578,9 @@ def test_requests_after_wrong_signatures_wait(world: World, pipe: SignedPipe) ->
     assert pipe.transport.is_reading
 
 
-def test_others_do_not_wait_for_guesses(world: World) -> None:
+def test_connections_that_have_signed_do_not_wait_for_guesses(world: World) -> None:
     guesser, pipe = SignedPipe(world), SignedPipe(world)
+    assert pipe.ask(Request.GET_BROKER_CLUSTER_INFO).code == 0
     guesser.secret = "wrong"
     for _ in range(20):
         guesser.send(Request.GET_BROKER_CLUSTER_INFO)
@@ -510,6 +590,46 @@ def test_others_do_not_wait_for_guesses(world: World) -> None:
     guesser.lose()
     world.advance(60.0)
     assert not pipe.is_closed
+
+
+def test_a_signer_that_signs_wrongly_waits_like_others(world: World, pipe: SignedPipe) -> None:
+    assert pipe.ask(Request.GET_BROKER_CLUSTER_INFO).code == 0
+    pipe.secret = "wrong"
+    for _ in range(limits.LOGIN_FAILURES_FREE + 1):
+        assert pipe.refused(Request.GET_BROKER_CLUSTER_INFO) == WRONG[V4]
+    pipe.secret = SECRET
+    number = pipe.send(Request.GET_BROKER_CLUSTER_INFO)
+    world.settle()
+    assert pipe.replies() == {}
+    world.advance(limits.LOGIN_WAIT_S_MIN)
+    assert pipe.replies()[number].code == 0
+
+
+def test_a_guess_beyond_those_that_wait_is_refused_as_busy(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.security.waiting_logins.LOGINS_WAITING_PER_ADDRESS_MAX", 0)
+    pipe = SignedPipe(world)
+    pipe.secret = "wrong"
+    for _ in range(limits.LOGIN_FAILURES_FREE + 1):
+        pipe.refused(Request.GET_BROKER_CLUSTER_INFO)
+    pipe.secret = SECRET
+    assert pipe.refused(Request.GET_BROKER_CLUSTER_INFO)[0] == 2
+    world.settle()
+    assert pipe.transport.is_reading
+
+
+def test_a_connection_may_close_while_its_signature_waits(world: World) -> None:
+    pipe = SignedPipe(world)
+    pipe.secret = "wrong"
+    for _ in range(limits.LOGIN_FAILURES_FREE + 1):
+        pipe.refused(Request.GET_BROKER_CLUSTER_INFO)
+    pipe.send(Request.GET_BROKER_CLUSTER_INFO)
+    world.settle()
+    pipe.lose()
+    world.advance(60.0)
+    assert world.budget.used == 0
+    assert pipe.replies() == {}
 
 
 # ---- quotas

@@ -18,8 +18,9 @@ import msgspec
 from dragoman.broker.errors import Overloaded
 from dragoman.broker.readers import Reader
 from dragoman.cluster.metadata import TopicMetadata
-from dragoman.errors import DragomanError, EncodeError
+from dragoman.errors import DecodeError, DragomanError, EncodeError, LoginsOverloadedError
 from dragoman.limits import (
+    LOGIN_FRAME_BYTES_MAX,
     ROCKETMQ_ANSWER_TIMEOUT_S,
     ROCKETMQ_PLAIN_BODY_BYTES_MAX,
     ROCKETMQ_UNANSWERED_REQUESTS_MAX,
@@ -41,7 +42,7 @@ from dragoman.protocols.rocketmq.handlers.names import require_topic, retry_grou
 from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
 from dragoman.protocols.rocketmq.handlers.refusals import Refused, refusal
 from dragoman.protocols.rocketmq.handlers.service import REQUESTS, RocketmqService
-from dragoman.protocols.rocketmq.handlers.signers import Signer, caller_of
+from dragoman.protocols.rocketmq.handlers.signers import Signer, caller_of, unproven_signer
 from dragoman.protocols.rocketmq.messages import host_bytes
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import MatchedSession
@@ -339,6 +340,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         self.signers: dict[str, Signer] = {}
         #: The caller of the last request.
         self._last_caller = self.caller
+        #: Whether a request waits because of wrong signatures.
         self._is_held = False
         self._opaque = 0
         #: Unanswered requests to the client, with their timers, by `opaque`.
@@ -355,7 +357,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
     # ---- requests of the client
 
     def received(self, frame: bytearray) -> None:
-        request = decode(frame)
+        request = self._decoded(frame)
         if request.flag & IS_RESPONSE:
             self._answered(request)
             return
@@ -363,6 +365,41 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         self._serialization = request.serialization
         call = Call(self, request, self.caller, len(frame))
         self.begun(len(frame))
+        name = unproven_signer(self, request)
+        if name and self.service.broker.logins.must_wait(name, self.caller.host):
+            start(self._begin_later(call, name)).then(ignore)
+        else:
+            self._begin_call(call)
+
+    def _decoded(self, frame: bytearray) -> Command:
+        """Raises `DecodeError`."""
+        if not self.awaits_login:
+            return decode(frame)
+        try:
+            return decode(frame, LOGIN_FRAME_BYTES_MAX)
+        except DecodeError as error:
+            raise self._unreadable(error) from None
+
+    async def _begin_later(self, call: Call, name: str) -> None:
+        """Begin a request after the wait for earlier wrong signatures. No other begins, and none is
+        read, meanwhile.
+        """
+        self._is_held = True
+        self.pause_reading()
+        try:
+            await self.service.broker.logins.wait(name, self.caller.host)
+        except LoginsOverloadedError as error:
+            call.refuse(Overloaded(str(error)))
+        else:
+            if not self.channel.is_closing:
+                self._begin_call(call)
+        self._is_held = False
+        if not self.channel.is_closing:
+            self.resume()
+            self._count_before_login()
+
+    def _begin_call(self, call: Call) -> None:
+        request = call.request
         try:
             if self.channel.security.authentication != "off":
                 call.caller = self._last_caller = caller_of(self, request)
@@ -388,18 +425,6 @@ class RocketmqSession(MatchedSession[RocketmqService]):
     def counted_caller(self) -> Caller:
         # A connection has one signer, or several of one program.
         return self._last_caller
-
-    def hold(self, seconds: float) -> None:
-        """Begin no further request for this time, and read none meanwhile."""
-        if seconds > 0 and not self._is_held:
-            self._is_held = True
-            self.pause_reading()
-            self.service.broker.scheduler.call_later(seconds, self._release)
-
-    def _release(self) -> None:
-        self._is_held = False
-        if not self.channel.is_closing:
-            self.resume()
 
     def may_begin(self) -> bool:
         return not self._is_held
@@ -469,6 +494,14 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         outcome.fail(Refused(Response.CONSUME_MSG_TIMEOUT, text))
 
     # ---- called by the channel
+
+    def buffer_updated(self, count: int) -> None:
+        super().buffer_updated(count)
+        self._count_before_login()
+
+    def _count_before_login(self) -> None:
+        if self.awaits_login:
+            self.count_unverified(self.pending_bytes + self.waiting_bytes)
 
     def when_writable(self, then: Callable[[], None]) -> None:
         """Call back now, or when the peer reads data again; never once the connection is lost."""

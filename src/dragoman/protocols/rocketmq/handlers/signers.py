@@ -9,8 +9,9 @@ access key, which is the name of a user, and computes the signature again.
   none.
 - A wrong signature is refused even where unsigned requests are served.
 - All wrong signatures are refused with the same text, and unknown access keys, too.
-- After a wrong signature the connection's next requests begin after a pause, which grows with each
-  one, so that secrets cannot be guessed at full speed.
+- After wrong signatures from an address or for a user, the next signature from there or for that
+  user is examined after a wait, as logins of other protocols are, unless its signer has signed
+  another request of the connection rightly.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final, Protocol
 
 from dragoman.broker.errors import Overloaded
 from dragoman.limits import ROCKETMQ_SIGNERS_MAX, USER_NAME_BYTES_MAX
+from dragoman.net.channel import Channel
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Response
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
@@ -34,6 +36,7 @@ _HAS_USERS: Final = 413
 class SigningSession(Protocol):
     """A connection, as this module uses it."""
 
+    channel: Channel
     #: The caller of unsigned requests.
     caller: Caller
     signers: dict[str, Signer]
@@ -43,10 +46,6 @@ class SigningSession(Protocol):
 
     @property
     def must_log_in(self) -> bool: ...
-
-    def hold(self, seconds: float) -> None:
-        """Begin no further request for this time."""
-        ...
 
     def login_awaited(self) -> None: ...
 
@@ -71,6 +70,20 @@ class Signer:
         self._session.login_ended(reason)
 
 
+def unproven_signer(session: SigningSession, request: Command) -> str:
+    """The name of a request's signer; empty: it has none, the listener ignores it, or it has signed
+    another request of the connection.
+    """
+    access_key = request.fields.get(ACCESS_KEY, "")
+    is_known = access_key in session.signers or session.channel.security.authentication == "off"
+    return "" if is_known else _name_of(access_key)
+
+
+def _name_of(access_key: str) -> str:
+    # No user has a longer name.
+    return access_key[: USER_NAME_BYTES_MAX + 1]
+
+
 def caller_of(session: SigningSession, request: Command) -> Caller:
     """Raises `Refused`."""
     access_key = request.fields.get(ACCESS_KEY)
@@ -91,13 +104,14 @@ def _signer(session: SigningSession, request: Command, access_key: str) -> Calle
     known = session.signers.get(access_key)
     if known is not None and secret is not None and is_right:
         return known.caller
-    # No user has a longer name.
-    name = access_key[: USER_NAME_BYTES_MAX + 1]
     is_right = is_right and secret is not None
-    caller = Caller(Principal("User", name), session.caller.host, is_right)
+    caller = Caller(Principal("User", _name_of(access_key)), session.caller.host, is_right)
     logins = service.broker.logins
-    session.hold(logins.signature_checked(caller, _PROTOCOL, is_right=is_right))
+    logins.signature_checked(caller, _PROTOCOL, is_right=is_right)
     if not is_right:
+        if known is not None:
+            # Its next signature waits like that of any other.
+            logins.closed(session.signers.pop(access_key))
         raise _wrong(request.version, access_key)
     if len(session.signers) >= ROCKETMQ_SIGNERS_MAX:
         raise Overloaded(f"a connection has at most {ROCKETMQ_SIGNERS_MAX} signers")
