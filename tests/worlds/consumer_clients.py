@@ -36,6 +36,7 @@ from dragoman.protocols.kafka.messages import (
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopic,
 )
+from dragoman.security.access import Caller
 
 DIALECT = KafkaGroupDialect()
 
@@ -47,6 +48,21 @@ class FakeCatalog:
         self.revision = 0
         self.topics: dict[str, TopicFacts] = {}
         self._ids = itertools.count(1)
+        self.is_limited = False
+        #: By principal, the topics that it may not describe.
+        self.hidden: dict[str, frozenset[str]] = {}
+
+    def hide(self, principal: str, *names: str) -> None:
+        """Rules are enforced and deny a principal these topics, and no others."""
+        self.is_limited = True
+        self.hidden[principal] = frozenset(names)
+        self.revision += 1
+
+    def may_describe(self, caller: Caller, name: str) -> bool:
+        return name not in self.hidden.get(caller.name, ())
+
+    def generalized(self, caller: Caller) -> Caller:
+        return Caller(caller.principal)
 
     def create(self, name: str, partitions: int) -> bytes:
         topic_id = next(self._ids).to_bytes(16, "big")

@@ -135,6 +135,9 @@ class CaptureAuthorizer:
             _acting(capture, caller), operation, resource
         )
 
+    def generalized(self, caller: Caller) -> Caller:
+        return self._inner.generalized(caller)
+
     def _live(self, caller: Caller) -> Capture | None:
         """The capture of the caller, unless it is gone, or what it runs as."""
         capture = self._image.captures.get(caller.principal.name)

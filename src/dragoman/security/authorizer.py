@@ -41,6 +41,12 @@ class Authorizer(Protocol):
         """
         ...
 
+    def generalized(self, caller: Caller) -> Caller:
+        """The caller without its host, unless some rule names the host. Callers that are
+        generalized to the same have the same rights until the rules change.
+        """
+        ...
+
 
 class AllowAll:
     """The authorizer of a node without rules."""
@@ -64,6 +70,9 @@ class AllowAll:
         resource: Resource,  # noqa: ARG002
     ) -> bool:
         return True
+
+    def generalized(self, caller: Caller) -> Caller:
+        return caller
 
 
 class RuleBook(Protocol):
@@ -154,6 +163,12 @@ class RuleAuthorizer:
             )
             self._keep(caller, operation, resource, None, is_allowed)
         return is_allowed or self._is_overlooked(caller, operation, resource, None)
+
+    def generalized(self, caller: Caller) -> Caller:
+        if self._book.rules_revision != self._revision:
+            self._read_rules()
+        host = caller.host if self._index.names_host(caller.host) else ""
+        return Caller(caller.principal, host)
 
     def decide(
         self, caller: Caller, operation: Operation, resource: Resource, name: str

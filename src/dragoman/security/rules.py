@@ -109,6 +109,8 @@ class RuleIndex:
         self._lengths: dict[Resource, Counter[int]] = {kind: Counter() for kind in Resource}
         #: By kind and principal, the rules with their hosts in the usual form.
         self._by_principal: dict[tuple[Resource, str], dict[Rule, str]] = {}
+        #: By host in the usual form, the number of rules for it.
+        self._hosts: Counter[str] = Counter()
         for rule in rules:
             self.add(rule)
 
@@ -122,7 +124,9 @@ class RuleIndex:
             bucket = patterns[rule.resource, rule.name] = {}
             if rule.pattern is Pattern.PREFIXED:
                 self._lengths[rule.resource][len(rule.name)] += 1
-        bucket.setdefault(rule.principal, {})[rule] = host
+        if rule not in bucket.setdefault(rule.principal, {}):
+            self._hosts[host] += 1
+        bucket[rule.principal][rule] = host
         self._by_principal.setdefault((rule.resource, rule.principal), {})[rule] = host
 
     def remove(self, rule: Rule) -> None:
@@ -132,7 +136,10 @@ class RuleIndex:
         found = bucket.get(rule.principal, {})
         if rule not in found:
             return
-        del found[rule]
+        host = found.pop(rule)
+        self._hosts[host] -= 1
+        if not self._hosts[host]:
+            del self._hosts[host]
         del self._by_principal[rule.resource, rule.principal][rule]
         if not found:
             del bucket[rule.principal]
@@ -150,6 +157,10 @@ class RuleIndex:
         return self._literal if rule.pattern is Pattern.LITERAL else self._prefixed
 
     # ---- decisions
+
+    def names_host(self, host: str) -> bool:
+        """Whether there is a rule for this host, other than those for every host."""
+        return host != "" and _usual_address(host) in self._hosts
 
     def decide(
         self,

@@ -189,6 +189,20 @@ def test_hosts_are_addresses_in_any_form(host: str, peer: str, is_allowed: bool)
     assert world.may(Caller(ALICE.principal, peer)) is is_allowed
 
 
+def test_host_of_a_caller_counts_only_if_a_rule_names_it() -> None:
+    world = World(rule(host="10.0.0.1"))
+    mapped = Caller(ALICE.principal, "::ffff:10.0.0.1")
+    elsewhere = Caller(ALICE.principal, "10.0.0.9", is_proven=True)
+    assert world.authorizer.generalized(mapped) == mapped
+    assert world.authorizer.generalized(elsewhere) == Caller(ALICE.principal)
+    again = rule(host="10.0.0.1", name="u")
+    world.change(rule(host="10.0.0.1"), again)
+    world.change(removed=(rule(host="10.0.0.1"),))
+    assert world.authorizer.generalized(mapped) == mapped
+    world.change(removed=(again, again))
+    assert world.authorizer.generalized(mapped) == Caller(ALICE.principal)
+
+
 @pytest.mark.parametrize("operation", Operation)
 def test_denying_all_operations_denies_each(operation: Operation) -> None:
     denied = rule(operation=Operation.ALL, permission=Permission.DENY)

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from dragoman.broker.staged_writes import STAGING_TOPIC
+from dragoman.cluster.events import RulesChanged
 from dragoman.config.settings import Settings
 from dragoman.log.batch import TRANSACTIONAL
 from dragoman.log.store import Durability
@@ -24,7 +25,7 @@ from dragoman.protocols.kafka.errors import ErrorCode
 from dragoman.protocols.kafka.handlers.service import REQUESTS
 from dragoman.security.access import CLUSTER_NAME, Resource
 from worlds.broker import Wire, World, batch_of, fetch_request, produce_request
-from worlds.rights import Guard, Need, Right, need, others
+from worlds.rights import Guard, Need, Right, denial, need, others
 
 CODES: Final = {
     Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -698,6 +699,33 @@ def test_member_of_a_group_is_refused_with_its_next_heartbeat() -> None:
     with stage.guard.without(need("read group c")):
         reply = stage.ask(_heartbeat(epoch=joined.member_epoch), 1)
     assert has_code(reply, need("read group c")[0])
+
+
+def test_pattern_of_a_member_matches_topics_that_it_may_describe() -> None:
+    stage = Stage()
+    bystander = stage.world.broker.image.topics["bystander"].topic_id
+
+    def heartbeat(epoch: int, **more: object) -> m.ConsumerGroupHeartbeatResponse:
+        request = m.ConsumerGroupHeartbeatRequest(
+            group_id="d",
+            member_id="member",
+            member_epoch=epoch,
+            **more,  # type: ignore[arg-type]
+        )
+        reply = stage.ask(request, 1)
+        assert isinstance(reply, m.ConsumerGroupHeartbeatResponse)
+        return reply
+
+    with stage.guard.without(need("describe topic bystander")):
+        joined = heartbeat(
+            0, rebalance_timeout_ms=10_000, subscribed_topic_regex=".*", topic_partitions=[]
+        )
+        assert {*_values(joined, "topic_id")} == {stage.topic_id}
+    allowed = heartbeat(joined.member_epoch)
+    assert {*_values(allowed, "topic_id")} == {stage.topic_id, bystander}
+    here = msgspec.structs.replace(denial(need("describe topic t")[0]), host="10.0.0.9")
+    stage.world.apply(RulesChanged(added=(here,)))
+    assert {*_values(heartbeat(allowed.member_epoch), "topic_id")} == {bystander}
 
 
 def test_parked_join_ends_with_the_right() -> None:

@@ -25,12 +25,13 @@ from dragoman.broker.groups.registry import Groups
 from dragoman.broker.internal_topic import InternalTopic, Keeper
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.topics import Topics
-from dragoman.cluster.metadata import MetadataImage, TopicMetadata
+from dragoman.cluster.metadata import TopicMetadata
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.outcome import Acknowledge, acknowledged, start
 from dragoman.rpc import Answer, Call, Coordinator, Done, Registry, Request, Rpc
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.authorizer import ENFORCE
 from dragoman.types import GroupId, Partition, ProducerId, TopicName
 
 log = logging.getLogger("dragoman.coordination")
@@ -67,13 +68,26 @@ class GroupDialect(Dialect, Protocol):
 class ReadableTopics:
     """The topics that members of consumer groups can read, from the current metadata image."""
 
-    def __init__(self, image: MetadataImage, is_visible: Callable[[str], bool]) -> None:
-        self._image = image
+    def __init__(self, context: NodeContext, is_visible: Callable[[str], bool]) -> None:
+        self._context = context
+        self._image = context.image
         self._is_visible = is_visible
 
     @property
     def revision(self) -> int:
-        return self._image.topics_revision
+        # Neither of the two ever decreases.
+        return self._image.topics_revision + self._image.security_revision
+
+    @property
+    def is_limited(self) -> bool:
+        return self._image.security_mode == ENFORCE
+
+    def may_describe(self, caller: Caller, name: TopicName) -> bool:
+        may = self._context.authorizer.may
+        return may(caller, Operation.DESCRIBE, Resource.TOPIC, name)
+
+    def generalized(self, caller: Caller) -> Caller:
+        return self._context.authorizer.generalized(caller)
 
     def find(self, name: str) -> TopicFacts | None:
         topic = self._image.topics.get(name)
@@ -119,9 +133,7 @@ class GroupCoordinator:
             random=context.random,
             persist=self._append,
             settings=_take_settings(GroupSettings(), settings),
-            catalog=ReadableTopics(
-                context.image, _anything if dialect is None else dialect.is_visible
-            ),
+            catalog=ReadableTopics(context, _anything if dialect is None else dialect.is_visible),
             dialect=dialect,
             own_config=own_config,
             partition_of=self.log.partition_of,

@@ -10,6 +10,7 @@ import msgspec
 from dragoman.broker.groups.records import GroupValue, StateRecord
 from dragoman.broker.patterns import Patterns
 from dragoman.errors import DragomanError
+from dragoman.security.access import Caller
 from dragoman.types import GroupId, TopicName
 from dragoman.world import Clock, Random, Scheduler
 
@@ -65,7 +66,18 @@ class Catalog(Protocol):
 
     @property
     def revision(self) -> int:
-        """Changes whenever a topic is made, deleted or grows."""
+        """Changes whenever a topic is made, deleted or grows, and when rights may have changed."""
+        ...
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether patterns match only topics that the member may describe."""
+        ...
+
+    def may_describe(self, caller: Caller, name: TopicName) -> bool: ...
+
+    def generalized(self, caller: Caller) -> Caller:
+        """Callers that are generalized to the same have the same rights."""
         ...
 
     def find(self, name: str) -> TopicFacts | None: ...
@@ -125,6 +137,13 @@ class NoTopics:
     """A catalogue for groups whose protocol needs none."""
 
     revision = 0
+    is_limited = False
+
+    def may_describe(self, _caller: Caller, _name: TopicName) -> bool:
+        return True
+
+    def generalized(self, caller: Caller) -> Caller:
+        return caller
 
     def find(self, _name: str) -> TopicFacts | None:
         return None

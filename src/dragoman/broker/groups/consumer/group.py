@@ -67,7 +67,7 @@ from dragoman.broker.groups.consumer.messages import (
     by_topic,
     flattened,
 )
-from dragoman.broker.groups.consumer.targets import TargetAssignment
+from dragoman.broker.groups.consumer.targets import UNKNOWN, TargetAssignment
 from dragoman.broker.groups.consumer.unstored import Unstored
 from dragoman.broker.groups.messages import (
     GroupDescription,
@@ -184,6 +184,8 @@ class ConsumerGroup:
                 self._leave(request, reply)
                 return
             member = self._find(request)
+            if member.identify(request.caller):
+                self._targets.revision = UNKNOWN
             if not self._is_quiet(member, request):
                 self._drive(member, request)
         except BrokerError as error:

@@ -33,6 +33,7 @@ from dragoman.broker.groups.consumer.messages import (
 from dragoman.broker.groups.messages import MemberDescription
 from dragoman.broker.groups.records import ClassicFacts, StoredConsumerMember
 from dragoman.broker.groups.waits import DeadlineTimer, PhaseTimer
+from dragoman.security.access import Caller
 from dragoman.types import MemberId, TopicName
 
 # ---- reconciliation
@@ -88,6 +89,7 @@ def _still_has(owned: Partitions | None, revoking: Partitions) -> bool:
 class ConsumerMember:
     __slots__ = (
         "assignor",
+        "caller",
         "classic",
         "client_host",
         "client_id",
@@ -119,6 +121,9 @@ class ConsumerMember:
         self.rack_id: str | None = None
         self.client_id = ""
         self.client_host = ""
+        #: The sender of the last heartbeat. None: none came since the member was restored, and its
+        #: rights are unknown.
+        self.caller: Caller | None = None
         self.rebalance_timeout_ms = 0
         self.topics: frozenset[TopicName] = frozenset()
         self.pattern: str | None = None
@@ -153,6 +158,20 @@ class ConsumerMember:
             self.client_id = request.client_id
             self.client_host = request.client_host
         return before != (self.topics, self.pattern, self.assignor)
+
+    def identify(self, caller: Caller) -> bool:
+        """Note the sender of a heartbeat. Returns whether the topics of a pattern may be others for
+        it.
+        """
+        if caller is self.caller or caller == self.caller:
+            return False
+        self.caller = caller
+        return self.pattern is not None
+
+    @property
+    def has_unknown_rights(self) -> bool:
+        """Whether it is unknown which topics the member's pattern may match."""
+        return self.pattern is not None and self.caller is None
 
     def has_missed_reply(self, request: HeartbeatRequest) -> bool:
         """Whether the member still uses its previous epoch, because a reply was lost."""

@@ -20,6 +20,7 @@ from dragoman.broker.errors import (
 from dragoman.broker.groups.messages import State
 from dragoman.broker.groups.records import StoredPartitions
 from dragoman.errors import DragomanError
+from dragoman.security.access import Caller
 from dragoman.types import GroupId, MemberId, TopicName
 
 #: A partition by the id of its topic: a topic that is deleted and created again is another topic.
@@ -63,6 +64,8 @@ class HeartbeatRequest(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str = ""
     client_host: str = ""
     owner: str = "kafka"
+    #: Patterns match the topics that this caller may describe.
+    caller: Caller = Caller()
 
     @property
     def is_full(self) -> bool:

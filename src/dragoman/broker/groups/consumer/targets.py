@@ -8,12 +8,16 @@ that a new coordinator notices what changed before it took over.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from dragoman.broker.groups.consumer.assignors import ASSIGNORS, Assignee
 from dragoman.broker.groups.consumer.members import ConsumerMember, ConsumerRoster
-from dragoman.broker.groups.consumer.subscriptions import Subscriptions, fingerprint
+from dragoman.broker.groups.consumer.subscriptions import Subscriptions
 from dragoman.broker.groups.ports import GroupPorts
 from dragoman.types import TopicName
+
+#: A revision that no catalog has.
+UNKNOWN: Final = -1
 
 
 class TargetAssignment:
@@ -26,7 +30,7 @@ class TargetAssignment:
         #: The topics that the targets were made for.
         self.fingerprint = b""
         #: The state of the catalog in which those topics were looked up last.
-        self.revision = -1
+        self.revision = UNKNOWN
 
     def topic_names(self, roster: ConsumerRoster) -> frozenset[TopicName]:
         """Topics that the members want to read."""
@@ -35,11 +39,16 @@ class TargetAssignment:
     def have_topics_changed(self, roster: ConsumerRoster) -> bool:
         """Whether the topics are others than those that the targets were made for. False when they
         have been looked up before.
+
+        After a fail-over, members with a pattern keep their targets until all of them have sent a
+        heartbeat: only then is it known which topics each of them may describe.
         """
         if self._catalog.revision == self.revision:
             return False
         self.revision = self._catalog.revision
-        return fingerprint(self._subscriptions.all_topics(roster)) != self.fingerprint
+        if self._catalog.is_limited and any(each.has_unknown_rights for each in roster):
+            return False
+        return self._subscriptions.fingerprint(roster) != self.fingerprint
 
     def assign(self, roster: ConsumerRoster) -> list[ConsumerMember]:
         """Give every member its target. Returns those whose target has changed."""
@@ -59,7 +68,7 @@ class TargetAssignment:
         for member in changed:
             member.target = targets[member.member_id]
         self.revision = self._catalog.revision
-        self.fingerprint = fingerprint(counts)
+        self.fingerprint = self._subscriptions.fingerprint(roster)
         return changed
 
     def assignor(self, roster: ConsumerRoster) -> str:

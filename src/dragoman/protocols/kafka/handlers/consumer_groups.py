@@ -78,6 +78,7 @@ def _heartbeat(call: Call, request: m.ConsumerGroupHeartbeatRequest) -> Heartbea
         client_id=call.request.client_id or "",
         client_host=f"/{call.session.channel.peer_address[0]}",
         owner=OWNER,
+        caller=call.caller,
     )
 
 
