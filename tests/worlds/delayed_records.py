@@ -11,6 +11,7 @@ from unittest import mock
 
 import msgspec
 
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.delayed import Content, Token
 from dragoman.broker.errors import UnknownDelayedRecord
 from dragoman.broker.topics import NewTopic
@@ -63,7 +64,9 @@ def delay(
     world: World, value: bytes, due_ms: int, partition: int = 0, *, settle: bool = True
 ) -> Told:
     told = Told()
-    start(world.broker.delayed.delay(TOPIC, partition, record_of(value), due_ms)).then(told)
+    start(world.broker.delayed.delay(TOPIC, partition, record_of(value), due_ms, NODE_ITSELF)).then(
+        told
+    )
     if settle:
         world.settle()
     return told
@@ -74,7 +77,9 @@ def hold(
 ) -> Told:
     told = Told()
     start(
-        world.broker.delayed.hold(TOPIC, partition, record_of(value), dict(LABELS), check_after_ms)
+        world.broker.delayed.hold(
+            TOPIC, partition, record_of(value), dict(LABELS), check_after_ms, NODE_ITSELF
+        )
     ).then(told)
     world.settle()
     return told
@@ -94,7 +99,7 @@ def _decided(
     told: list[DragomanError | None] = []
     delayed = world.broker.delayed
     decide = delayed.release if is_release else delayed.drop
-    start(decide(token, labels)).then(told.append)
+    start(decide(token, labels, NODE_ITSELF)).then(told.append)
     world.settle()
     (outcome,) = told
     return outcome
@@ -200,13 +205,17 @@ class DelayedScenario:
         for _ in range(self.random.randint(1, 4)):
             sent = self._new(second * 1000)
             delayed, record = self.world.broker.delayed, record_of(sent.value)
-            start(delayed.delay(TOPIC, sent.partition, record, second * 1000)).then(sent.taken)
+            start(delayed.delay(TOPIC, sent.partition, record, second * 1000, NODE_ITSELF)).then(
+                sent.taken
+            )
         self.world.settle()
 
     def _hold(self) -> None:
         sent = self._new(None)
         delayed, record = self.world.broker.delayed, record_of(sent.value)
-        start(delayed.hold(TOPIC, sent.partition, record, dict(LABELS), None)).then(sent.taken)
+        start(delayed.hold(TOPIC, sent.partition, record, dict(LABELS), None, NODE_ITSELF)).then(
+            sent.taken
+        )
         self.world.settle()
 
     def _decide(self) -> None:
@@ -224,7 +233,7 @@ class DelayedScenario:
         assert sent.token is not None
         delayed = self.world.broker.delayed
         decide = delayed.drop if sent.is_drop else delayed.release
-        start(decide(sent.token, LABELS)).then(sent.decided)
+        start(decide(sent.token, LABELS, NODE_ITSELF)).then(sent.decided)
         self.world.settle()
 
     # ---- what readers see

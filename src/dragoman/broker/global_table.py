@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from dragoman.broker.accumulator import placed
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import NotLeader, UnknownTopic
 from dragoman.broker.leader_queues import LeaderQueues
@@ -220,6 +221,7 @@ class GlobalTable:
         await self._topics.ensure(new)
         partition = self.partition
         assert partition is not None
-        offset = await placed(partial(self._leader_queues.add, partition, record))
+        add = partial(self._leader_queues.add, partition, record, caller=NODE_ITSELF)
+        offset = await placed(add)
         await self._reached(offset + 1)
         return offset

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from dragoman.broker.accumulator import Placed, RecordAccumulator, refusal, room_in_a_batch, size_of
-from dragoman.broker.caller_rights import authorize
+from dragoman.broker.caller_rights import authorize, caller_of
 from dragoman.broker.context import NodeContext
 from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import MessageTooLarge, NotLeader, ShuttingDown, UnknownTopic
@@ -87,6 +87,7 @@ class Append(Request[Appended], frozen=True, kw_only=True, tag="Append"):
     topic: str
     partition: int
     is_leader_only: bool = False
+    #: None only from nodes below `SECURITY_LEVEL`; see `caller_rights`.
     caller: Caller | None = None
 
 
@@ -120,7 +121,7 @@ class LeaderQueues:
 
     async def _append(self, call: Call[Append]) -> Appended:
         request = call.request
-        self._authorize(request.caller, request.topic)
+        self._authorize(caller_of(self._context.image, request.caller), request.topic)
         replica = self._partitions.find(request.topic, request.partition)
         if not request.is_leader_only:
             replica.check_in_sync()
@@ -132,7 +133,7 @@ class LeaderQueues:
         await acknowledged(partial(is_safe, appended.next_offset))
         return Appended(base_offset=appended.base_offset)
 
-    def _authorize(self, caller: Caller | None, topic: str) -> None:
+    def _authorize(self, caller: Caller, topic: str) -> None:
         """Raises `NotAuthorized`."""
         authorize(self._context.authorizer, caller, Operation.WRITE, Resource.TOPIC, topic)
 
@@ -149,9 +150,9 @@ class LeaderQueues:
         record: Record,
         placed: Placed,
         *,
+        caller: Caller,
         is_leader_only: bool = False,
         in_leader_queue: bool | None = None,
-        caller: Caller | None = None,
     ) -> None:
         """Append a record on the partition's leader. Raises `NotEnoughReplicas`.
 
@@ -188,7 +189,7 @@ class LeaderQueues:
         partition: PartitionMetadata,
         room: int,
         is_leader_only: bool,
-        caller: Caller | None,
+        caller: Caller,
     ) -> _Records:
         return _Records(
             self._context.scheduler,
@@ -200,14 +201,14 @@ class LeaderQueues:
             partial(self._authorize, caller, partition.topic.name),
         )
 
-    async def append(self, partition: PartitionMetadata, record: Record) -> int:
+    async def append(self, partition: PartitionMetadata, record: Record, *, caller: Caller) -> int:
         """Append a record on the partition's leader; returns its offset once it is committed."""
         appended: Outcome[int] = Outcome()
 
         def placed(offset: int, error: DragomanError | None) -> None:
             appended.settle(offset if error is None else error)
 
-        self.add(partition, record, placed)
+        self.add(partition, record, placed, caller=caller)
         return await appended
 
     def add_all(
@@ -216,8 +217,8 @@ class LeaderQueues:
         records: Sequence[Record],
         placed: Placed,
         *,
+        caller: Caller,
         is_leader_only: bool = False,
-        caller: Caller | None = None,
     ) -> None:
         """Append several records in a row as one batch: all or none. `placed` receives the offset
         of the first. Raises `NotEnoughReplicas`, and `MessageTooLarge` for more than a batch.
@@ -364,7 +365,7 @@ class _Records:
         partition: PartitionMetadata,
         room: int,
         is_leader_only: bool,
-        caller: Caller | None,
+        caller: Caller,
         authorize: Callable[[], None],
     ) -> None:
         self._authorize = authorize
@@ -385,7 +386,7 @@ class _Records:
         self.room = room
         self._is_begun = False
 
-    def takes(self, size: int, is_leader_only: bool, caller: Caller | None) -> bool:
+    def takes(self, size: int, is_leader_only: bool, caller: Caller) -> bool:
         return (
             not self._is_begun
             and size <= self.room

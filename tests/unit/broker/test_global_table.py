@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman.broker.broker import Broker
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.errors import NotEnoughReplicas, NotLeader
 from dragoman.broker.topics import NewTopic
 from dragoman.errors import ClusterError, DragomanError
@@ -21,6 +22,7 @@ from dragoman.limits import (
 )
 from dragoman.log.batch import Record
 from dragoman.outcome import start
+from dragoman.security.access import Caller
 from worlds.broker import Outcome, World
 from worlds.two_nodes import Pair
 
@@ -149,7 +151,8 @@ def test_a_put_that_the_leader_refuses_at_once_fails_like_any_other() -> None:
     table.put("a", "1")
     world.settle()
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, caller: Caller) -> None:
+        assert caller == NODE_ITSELF
         raise NotEnoughReplicas("for the test")
 
     table.topic._leader_queues.add = refuse

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from dragoman.broker import accumulator
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.errors import NotLeader
 from dragoman.broker.leader_queues import Answered, Append
 from dragoman.cluster.metadata import NO_LEADER
@@ -45,7 +46,7 @@ class LeaderOperation:
         raise AssertionError("this node leads nothing")
 
     def request(self) -> tuple[Append, Sequence[Buffer]]:
-        return Append(topic=TOPIC, partition=0), (b"",)
+        return Append(topic=TOPIC, partition=0, caller=NODE_ITSELF), (b"",)
 
     def done(self, answer: Answered) -> None:
         assert isinstance(answer, DragomanError)
@@ -79,7 +80,9 @@ def add(
 ) -> None:
     partition = pair.one.broker.image.topics[TOPIC].partitions[0]
     record = Record(value=value, timestamp=pair.one.clock.wall_ms())
-    pair.one.broker.leader_queues.add(partition, record, placed, is_leader_only=is_leader_only)
+    pair.one.broker.leader_queues.add(
+        partition, record, placed, is_leader_only=is_leader_only, caller=NODE_ITSELF
+    )
 
 
 def test_queued_errands_wait_from_their_arrival_on(pair: Pair) -> None:
@@ -209,6 +212,7 @@ def test_whatever_happens_records_of_one_line_are_there_once_in_order_or_refused
                         placed,
                         is_leader_only=random.random() < 0.5,
                         in_leader_queue=False,
+                        caller=NODE_ITSELF,
                     )
             case "cut":
                 line.is_cut = not line.is_cut

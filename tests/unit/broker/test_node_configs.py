@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.errors import (
     BrokerError,
     InvalidConfig,
@@ -421,11 +422,11 @@ def checks_within(seconds: float) -> Callable[[World], object]:
         _topic(world)
         held, asked = Told(), []
         delayed = world.broker.delayed
-        start(delayed.hold("t", 0, Record(value=b"v"), {}, None)).then(held)
+        start(delayed.hold("t", 0, Record(value=b"v"), {}, None, NODE_ITSELF)).then(held)
         world.settle()
         delayed.on_check.append(lambda token, *_: asked.append(token))
         world.advance(seconds)
-        start(delayed.drop(held.token, {})).then(lambda _: None)
+        start(delayed.drop(held.token, {}, NODE_ITSELF)).then(lambda _: None)
         world.settle()
         return asked.count(held.token)
 

@@ -10,6 +10,7 @@ from functools import partial
 import msgspec
 import pytest
 
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import (
     CoordinatorLoading,
@@ -110,7 +111,7 @@ def test_bytes_that_are_no_message_are_refused(pair: Pair) -> None:
     with pytest.raises(DecodeError):
         registry.decode_request(b"\xc1")
     with pytest.raises(OutcomeUnknownError):
-        registry.decode_answer(Append(topic=T, partition=0), b"\xc1")
+        registry.decode_answer(Append(topic=T, partition=0, caller=NODE_ITSELF), b"\xc1")
 
 
 def test_alone_no_other_node_can_be_asked() -> None:
@@ -131,21 +132,25 @@ def call(pair: Pair, request: Request, body: bytes | bytearray = b"") -> Reply |
 
 
 def test_a_batch_is_appended_where_its_partition_is_led(pair: Pair) -> None:
-    first = call(pair, Append(topic=T, partition=1), batch_of(b"a", b"b"))
-    second = call(pair, Append(topic=T, partition=1), batch_of(b"c"))
+    first = call(pair, Append(topic=T, partition=1, caller=NODE_ITSELF), batch_of(b"a", b"b"))
+    second = call(pair, Append(topic=T, partition=1, caller=NODE_ITSELF), batch_of(b"c"))
     assert isinstance(first, Reply)
     assert isinstance(second, Reply)
     assert first.answer == Appended(base_offset=0)
     assert second.answer == Appended(base_offset=2)
-    refused = call(pair, Append(topic=T, partition=0), batch_of(b"d"))
+    refused = call(pair, Append(topic=T, partition=0, caller=NODE_ITSELF), batch_of(b"d"))
     assert isinstance(refused, NotLeader)
     assert refused.leader == 1
-    assert isinstance(call(pair, Append(topic="u", partition=0), batch_of(b"d")), UnknownTopic)
-    assert isinstance(call(pair, Append(topic=T, partition=1), b"rubbish"), BrokerError)
+    assert isinstance(
+        call(pair, Append(topic="u", partition=0, caller=NODE_ITSELF), batch_of(b"d")), UnknownTopic
+    )
+    assert isinstance(
+        call(pair, Append(topic=T, partition=1, caller=NODE_ITSELF), b"rubbish"), BrokerError
+    )
 
 
 def test_batches_are_read_where_their_partition_is_led(pair: Pair) -> None:
-    call(pair, Append(topic=T, partition=1), batch_of(b"a", b"b"))
+    call(pair, Append(topic=T, partition=1, caller=NODE_ITSELF), batch_of(b"a", b"b"))
     answer = call(pair, ReadBatches(topic=T, partition=1, offset=0, bytes_max=1000))
     assert isinstance(answer, Reply)
     assert isinstance(answer.answer, Batches)
@@ -186,7 +191,9 @@ def looked_up(pair: Pair, world: World, group: str) -> dict[int, int] | Dragoman
 def test_offsets_are_committed_and_looked_up_from_any_node(pair: Pair, node: int) -> None:
     group = name_of(pair, CoordinatorKind.GROUP, node)
     outcome = Outcome()
-    pair.one.broker.coordination.groups.commit_anywhere(commit_request(group), outcome)
+    pair.one.broker.coordination.groups.commit_anywhere(
+        commit_request(group), outcome, caller=NODE_ITSELF
+    )
     pair.settle()
     assert outcome.error is None
     for world in pair.worlds.values():
@@ -199,12 +206,16 @@ def test_offsets_are_committed_and_looked_up_from_any_node(pair: Pair, node: int
 def test_refused_commit_is_reported(pair: Pair) -> None:
     group = name_of(pair, CoordinatorKind.GROUP, 2)
     outcome = Outcome()
-    pair.one.broker.coordination.groups.commit_anywhere(commit_request(group, -1), outcome)
+    pair.one.broker.coordination.groups.commit_anywhere(
+        commit_request(group, -1), outcome, caller=NODE_ITSELF
+    )
     pair.settle()
     assert type(outcome.error).__name__ == "InvalidCommitOffset"
     pair.lines[1].is_cut = True
     cut = Outcome()
-    pair.one.broker.coordination.groups.commit_anywhere(commit_request(group), cut)
+    pair.one.broker.coordination.groups.commit_anywhere(
+        commit_request(group), cut, caller=NODE_ITSELF
+    )
     pair.settle()
     assert isinstance(cut.error, NotSentError)
 
@@ -214,7 +225,9 @@ def test_before_anything_is_committed_a_look_up_makes_no_topic() -> None:
     assert looked_up(pair, pair.one, "g") == {}
     assert OFFSETS_TOPIC not in pair.one.broker.image.topics
     outcome = Outcome()
-    pair.one.broker.coordination.groups.commit_anywhere(commit_request("g"), outcome)
+    pair.one.broker.coordination.groups.commit_anywhere(
+        commit_request("g"), outcome, caller=NODE_ITSELF
+    )
     pair.settle()
     assert outcome.error is None
     assert looked_up(pair, pair.two, "g") == {0: 5}
@@ -227,7 +240,9 @@ def test_a_request_that_was_relayed_is_not_relayed_again(pair: Pair) -> None:
     pair.two.broker.image.topics[OFFSETS_TOPIC].partitions[index].leader = 1
     pair.two.broker.coordination.groups.log.resign(index)
     outcome = Outcome()
-    pair.one.broker.coordination.groups.commit_anywhere(commit_request(group), outcome)
+    pair.one.broker.coordination.groups.commit_anywhere(
+        commit_request(group), outcome, caller=NODE_ITSELF
+    )
     pair.settle()
     assert isinstance(outcome.error, NotCoordinator)
     assert pair.lines[2].asked == []
@@ -503,7 +518,7 @@ def staged(pair: Pair, transaction: Transaction, group: str) -> World:
         producer_id=ProducerId(transaction.identity.producer_id),
     )
     outcome = Outcome()
-    world.broker.coordination.groups.commit_anywhere(request, outcome)
+    world.broker.coordination.groups.commit_anywhere(request, outcome, caller=NODE_ITSELF)
     pair.settle()
     assert outcome.error is None
     return world

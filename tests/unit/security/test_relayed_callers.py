@@ -1,26 +1,37 @@
 """Goal: a node that executes a request for a client of another node decides itself, by the caller
-that the request carries.
+that the request carries. A request without a caller is refused, so that a caller that is forgotten
+opens nothing; only nodes of a release without rules may send one.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 import pytest
 
+import dragoman.captures.control
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.delayed.store import DecideDelayed, DelayRecord
-from dragoman.broker.errors import GroupNotAuthorized, NotAuthorized
+from dragoman.broker.errors import ClusterNotAuthorized, GroupNotAuthorized, NotAuthorized
 from dragoman.broker.groups.coordinator import CommitOffsets
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.groups.remote_members import JoinMember
 from dragoman.broker.leader_queues import Append, Relay
+from dragoman.cluster.events import LEVEL_IN_FORCE
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record, build_batch
+from dragoman.log.node import SECURITY_LEVEL
 from dragoman.outcome import start
-from dragoman.protocols.cursus.handlers.relayed import RelayedBatch, StagedMessage, StagedOffsets
+from dragoman.protocols.cursus.handlers.relayed import (
+    Relayed,
+    RelayedBatch,
+    StagedMessage,
+    StagedOffsets,
+)
 from dragoman.protocols.cursus.messages import Batch, Command, Message
-from dragoman.rpc import Node
+from dragoman.protocols.rocketmq.handlers.rpc import NodeRequest
+from dragoman.rpc import Node, Request
 from dragoman.security.access import Caller, Principal
 from worlds.access import Denies
 from worlds.broker import World
@@ -84,14 +95,14 @@ def test_request_is_decided_where_it_is_executed(
     assert type(refused) is kind
     assert "alice may not" in str(refused)
     assert CALLER in rules.callers
-    # What a node does for itself needs no right.
-    assert not isinstance(exchange(world, request_, *([body] if body else [])), DragomanError)
+    own = msgspec.structs.replace(request_, caller=NODE_ITSELF)
+    assert not isinstance(exchange(world, own, *([body] if body else [])), DragomanError)
     rules.denied = set()
     assert not isinstance(exchange(world, carried, *([body] if body else [])), DragomanError)
 
 
 def test_decision_about_a_held_record_needs_the_right_to_write(world: World, rules: Denies) -> None:
-    held = exchange(world, _DELAY, _batch()).answer
+    held = exchange(world, msgspec.structs.replace(_DELAY, caller=CALLER), _batch()).answer
     decide = DecideDelayed(
         partition_id=held.partition_id, offset=held.offset, is_release=True, caller=CALLER
     )
@@ -137,6 +148,50 @@ def test_relayed_request_of_cursus_is_decided_where_it_is_executed(
     rules.denied = {denied}
     carried = msgspec.structs.replace(relayed, caller=CALLER)
     assert refused(carried)
-    assert not refused(relayed)
+    assert not refused(msgspec.structs.replace(relayed, caller=NODE_ITSELF))
     rules.denied = set()
     assert not refused(carried)
+
+
+# ---- requests without a caller
+
+_SAMPLES: Final[dict[type, tuple[Any, bytes]]] = {
+    Append: (Append(topic="t", partition=0), _batch()),
+    CommitOffsets: (CommitOffsets(request=_COMMIT), b""),
+    JoinMember: (_JOIN, b""),
+    DelayRecord: (_DELAY, _batch()),
+    DecideDelayed: (DecideDelayed(partition_id=0, offset=0), b""),
+    RelayedBatch: (Relay(protocol="cursus"), msgspec.msgpack.encode(_RELAYED)),
+    StagedMessage: (Relay(protocol="cursus"), msgspec.msgpack.encode(_STAGED)),
+    StagedOffsets: (Relay(protocol="cursus"), msgspec.msgpack.encode(_OFFSETS)),
+}
+
+
+def _is_refused(world: World, kind: type) -> bool:
+    request, body = _SAMPLES[kind]
+    reply = exchange(world, request, *([body] if body else []))
+    return isinstance(reply, ClusterNotAuthorized)
+
+
+def test_every_request_with_a_caller_is_in_the_table() -> None:
+    assert dragoman.captures.control, "its requests are declared"
+    declared = {*Request.__subclasses__(), *NodeRequest.__subclasses__(), *get_args(Relayed)}
+    carrying = {
+        each
+        for each in declared
+        if each.__module__.startswith("dragoman.") and "caller" in each.__struct_fields__
+    }
+    assert carrying == _SAMPLES.keys()
+
+
+@pytest.mark.parametrize("kind", _SAMPLES)
+def test_request_without_a_caller_is_refused(world: World, kind: type) -> None:
+    """Also while no rules are enforced, so that a caller that is forgotten is noticed."""
+    assert world.broker.image.feature_level >= SECURITY_LEVEL
+    assert _is_refused(world, kind)
+
+
+@pytest.mark.parametrize("kind", _SAMPLES)
+def test_nodes_of_a_release_without_rules_need_not_name_a_caller(world: World, kind: type) -> None:
+    world.broker.image.features[LEVEL_IN_FORCE] = SECURITY_LEVEL - 1
+    assert not _is_refused(world, kind)

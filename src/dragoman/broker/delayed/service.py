@@ -60,7 +60,7 @@ class DelayedRecords:
         partition: int,
         record: Record,
         due_ms: int,
-        caller: Caller | None = None,
+        caller: Caller,
     ) -> Coroutine[object, None, Token]:
         """Append the record to the partition at `due_ms` or soon after, exactly once. The right of
         the caller to write is checked now, and not when the record is due.
@@ -78,7 +78,7 @@ class DelayedRecords:
         record: Record,
         labels: dict[str, str],
         check_after_ms: int | None,
-        caller: Caller | None = None,
+        caller: Caller,
     ) -> Coroutine[object, None, Token]:
         """Hold the record until `release` or `drop`. `on_check` is called from `check_after_ms` on,
         by default after the time in the settings.
@@ -95,9 +95,7 @@ class DelayedRecords:
         )
         return self._delay(request, record)
 
-    async def release(
-        self, token: Token, expected_labels: dict[str, str], caller: Caller | None = None
-    ) -> None:
+    async def release(self, token: Token, expected_labels: dict[str, str], caller: Caller) -> None:
         """Deliver a held record. Returns when its delivery is certain.
 
         Raises `UnknownDelayedRecord` and `LabelsDiffer`, and `NotAuthorized` for a caller that may
@@ -106,9 +104,7 @@ class DelayedRecords:
         """
         await self._decide(token, expected_labels, caller, is_release=True)
 
-    async def drop(
-        self, token: Token, expected_labels: dict[str, str], caller: Caller | None = None
-    ) -> None:
+    async def drop(self, token: Token, expected_labels: dict[str, str], caller: Caller) -> None:
         """Drop a held record, or a delayed one that is not due yet. Otherwise like `release`."""
         await self._decide(token, expected_labels, caller, is_release=False)
 
@@ -132,7 +128,7 @@ class DelayedRecords:
         return Token(found.answer.partition_id, found.answer.offset)
 
     async def _decide(
-        self, token: Token, labels: dict[str, str], caller: Caller | None, *, is_release: bool
+        self, token: Token, labels: dict[str, str], caller: Caller, *, is_release: bool
     ) -> None:
         if self.store.serves(token):
             await self.store.decide(token, labels, caller, is_release=is_release)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import ClassVar, Final
 
 from dragoman.broker.accumulator import size_of
-from dragoman.broker.caller_rights import authorize
+from dragoman.broker.caller_rights import authorize, caller_of
 from dragoman.broker.context import NodeContext
 from dragoman.broker.delayed import records as stored
 from dragoman.broker.delayed.delivery import Delivery
@@ -89,6 +89,7 @@ class DelayRecord(Request[Delayed], frozen=True, kw_only=True, tag="DeferRecord"
     when_ms: int
     is_held: bool = False
     labels: dict[str, str] = {}
+    #: None only from nodes below `SECURITY_LEVEL`; see `caller_rights`.
     caller: Caller | None = None
 
 
@@ -100,6 +101,7 @@ class DecideDelayed(Request[Done], frozen=True, kw_only=True, tag="DecideDeferre
     offset: int
     labels: dict[str, str] = {}
     is_release: bool = False
+    #: None only from nodes below `SECURITY_LEVEL`; see `caller_rights`.
     caller: Caller | None = None
 
 
@@ -182,7 +184,7 @@ class RecordStore:
         target = Target(request.topic, request.partition)
         index = self.log.partition_of(target.name)
         self.log.require_partition(index)
-        self._authorize(request.caller, request.topic)
+        self._authorize(caller_of(self._context.image, request.caller), request.topic)
         metadata = self._targets.check(target, record, request.when_ms, request.labels)
         if self.record_count + self._arriving >= DELAYED_RECORDS_MAX:
             raise Overloaded(f"{DELAYED_RECORDS_MAX} records wait for their time already")
@@ -218,21 +220,22 @@ class RecordStore:
     async def _decide(self, call: Call[DecideDelayed]) -> Done:
         request = call.request
         token = Token(request.partition_id, request.offset)
-        await self.decide(token, request.labels, request.caller, is_release=request.is_release)
+        caller = caller_of(self._context.image, request.caller)
+        await self.decide(token, request.labels, caller, is_release=request.is_release)
         return Done()
 
     async def decide(
         self,
         token: Token,
         labels: dict[str, str],
-        caller: Caller | None = None,
+        caller: Caller,
         *,
         is_release: bool,
     ) -> None:
         """Release or drop a record, and wait until the decision is durable."""
         partition = self._partition_of(token)
         entry = partition.entries.get(token.offset)
-        if caller is not None and entry is not None:
+        if entry is not None:
             target = self._context.image.partitions.get(entry.queue.target_id)
             # A record whose topic is gone is not delivered whoever asks.
             if target is not None:
@@ -244,7 +247,7 @@ class RecordStore:
         finally:
             self._arm()
 
-    def _authorize(self, caller: Caller | None, topic: str) -> None:
+    def _authorize(self, caller: Caller, topic: str) -> None:
         """Raises `NotAuthorized`."""
         authorize(self._context.authorizer, caller, Operation.WRITE, Resource.TOPIC, topic)
 

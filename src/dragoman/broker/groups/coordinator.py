@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from dragoman.broker.caller_rights import authorize
+from dragoman.broker.caller_rights import authorize, caller_of
 from dragoman.broker.context import NodeContext
 from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import NotCoordinator
@@ -41,6 +41,7 @@ class CommitOffsets(Request[Done], frozen=True, kw_only=True, tag="CommitOffsets
     """Answered when all of the offsets are committed."""
 
     request: CommitRequest
+    #: None only from nodes below `SECURITY_LEVEL`; see `caller_rights`.
     caller: Caller | None = None
 
 
@@ -231,9 +232,7 @@ class GroupCoordinator:
 
         self._append(request.group_id, prepared.records, appended)
 
-    def commit_anywhere(
-        self, request: CommitRequest, done: Acknowledge, *, caller: Caller | None = None
-    ) -> None:
+    def commit_anywhere(self, request: CommitRequest, done: Acknowledge, *, caller: Caller) -> None:
         """Commit offsets wherever the group is coordinated, for clients that cannot be redirected.
         The error may concern only some of the offsets. A coordinator on another node authorizes the
         caller.
@@ -254,7 +253,7 @@ class GroupCoordinator:
         self.commit(request, committed)
 
     async def _commit_for_node(self, call: Call[CommitOffsets]) -> Done:
-        request, caller = call.request.request, call.request.caller
+        request, caller = call.request.request, caller_of(self._context.image, call.request.caller)
         may = partial(authorize, self._context.authorizer, caller, Operation.READ)
         may(Resource.GROUP, request.group_id)
         for topic in {each.topic for each in request.offsets}:

@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from dragoman.broker.caller_rights import authorize
+from dragoman.broker.caller_rights import authorize, caller_of
 from dragoman.broker.context import NodeContext
 from dragoman.broker.directory import Directory
 from dragoman.broker.errors import (
@@ -63,6 +63,7 @@ class JoinMember(Request[Assigned], frozen=True, kw_only=True, tag="JoinMember")
     topic: str
     client_host: str = ""
     session_timeout_s: float = 0.0
+    #: None only from nodes below `SECURITY_LEVEL`; see `caller_rights`.
     caller: Caller | None = None
 
 
@@ -128,8 +129,11 @@ class RemoteMembers:
 
     async def _join(self, call: Call[JoinMember]) -> Assigned:
         """Raises what `GroupCoordinator.direct` and joining raise."""
-        request, authorizer = call.request, self._context.authorizer
-        authorize(authorizer, request.caller, Operation.READ, Resource.GROUP, request.group_id)
+        request = call.request
+        caller = caller_of(self._context.image, request.caller)
+        authorize(
+            self._context.authorizer, caller, Operation.READ, Resource.GROUP, request.group_id
+        )
         key = (request.group_id, request.member_id)
         remote = self._members.get(key)
         if remote is None:
@@ -232,7 +236,7 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True):
     client_host: str
     #: Session time-out of the client; 0 means none.
     session_timeout_s: float
-    caller: Caller | None = None
+    caller: Caller
 
 
 class MemberListener(Protocol):

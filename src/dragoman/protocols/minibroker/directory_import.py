@@ -25,6 +25,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.coordination import Coordination, CoordinatorKind
 from dragoman.broker.errors import CoordinatorLoading
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
@@ -305,7 +306,8 @@ class Importer:
             offsets=(OffsetCommit(topic=name, partition=partition, offset=Offset(offset)),),
             owner="minibroker",
         )
-        await acknowledged(partial(coordination.groups.commit_anywhere, request))
+        begin = partial(coordination.groups.commit_anywhere, request, caller=NODE_ITSELF)
+        await acknowledged(begin)
         self.imported.commits += 1
 
 

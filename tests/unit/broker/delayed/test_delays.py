@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.delayed import DELAYED_TOPIC, Token
 from dragoman.broker.delayed.store import DELAYED_PARTITIONS
 from dragoman.broker.errors import (
@@ -164,9 +165,11 @@ def test_more_batches_than_may_be_under_way(world: World) -> None:
     world.create("wide", 20)
     with mock.patch(f"{_DELIVERY}.DELAYED_DELIVERIES_MAX", 3):
         for index in range(20):
-            start(world.broker.delayed.delay("wide", index, record_of(b"a"), _in(world, 5))).then(
-                Told()
-            )
+            start(
+                world.broker.delayed.delay(
+                    "wide", index, record_of(b"a"), _in(world, 5), NODE_ITSELF
+                )
+            ).then(Told())
         world.settle()
         world.advance(6)
     for index in range(20):
@@ -211,7 +214,7 @@ def test_what_cannot_be_delivered_is_refused(
     start(world.broker.coordination.groups.log.ensure())
     world.settle()
     told = Told()
-    start(world.broker.delayed.delay(topic, partition, record, due_ms)).then(told)
+    start(world.broker.delayed.delay(topic, partition, record, due_ms, NODE_ITSELF)).then(told)
     world.settle()
     assert isinstance(told.outcome, expected)
     assert world.broker.delayed.record_count == 0
@@ -219,7 +222,9 @@ def test_what_cannot_be_delivered_is_refused(
 
 def test_labels_are_bounded(world: World) -> None:
     told = Told()
-    start(world.broker.delayed.hold(TOPIC, 0, record_of(b"a"), {"a": "x" * 5000}, None)).then(told)
+    start(
+        world.broker.delayed.hold(TOPIC, 0, record_of(b"a"), {"a": "x" * 5000}, None, NODE_ITSELF)
+    ).then(told)
     world.settle()
     assert isinstance(told.outcome, InvalidRecord)
 
@@ -287,7 +292,9 @@ def test_records_for_a_deleted_topic_are_dropped(
     world.create("kept")
     for number in range(5):
         delay(world, b"%d" % number, _in(world, 5))
-    start(world.broker.delayed.delay("kept", 0, record_of(b"kept"), _in(world, 5))).then(Told())
+    start(
+        world.broker.delayed.delay("kept", 0, record_of(b"kept"), _in(world, 5), NODE_ITSELF)
+    ).then(Told())
     world.settle()
     outcome = Outcome()
     with caplog.at_level(logging.WARNING, "dragoman.delayed"):

@@ -10,6 +10,7 @@ from unittest import mock
 import msgspec
 import pytest
 
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.delayed import Content, Target, Token
 from dragoman.broker.errors import LabelsDiffer, UnknownDelayedRecord
 from dragoman.errors import CorruptionError, DiskFullError, DragomanError
@@ -157,10 +158,10 @@ def test_decisions_at_the_same_moment() -> None:
     token = hold(world, b"a").token
     told: list[DragomanError | None] = []
     delayed = world.broker.delayed
-    start(delayed.release(token, LABELS)).then(told.append)
-    start(delayed.release(token, LABELS)).then(told.append)
+    start(delayed.release(token, LABELS, NODE_ITSELF)).then(told.append)
+    start(delayed.release(token, LABELS, NODE_ITSELF)).then(told.append)
     contrary: list[DragomanError | None] = []
-    start(delayed.drop(token, LABELS)).then(contrary.append)
+    start(delayed.drop(token, LABELS, NODE_ITSELF)).then(contrary.append)
     world.settle()
     assert told == [None, None]
     assert [type(each) for each in contrary] == [UnknownDelayedRecord]
@@ -306,7 +307,7 @@ def test_the_owner_may_decide_when_it_is_asked() -> None:
 
     def decide(found: Token, *_: object) -> None:
         assert found == token
-        start(world.broker.delayed.release(found, LABELS)).then(lambda _: None)
+        start(world.broker.delayed.release(found, LABELS, NODE_ITSELF)).then(lambda _: None)
 
     world.broker.delayed.on_check.append(decide)
     world.advance(100)

@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.delayed import DELAYED_TOPIC, Content, Token
 from dragoman.broker.delayed.targets import DeliverDelayed, Targets
 from dragoman.broker.errors import (
@@ -62,14 +63,18 @@ class DelayedPair(Pair):
         told = Told()
         world = self.worlds[node]
         due_ms = world.clock.wall_ms() + int(seconds * 1000)
-        start(world.broker.delayed.delay(TOPIC, partition, record_of(value), due_ms)).then(told)
+        start(
+            world.broker.delayed.delay(TOPIC, partition, record_of(value), due_ms, NODE_ITSELF)
+        ).then(told)
         self.settle()
         return told
 
     def hold(self, value: bytes, partition: int = 0, node: int = 1) -> Told:
         told = Told()
         delayed = self.worlds[node].broker.delayed
-        start(delayed.hold(TOPIC, partition, record_of(value), dict(LABELS), None)).then(told)
+        start(
+            delayed.hold(TOPIC, partition, record_of(value), dict(LABELS), None, NODE_ITSELF)
+        ).then(told)
         self.settle()
         return told
 
@@ -77,7 +82,7 @@ class DelayedPair(Pair):
         told = Told()
         delayed = self.worlds[node].broker.delayed
         decide = delayed.release if is_release else delayed.drop
-        start(decide(token, {"owner": owner})).then(told)
+        start(decide(token, {"owner": owner}, NODE_ITSELF)).then(told)
         self.settle()
         return told
 
@@ -134,7 +139,7 @@ def test_the_first_record_makes_the_topic() -> None:
     pair.create(TOPIC, 1, 2)
     told = Told()
     due_ms = pair.two.clock.wall_ms() + 1000
-    start(pair.two.broker.delayed.delay(TOPIC, 0, record_of(b"a"), due_ms)).then(told)
+    start(pair.two.broker.delayed.delay(TOPIC, 0, record_of(b"a"), due_ms, NODE_ITSELF)).then(told)
     pair.advance(2)
     assert told.token
     assert delivered(pair.one) == [b"a"]
@@ -194,7 +199,7 @@ def test_a_node_that_does_not_answer_delays_no_others() -> None:
     pair.create("far", 2, 2, 2, 2)
     for index in range(4):
         delayed, due_ms = pair.one.broker.delayed, pair.one.clock.wall_ms() + 1000
-        start(delayed.delay("far", index, record_of(b"far"), due_ms)).then(Told())
+        start(delayed.delay("far", index, record_of(b"far"), due_ms, NODE_ITSELF)).then(Told())
     pair.delay(b"near", 2, partition=0)
     line = pair.lines[1]
     line.held = []
@@ -307,11 +312,13 @@ class Clients:
         told = Told()
         if action == "delay":
             due_ms = (self.pair.one.clock.wall_ms() // 1000 + random.randint(1, 3)) * 1000
-            start(delayed.delay(TOPIC, partition, record_of(value), due_ms)).then(told)
+            start(delayed.delay(TOPIC, partition, record_of(value), due_ms, NODE_ITSELF)).then(told)
             self.sent[value] = (partition, told)
             self.decided[value] = (True, told)
         elif action == "hold":
-            start(delayed.hold(TOPIC, partition, record_of(value), dict(LABELS), None)).then(told)
+            start(
+                delayed.hold(TOPIC, partition, record_of(value), dict(LABELS), None, NODE_ITSELF)
+            ).then(told)
             self.sent[value] = (partition, told)
         else:
             self._decide(node, told)
@@ -327,7 +334,7 @@ class Clients:
             is_release = self.random.random() < 0.7
             delayed = self.pair.worlds[node].broker.delayed
             decide = delayed.release if is_release else delayed.drop
-            start(decide(token, LABELS)).then(told)
+            start(decide(token, LABELS, NODE_ITSELF)).then(told)
             self.decided[value] = (is_release, told)
 
     def _fault(self) -> None:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from dragoman import limits
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.errors import ForeignGroup
 from dragoman.broker.groups.offsets import CommitRequest
 from dragoman.config.settings import Settings
@@ -650,7 +651,7 @@ def test_a_group_with_members_of_another_protocol_is_not_joined(world: World) ->
     pipe.beat("c", "g", {"T": "*"})
     outcome: list[object] = []
     request = CommitRequest(group_id=GroupId("g"), offsets=(), owner="kafka")
-    world.broker.coordination.groups.commit_anywhere(request, outcome.append)
+    world.broker.coordination.groups.commit_anywhere(request, outcome.append, caller=NODE_ITSELF)
     world.settle()
     assert isinstance(outcome[0], ForeignGroup)
 

@@ -66,20 +66,18 @@ class _RelayedArguments(Arguments):
 
     __slots__ = ("_caller",)
 
-    def __init__(self, service: CursusService, command: Command, caller: Caller | None) -> None:
+    def __init__(self, service: CursusService, command: Command, caller: Caller) -> None:
         super().__init__(service, command)
         self._caller = caller
 
     def is_allowed(self, operation: Operation, resource: Resource, name: str) -> bool:
-        caller = self._caller
-        return caller is None or self.service.is_allowed(caller, operation, resource, name)
+        return self.service.is_allowed(self._caller, operation, resource, name)
 
     def may(self, operation: Operation, resource: Resource, name: str) -> bool:
-        caller = self._caller
-        return caller is None or self.service.may(caller, operation, resource, name)
+        return self.service.may(self._caller, operation, resource, name)
 
 
-async def stage_offsets(service: CursusService, command: Command, caller: Caller | None) -> bytes:
+async def stage_offsets(service: CursusService, command: Command, caller: Caller) -> bytes:
     """Stage offsets on the coordinator of their group."""
     relayed = _RelayedArguments(service, command, caller)
     transactional_id, identity, _ = named_producer(relayed)

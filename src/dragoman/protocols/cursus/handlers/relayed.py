@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from dragoman.broker.caller_rights import caller_of
 from dragoman.broker.leader_queues import Answered, Relay
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import MALFORMED, DecodeError, DragomanError
@@ -40,6 +41,7 @@ class RelayedBatch(msgspec.Struct, frozen=True, omit_defaults=True, tag="Relayed
 
     batch: Batch
     is_counted: bool
+    #: None only from nodes below `SECURITY_LEVEL`; see `caller_of`.
     caller: Caller | None = None
 
 
@@ -52,6 +54,7 @@ class StagedMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="Staged
     transactional_id: str
     producer_id: int
     epoch: int
+    #: None only from nodes below `SECURITY_LEVEL`; see `caller_of`.
     caller: Caller | None = None
 
 
@@ -59,6 +62,7 @@ class StagedOffsets(msgspec.Struct, frozen=True, omit_defaults=True, tag="Staged
     """SEND_OFFSETS_TO_TXN for a group that is enrolled in the transaction. The answer is empty."""
 
     command: Command
+    #: None only from nodes below `SECURITY_LEVEL`; see `caller_of`.
     caller: Caller | None = None
 
 
@@ -125,15 +129,14 @@ def _result_of(body: memoryview) -> bytes | Refusal:
 async def perform(service: CursusService, body: memoryview) -> bytes:
     """Perform the request of another node. Raises `DecodeError`."""
     request = decode(body)
+    caller = caller_of(service.broker.image, request.caller)
     try:
         if isinstance(request, StagedOffsets):
             from dragoman.protocols.cursus.handlers.participants import stage_offsets
 
-            return await stage_offsets(service, request.command, request.caller)
+            return await stage_offsets(service, request.command, caller)
         place = request.batch if isinstance(request, RelayedBatch) else request
-        if request.caller is not None and not service.is_allowed(
-            request.caller, Operation.WRITE, Resource.TOPIC, place.topic
-        ):
+        if not service.is_allowed(caller, Operation.WRITE, Resource.TOPIC, place.topic):
             raise no_access(Operation.WRITE, place.topic)
         replica = service.broker.partitions.find(place.topic, place.partition)
         return await called_back(partial(_perform_as_leader, service, request, replica))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, Protocol
 
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.delayed import Target, Token
 from dragoman.broker.errors import UnknownTopic
 from dragoman.broker.topics import NewTopic
@@ -114,4 +115,5 @@ async def _move_aside(broker: Core, record: Record, target: Target, group: str) 
     topic = broker.image.topics.get(CHECKED_TOO_OFTEN_TOPIC)
     if topic is None:
         raise error or UnknownTopic(f"there is no topic {CHECKED_TOO_OFTEN_TOPIC}")
-    await broker.leader_queues.append(topic.partitions[0], sent.record(broker.clock.wall_ms()))
+    moved = sent.record(broker.clock.wall_ms())
+    await broker.leader_queues.append(topic.partitions[0], moved, caller=NODE_ITSELF)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import GroupNotFound, Overloaded, UnknownTopic
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
@@ -66,7 +67,7 @@ class Commits:
         committed: Outcome[None] = Outcome()
         finished = partial(self._finish, waiting, committed)
         # The retries of a group need rights on the group, which this node has checked.
-        known = caller if retry_group(topic) is None else None
+        known = caller if retry_group(topic) is None else NODE_ITSELF
         self._broker.coordination.groups.commit_anywhere(request, finished, caller=known)
         return committed
 

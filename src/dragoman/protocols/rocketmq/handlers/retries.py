@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.protocols.rocketmq.constants import DELAY_LEVELS_S, DLQ_PREFIX, RETRY_PREFIX, Property
 from dragoman.protocols.rocketmq.handlers.names import check_group_name, physical_offset, spelling
 from dragoman.protocols.rocketmq.handlers.queries import Found, readable_record
@@ -60,7 +61,8 @@ async def _retry(call: Call, group: str, sent: Sent, level: int, queues: int) ->
     due_ms = now_ms + DELAY_LEVELS_S[min(level, len(DELAY_LEVELS_S)) - 1] * 1000
     topic = await own_topic(call, RETRY_PREFIX + group, queues)
     queue = broker.random.randrange(len(topic.partitions))
-    await broker.delayed.delay(topic.name, queue, sent.record(now_ms), due_ms)
+    # This node has checked the right on the group, which the topic's leader does not know.
+    await broker.delayed.delay(topic.name, queue, sent.record(now_ms), due_ms, NODE_ITSELF)
 
 
 async def dead_letter(call: Call, group: str, sent: Sent) -> Answer:
@@ -76,7 +78,8 @@ async def dead_letter(call: Call, group: str, sent: Sent) -> Answer:
     properties.pop(Property.DELAY, None)
     topic = await own_topic(call, DLQ_PREFIX + group, 1)
     partition = topic.partitions[0]
-    offset = await broker.leader_queues.append(partition, sent.record(broker.clock.wall_ms()))
+    record = sent.record(broker.clock.wall_ms())
+    offset = await broker.leader_queues.append(partition, record, caller=NODE_ITSELF)
     physical = physical_offset(partition.partition_id, offset)
     return Answer(
         fields={

@@ -26,6 +26,7 @@ from typing import Final
 
 import msgspec
 
+from dragoman.broker.caller_rights import NODE_ITSELF
 from dragoman.broker.errors import TopicExists, UnknownTopic
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
@@ -158,11 +159,11 @@ async def _make_topic(broker: Core, name: str, queues: int) -> TopicMetadata:
     return topic
 
 
-def record_caller(call: Call, topic: TopicMetadata) -> Caller | None:
-    """The caller whose right to write the leader of a topic checks. None for the retries of a
-    group: this node has checked the right on the group, which the leader does not know.
+def record_caller(call: Call, topic: TopicMetadata) -> Caller:
+    """The caller whose right to write the leader of a topic checks. The node itself for the retries
+    of a group: this node has checked the right on the group, which the leader does not know.
     """
-    return call.caller if retry_group(topic.name) is None else None
+    return call.caller if retry_group(topic.name) is None else NODE_ITSELF
 
 
 # ---- routes
