@@ -21,6 +21,7 @@ from dragoman.api.values import (
 from dragoman.broker.context import NodeContext
 from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import UnknownCapture
+from dragoman.captures.addresses import borrowed
 from dragoman.captures.control import Rewind, Snapshot
 from dragoman.captures.definition import Definition
 from dragoman.captures.service import Captures
@@ -110,12 +111,18 @@ class CaptureService:
     async def add_capture(
         self, caller: Caller, definition: Definition, principal: str
     ) -> CaptureDescription:
-        self._access.require(caller, Operation.CREATE, Resource.CAPTURE, definition.name)
+        self._require_to_define(caller, definition)
         owner = self._owner(caller, principal)
         await self._recorded(
             "capture.create", caller, definition.name, self._captures.add(definition, owner)
         )
         return await self._describe_one(definition.name)
+
+    def _require_to_define(self, caller: Caller, definition: Definition) -> None:
+        self._access.require(caller, Operation.CREATE, Resource.CAPTURE, definition.name)
+        if borrowed(definition.dsn):
+            # The node would use its own credentials, against a server that the caller chooses.
+            self._access.require_cluster(caller, Operation.ALTER)
 
     def _owner(self, caller: Caller, wanted: str) -> Principal:
         """The principal that the caller wants a capture to run as; empty: as the caller itself.
@@ -188,12 +195,12 @@ class CaptureService:
                 return captures.run_as(name, owner), f"runs as {owner}"
 
     async def check_capture(self, caller: Caller, wanted: CaptureCheck) -> Findings:
-        """A check connects to the database, so a definition needs the right to create its
+        """A check connects to the database, so a definition needs the rights to create its
         capture.
         """
         if wanted.definition is not None and wanted.name is None:
             definition = wanted.definition
-            self._access.require(caller, Operation.CREATE, Resource.CAPTURE, definition.name)
+            self._require_to_define(caller, definition)
             found = await future_of(self._captures.check(definition))
         elif wanted.name is not None and wanted.definition is None:
             self._access.require(caller, Operation.DESCRIBE, Resource.CAPTURE, wanted.name)

@@ -12,6 +12,8 @@ it. A secured address
     reveals a password only by SCRAM, or over TLS or a local socket,
     names only hosts that the operator of the node allows.
 
+Whether it may name what belongs to the node (`borrowed`) is a question of rights: see `rights.py`.
+
 The address that is checked is the address that is used: it is composed from the parsed values.
 """
 
@@ -194,6 +196,8 @@ def _quoted(value: str) -> str:
 NO_FILE = "/dev/null/none"
 #: Keywords that name files of the node.
 FILES = ("passfile", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir")
+#: Values of these keywords that name no file of the node's operator.
+_NOT_OF_NODE = {"passfile": NO_FILE, "sslrootcert": "system"}
 _TAKEN = frozenset(
     (
         *("host", "port", "dbname", "user", "password", "options", "client_encoding"),
@@ -306,9 +310,7 @@ def _methods(given: dict[str, str], *, is_local: bool) -> str:
     usual = _usual(is_sealed=is_sealed and is_own)
     if not given.get("require_auth"):
         return ",".join(usual)
-    wanted = [each.strip() for each in given["require_auth"].split(",")]
-    if any(each.startswith("!") for each in wanted):
-        wanted = [each for each in _METHODS if f"!{each}" not in wanted]
+    wanted = _named_methods(given["require_auth"])
     refused = [each for each in wanted if each not in (*usual, *_TICKET_METHODS)]
     if refused:
         named = ", ".join(each if each in _METHODS else "an unknown method" for each in refused)
@@ -317,6 +319,31 @@ def _methods(given: dict[str, str], *, is_local: bool) -> str:
             " with a password in the DSN"
         )
     return ",".join(wanted)
+
+
+def _named_methods(text: str) -> list[str]:
+    """The methods of `require_auth`, also of a list of what it excludes."""
+    wanted = [each.strip() for each in text.split(",")]
+    if any(each.startswith("!") for each in wanted):
+        return [each for each in _METHODS if f"!{each}" not in wanted]
+    return wanted
+
+
+def borrowed(dsn: str) -> str:
+    """The first keyword by which the address uses a file, a variable or a Kerberos ticket of the
+    node, or an empty text. The same for an address that was secured.
+    """
+    given = parameters(dsn)
+    if given is None:
+        return "address"
+    for keyword, value in given.items():
+        is_file = keyword in FILES and value != _NOT_OF_NODE.get(keyword)
+        if is_file or (keyword in _SECRETS and is_reference(value)):
+            return keyword
+    if given.get("gssencmode", "disable") != "disable":
+        return "gssencmode"
+    methods = _named_methods(given.get("require_auth", ""))
+    return "require_auth" if set(_TICKET_METHODS) & set(methods) else ""
 
 
 def with_methods(dsn: str, environment: Mapping[str, str]) -> str:

@@ -1,12 +1,17 @@
 """The rights of captures: a capture runs as a principal, which must hold every right it uses.
 
 By default that is the principal that created the capture. Its rights are checked when the capture
-is created and whenever users, rules or the mode change; the node that runs a capture without a
-right stops it. Rights on topics that only tables and rows determine are checked when they are
-written to.
+is created or starts, and whenever users, rules or the mode change; the node that runs a capture
+without a right stops it. Rights on topics that only tables and rows determine are checked when they
+are written to.
+
+A capture whose address names a file, a variable or a Kerberos ticket of the node uses the node's
+own credentials, against a server that its definition names. That takes an administrator: a
+principal that may alter the cluster.
 
 The process of a capture logs in as `Capture:NAME`. That principal has the rights of the principal
-of the capture, and alone may use the transactional id and the positions of its capture.
+of the capture, except those to administer the cluster, and alone may use the transactional id and
+the positions of its capture.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
+from dragoman.captures.addresses import borrowed
 from dragoman.captures.definition import POSITIONS_TOPIC, TRANSACTIONAL_PREFIX, Definition
 from dragoman.captures.stored import Owner, owner_of
 from dragoman.captures.topics import certain_topics
@@ -25,6 +31,8 @@ from dragoman.security.authorizer import Authorizer
 #: The kind of principal of a process that captures.
 CAPTURE_KIND: Final = "Capture"
 _USER: Final = "User"
+#: What a process may do to the cluster as its principal: create topics.
+_ON_CLUSTER: Final = frozenset((Operation.CREATE, Operation.DESCRIBE, Operation.IDEMPOTENT_WRITE))
 _ON_POSITIONS: Final = frozenset((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
 
 
@@ -70,6 +78,12 @@ class CaptureRights:
             return problem
         caller = Caller(principal_of(owner.principal))
         allowed = self._rights.authorizer.is_allowed
+        keyword = borrowed(definition.dsn)
+        if keyword and not allowed(caller, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
+            return (
+                f"it runs as {owner.principal}, which may not alter the cluster, and the DSN's"
+                f" {keyword} names what belongs to the nodes: only administrators may use that"
+            )
         for topic in certain_topics(definition):
             if not allowed(caller, Operation.WRITE, Resource.TOPIC, topic):
                 return _missing(owner, "write to", topic)
@@ -117,6 +131,8 @@ class CaptureAuthorizer:
             return ask(caller, operation, resource, name)
         capture = self._live(caller)
         if capture is None:
+            return False
+        if resource is Resource.CLUSTER and operation not in _ON_CLUSTER:
             return False
         if resource is Resource.TRANSACTIONAL_ID:
             return name == TRANSACTIONAL_PREFIX + capture.name

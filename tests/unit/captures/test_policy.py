@@ -11,6 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from dragoman.captures.addresses import (
     NO_FILE,
+    borrowed,
     has_secret,
     hide_secrets,
     parameters,
@@ -218,6 +219,51 @@ def test_addresses_with_a_secret_are_known() -> None:
         assert SECRET not in hide_secrets(f"cannot connect: {dsn}", dsn)
     for dsn in ("host=db", "host=db passfile=/x", "postgresql://app@db/shop"):
         assert not has_secret(dsn)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "keyword"),
+    [
+        ("host=db password=file:/etc/shop.password", "password"),
+        ("host=db password=env:SHOP_PASSWORD", "password"),
+        ("postgresql://app:env%3ASHOP@db/shop", "password"),
+        ("host=db sslcert=/c sslkey=/k sslpassword=env:PHRASE", "sslcert"),
+        ("host=db sslpassword=env:PHRASE", "sslpassword"),
+        ("host=db scram_client_key=file:/k", "scram_client_key"),
+        ("host=db passfile=/etc/capture.pgpass", "passfile"),
+        ("host=db sslrootcert=/etc/ca.pem sslmode=verify-full", "sslrootcert"),
+        ("host=db sslcrl=/crl", "sslcrl"),
+        ("host=db sslcrldir=/crls", "sslcrldir"),
+        ("host=db require_auth=gss", "require_auth"),
+        ("host=db require_auth='scram-sha-256, sspi'", "require_auth"),
+        ("host=db require_auth=!password,!md5", "require_auth"),
+        ("host=db gssencmode=prefer", "gssencmode"),
+    ],
+)
+def test_addresses_that_use_what_belongs_to_the_node_are_known(dsn: str, keyword: str) -> None:
+    assert borrowed(dsn) == keyword
+    assert borrowed(without_secrets(dsn)) == keyword
+    assert borrowed(secured(dsn))
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "host=db",
+        f"host=db password={SECRET} sslpassword={SECRET} sslmode=verify-full sslrootcert=system",
+        f"postgresql://app:{SECRET}@db/shop?sslmode=require",
+        f"host=db passfile={NO_FILE}",
+        "host=env:HOST user=file:/user",
+        "host=db require_auth=!password,!md5,!gss,!sspi gssencmode=disable",
+    ],
+)
+def test_other_addresses_use_nothing_of_the_node(dsn: str) -> None:
+    assert not borrowed(dsn)
+    assert not borrowed(secured(dsn))
+
+
+def test_ambiguous_addresses_count_as_those_that_use_the_node() -> None:
+    assert borrowed("postgresql://a@b@c")
 
 
 def test_only_secrets_are_resolved() -> None:

@@ -159,6 +159,83 @@ def test_without_rules_in_force_anyone_may_capture(world: World) -> None:
     assert runner(world).alive == ["shop"]
 
 
+# ---- what belongs to the nodes
+
+REFERENCE = "host=db.example user=app password=file:/etc/shop.password"
+ALTER = rule(ALICE, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME)
+
+
+def borrow(world: World, principal: Principal = ALICE) -> Any:
+    definition = defined(tables=("orders",), dsn=REFERENCE)
+    return result(world, world.captures.add(definition, principal))
+
+
+def test_only_administrators_use_files_and_variables_of_the_nodes(world: World) -> None:
+    propose(world, RulesChanged(added=(WRITE, CREATE)))
+    error = borrow(world)
+    assert isinstance(error, NotAuthorized)
+    assert "User:alice, which may not alter the cluster, and the DSN's password" in str(error)
+    assert world.broker.image.captures == {}
+    propose(world, RulesChanged(added=(ALTER,)))
+    assert borrow(world) is None
+    assert runner(world).alive == ["shop"]
+
+
+def test_a_capture_that_uses_the_nodes_stops_with_the_right_to_alter_them(world: World) -> None:
+    propose(world, RulesChanged(added=(WRITE, CREATE, ALTER)))
+    assert borrow(world) is None
+    propose(world, RulesChanged(removed=(ALTER,)))
+    world.settle()
+    assert runner(world).alive == []
+    assert "may not alter the cluster" in problem(world)
+    again = world.reopened(kill=True)
+    again.captures.runner = FakeRunner()
+    again.captures.changed()
+    again.settle()
+    assert runner(again).alive == []
+    assert "may not alter the cluster" in problem(again)
+    propose(again, RulesChanged(added=(ALTER,)))
+    again.settle()
+    assert runner(again).alive == ["shop"]
+
+
+def test_a_capture_that_uses_the_nodes_runs_only_as_an_administrator(world: World) -> None:
+    propose(world, RulesChanged(added=(WRITE, CREATE, ALTER)))
+    assert borrow(world) is None
+    bobs = tuple(
+        rule(BOB, operation, Resource.TOPIC, name)
+        for operation in (Operation.WRITE, Operation.CREATE)
+        for name in (TOPIC, "pgcdc._snapshot", "pgcdc._heartbeat")
+    )
+    propose(world, RulesChanged(added=bobs))
+    assert isinstance(result(world, world.captures.run_as("shop", BOB)), NotAuthorized)
+
+
+def test_files_of_the_nodes_are_open_to_all_until_rules_are_enforced(world: World) -> None:
+    for mode in ("open", "audit"):
+        propose(world, SecurityModeChanged(mode=mode))
+        assert borrow(world, ANONYMOUS) is None
+        world.settle()
+        assert runner(world).alive == ["shop"]
+        assert result(world, world.captures.remove("shop", keeps_slot=True)) is None
+    assert borrow(world, ANONYMOUS) is None
+    propose(world, SecurityModeChanged(mode="enforce"))
+    world.settle()
+    assert runner(world).alive == []
+
+
+def test_process_of_an_administrator_does_not_administer(world: World) -> None:
+    everything = tuple(
+        rule(ALICE, Operation.ALL, kind, name)
+        for kind, name in ((Resource.CLUSTER, CLUSTER_NAME), (Resource.TOPIC, "*"))
+    )
+    propose(world, RulesChanged(added=everything))
+    assert borrow(world) is None
+    assert may(world, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
+    for operation in (Operation.ALTER, Operation.ALTER_CONFIGS, Operation.CLUSTER_ACTION):
+        assert not may(world, operation, Resource.CLUSTER, CLUSTER_NAME)
+
+
 # ---- rights that are taken away
 
 

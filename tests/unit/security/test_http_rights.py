@@ -70,6 +70,8 @@ QUESTION: Final = AccessQuestion(
     principal="User:a", operation=Operation.READ, resource=Resource.TOPIC, name="t"
 )
 DEFINITION: Final = Definition(name="c", dsn="host=db", tables=("t",))
+#: The node would use a file of its own.
+BORROWING: Final = Definition(name="c", dsn="host=db password=file:/x", tables=("t",))
 
 
 class NamedCaptures(CaptureService):
@@ -189,7 +191,11 @@ ROWS: Final[dict[str, list[Row]]] = {
         )
     ],
     "add_capture": [
-        Row(lambda s: s.captures.add_capture(CALLER, DEFINITION, ""), "create capture c")
+        Row(lambda s: s.captures.add_capture(CALLER, DEFINITION, ""), "create capture c"),
+        Row(
+            lambda s: s.captures.add_capture(CALLER, BORROWING, ""),
+            "create capture c,alter cluster",
+        ),
     ],
     "describe_capture": [
         Row(lambda s: s.captures.describe_capture(CALLER, "c"), "describe capture c")
@@ -207,6 +213,10 @@ ROWS: Final[dict[str, list[Row]]] = {
         Row(
             lambda s: s.captures.check_capture(CALLER, CaptureCheck(definition=DEFINITION)),
             "create capture c",
+        ),
+        Row(
+            lambda s: s.captures.check_capture(CALLER, CaptureCheck(definition=BORROWING)),
+            "create capture c,alter cluster",
         ),
         Row(
             lambda s: s.captures.check_capture(CALLER, CaptureCheck(name="c")),
