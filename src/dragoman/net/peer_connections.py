@@ -59,6 +59,9 @@ from dragoman.world import Handle, Random
 log = logging.getLogger("dragoman.peers")
 #: The number of the answer to a HELLO, which is sent only to refuse it.
 _WELCOME = 0
+#: The first byte of a connection with TLS: a handshake record. No frame between nodes is so large
+#: that its size begins with it.
+_TLS_HANDSHAKE = 0x16
 _DEMANDING = "the settings demand more of connections between nodes now"
 #: Linux only. Elsewhere the system's own time-out applies.
 _TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
@@ -111,6 +114,8 @@ class PeerConnections:
         self._sessions: dict[PeerSession, None] = {}
         #: Sessions without a HELLO yet, the oldest first.
         self._strangers: dict[PeerSession, None] = {}
+        #: Whether callers with TLS have been reported since the settings last changed.
+        self._is_tls_reported = False
         #: Called when a node can be sent to, and when it cannot any more.
         self.on_connected: list[Callable[[int], None]] = []
         self.on_lost: list[Callable[[int], None]] = []
@@ -235,6 +240,7 @@ class PeerConnections:
         dialled one dials again, and recognises the other then; the old connection answers what it
         was asked before, within a bound.
         """
+        self._is_tls_reported = False
         try:
             policy = self.security.policy()
         except ConfigError as error:
@@ -284,6 +290,20 @@ class PeerConnections:
         if len(self._sessions) - len(self._strangers) >= PEER_CONNECTIONS_MAX:
             raise RemoteProtocolError(f"there are {PEER_CONNECTIONS_MAX} connections already")
         self._strangers.pop(session, None)
+
+    def tls_begun(self, host: str) -> None:
+        """A caller begins TLS, which this node does not have. Strangers can do that at will, and
+        the other nodes do every second: reported once.
+        """
+        if self._is_tls_reported:
+            return
+        self._is_tls_reported = True
+        log.warning(
+            "%s calls this node with TLS, and this node uses none between nodes: if the other nodes"
+            " require it, write listener.peer.tls, listener.peer.authentication and the files that"
+            " they need into the settings of this node, as the others have them",
+            host,
+        )
 
     def judged(self, node: int, host: str, refusal: str) -> None:
         for callback in self.on_judged:
@@ -656,6 +676,7 @@ class PeerSession:
         self.directory = ""
         self._handshake: CalledHandshake | None = None
         self._is_retired = False
+        self._is_begun = False
         self._timer = connections.call_later(PEER_HELLO_TIMEOUT_S, self._expire)
 
     def get_buffer(self, size_hint: int) -> memoryview:
@@ -670,11 +691,20 @@ class PeerSession:
         return 0
 
     def buffer_updated(self, count: int) -> None:
+        if not self._is_begun:
+            self._begin()
         for data in self._reader.buffer_updated(count):
             self._received(take_apart(data))
         announced = self._reader.announced_bytes
         if self.node is None and announced > PEER_HELLO_BYTES_MAX:
             raise DecodeError(f"{announced} bytes from a node that has not said who it is")
+
+    def _begin(self) -> None:
+        """The first bytes have arrived. Raises `DecodeError` for TLS."""
+        self._is_begun = True
+        if self._connections.scratch.data[0] == _TLS_HANDSHAKE and not self.is_encrypted:
+            self._connections.tls_begun(self.peer_host)
+            raise DecodeError("it begins with TLS, which this node does not use between nodes")
 
     def writable(self) -> None: ...
 

@@ -763,6 +763,26 @@ def test_node_that_stops_in_the_middle_of_a_handshake_leaves_no_connection() -> 
     assert not silent.channels.open
 
 
+def test_callers_with_tls_are_reported_once_to_a_node_without(
+    caplog: pytest.LogCaptureFixture, pair: Pair
+) -> None:
+    """The other nodes require it, and the settings of this one were forgotten."""
+
+    def reports() -> list[str]:
+        return [each for each in caplog.messages if "write listener.peer.tls" in each]
+
+    for _ in range(3):
+        caller = Stranger(pair.one)
+        caller.send(bytes.fromhex("1603010200010001fc0303"))
+        assert caller.transport.is_closed
+    assert len(reports()) == 1
+    pair.one.connections.recheck()
+    Stranger(pair.one).send(bytes.fromhex("16"))
+    assert len(reports()) == 2
+    Stranger(pair.one).send(b"GET / HTTP/1.1")
+    assert len(reports()) == 2
+
+
 def test_node_without_tls_is_called_without_it_where_that_is_allowed() -> None:
     """The certificates of this node are unusable, which a simulated network is, too."""
     optional, required = Proving("off"), Proving("off")
