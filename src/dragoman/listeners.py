@@ -297,7 +297,7 @@ class Listeners:
         from dragoman.api.listener import HttpListener
 
         return HttpListener(
-            self._http_view(),
+            self._http_view,
             self._clock,
             self._loop,
             descriptor_max=self._descriptor_max(descriptors_left),

@@ -78,6 +78,7 @@ class Node:
         self.settings = settings
         self.clock = clock
         self.started_at = clock.monotonic()
+        self._view: NodeView | None = None
         #: Set when the node cannot continue; the reason is in `failure`.
         self.failed = asyncio.Event()
         self.failure: OSError | DragomanError | None = None
@@ -231,9 +232,13 @@ class Node:
         return self.listeners.addresses()
 
     def _http_view(self) -> NodeView:
-        from dragoman.api.node import BrokerView
+        """Shared by the listeners with HTTP: each shows the pipelines that report to another."""
+        if self._view is None:
+            # Imported here: only nodes with a connection by HTTP need it.
+            from dragoman.api.node import BrokerView
 
-        return BrokerView(self)
+            self._view = BrokerView(self)
+        return self._view
 
     def _created(self, topic: str) -> None:
         hidden = self.listeners.hidden_from(topic)

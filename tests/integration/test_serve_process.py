@@ -59,6 +59,18 @@ def test_one_line_for_each_listener_and_then_ready(tmp_path: Path) -> None:
         assert node.log == []
 
 
+def test_socket_of_the_administrator_shows_pipelines_that_report_by_http(tmp_path: Path) -> None:
+    node = ServedNode("--data", str(tmp_path), *ANY_KAFKA, "--listen", "http=127.0.0.1:0")
+    with node.ready():
+        path, status = "/api/v1/pipelines", {"name": "orders", "file": "orders.py"}
+        url = f"http://{node.listeners['http']}{path}"
+        assert httpx.post(url, json=status, timeout=60).is_success
+        socket_of_node = httpx.HTTPTransport(uds=str(tmp_path / "admin.sock"))
+        with httpx.Client(transport=socket_of_node, timeout=60) as administrator:
+            (found,) = administrator.get(f"http://localhost{path}").json()["items"]
+        assert found["name"] == "orders"
+
+
 def test_wildcard_is_announced_as_such(tmp_path: Path) -> None:
     node = ServedNode("--data", str(tmp_path), "--insecure", "--listen", "kafka=0.0.0.0:0")
     with node.ready():

@@ -1,13 +1,13 @@
 """Accepts HTTP connections on the broker's loop, and loads the HTTP server with the first one.
 
-    listener = HttpListener(node, clock, loop)
+    listener = HttpListener(view, clock, loop)
     server = await loop.create_server(listener.factory(origin_of), host, port)
     ...
     server.close(); await listener.close(grace_seconds)
 
-Importing starlette and uvicorn takes a fifth of a second. A broker without HTTP clients never
-imports them. Any other broker imports them in a thread, while it serves the clients of its other
-listeners:
+Importing starlette, uvicorn and the operations takes a fifth of a second. A broker without HTTP
+clients never imports them. Any other broker imports them in a thread, while it serves the clients
+of its other listeners:
 
     connection made ── engine loaded? ── yes ──> handed to HttpConnection
                             │ no
@@ -18,7 +18,7 @@ operation runs for: one that sends its request slowly, does not read its respons
 between requests; failing that, one whose request has not begun. Far fewer operations than
 connections are admitted, so a client that holds connections open cannot keep a health probe out.
 
-This module does not import uvicorn or starlette at module level.
+This module imports neither uvicorn, starlette nor the operations at module level.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from dragoman import limits
-from dragoman.api.operations import NodeView
 from dragoman.api.origin import Origin, OriginOf, open_origin
 from dragoman.net.admission import DescriptorShare, all_descriptors
 from dragoman.world import Clock
 
 if TYPE_CHECKING:
     from dragoman.api.connection import Engine
+    from dragoman.api.operations import NodeView
 
 logger = logging.getLogger(__name__)
 
@@ -45,25 +45,27 @@ class HttpListener:
 
     def __init__(
         self,
-        node: NodeView,
+        view: Callable[[], NodeView],
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         *,
         descriptor_max: Callable[[], int] = all_descriptors,
         give_way: Callable[[], bool] | None = None,
     ) -> None:
-        """A connection with a descriptor above `descriptor_max` replaces another HTTP connection,
+        """`view` is called once, with the first connection.
+
+        A connection with a descriptor above `descriptor_max` replaces another HTTP connection,
         or a connection that `give_way` closes on another listener. If neither exists, the new
         connection is closed at once.
         """
         #: The descriptors that HTTP connections may have.
         self.descriptors = DescriptorShare(descriptor_max, self._make_room_anywhere)
         self._give_way = give_way
-        self._node = node
+        self._view = view
         self._clock = clock
         self._loop = loop
         self._engine: Engine | None = None
-        self._loading: asyncio.Future[Engine] | None = None
+        self._loading: asyncio.Future[None] | None = None
         #: Connections that were accepted before the engine was loaded, the oldest first.
         self._waiting: dict[Arrival, None] = {}
         self._closed = False
@@ -130,29 +132,31 @@ class HttpListener:
 
     def _start_loading(self) -> None:
         if self._loading is None:
-            self._loading = self._loop.run_in_executor(None, self._load)
+            self._loading = self._loop.run_in_executor(None, _load)
             self._loading.add_done_callback(self._loaded)
 
-    def _load(self) -> Engine:
-        from dragoman.api.app import create_app
-        from dragoman.api.connection import Engine
-
-        return Engine(create_app(self._node), self._clock)
-
-    def _loaded(self, loading: asyncio.Future[Engine]) -> None:
+    def _loaded(self, loading: asyncio.Future[None]) -> None:
         self._loading = None
         waiting, self._waiting = self._waiting, {}
-        error = loading.exception()
-        if error is not None:
+        try:
+            loading.result()
+            self._engine = self._made()
+        except Exception:
             # The next connection retries.
-            logger.error("the HTTP server could not be loaded", exc_info=error)
+            logger.exception("the HTTP server could not be loaded")
             for arrival in waiting:
                 arrival.transport.abort()
             return
-        self._engine = loading.result()
         for arrival in waiting:
             if not arrival.transport.is_closing():
                 self._hand_over(arrival, self._engine)
+
+    def _made(self) -> Engine:
+        """On the loop's thread, whose objects the view reads."""
+        from dragoman.api.app import create_app
+        from dragoman.api.connection import Engine
+
+        return Engine(create_app(self._view()), self._clock)
 
     def _hand_over(self, arrival: Arrival, engine: Engine) -> None:
         from dragoman.api.connection import HttpConnection
@@ -163,6 +167,13 @@ class HttpListener:
         if arrival.early:
             arrival.transport.resume_reading()
             connection.data_received(arrival.early)
+
+
+def _load() -> None:
+    """In a thread: import what serves HTTP."""
+    import dragoman.api.app
+    import dragoman.api.connection
+    import dragoman.api.node  # noqa: F401
 
 
 class Arrival(asyncio.Protocol):

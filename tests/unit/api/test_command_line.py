@@ -29,7 +29,7 @@ from dragoman.operating_system import SystemClock
 @pytest.fixture
 async def server(node):
     loop = asyncio.get_running_loop()
-    listener = HttpListener(node, SystemClock(), loop)
+    listener = HttpListener(lambda: node, SystemClock(), loop)
     server = await loop.create_server(listener.factory(), "127.0.0.1", 0)
     yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     server.close()

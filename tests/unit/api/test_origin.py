@@ -62,7 +62,7 @@ async def test_socket_serves_the_nodes_own_user_and_no_other(
     node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, is_served: bool
 ) -> None:
     loop = asyncio.get_running_loop()
-    listener = HttpListener(node, SystemClock(), loop)
+    listener = HttpListener(lambda: node, SystemClock(), loop)
     opened = await open_operator_socket(
         str(tmp_path), loop, listener.factory(origin.operator_origin), 10
     )
