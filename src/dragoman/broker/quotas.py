@@ -6,7 +6,6 @@ the default for all without a quota of their own. `throttles.py` enforces the li
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum, auto
@@ -135,6 +134,9 @@ def _check_entity(entity: Mapping[str, str | None]) -> None:
 def _check_address(name: str | None) -> None:
     if name is None:
         return
+    # Imported here: few nodes have quotas of addresses.
+    import ipaddress
+
     try:
         ipaddress.ip_address(name)
     except ValueError:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from urllib.parse import quote, unquote
 
 from dragoman.errors import ConfigError
 from dragoman.security.secrets import is_reference
@@ -104,6 +103,8 @@ def compose(parameters: Mapping[str, str]) -> str:
 
 def hide_secrets(text: str, dsn: str) -> str:
     """Hide the address and its secrets in a text, such as an error of the driver."""
+    from urllib.parse import quote
+
     words = {dsn}
     for key, value in (parameters(dsn) or {}).items():
         if is_reference(value) and not has_nested(value):
@@ -149,6 +150,9 @@ def parameters(dsn: str) -> dict[str, str] | None:
 
 def _of_uri(rest: str) -> dict[str, str] | None:
     """`[user[:password]@][host[:port],…][/database][?key=value&…]`"""
+    # Imported here, and below: few nodes have captures.
+    from urllib.parse import unquote
+
     found: dict[str, str] = {}
     # As in libpq, the user ends at the first @ before any slash.
     user = re.match(r"([^@/]*)@", rest)

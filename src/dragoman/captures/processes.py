@@ -12,7 +12,6 @@ import asyncio
 import logging
 import os
 import re
-import shutil
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Coroutine
@@ -133,7 +132,16 @@ class CaptureProcesses:
         """Returns when every process has ended and their files are removed."""
         while self._tasks:
             await asyncio.wait(self._tasks)
-        shutil.rmtree(self._spool, ignore_errors=True)
+        _remove(self._spool)
+
+
+def _remove(directory: str) -> None:
+    if not os.path.lexists(directory):
+        return
+    # Imported here: few nodes have captures.
+    import shutil
+
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 class _Process:
@@ -200,7 +208,7 @@ class _Process:
             if self._process is not None:
                 await _dispose(self._process)
             # A killed process does not remove its files.
-            shutil.rmtree(self._start.spool, ignore_errors=True)
+            _remove(self._start.spool)
             self._ended(problem)
 
     def _end_text(self, status: int) -> str:
