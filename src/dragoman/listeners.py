@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -46,12 +46,9 @@ from dragoman.net.admission import (
     MemoryBudget,
 )
 from dragoman.net.channel import Channel, Channels, Session
-from dragoman.net.detection import DetectionSession
 from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
 from dragoman.net.operator_socket import OperatorSocket, open_operator_socket
-from dragoman.net.peer_connections import PeerConnections
 from dragoman.net.stalled import StalledPeers
-from dragoman.net.tls.connection import TlsConnection, TlsEnd
 from dragoman.net.tls.contexts import ListenerContext, TlsContexts
 from dragoman.net.tls.handshakes import Handshakes
 from dragoman.operating_system import open_files_max
@@ -63,6 +60,7 @@ from dragoman.world import Clock, Handle, HostNames, PlainFiles
 if TYPE_CHECKING:
     from dragoman.api.listener import HttpListener
     from dragoman.api.operations import NodeView
+    from dragoman.net.peer_connections import PeerConnections
 
 log = logging.getLogger("dragoman.server")
 
@@ -137,7 +135,7 @@ class Listeners:
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        peers: PeerConnections,
+        peers: PeerConnections | None,
         peer_budget: MemoryBudget,
         *,
         unopened_files: Callable[[], int],
@@ -152,6 +150,8 @@ class Listeners:
         self._loop = loop
         self._clock = clock
         self._peers = peers
+        #: Closes a connection on the listener `peer`, if one may go.
+        self._give_way = None if peers is None else peers.give_way
         self._unopened_files = unopened_files
         self._http_view = http_view
         self._http: HttpListener | None = None
@@ -263,6 +263,7 @@ class Listeners:
             case "http":
                 return self._http_factory(name)
             case "peer":
+                assert self._peers is not None
                 return self._channel_factory(name, self._peers.session)
             case "any":
                 return self._channel_factory(name, self._detection_session)
@@ -301,7 +302,7 @@ class Listeners:
             self._clock,
             self._loop,
             descriptor_max=self._descriptor_max(descriptors_left),
-            give_way=self._peers.give_way,
+            give_way=self._give_way,
         )
 
     def _with_tls(
@@ -314,20 +315,24 @@ class Listeners:
         """The factory of a listener's connections, with TLS below them where it is on. `refusal`
         says why a connection is refused before its handshake, if it is.
         """
-        end = TlsEnd(
-            self.handshakes,
-            self._context(name).current,
-            allows_plaintext=lambda: security().tls != "required",
-            refusal=refusal,
-            counted=self._count_handshake if base_name(name) != "peer" else _not_counted,
-            wall_ms=self._clock.wall_ms,
-            limiter=self._connection_log,
-        )
 
-        def protocol() -> asyncio.BaseProtocol:
-            return make() if security().tls == "off" else TlsConnection(end, make, self._loop)
+        @cache
+        def encrypted() -> Callable[[], asyncio.BaseProtocol]:
+            # Imported here: few nodes have TLS.
+            from dragoman.net.tls.connection import TlsConnection, TlsEnd
 
-        return protocol
+            end = TlsEnd(
+                self.handshakes,
+                self._context(name).current,
+                allows_plaintext=lambda: security().tls != "required",
+                refusal=refusal,
+                counted=self._count_handshake if base_name(name) != "peer" else _not_counted,
+                wall_ms=self._clock.wall_ms,
+                limiter=self._connection_log,
+            )
+            return lambda: TlsConnection(end, make, self._loop)
+
+        return lambda: make() if security().tls == "off" else encrypted()()
 
     def _count_handshake(self, address: str, is_open: bool) -> None:
         """Handshakes count as connections of their clients."""
@@ -356,6 +361,9 @@ class Listeners:
 
     def _detection_session(self, channel: Channel) -> Session:
         """The session of a connection on `any`, whose protocol is not known yet."""
+        # Imported here: few nodes have this listener.
+        from dragoman.net.detection import DetectionSession
+
         timeout_s = self._broker.settings.any_detection_timeout_ms / 1000
         return DetectionSession(channel, self._sessions_on_any, self._loop, timeout_s)
 
@@ -390,7 +398,7 @@ class Listeners:
                     self._descriptor_max(
                         DESCRIPTORS_LEFT_BY_CLIENTS if is_for_clients else DESCRIPTORS_LEFT_BY_NODES
                     ),
-                    None if is_for_clients else self._peers.give_way,
+                    None if is_for_clients else self._give_way,
                 ),
                 limiter=self._connection_log,
             )

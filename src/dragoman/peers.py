@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
 from dragoman.broker.changes import Proposal, ProposalReply
 from dragoman.broker.cluster_node import ClusterNode
-from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.config.listeners import Address, parse_address
@@ -29,6 +28,9 @@ from dragoman.replication.ports import TakeReply
 from dragoman.rpc import RawReply, Registry, Rpc
 from dragoman.types import Buffer
 from dragoman.world import Scheduler
+
+if TYPE_CHECKING:
+    from dragoman.cluster.etcd.quorum import EtcdQuorum
 
 log = logging.getLogger("dragoman.peers")
 _NOTHING = memoryview(b"")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,12 +28,8 @@ from dragoman.log.store import Durability, LogStore
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.future import future_of
 from dragoman.net.hosts import CachedHostNames, look_up_beside
-from dragoman.net.peer_connections import PeerConnections
-from dragoman.net.peer_frames import VERSION_MIN, Hello
-from dragoman.net.peer_security import ConfiguredPeers
 from dragoman.net.token_key_source import fetch_beside
 from dragoman.operating_system import RealDisk, RealPlainFiles, RealSecrets
-from dragoman.peers import Peers
 from dragoman.protocols.kafka.handlers.consumer_protocol import KafkaGroupDialect
 from dragoman.security.access import Caller, Principal
 from dragoman.security.audit import AUDIT_FILE, AuditFile, login
@@ -49,6 +44,8 @@ if TYPE_CHECKING:
     from dragoman.api.operations import NodeView
     from dragoman.cluster.etcd.calls import Gateway
     from dragoman.net.http_client import HttpClient
+    from dragoman.net.peer_frames import Hello
+    from dragoman.peers import Peers
 
 log = logging.getLogger("dragoman.server")
 #: Connections between nodes have this share of the memory budget, in addition to the budget.
@@ -78,15 +75,16 @@ class Node:
         self.settings = settings
         self.clock = clock
         self.started_at = clock.monotonic()
-        self._view: NodeView | None = None
         #: Set when the node cannot continue; the reason is in `failure`.
         self.failed = asyncio.Event()
         self.failure: OSError | DragomanError | None = None
+        self._view: NodeView | None = None
         self.peer_budget = MemoryBudget(
             settings.memory_budget_bytes // _PEER_BUDGET_SHARE, bounds_working=False
         )
-        connections = PeerConnections(self._hello, loop, random, self.peer_budget)
-        self.peers = Peers(connections, self._addresses, settings.cluster_nodes)
+        source = _secret_source(disk)
+        #: None: this node neither calls other nodes nor serves them.
+        self.peers = self._made_peers(loop, random, source)
         self._etcd = _etcd_client(settings, loop)
         self.store = LogStore(
             disk,
@@ -97,7 +95,6 @@ class Node:
             Durability(settings.durability),
             open_segments_max=open_segments_max,
         )
-        source = _secret_source(disk)
         secrets = ClusterKeys(source, settings.cluster_key_file, random)
         try:
             self.broker = Broker(
@@ -116,11 +113,9 @@ class Node:
         except BaseException:
             self.store.abandon()
             raise
-        connections.security = ConfiguredPeers(
-            lambda: self.broker.settings, partial(source.read, is_private=True)
-        )
-        connections.on_judged.append(self._node_judged)
-        self.broker.on_reconfigured.append(connections.recheck)
+        connections = None if self.peers is None else self.peers.connections
+        if connections is not None:
+            self.broker.on_reconfigured.append(connections.recheck)
         self.listeners = Listeners(
             self.broker,
             settings,
@@ -134,7 +129,7 @@ class Node:
         )
         self.broker.on_reconfigured.append(self.listeners.reexamine)
         self.broker.host_names = CachedHostNames(loop, look_up_beside(loop.call_soon_threadsafe))
-        self.broker.logins.bearer_tokens.keys.fetch = fetch_beside(loop.call_soon_threadsafe, clock)
+        self.broker.logins.fetch_keys = fetch_beside(loop.call_soon_threadsafe, clock)
         self.broker.on_fatal = self._fatal
         self.broker.after_commit = self.listeners.send_replies
         self.broker.topics.on_created = self._created
@@ -165,6 +160,25 @@ class Node:
         if settings.listeners:
             self.captures.runner = self.capture_processes
 
+    def _made_peers(
+        self, loop: asyncio.AbstractEventLoop, random: Random, source: SecretSource
+    ) -> Peers | None:
+        settings = self.settings
+        has_listener = any(each.base == "peer" for each in settings.listeners)
+        if not settings.is_clustered and not has_listener:
+            return None
+        # Imported here: a node on its own starts without them.
+        from dragoman.net.peer_connections import PeerConnections
+        from dragoman.net.peer_security import ConfiguredPeers
+        from dragoman.peers import Peers
+
+        security = ConfiguredPeers(
+            lambda: self.broker.settings, partial(source.read, is_private=True)
+        )
+        connections = PeerConnections(self._hello, loop, random, self.peer_budget, security)
+        connections.on_judged.append(self._node_judged)
+        return Peers(connections, self._addresses, settings.cluster_nodes)
+
     # ---- start
 
     async def start(self) -> None:
@@ -192,7 +206,7 @@ class Node:
     async def _join(self) -> None:
         # Begins now, and ends once peers are connected.
         started = future_of(self.broker.start())
-        if self.settings.is_clustered:
+        if self.settings.is_clustered and self.peers is not None:
             peer = self.listeners.find("peer")
             assert peer is not None
             self.broker.expect_settings()
@@ -205,7 +219,7 @@ class Node:
     def _give_up(self) -> None:
         self.captures.kill_all()
         self.listeners.close()
-        self.peers.connections.close()
+        self._close_peers()
         if self.broker.is_recovered:
             self.broker.stop()
             self.store.close()
@@ -219,6 +233,8 @@ class Node:
     # ---- what the parts ask of each other
 
     def _hello(self) -> Hello:
+        from dragoman.net.peer_frames import VERSION_MIN, Hello
+
         node = self.store.node
         return Hello(
             node_id=self.settings.node_id,
@@ -271,7 +287,7 @@ class Node:
         await self._hand_over()
         await self.listeners.stop_accepting()
         self.broker.stop()
-        self.peers.connections.close()
+        self._close_peers()
         if self._etcd is not None:
             # Revokes the etcd lease, so that the other nodes need not wait until it expires.
             await self._etcd.finish(ETCD_CLOSE_GRACE_S)
@@ -279,6 +295,10 @@ class Node:
         # Let cancelled tasks end.
         await asyncio.sleep(0)
         self.store.close()
+
+    def _close_peers(self) -> None:
+        if self.peers is not None:
+            self.peers.connections.close()
 
     async def _hand_over(self) -> None:
         """Hand the leaderships over while clients are still served: when this node stops, its
@@ -301,7 +321,7 @@ class Node:
         if self._etcd is not None:
             self._etcd.close()
         self.broker.cluster.stop()
-        self.peers.connections.close()
+        self._close_peers()
         self.listeners.close()
         await self.listeners.abort_connections()
         # Let cancelled tasks end.
@@ -364,4 +384,7 @@ def _spool(disk: Disk) -> str:
     """The directory in which captures spool transactions that are too large for memory."""
     if isinstance(disk, RealDisk):
         return os.path.join(disk.root, "spool")
+    # Imported here: only tests have other disks.
+    import tempfile
+
     return os.path.join(tempfile.gettempdir(), f"dragoman-spool-{os.getpid()}-{id(disk)}")

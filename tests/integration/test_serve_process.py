@@ -9,6 +9,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,7 +21,7 @@ import pytest
 from dragoman.config.listeners import available_names
 from dragoman.log.node import FEATURE_LEVEL, read_node_state, write_node_state
 from dragoman.operating_system import RealDisk
-from nodes.process import ServedNode, serve
+from nodes.process import SOURCE, ServedNode, serve
 from protocols.kafka_socket import KafkaSocket, fetch_request
 from worlds.broker import batch_of, values_in
 
@@ -34,6 +36,48 @@ def refused(*arguments: str, environment: dict[str, str] | None = None) -> str:
     (line,) = node.log
     assert line.startswith("dragoman: ")
     return line
+
+
+# ---- what it loads
+
+#: What costs a start time and memory, and only some nodes need: those with users, rules, secrets,
+#: certificates, other nodes, etcd, captures, HTTP clients.
+_FOR_SOME_NODES = """
+    anyio cryptography cyclopts h11 jwt prometheus_client psycopg re2 rich scramp starlette uvicorn
+    http.client ipaddress json shutil tempfile urllib.parse
+    dragoman.api.node dragoman.api.operations
+    dragoman.broker.access dragoman.broker.access_rules dragoman.broker.first_access
+    dragoman.broker.users
+    dragoman.cluster.etcd
+    dragoman.config.principals
+    dragoman.net.detection dragoman.net.http_client dragoman.net.peer_connections
+    dragoman.net.peer_security dragoman.net.tls.connection
+    dragoman.peers
+    dragoman.security.bearer_tokens dragoman.security.token_keys
+"""
+_SHOW_MODULES = """
+import os, signal, sys
+from dragoman.cli import serve
+
+def announce(line):
+    if line == "ready":
+        print(*sys.modules, sep="\\n", flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+serve._announce = announce
+sys.exit(serve.serve(sys.argv[1:]))
+"""
+
+
+def test_open_node_on_its_own_loads_nothing_that_only_other_nodes_need(tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": SOURCE, "PATH": os.environ["PATH"]}
+    options = ("-c", _SHOW_MODULES, "--data", str(tmp_path), *ANY_KAFKA)
+    done = subprocess.run(
+        [sys.executable, *options], env=environment, capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "dragoman.protocols.kafka.handlers.session" in loaded
+    assert loaded.isdisjoint(_FOR_SOME_NODES.split()), loaded & set(_FOR_SOME_NODES.split())
 
 
 # ---- what it prints

@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 import msgspec
 
 from dragoman.config.listeners import OPEN, ListenerSecurity
-from dragoman.config.principals import parse_principal_rules
 from dragoman.net.operator_socket import user_of
 from dragoman.security.access import Caller, Principal
 from dragoman.security.authorizer import OPERATOR_KIND
@@ -63,8 +62,7 @@ def listener_origin(
     certificate: Certificate | None = transport.get_extra_info("certificate")
 
     def initial() -> Caller:
-        mapping = parse_principal_rules(mapping_rules())
-        return initial_caller(security(), certificate, host, mapping)
+        return initial_caller(security(), certificate, host, mapping_rules())
 
     return Origin(
         security=security,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
-from dragoman.broker.access import AccessControl
 from dragoman.broker.accumulator import RecordAccumulator
 from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.cluster_node import ClusterNode, Links, NoLinks
@@ -39,7 +39,6 @@ from dragoman.broker.throttles import Throttles
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions.service import Transactions
 from dragoman.broker.work_queue import WorkQueue
-from dragoman.cluster.etcd.calls import Gateway
 from dragoman.cluster.events import (
     ClientQuotaChanged,
     Event,
@@ -89,6 +88,10 @@ from dragoman.world import (
     Scheduler,
     SecretSource,
 )
+
+if TYPE_CHECKING:
+    from dragoman.broker.access import AccessControl
+    from dragoman.cluster.etcd.calls import Gateway
 
 log = logging.getLogger("dragoman.broker")
 
@@ -205,17 +208,6 @@ class Broker:
             context, self.keys, changes, self.quorum, self.rpc, self.audit
         )
         self.cluster_key.serve(self.registry)
-        self.access = AccessControl(
-            image,
-            changes,
-            self.rule_authorizer,
-            self.audit,
-            self.keys,
-            self.cluster_key,
-            self.work,
-            clock,
-            random,
-        )
         self.foundation = Foundation(
             context, changes, self.keys, self.logins.hasher, self.audit, secrets
         )
@@ -245,6 +237,24 @@ class Broker:
         )
         self.maintenance = Maintenance(context, store, partitions, self._needs_producers)
         self.cluster.on_newcomer = InternalCopies(context, self.leadership).look
+
+    @cached_property
+    def access(self) -> AccessControl:
+        """Administration of rules, users and the security mode."""
+        # Imported here: few nodes receive such requests.
+        from dragoman.broker.access import AccessControl
+
+        return AccessControl(
+            self.image,
+            self.changes,
+            self.rule_authorizer,
+            self.audit,
+            self.keys,
+            self.cluster_key,
+            self.work,
+            self.clock,
+            self.random,
+        )
 
     @property
     def settings(self) -> Settings:

@@ -137,8 +137,11 @@ class ClusterKeyService:
         self._audit = audit
         #: Replaced by the service that knows such secrets.
         self.clear: ClearSecrets = NoClearSecrets()
+        #: Held by changes of users: one queue for all, because secrets of several are sealed anew
+        #: in one change.
+        self.user_lock = KeyedLock()
         #: Locks that changes of owners of secrets hold, with the key that stands for all of them.
-        self.locks: list[tuple[KeyedLock, Hashable]] = []
+        self.locks: list[tuple[KeyedLock, Hashable]] = [(self.user_lock, None)]
         self._is_started = False
         self._is_sealing = False
         self._timer: Handle | None = None

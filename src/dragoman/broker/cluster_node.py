@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dragoman.broker.changes import Changes, Proposal, ProposalReply
 from dragoman.broker.context import NodeContext
@@ -22,8 +22,6 @@ from dragoman.broker.controller_access import ControllerAccess, lost_votes
 from dragoman.broker.membership import EtcdMembership, Membership, QuorumMembership
 from dragoman.broker.partitions import Partitions
 from dragoman.cluster.codec import MetadataEntries
-from dragoman.cluster.etcd.calls import Gateway
-from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.events import (
     ClusterCreated,
     Event,
@@ -60,6 +58,10 @@ from dragoman.replication.messages import (
 )
 from dragoman.replication.ports import TakeReply, Timing
 from dragoman.replication.replication import Replication
+
+if TYPE_CHECKING:
+    from dragoman.cluster.etcd.calls import Gateway
+    from dragoman.cluster.etcd.quorum import EtcdQuorum
 
 log = logging.getLogger("dragoman.cluster")
 _ETCD_CURE = (
@@ -526,6 +528,9 @@ class ClusterNode:
 
 
 def _etcd_quorum(context: NodeContext, gateway: Gateway) -> EtcdQuorum:
+    # Imported here: other nodes start without it.
+    from dragoman.cluster.etcd.quorum import EtcdQuorum
+
     settings = context.settings
     return EtcdQuorum(
         settings.node_id,

@@ -11,14 +11,13 @@ heartbeats.
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from dragoman.broker.changes import Changes
 from dragoman.broker.context import NodeContext
 from dragoman.broker.membership import Membership
-from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.metadata import NO_LEADER
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.limits import CONTROLLER_PATIENCE_S, CONTROLLER_RETRY_S
@@ -33,6 +32,9 @@ from dragoman.replication.messages import (
     PartitionRequest,
     Registration,
 )
+
+if TYPE_CHECKING:
+    from dragoman.cluster.etcd.quorum import EtcdQuorum
 
 log = logging.getLogger("dragoman.cluster")
 
@@ -129,7 +131,7 @@ class ControllerAccess:
 
     def _reaches_etcd(self, request: Registration | Heartbeat) -> bool:
         node_id = request.node_id if isinstance(request, Registration) else request.member.node_id
-        return not isinstance(self._quorum, EtcdQuorum) or node_id in self._quorum.nodes
+        return isinstance(self._quorum, RaftQuorum) or node_id in self._quorum.nodes
 
     def _objection(self, request: Registration) -> str:
         """Why a node may not register; empty if it may."""

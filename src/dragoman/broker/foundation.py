@@ -1,92 +1,34 @@
 """What a new cluster begins with: users and rules of a file, and the security mode.
 
-    [[users]]
-    name = "admin"
-    password = "file:/run/secrets/admin"
-
-    [[rules]]
-    principal = "User:admin"
-    operation = "all"
-    resource = "cluster"
-
-The file (`bootstrap.users.file`) counts once, while the cluster has neither users nor rules; then
-it may go. A cluster that is founded with a listener which requires a login enforces its rules from
-the beginning. Clusters with topics are not new: nothing is changed in those, except by the node
-that has founded the cluster and was faster than its first clients.
+The file (`bootstrap.users.file`, `first_access.py`) counts once, while the cluster has neither
+users nor rules; then it may go. A cluster that is founded with a listener which requires a login
+enforces its rules from the beginning. Clusters with topics are not new: nothing is changed in
+those, except by the node that has founded the cluster and was faster than its first clients.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from dragoman.broker.access_rules import check_rule
 from dragoman.broker.changes import Changes
 from dragoman.broker.context import NodeContext
-from dragoman.broker.users import check_name, with_login_secret
-from dragoman.cluster.events import (
-    Event,
-    FeatureLevelChanged,
-    RulesChanged,
-    SecurityModeChanged,
-    UserChanged,
-)
+from dragoman.cluster.events import Event, FeatureLevelChanged, SecurityModeChanged
 from dragoman.cluster.metadata import SECURITY_MODE_FIRST
 from dragoman.errors import ConfigError, DragomanError
-from dragoman.limits import ACCESS_RULES_PER_CHANGE, BOOTSTRAP_FILE_BYTES_MAX, BOOTSTRAP_USERS_MAX
+from dragoman.limits import BOOTSTRAP_FILE_BYTES_MAX
 from dragoman.outcome import attempt, start
-from dragoman.security.access import CLUSTER_NAME, Operation, Resource
 from dragoman.security.audit import AuditLog, noticed
 from dragoman.security.authorizer import ENFORCE
-from dragoman.security.passwords import PasswordHasher, verifiers_of
-from dragoman.security.rules import EVERY, Pattern, Permission, Rule
+from dragoman.security.passwords import PasswordHasher
 from dragoman.security.secrets import ClusterKeys
-from dragoman.security.users import User
 from dragoman.world import SecretSource
+
+if TYPE_CHECKING:
+    from dragoman.broker.first_access import FoundedAccess
 
 log = logging.getLogger("dragoman.security")
 _KEY: Final = "bootstrap.users.file"
-
-
-class FirstUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    #: The password, or a reference to it: `file:/path` or `env:NAME`.
-    password: str
-
-    def __repr__(self) -> str:
-        return f"FirstUser(name={self.name!r})"
-
-
-class FirstRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    principal: str
-    operation: Operation
-    resource: Resource
-    #: Empty: every resource of the kind.
-    name: str = ""
-    pattern: Pattern = Pattern.LITERAL
-    permission: Permission = Permission.ALLOW
-    host: str = EVERY
-
-    def rule(self) -> Rule:
-        every = CLUSTER_NAME if self.resource is Resource.CLUSTER else EVERY
-        return Rule(
-            principal=self.principal,
-            host=self.host,
-            operation=self.operation,
-            permission=self.permission,
-            resource=self.resource,
-            pattern=self.pattern,
-            name=self.name or every,
-        )
-
-
-class FirstAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of the file."""
-
-    users: tuple[FirstUser, ...] = ()
-    rules: tuple[FirstRule, ...] = ()
 
 
 class Foundation:
@@ -156,21 +98,17 @@ class Foundation:
             return
         self._is_busy = True
         try:
-            first = self._read(path) if has_file else None
-            users = [] if first is None else [await self._user(each) for each in first.users]
+            first = await self._read(path) if has_file else None
         finally:
             self._is_busy = False
-        rules = () if first is None else tuple(dict.fromkeys(r.rule() for r in first.rules))
 
         def decide() -> list[Event]:
             events: list[Event] = []
-            if self._lacks_users:
-                events += [UserChanged(user=each) for each in users]
-                if rules:
-                    events.append(RulesChanged(added=rules))
+            if self._lacks_users and first is not None:
+                events += first.events(self._context.image, self._context.random)
             if self._lacks_mode:
                 events.append(SecurityModeChanged(mode=ENFORCE))
-            return with_login_secret(events, self._context.image, self._context.random)
+            return events
 
         before = self._lacks_users, self._lacks_mode
         outcome = await attempt(self._changes.make(decide))
@@ -178,17 +116,18 @@ class Foundation:
             log.info("the first users and the security mode have to wait: %s", outcome)
             return
         if before[0] and first is not None:
-            said = f"{len(users)} users and {len(rules)} rules of {path}"
+            said = f"{len(first.users)} users and {len(first.rules)} rules of {path}"
             log.info("the cluster begins with %s; the file may go", said)
             self._audit.record(noticed("bootstrap.users", detail=said))
         if before[1]:
             log.info("a listener requires a login, so the new cluster enforces its rules")
             self._audit.record(noticed("bootstrap.mode", detail=ENFORCE))
 
-    # ---- the file
-
-    def _read(self, path: str) -> FirstAccess | None:
+    async def _read(self, path: str) -> FoundedAccess | None:
         """None when there is no such file: it may have gone. Raises `ConfigError`."""
+        # Imported here: a file is read once in the life of a cluster.
+        from dragoman.broker.first_access import decode_access
+
         try:
             data = self._source.read(path, BOOTSTRAP_FILE_BYTES_MAX, is_private=True)
         except FileNotFoundError:
@@ -197,41 +136,11 @@ class Foundation:
         except OSError as error:
             raise ConfigError(f"{_KEY}: {path}: {error.strerror or error}") from None
         try:
-            first = msgspec.toml.decode(data, type=FirstAccess)
-            _check(first)
-        except UnicodeDecodeError:
-            raise ConfigError(f"{_KEY}: {path} is not UTF-8") from None
-        except (msgspec.DecodeError, DragomanError) as error:
-            raise ConfigError(f"{_KEY}: {path}: {error}") from None
-        return first
-
-    async def _user(self, first: FirstUser) -> User:
-        random = self._context.random
-        try:
-            password = self._keys.resolve(first.password)
-            verifiers = await verifiers_of(password, random, self._hasher)
-        except DragomanError as error:
-            path = self._context.settings.bootstrap_users_file
-            raise ConfigError(f"{_KEY}: {path}: user {first.name!r}: {error}") from None
-        incarnation = random.randbytes(16).hex()
-        return User(name=first.name, incarnation=incarnation, scram=verifiers)
+            return await decode_access(data, path, self._keys, self._hasher, self._context.random)
+        except ConfigError as error:
+            raise ConfigError(f"{_KEY}: {error}") from None
 
 
 def _report(error: DragomanError | None) -> None:
     if error is not None:
         log.error("%s", error)
-
-
-def _check(first: FirstAccess) -> None:
-    """Raises `DragomanError`."""
-    names = [each.name for each in first.users]
-    if len(names) > BOOTSTRAP_USERS_MAX or len(first.rules) > ACCESS_RULES_PER_CHANGE:
-        raise ConfigError(
-            f"expected at most {BOOTSTRAP_USERS_MAX} users and {ACCESS_RULES_PER_CHANGE} rules"
-        )
-    if len(set(names)) < len(names):
-        raise ConfigError("two users have the same name")
-    for user in first.users:
-        check_name(user.name)
-    for each in first.rules:
-        check_rule(each.rule())

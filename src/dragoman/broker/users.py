@@ -18,19 +18,12 @@ from dragoman.broker.administration import Actor, note, recorded
 from dragoman.broker.changes import Changes, Decide
 from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.errors import InvalidUser, Overloaded, UnknownUser, UserExists
-from dragoman.broker.keyed_lock import KeyedLock
-from dragoman.cluster.events import (
-    CaptureChanged,
-    Event,
-    LoginSecretSet,
-    UserChanged,
-    UserRemoved,
-)
+from dragoman.broker.login_secret import with_login_secret
+from dragoman.cluster.events import Event, UserChanged, UserRemoved
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.config.user_names import problem_of
 from dragoman.errors import BrokerError, DragomanError, InvalidPasswordError
 from dragoman.limits import (
-    LOGIN_SECRET_BYTES,
     SCRAM_BYTES_MAX,
     SCRAM_ITERATIONS_MAX,
     SCRAM_ITERATIONS_MIN,
@@ -71,9 +64,7 @@ class Users:
         self._cluster_key = cluster_key
         self._clock = clock
         self._random = random
-        # One queue for all users, because secrets of several are sealed anew in one change.
-        self._lock = KeyedLock()
-        cluster_key.locks.append((self._lock, None))
+        self._lock = cluster_key.user_lock
 
     @property
     def known(self) -> Mapping[str, User]:
@@ -294,17 +285,6 @@ class Users:
 
     def _with_secret(self, decide: Decide) -> Decide:
         return lambda: with_login_secret(decide(), self._image, self._random)
-
-
-def with_login_secret(events: list[Event], image: MetadataImage, random: Random) -> list[Event]:
-    """The events, with a login secret before the first user or capture. Without one, clients could
-    compute what the login of an unknown user looks like, and know the others by the difference.
-    """
-    if image.login_secret or not any(
-        isinstance(each, UserChanged | CaptureChanged) for each in events
-    ):
-        return events
-    return [LoginSecretSet(secret=random.randbytes(LOGIN_SECRET_BYTES)), *events]
 
 
 def check_name(name: str) -> None:

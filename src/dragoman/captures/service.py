@@ -27,10 +27,10 @@ from dragoman.broker.errors import (
     UnknownCapture,
 )
 from dragoman.broker.keyed_lock import KeyedLock
+from dragoman.broker.login_secret import with_login_secret
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions import ProducerIdentity
-from dragoman.broker.users import with_login_secret
 from dragoman.captures.addresses import has_secret, server_of
 from dragoman.captures.control import Finding, Resume, Rewind, Snapshot, Status
 from dragoman.captures.definition import (

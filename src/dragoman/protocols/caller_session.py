@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from dragoman.config.principals import parse_principal_rules
 from dragoman.errors import DecodeError
 from dragoman.framing import FrameReader
 from dragoman.limits import LOGIN_FRAME_BYTES_MAX
@@ -63,9 +62,11 @@ class CallerSession(Generic[ServiceT_co]):
     def _named(self) -> Caller:
         """The caller that the certificate or the network names."""
         channel, broker = self.channel, self.service.broker
-        mapping = parse_principal_rules(broker.settings.ssl_principal_mapping_rules)
         found = initial_caller(
-            channel.security, channel.certificate, channel.peer_address[0], mapping
+            channel.security,
+            channel.certificate,
+            channel.peer_address[0],
+            broker.settings.ssl_principal_mapping_rules,
         )
         return found if found.principal == ANONYMOUS else broker.logins.before_login(found)
 

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dragoman.config.listeners import ListenerSecurity
-from dragoman.config.principals import PrincipalRule, name_in_certificate
 from dragoman.config.user_names import problem_of
 from dragoman.security.access import Caller, Principal
 from dragoman.types import Certificate
@@ -19,24 +18,28 @@ from dragoman.types import Certificate
 if TYPE_CHECKING:
     from ipaddress import IPv4Network, IPv6Network
 
-#: The rules that make a certificate's whole subject the user's name.
-WHOLE_SUBJECT = (PrincipalRule(),)
-
 
 def initial_caller(
     security: ListenerSecurity,
     certificate: Certificate | None,
     host: str,
-    mapping: tuple[PrincipalRule, ...] = WHOLE_SUBJECT,
+    mapping_rules: str = "DEFAULT",
 ) -> Caller:
-    """`host` is the client's address; `mapping` is what `parse_principal_rules` gives."""
-    name = None if certificate is None else name_in_certificate(certificate.subject, mapping)
+    """`host` is the client's address; `mapping_rules` are `ssl.principal.mapping.rules`."""
+    name = None if certificate is None else _name_in(certificate, mapping_rules)
     is_proven = name is not None
     if name is None and security.principals:
         name = _name_by_network(security.principals, host)
     if name is None or problem_of(name):
         return Caller(host=host)
     return Caller(Principal("User", name), host, is_proven)
+
+
+def _name_in(certificate: Certificate, mapping_rules: str) -> str | None:
+    # Imported here: few nodes have clients with certificates.
+    from dragoman.config.principals import name_in_certificate, parse_principal_rules
+
+    return name_in_certificate(certificate.subject, parse_principal_rules(mapping_rules))
 
 
 def _name_by_network(principals: tuple[tuple[str, str], ...], host: str) -> str | None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import NamedTuple, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -31,7 +31,6 @@ from dragoman.limits import (
 from dragoman.outcome import pause
 from dragoman.security.access import Caller, Principal
 from dragoman.security.audit import AuditEvent, login
-from dragoman.security.bearer_tokens import BearerLogin, BearerServer, BearerTokens
 from dragoman.security.login_admission import LoginAdmission, LoginCaps
 from dragoman.security.login_failures import LoginFailures
 from dragoman.security.login_origins import KnownOrigins
@@ -57,6 +56,10 @@ from dragoman.security.users import (
 )
 from dragoman.security.waiting_logins import WaitingLogins
 from dragoman.world import Clock, Random, Scheduler
+
+if TYPE_CHECKING:
+    from dragoman.security.bearer_tokens import BearerLogin, BearerTokens
+    from dragoman.security.token_keys import FetchKeys
 
 log = logging.getLogger("dragoman.security")
 USER = "User"
@@ -171,8 +174,8 @@ class Logins:
         #: The addresses from which logins have succeeded lately.
         self._known_origins = KnownOrigins()
         self._waiting = WaitingLogins(self._known_origins)
-        #: Validates tokens that others have issued.
-        self.bearer_tokens = BearerTokens(settings(), scheduler, clock)
+        #: Fetches the keys that verify tokens; None: this node fetches none.
+        self.fetch_keys: FetchKeys | None = None
         #: Bounds the connections that have to log in and have not.
         self.admission = LoginAdmission(self._caps, scheduler.time, self._known_origins)
         #: Bounds what these connections send before their first right signature.
@@ -188,6 +191,17 @@ class Logins:
     def prepare(self) -> None:
         """Load the library of SCRAM, so that the first login does not hold up the loop."""
         import scramp  # noqa: F401
+
+    @cached_property
+    def bearer_tokens(self) -> BearerTokens:
+        """Validates tokens that others have issued."""
+        # Imported here: few nodes take such tokens.
+        from dragoman.security.bearer_tokens import BearerTokens
+
+        tokens = BearerTokens(self._settings(), self._scheduler, self._clock)
+        if self.fetch_keys is not None:
+            tokens.keys.fetch = self.fetch_keys
+        return tokens
 
     def _caps(self) -> LoginCaps:
         settings = self._settings()
@@ -335,6 +349,7 @@ class Logins:
 
             return PlainServer(check)
         if mechanism == OAUTHBEARER:
+            from dragoman.security.bearer_tokens import BearerServer
 
             async def check_token(token: str) -> BearerLogin:
                 return await self.bearer(token, host, protocol)

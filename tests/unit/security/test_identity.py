@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from dragoman.config.listeners import OPEN, ListenerSecurity
-from dragoman.config.principals import parse_principal_rules
 from dragoman.security.access import ANONYMOUS, Caller, Principal
 from dragoman.security.identity import initial_caller
 from dragoman.types import Certificate
@@ -14,7 +13,7 @@ ALICE = Certificate("CN=alice,O=Example")
 BY_NETWORK = ListenerSecurity(
     principals=(("10.1.2.3", "one"), ("10.0.0.0/8", "ten"), ("fd00::/8", "six"))
 )
-MAPPING = parse_principal_rules("RULE:^CN=([a-z]+),.*$/$1/")
+MAPPING = "RULE:^CN=([a-z]+),.*$/$1/"
 
 
 def test_client_of_an_open_listener_is_anonymous() -> None:

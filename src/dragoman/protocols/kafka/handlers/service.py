@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from dragoman.broker.access import AccessControl
 from dragoman.broker.configs import Features, GroupConfigs, NodeConfigs
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.fetch import Fetches
@@ -15,7 +14,6 @@ from dragoman.broker.quotas import ClientQuotas
 from dragoman.broker.staged_writes import StagedWrites
 from dragoman.broker.topics import Topics
 from dragoman.broker.work_queue import WorkQueue
-from dragoman.cluster.etcd.quorum import EtcdQuorum
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.config.settings import Settings
 from dragoman.limits import KAFKA_FENCED_NODE_LISTED_S
@@ -27,6 +25,10 @@ from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.handlers.fetch_sessions import FetchSessions
 from dragoman.protocols.service import Address, Service
 from dragoman.world import Clock, Random, Scheduler
+
+if TYPE_CHECKING:
+    from dragoman.broker.access import AccessControl
+    from dragoman.cluster.etcd.quorum import EtcdQuorum
 
 #: The handler of each request that is served, as `module.function`.
 REQUESTS: Final[dict[int, str]] = {

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from dragoman.broker.access import AccessControl
 from dragoman.broker.changes import Changes
 from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.configs import NodeConfigs
@@ -22,6 +21,9 @@ from dragoman.log.store import LogStore
 from dragoman.protocols import service
 from dragoman.rpc import Rpc
 from dragoman.world import Clock, HostNames, Random, Scheduler
+
+if TYPE_CHECKING:
+    from dragoman.broker.access import AccessControl
 
 
 class Core(service.Core, Protocol):
