@@ -54,7 +54,7 @@ def test_first_network_with_the_address_names_the_user(host: str, name: str) -> 
 
 @pytest.mark.parametrize("name", ["", "*", "ANONYMOUS", "a\n", "a" * 256])
 def test_impossible_names_leave_a_client_anonymous(name: str) -> None:
-    mapping = parse_principal_rules("RULE:^CN=([^,]*).*$/$1/")
+    mapping = "RULE:^CN=([^,]*).*$/$1/"
     certificate = Certificate(f"CN={name},O=Example")
     by_network = ListenerSecurity(principals=(("10.0.0.0/8", name),))
     for security in (OPEN, BY_NETWORK):
