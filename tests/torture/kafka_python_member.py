@@ -81,13 +81,15 @@ class PythonMember(ConsumerRebalanceListener):  # type: ignore[misc]
         self._consumer.close(autocommit=False)
 
     def _fresh(self, partition: TopicPartition, records: list[Any]) -> list[Any]:
-        """Without what it had fetched before it lost the partition and got it again: that still
-        comes, before the client has asked what is committed."""
+        """The records from the committed offset on. The client keeps its position, and what it has
+        fetched, when it loses a partition and gets it again in the next generation; what it had
+        read and not committed would then never come again."""
         if not self._book.is_at_start(partition.partition):
             return records
         started = time.monotonic()
         committed = self._consumer.committed(partition) or 0
         if committed not in [record.offset for record in records]:
+            self._consumer.seek(partition, committed)
             return []
         self._book.resumes(started, {partition.partition: committed})
         return [record for record in records if record.offset >= committed]
