@@ -27,6 +27,8 @@ from torture.worker import ANSWER_S, FENCED_OR_FAILED, GROUP, INPUT, OUTPUT
 
 #: Of transactions whose owner is gone.
 ABANDONED_MS = 4_000
+#: Of transactions that continue when the broker was killed, however busy the machine is.
+CONTINUED_MS = 60_000
 LASTING_STATES = ("Empty", "CompleteCommit", "CompleteAbort")
 
 
@@ -65,13 +67,13 @@ class Figures(msgspec.Struct, kw_only=True):
 class HeldTransaction:
     """A transaction that this process opens, and ends later or never."""
 
-    def __init__(self, servers: str, name: str) -> None:
+    def __init__(self, servers: str, name: str, *, timeout_ms: int = CONTINUED_MS) -> None:
         self.name = name
         self._producer = Producer(
             {
                 "bootstrap.servers": servers,
                 "transactional.id": name,
-                "transaction.timeout.ms": ABANDONED_MS,
+                "transaction.timeout.ms": timeout_ms,
                 "reconnect.backoff.max.ms": 300,
                 "log_level": 0,
             }
@@ -173,7 +175,10 @@ class Torture:
             case "abandon" if len(self._abandoned) < self._plan.seconds / 5:
                 number = len(self._abandoned)
                 # Its producer stays as it is: a client that hangs.
-                self._abandoned.append(HeldTransaction(self._node.servers, f"abandoned-{number}"))
+                abandoned = HeldTransaction(
+                    self._node.servers, f"abandoned-{number}", timeout_ms=ABANDONED_MS
+                )
+                self._abandoned.append(abandoned)
                 self.figures.left_to_time_out += 1
 
     def _freeze(self, name: str, *, sessions: float) -> None:
