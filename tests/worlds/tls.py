@@ -204,15 +204,19 @@ class Connected:
 
     def receive(self, data: bytes, at_once: int = 1 << 16) -> None:
         """Bytes from the peer, in pieces, each in a loop turn of its own."""
-        for start in range(0, len(data), at_once):
-            self.receive_now(data[start : start + at_once])
+        while data and not self.transport.is_closed:
+            count = self.receive_now(data[:at_once])
+            data = data[count:]
             self.rig.scheduler.run_ready()
 
-    def receive_now(self, data: bytes) -> None:
+    def receive_now(self, data: bytes) -> int:
+        """One read. Returns how many of the bytes the connection has taken."""
         protocol = self.transport.protocol or self.connection
         buffer = protocol.get_buffer(-1)
-        buffer[: len(data)] = data
-        protocol.buffer_updated(len(data))
+        count = min(len(data), len(buffer))
+        buffer[:count] = data[:count]
+        protocol.buffer_updated(count)
+        return count
 
     def take(self) -> bytes:
         """What the peer has been sent since the last call."""

@@ -159,7 +159,10 @@ class TlsConnection(asyncio.BufferedProtocol):
             self.step()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self._end.handshakes.scratch
+        scratch = self._end.handshakes.scratch
+        if self._state is State.OPEN:
+            return scratch
+        return scratch[: max(1, TLS_HANDSHAKE_BYTES_MAX - self._received)]
 
     def buffer_updated(self, nbytes: int) -> None:
         received = self._end.handshakes.scratch[:nbytes]
@@ -176,9 +179,9 @@ class TlsConnection(asyncio.BufferedProtocol):
                 self._receive_hello(received)
             case State.HANDSHAKE:
                 assert self._incoming is not None
-                if self._is_within_bounds(nbytes):
-                    self._incoming.write(received)
-                    self._end.handshakes.due(self, is_new=False)
+                self._incoming.write(received)
+                self._end.handshakes.due(self, is_new=False)
+                self._count(nbytes)
             case State.CLOSED:
                 pass
 
@@ -221,16 +224,15 @@ class TlsConnection(asyncio.BufferedProtocol):
         name = self.get_extra_info("peername")
         return (name[0], name[1]) if isinstance(name, tuple) else ("", 0)
 
-    def _is_within_bounds(self, size: int) -> bool:
+    def _count(self, size: int) -> None:
+        """Count bytes of a handshake. At the bound, no more are read before the next step: only it
+        knows whether the handshake has ended among these bytes, and requests have followed.
+        """
         self._received += size
-        if self._received > TLS_HANDSHAKE_BYTES_MAX:
-            self.give_up(f"its TLS handshake has more than {TLS_HANDSHAKE_BYTES_MAX} bytes")
-            return False
-        return True
+        if self._received >= TLS_HANDSHAKE_BYTES_MAX:
+            self._stop_reading()
 
     def _receive_hello(self, received: memoryview) -> None:
-        if not self._is_within_bounds(len(received)):
-            return
         early = self._early
         early += received
         is_tls = early[0] == _HANDSHAKE_RECORD and early[1:2] in (b"", bytes((_MAJOR_VERSION,)))
@@ -241,6 +243,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         if len(early) >= _RECORD_HEADER_BYTES and not 0 < size <= _RECORD_BYTES_MAX:
             self.give_up("its TLS hello is malformed")
             return
+        self._count(len(received))
         handshakes = self._end.handshakes
         handshakes.holds(self, len(early))
         is_complete = len(early) >= _RECORD_HEADER_BYTES + size > _RECORD_HEADER_BYTES
@@ -270,6 +273,8 @@ class TlsConnection(asyncio.BufferedProtocol):
             tls.do_handshake()
         except ssl.SSLWantReadError:
             self._send_pending()
+            if self._received >= TLS_HANDSHAKE_BYTES_MAX:
+                self.give_up(f"its TLS handshake has more than {TLS_HANDSHAKE_BYTES_MAX} bytes")
         except ssl.SSLError as error:
             # The alert that says what is wrong.
             self._send_pending()
@@ -308,7 +313,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._above.connection_made(cast(asyncio.BaseTransport, self))
         self._is_reading = False
         # Requests may have come with the end of the handshake.
-        self._read()
+        self._resume()
 
     def _has_expired(self, tls: ssl.SSLObject) -> bool:
         end = (tls.getpeercert() or {}).get("notAfter")
@@ -456,6 +461,9 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def pause_reading(self) -> None:
         self._is_paused = True
+        self._stop_reading()
+
+    def _stop_reading(self) -> None:
         if not self._is_stopped and self._transport is not None:
             self._is_stopped = True
             self._transport.pause_reading()

@@ -155,10 +155,32 @@ def test_handshake_of_too_many_bytes_is_closed(rig: TlsRig, files: TlsFiles) -> 
     connected = rig.connect()
     connected.receive_now(MemoryPeer(client_context(files)).handshake())
     rig.scheduler.run_ready()
-    # Nothing of this is looked at until the loop turn ends.
-    for _ in range(TLS_HANDSHAKE_BYTES_MAX // (1 << 14) + 1):
-        connected.receive_now(b"\x16\x03\x03\x40\x00" + bytes(1 << 14))
+    # The begin of a message of 16 MB. Nothing of it is looked at until the loop turn ends.
+    data = b"\x16\x03\x03\x40\x00\x0b\xff\xff\xff" + bytes((1 << 14) - 4)
+    taken = 0
+    while connected.transport.is_reading:
+        taken += connected.receive_now(data)
+    assert taken < TLS_HANDSHAKE_BYTES_MAX
+    rig.scheduler.run_ready()
     assert connected.transport.is_closed
+    assert rig.budget.used == 0
+
+
+@pytest.mark.parametrize("at_once", [1 << 10, 1 << 16])
+def test_large_request_may_follow_the_handshake_at_once(
+    rig: TlsRig, files: TlsFiles, at_once: int
+) -> None:
+    connected, peer = rig.connect(), MemoryPeer(client_context(files))
+    connected.receive(peer.handshake())
+    request = bytes(range(256)) * 1024
+    unread = peer.handshake(connected.take()) + peer.encrypt(request)
+    while unread:
+        # As much as is read before the next step of the handshake.
+        while unread and connected.transport.is_reading:
+            unread = unread[connected.receive_now(unread[:at_once]) :]
+        rig.scheduler.run_ready()
+        assert not connected.transport.is_closed
+    assert connected.above.received == request
     assert rig.budget.used == 0
 
 
