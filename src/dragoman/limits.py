@@ -990,6 +990,9 @@ ROCKETMQ_ANSWER_TIMEOUT_S = 10.0
 ROCKETMQ_CLIENT_TIMEOUT_S = 120.0
 #: Seconds between searches for clients without a heartbeat.
 ROCKETMQ_CLIENT_CHECK_INTERVAL_S = 10.0
+#: Producers of one user, or of all anonymous clients, that are connected to a node. They need no
+#: right. More: their heartbeats are refused as overloaded.
+ROCKETMQ_PRODUCERS_PER_USER_MAX = 20_000
 #: Groups that one heartbeat may name, as consumer or producer. More: refused.
 ROCKETMQ_HEARTBEAT_GROUPS_MAX = 1000
 #: Subscriptions in one heartbeat. More: refused.

@@ -14,7 +14,9 @@ import pytest
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.codec import Command
 from dragoman.protocols.rocketmq.constants import Request, Response
+from dragoman.protocols.rocketmq.handlers import clients
 from dragoman.protocols.rocketmq.handlers.service import REQUESTS
+from dragoman.protocols.rocketmq.handlers.session import RocketmqSession
 from dragoman.security.access import CLUSTER_NAME, Resource
 from worlds.broker import World
 from worlds.rights import Guard, Need, Right, need, others
@@ -321,7 +323,14 @@ ROWS: Final[dict[Request, list[Row]]] = {
     ],
     R.QUERY_MESSAGE: [Row("read topic t", {"topic": "t", "key": "k"})],
     R.VIEW_MESSAGE_BY_ID: [Row("read topic t", sees=hidden, more=_at)],
-    R.QUERY_CONSUME_QUEUE: [Row("read topic t,describe topic t", QUEUE | {"index": 0, "count": 1})],
+    R.QUERY_CONSUME_QUEUE: [
+        Row("read topic t,describe topic t", QUEUE | {"index": 0, "count": 1}),
+        Row(
+            "read topic t,describe topic t,describe group g",
+            QUEUE | GROUP | {"index": 0},
+            sees=lacks('"subString"'),
+        ),
+    ],
     R.GET_BROKER_CONFIG: [Row("describe_configs cluster")],
     R.UPDATE_BROKER_CONFIG: [Row("alter_configs cluster", {"num.partitions": "1"})],
     R.GET_BROKER_RUNTIME_INFO: [_CLUSTER_DESCRIBE],
@@ -438,3 +447,53 @@ def test_producer_that_may_not_write_is_not_asked_about_a_half() -> None:
     with stage.guard.without(need("write topic t")):
         assert not asked()
     assert asked()
+
+
+def test_group_with_an_escaped_dot_has_no_way_to_the_retries_of_another() -> None:
+    stage = Stage()
+    back = {"group": "a%2Eb", "offset": str(stage.physical), "delayLevel": "-1"}
+    with stage.guard.without(need("read group a.b")):
+        refused = stage.pipe.ask(Request.CONSUMER_SEND_MSG_BACK, back)
+        beaten = stage.pipe.beat("c9", "a%2Eb", {"t": "*"})
+    assert refused.code == beaten.code == Response.NO_PERMISSION
+    assert not stage.world.broker.image.topics.keys() & {"%RETRY%a.b", "%DLQ%a.b"}
+    assert stage.pipe.beat("c9", "a%2Eb", {"t": "*"}).code == Response.SUCCESS
+
+
+def test_retries_of_a_group_that_begins_like_an_escaped_dot_need_the_right_on_the_group() -> None:
+    stage = Stage()
+    assert stage.pipe.beat("c9", "2Easy", {"t": "*"}).code == Response.SUCCESS
+    assert "%RETRY%2Easy" in stage.world.broker.image.topics
+    pull = pull_fields("%RETRY%2Easy") | {"consumerGroup": "2Easy"}
+    with stage.guard.without(need("read topic %RETRY.asy")):
+        assert stage.pipe.ask(Request.PULL_MESSAGE, pull).code != Response.NO_PERMISSION
+    with stage.guard.without(need("read group 2Easy")):
+        assert stage.pipe.ask(Request.PULL_MESSAGE, pull).code == Response.NO_PERMISSION
+
+
+def test_producers_need_no_right_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "ROCKETMQ_PRODUCERS_PER_USER_MAX", 3)
+    stage = Stage()
+    assert stage.pipe.beat("c1", producer="pg").code == Response.SUCCESS
+    other = RocketmqPipe(stage.world)
+    for name in ("p1", "p2", "p1"):
+        assert other.beat("c2", producer=name).code == Response.SUCCESS
+    assert other.beat("c2", producer="p3").code == Response.SYSTEM_BUSY
+    other.lose()
+    stage.world.settle()
+    for name in ("p3", "p4"):
+        assert stage.pipe.beat("c1", producer=name).code == Response.SUCCESS
+    assert stage.pipe.beat("c1", producer="p5").code == Response.SYSTEM_BUSY
+
+
+def test_connection_forgets_the_clients_that_have_left() -> None:
+    stage = Stage()
+    session = stage.pipe.channel._session
+    assert isinstance(session, RocketmqSession)
+    before = len(session.on_gone)
+    for number in range(5):
+        name = f"x{number}"
+        stage.pipe.beat(name, "g", {"t": "*"}, producer=name)
+        leave = {"clientID": name, "consumerGroup": "g", "producerGroup": name}
+        stage.pipe.ok(Request.UNREGISTER_CLIENT, leave)
+    assert len(session.on_gone) == before

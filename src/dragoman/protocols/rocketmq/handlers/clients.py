@@ -9,6 +9,7 @@ and they rebalance.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -24,6 +25,7 @@ from dragoman.limits import (
     ROCKETMQ_CLIENT_CHECK_INTERVAL_S,
     ROCKETMQ_CLIENT_TIMEOUT_S,
     ROCKETMQ_LISTING_RETRY_S,
+    ROCKETMQ_PRODUCERS_PER_USER_MAX,
 )
 from dragoman.log_limiter import LogLimiter
 from dragoman.net.channel import Channel
@@ -38,7 +40,7 @@ from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
 from dragoman.protocols.rocketmq.handlers.rpc import Announce, Listed, Listing, ProducerClient
-from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.access import Caller, Operation, Principal, Resource
 from dragoman.world import Handle
 
 #: Errors after which an announcement is retried.
@@ -104,6 +106,8 @@ class LocalGroup:
         """
         now = self._node.broker.clock.monotonic()
         known = self.members.get(listed.client_id)
+        if known is not None and known.session is not session:
+            known.session.on_gone.pop((self.name, listed.client_id), None)
         self.members[listed.client_id] = _Member(session, listed, now)
         if known is not None and known.listed == listed and self._announced is not None:
             return None
@@ -120,6 +124,7 @@ class LocalGroup:
         if member is None or (session is not None and member.session is not session):
             return
         del self.members[client_id]
+        member.session.on_gone.pop((self.name, client_id), None)
         self._announce()
 
     def drop_silent(self, before: float) -> None:
@@ -229,6 +234,8 @@ class Clients:
         self.groups: dict[str, LocalGroup] = {}
         #: The last heartbeat of each producer, by group and client id.
         self._producers: dict[str, dict[str, _Producer]] = {}
+        #: The number of producers of each principal.
+        self._counts: Counter[Principal] = Counter()
         self._timer: Handle | None = None
 
     # ---- consumers
@@ -266,14 +273,22 @@ class Clients:
     # ---- producers
 
     def add_producer(self, session: Connection, client_id: str, group: str, caller: Caller) -> None:
-        """Add a producer, or renew it. Raises `Refused` for the id of another principal's."""
+        """Add a producer, or renew it. Raises `Refused` for the id of another principal's, and
+        `Overloaded` for one too many: no right is needed, so each principal has a bound.
+        """
         broker = self._node.broker
         now = broker.clock.monotonic()
-        clients = self._producers.setdefault(group, {})
-        known = clients.get(client_id)
+        known = self._producers.get(group, {}).get(client_id)
         if known is not None and known.caller.principal != caller.principal:
             text = f"the producer {client_id[:100]} is that of another user"
             raise Refused(Response.NO_PERMISSION, text)
+        if known is None and self._counts[caller.principal] >= ROCKETMQ_PRODUCERS_PER_USER_MAX:
+            raise Overloaded(f"{caller.name} has {ROCKETMQ_PRODUCERS_PER_USER_MAX} producers")
+        if known is None:
+            self._counts[caller.principal] += 1
+        else:
+            known.session.on_gone.pop(("producer", group, client_id), None)
+        clients = self._producers.setdefault(group, {})
         clients[client_id] = _Producer(session, now, broker.clock.wall_ms(), caller)
         session.on_gone["producer", group, client_id] = lambda: self.drop_producer(
             group, client_id, session
@@ -282,10 +297,16 @@ class Clients:
 
     def drop_producer(self, group: str, client_id: str, session: Connection | None = None) -> None:
         clients = self._producers.get(group, {})
-        if client_id in clients and session in (None, clients[client_id].session):
-            del clients[client_id]
-            if not clients:
-                del self._producers[group]
+        known = clients.get(client_id)
+        if known is None or session not in (None, known.session):
+            return
+        known.session.on_gone.pop(("producer", group, client_id), None)
+        del clients[client_id]
+        if not clients:
+            del self._producers[group]
+        self._counts[known.caller.principal] -= 1
+        if not self._counts[known.caller.principal]:
+            del self._counts[known.caller.principal]
 
     def producer_sessions(self, group: str, topic: str) -> list[Connection]:
         """The producers of a group that may write to a topic, and so may see a half of theirs."""

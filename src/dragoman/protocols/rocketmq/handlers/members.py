@@ -58,7 +58,7 @@ def handle_heart_beat(call: Call) -> None:
         check_group_name(producer.group_name)
     for data in consumers:
         check_group_name(data.group_name)
-        call.authorize(Operation.READ, Resource.GROUP, data.group_name)
+        call.authorize_member(data.group_name)
         for subscription in data.subscription_data_set:
             call.authorize_topic(Operation.READ, topic_name(subscription.topic))
     clients = call.node.clients

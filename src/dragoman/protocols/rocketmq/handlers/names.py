@@ -40,7 +40,11 @@ _LARGE_ID_MAX: Final = 1 << 20
 @lru_cache(maxsize=4096)
 def topic_name(spelt: str) -> str:
     """The name of the topic with this spelling."""
-    return spelt.replace("%2E", ".").replace("%2e", ".") if "%2" in spelt else spelt
+    if "%2" not in spelt:
+        return spelt
+    # The last % of a prefix belongs to it: a group's name may begin with 2E.
+    prefix = next((each for each in (RETRY_PREFIX, DLQ_PREFIX) if spelt.startswith(each)), "")
+    return prefix + spelt.removeprefix(prefix).replace("%2E", ".").replace("%2e", ".")
 
 
 @lru_cache(maxsize=4096)

@@ -48,7 +48,7 @@ from dragoman.protocols.rocketmq.messages import read_message_id, tag_hash
 from dragoman.protocols.rocketmq.signatures import UNIQUE_QUERY
 from dragoman.replication.replica import Replica
 from dragoman.rpc import Node
-from dragoman.security.access import Operation
+from dragoman.security.access import Operation, Resource
 
 _UNIQUE_HEADERS: Final = (PREFIX + Property.UNIQUE_KEY, Property.UNIQUE_KEY)
 _KEYS_HEADERS: Final = (PREFIX + Property.KEYS, Property.KEYS)
@@ -282,9 +282,12 @@ async def handle_query_consume_queue(call: Call) -> bodies.ConsumeQueueView:
 
 
 def _subscription(call: Call) -> tuple[bodies.SubscriptionData | None, Filter | None]:
-    """The named group's subscription to the topic, if this node knows it, and its filter."""
+    """The named group's subscription to the topic, if this node knows it and the client may
+    describe the group, and its filter.
+    """
     group = call.fields.get("consumerGroup", "")
-    local = call.node.clients.groups.get(group)
+    is_visible = bool(group) and call.may(Operation.DESCRIBE, Resource.GROUP, group)
+    local = call.node.clients.groups.get(group) if is_visible else None
     data = None if local is None else local.subscription(call.session, call.text("topic"))
     if data is None:
         return None, None

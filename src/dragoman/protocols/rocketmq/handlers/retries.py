@@ -16,7 +16,6 @@ from dragoman.protocols.rocketmq.handlers.records import Sent, sent_again
 from dragoman.protocols.rocketmq.handlers.session import Answer, Call
 from dragoman.protocols.rocketmq.handlers.topics import own_topic
 from dragoman.protocols.rocketmq.messages import offset_message_id
-from dragoman.security.access import Operation, Resource
 
 #: The delay level of the first retry when the client lets the broker choose.
 _FIRST_LEVEL = 3
@@ -25,7 +24,7 @@ _FIRST_LEVEL = 3
 async def handle_consumer_send_msg_back(call: Call) -> Answer | None:
     group = call.text("group")
     check_group_name(group)
-    call.authorize(Operation.READ, Resource.GROUP, group)
+    call.authorize_member(group)
     physical = call.number("offset")
     level = call.number("delayLevel", 0)
     config = call.node.group_config(group)

@@ -32,6 +32,7 @@ from dragoman.protocols.rocketmq.codec import Command, Connection, decode, encod
 from dragoman.protocols.rocketmq.constants import (
     IS_ONE_WAY,
     IS_RESPONSE,
+    RETRY_PREFIX,
     VERSION,
     Request,
     Response,
@@ -184,6 +185,13 @@ class Call:
             self.authorize(operation, Resource.TOPIC, topic)
         else:
             self.authorize(_OF_GROUP.get(operation, operation), Resource.GROUP, group)
+
+    def authorize_member(self, group: str) -> None:
+        """Raises `NotAuthorized` unless the caller may be a member of the group, and may send to
+        its retries. These are those of another group if this one has an escaped dot in its name.
+        """
+        self.authorize(Operation.READ, Resource.GROUP, group)
+        self.authorize_topic(Operation.READ, topic_name(RETRY_PREFIX + group))
 
     def authorize_new_topic(self, topic: str) -> None:
         """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""
