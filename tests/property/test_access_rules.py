@@ -122,6 +122,18 @@ def test_index_decides_as_a_search_of_all_rules(
         assert opened.is_allowed == (expected is None or expected)
         on_any = index.is_allowed_on_any(caller, operation, resource)
         assert on_any == decide_on_any(known, caller, operation, resource)
+        for is_open in (False, True):
+            names = [*NAMES, name]
+            found_among = index.allowed_among(
+                caller, operation, resource, names, allow_unmatched=is_open
+            )
+            assert found_among == {
+                each
+                for each in names
+                if index.decide(
+                    caller, operation, resource, each, allow_unmatched=is_open
+                ).is_allowed
+            }
 
 
 changes = st.tuples(st.lists(rules, max_size=4), st.lists(rules, max_size=4))

@@ -9,7 +9,7 @@ coordinator takes both for members are a fault of the coordinator.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from dragoman.broker.errors import (
     FencedInstance,
@@ -58,8 +58,8 @@ class FakeCatalog:
         self.hidden[principal] = frozenset(names)
         self.revision += 1
 
-    def may_describe(self, caller: Caller, name: str) -> bool:
-        return name not in self.hidden.get(caller.name, ())
+    def describable(self, caller: Caller, names: Collection[str]) -> frozenset[str]:
+        return frozenset(names) - self.hidden.get(caller.name, frozenset())
 
     def generalized(self, caller: Caller) -> Caller:
         return Caller(caller.principal)

@@ -16,7 +16,7 @@ the positions of its capture.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Protocol, TypeAlias
 
 from dragoman.captures.addresses import borrowed
@@ -142,6 +142,13 @@ class CaptureAuthorizer:
             # A writer has to know how large a record may be.
             operation = Operation.WRITE
         return ask(_acting(capture, caller), operation, resource, name)
+
+    def allowed_among(
+        self, caller: Caller, operation: Operation, resource: Resource, names: Collection[str]
+    ) -> frozenset[str]:
+        if caller.principal.kind != CAPTURE_KIND:
+            return self._inner.allowed_among(caller, operation, resource, names)
+        return frozenset(name for name in names if self.may(caller, operation, resource, name))
 
     def is_allowed_on_any(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
         if caller.principal.kind != CAPTURE_KIND:

@@ -7,7 +7,7 @@ few callers ask for the same few resources again and again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal, Protocol, TypeAlias
 
 from dragoman.limits import ACCESS_DECISIONS_KEPT_MAX, ACCESS_NAME_KEPT_CHARS_MAX
@@ -33,6 +33,12 @@ class Authorizer(Protocol):
         """The same answer for filters and alternatives, where a negative one refuses nothing and is
         not reported.
         """
+        ...
+
+    def allowed_among(
+        self, caller: Caller, operation: Operation, resource: Resource, names: Collection[str]
+    ) -> frozenset[str]:
+        """The names for which `may` is true, for many of them at once."""
         ...
 
     def is_allowed_on_any(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
@@ -62,6 +68,11 @@ class AllowAll:
 
     def may(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
         return self.is_allowed(caller, operation, resource, name)
+
+    def allowed_among(
+        self, caller: Caller, operation: Operation, resource: Resource, names: Collection[str]
+    ) -> frozenset[str]:
+        return frozenset(name for name in names if self.may(caller, operation, resource, name))
 
     def is_allowed_on_any(
         self,
@@ -150,6 +161,17 @@ class RuleAuthorizer:
             is_allowed = self.decide(caller, operation, resource, name).is_allowed
             self._keep(caller, operation, resource, name, is_allowed)
         return is_allowed
+
+    def allowed_among(
+        self, caller: Caller, operation: Operation, resource: Resource, names: Collection[str]
+    ) -> frozenset[str]:
+        if self._book.security_mode != ENFORCE or self._is_exempt(caller) is not None:
+            return frozenset(names)
+        if self._book.rules_revision != self._revision:
+            self._read_rules()
+        return self._index.allowed_among(
+            caller, operation, resource, names, allow_unmatched=self._allow_everyone
+        )
 
     def is_allowed_on_any(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
         if self._book.security_mode == OPEN:

@@ -9,7 +9,7 @@ from the moment it has loaded the partition.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -83,9 +83,9 @@ class ReadableTopics:
     def is_limited(self) -> bool:
         return self._image.security_mode == ENFORCE
 
-    def may_describe(self, caller: Caller, name: TopicName) -> bool:
-        may = self._context.authorizer.may
-        return may(caller, Operation.DESCRIBE, Resource.TOPIC, name)
+    def describable(self, caller: Caller, names: Collection[TopicName]) -> frozenset[str]:
+        allowed_among = self._context.authorizer.allowed_among
+        return allowed_among(caller, Operation.DESCRIBE, Resource.TOPIC, names)
 
     def generalized(self, caller: Caller) -> Caller:
         return self._context.authorizer.generalized(caller)

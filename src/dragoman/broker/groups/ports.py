@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -74,7 +74,9 @@ class Catalog(Protocol):
         """Whether patterns match only topics that the member may describe."""
         ...
 
-    def may_describe(self, caller: Caller, name: TopicName) -> bool: ...
+    def describable(self, caller: Caller, names: Collection[TopicName]) -> frozenset[str]:
+        """The topics that the caller may describe."""
+        ...
 
     def generalized(self, caller: Caller) -> Caller:
         """Callers that are generalized to the same have the same rights."""
@@ -139,8 +141,8 @@ class NoTopics:
     revision = 0
     is_limited = False
 
-    def may_describe(self, _caller: Caller, _name: TopicName) -> bool:
-        return True
+    def describable(self, _caller: Caller, names: Collection[TopicName]) -> frozenset[str]:
+        return frozenset(names)
 
     def generalized(self, caller: Caller) -> Caller:
         return caller

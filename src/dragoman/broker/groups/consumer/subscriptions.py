@@ -41,13 +41,15 @@ class Subscriptions:
     share one.
     """
 
-    __slots__ = ("_catalog", "_patterns", "_resolved", "_revision")
+    __slots__ = ("_catalog", "_counts", "_patterns", "_resolved", "_revision")
 
     def __init__(self, catalog: Catalog, patterns: Patterns) -> None:
         self._catalog = catalog
         self._patterns = patterns
         self._revision = -1
         self._resolved: dict[_Subscription, _Resolved] = {}
+        #: Partition counts by topic id, shared by all subscriptions to the same topics.
+        self._counts: dict[frozenset[TopicName], dict[bytes, int]] = {}
 
     def names(self, member: ConsumerMember) -> frozenset[TopicName]:
         """The topics that a member names, whether they exist or not, and those that match its
@@ -88,6 +90,7 @@ class Subscriptions:
         used = set(map(self._key, members))
         for key in self._resolved.keys() - used:
             del self._resolved[key]
+        self._counts.clear()
 
     def _key(self, member: ConsumerMember) -> _Subscription:
         viewer: _Viewer = None
@@ -100,6 +103,7 @@ class Subscriptions:
         if self._revision != self._catalog.revision:
             self._revision = self._catalog.revision
             self._resolved.clear()
+            self._counts.clear()
         key = self._key(member)
         found = self._resolved.get(key)
         if found is None:
@@ -116,8 +120,11 @@ class Subscriptions:
             visible = self._visible(member, matching, viewer)
             is_limited = visible != matching
             names |= visible
-        facts = [self._catalog.find(name) for name in sorted(names)]
-        topics = {each.topic_id: each.partition_count for each in facts if each is not None}
+        topics = self._counts.get(names)
+        if topics is None:
+            facts = [self._catalog.find(name) for name in sorted(names)]
+            topics = {each.topic_id: each.partition_count for each in facts if each is not None}
+            self._counts[names] = topics
         limits = b""
         if is_limited:
             limits = hashlib.blake2b(b"".join(sorted(topics)), digest_size=16).digest()
@@ -129,8 +136,7 @@ class Subscriptions:
         if viewer is None:
             return matching
         if isinstance(viewer, Caller):
-            may = self._catalog.may_describe
-            return frozenset(name for name in matching if may(viewer, name))
+            return matching & self._catalog.describable(viewer, matching)
         targets = {topic_id for topic_id, _ in member.target}
         known = map(self._catalog.find_by_id, targets)
         return matching & {each.name for each in known if each is not None}
