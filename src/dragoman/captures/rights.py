@@ -71,19 +71,30 @@ class CaptureRights:
     def objection_to_owner(self, owner: Owner) -> str:
         return objection_to_owner(self._image, owner)
 
+    def objection_to_borrowing(self, definition: Definition, owner: Owner) -> str:
+        """Why the capture may not use what belongs to the nodes, although it names something that
+        does, or an empty text.
+        """
+        keyword = borrowed(definition.dsn)
+        if not keyword or self._image.security_mode == SECURITY_MODE_FIRST:
+            return ""
+        problem = self.objection_to_owner(owner)
+        caller = Caller(principal_of(owner.principal))
+        may = self._rights.authorizer.is_allowed
+        if problem or may(caller, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
+            return problem
+        return (
+            f"it runs as {owner.principal}, which may not alter the cluster, and the DSN's"
+            f" {keyword} names what belongs to the nodes: only administrators may use that"
+        )
+
     def objection(self, definition: Definition, owner: Owner) -> str:
         """The first right that is missing for the capture, or an empty text."""
-        problem = self.objection_to_owner(owner)
+        problem = self.objection_to_owner(owner) or self.objection_to_borrowing(definition, owner)
         if problem or self._image.security_mode == SECURITY_MODE_FIRST:
             return problem
         caller = Caller(principal_of(owner.principal))
         allowed = self._rights.authorizer.is_allowed
-        keyword = borrowed(definition.dsn)
-        if keyword and not allowed(caller, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
-            return (
-                f"it runs as {owner.principal}, which may not alter the cluster, and the DSN's"
-                f" {keyword} names what belongs to the nodes: only administrators may use that"
-            )
         for topic in certain_topics(definition):
             if not allowed(caller, Operation.WRITE, Resource.TOPIC, topic):
                 return _missing(owner, "write to", topic)

@@ -460,13 +460,18 @@ class Captures:
         return Done()
 
     def _removable(self, name: str) -> Definition:
+        event = self._existing(name)
         try:
-            return self._secured(opened(self._existing(name), self._keys))
+            definition = self._secured(opened(event, self._keys))
+            problem = self._rights.objection_to_borrowing(definition, owner_of(event))
         except ConfigError as error:
+            problem = str(error)
+        if problem:
             raise CaptureRefused(
-                f"the slot of capture {name} cannot be dropped: {error}; --keep-slot removes the"
+                f"the slot of capture {name} cannot be dropped: {problem}; --keep-slot removes the"
                 " capture and keeps the slot in the database"
-            ) from None
+            )
+        return definition
 
     async def _clean_up(self, definition: Definition) -> None:
         """Drop slot and publication. Raises `CaptureRefused`."""
@@ -502,8 +507,15 @@ class Captures:
     # ---- databases
 
     async def check_existing(self, name: str) -> Findings:
-        """Examine the database of a capture."""
-        return await self.check(opened(self._existing(name), self._keys))
+        """Examine the database of a capture, unless the capture may not run: its credentials are
+        used for nobody who has lost the right to them.
+        """
+        event = self._existing(name)
+        definition = opened(event, self._keys)
+        objection = self._rights.objection(definition, owner_of(event))
+        if objection:
+            return (Finding("problem", objection),)
+        return await self.check(definition)
 
     async def check(self, definition: Definition) -> Findings:
         """Examine whether a database can be captured."""

@@ -224,6 +224,25 @@ def test_files_of_the_nodes_are_open_to_all_until_rules_are_enforced(world: Worl
     assert runner(world).alive == []
 
 
+@pytest.mark.parametrize("event", [RulesChanged(removed=(ALTER,)), UserRemoved(name="alice")])
+def test_nobody_makes_a_capture_use_what_its_user_has_lost_the_right_to(
+    world: World, event: Event
+) -> None:
+    propose(world, RulesChanged(added=(WRITE, CREATE, ALTER)))
+    assert borrow(world) is None
+    assert result(world, world.captures.check_existing("shop")) == runner(world).findings
+    propose(world, event)
+    world.settle()
+    [finding] = result(world, world.captures.check_existing("shop"))
+    assert (finding.level, "it runs as User:alice" in finding.what) == ("problem", True)
+    # Its slot is in a database that the node would log in to.
+    error = result(world, world.captures.remove("shop"))
+    assert "--keep-slot removes the capture" in str(error)
+    assert runner(world).cleaned_up == []
+    assert result(world, world.captures.remove("shop", keeps_slot=True)) is None
+    assert world.broker.image.captures == {}
+
+
 def test_process_of_an_administrator_does_not_administer(world: World) -> None:
     everything = tuple(
         rule(ALICE, Operation.ALL, kind, name)
