@@ -629,6 +629,9 @@ LOG_LINE_CHARS_MAX = 16 << 10
 
 # ---- the network
 
+#: Characters of a text from a client by which a result is cached. Results of longer ones are
+#: computed each time.
+CACHED_TEXT_CHARACTERS_MAX = 512
 #: Bytes received at once on all TLS connections together; each read is decrypted, or copied, before
 #: the next.
 TLS_READ_BYTES = 64 << 10

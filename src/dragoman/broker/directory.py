@@ -10,11 +10,13 @@ from typing import Final, Protocol, assert_never
 
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import CoordinatorNotAvailable, UnknownTopic
+from dragoman.limits import GROUP_ID_BYTES_MAX, TRANSACTIONAL_ID_BYTES_MAX
 from dragoman.replication.replica import not_leader
 from dragoman.rpc import Coordinator, Leader, Node, Where
 
 #: In place of a node id.
 NO_NODE: Final = -1
+_NAME_CHARACTERS_MAX: Final = max(GROUP_ID_BYTES_MAX, TRANSACTIONAL_ID_BYTES_MAX)
 
 
 class KeyedTopic(Protocol):
@@ -101,12 +103,18 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-@lru_cache(maxsize=16384)
 def coordinator_partition(name: str, count: int) -> int:
     """The partition, of `count`, that coordinates `name`, as in Kafka.
 
-    Java has no absolute value for the lowest integer; Kafka uses 0 for it.
+    No group or transactional id has a longer name than these, and the hash of one that a client
+    makes up would hold up the loop.
     """
+    return _coordinator_partition(name, count) if len(name) <= _NAME_CHARACTERS_MAX else 0
+
+
+@lru_cache(maxsize=16384)
+def _coordinator_partition(name: str, count: int) -> int:
+    # Java has no absolute value for the lowest integer; Kafka uses 0 for it.
     value = java_string_hash(name)
     return 0 if value == -(1 << 31) else abs(value) % count
 

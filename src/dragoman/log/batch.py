@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +24,7 @@ from dragoman.checksum import crc32c
 from dragoman.errors import DecodeError
 from dragoman.limits import BATCH_HEADER_BYTES
 from dragoman.log.compression import Codec, compress, decompress
+from dragoman.text_cache import cached_by_text
 from dragoman.types import Buffer
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -274,7 +274,7 @@ def _headers_bytes(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     return b"".join(pieces)
 
 
-@lru_cache(maxsize=1024)
+@cached_by_text(1024)
 def _header_name(name: str) -> bytes:
     """An encoded header name with its length. Cached: few names occur in many records."""
     encoded = name.encode()

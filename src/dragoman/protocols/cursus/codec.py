@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import lru_cache
 from struct import Struct
 from typing import Final, TypeAlias
 
@@ -35,6 +34,7 @@ from dragoman.protocols.cursus.constants import (
     SENT_FRAME_BYTES_MAX,
 )
 from dragoman.protocols.cursus.messages import Ack, Batch, Command, KeepAlive, Message, Text
+from dragoman.text_cache import cached_by_text
 from dragoman.types import Buffer
 
 _U16: Final = Struct(">H")
@@ -388,7 +388,7 @@ def ack_end(epoch: int, producer_id: str, seq_start: int, seq_end: int) -> str:
     )
 
 
-@lru_cache(maxsize=1024)
+@cached_by_text(1024)
 def _json_text(text: str) -> str:
     return _encode_ack(text).decode()
 

@@ -20,6 +20,7 @@ from dragoman.limits import TOPIC_NAME_BYTES_MAX
 from dragoman.protocols.cursus.codec import quoted
 from dragoman.protocols.cursus.errors import Refusal
 from dragoman.security.access import Operation
+from dragoman.text_cache import cached_by_text
 
 POLICY_KEY: Final = "dragoman.cursus.policy"
 _HOUR_MS: Final = 3_600_000
@@ -88,7 +89,7 @@ def no_access(operation: Operation, topic: str) -> Refusal:
 # ---- names
 
 
-@lru_cache(maxsize=1024)
+@cached_by_text(1024)
 def is_expressible(name: str) -> bool:
     """Whether clients of Cursus can name this topic."""
     return _NAME.fullmatch(name) is not None and name not in (".", "..")

@@ -13,7 +13,6 @@ never reused, and the offset in the partition:
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final
 
 from dragoman.cluster.metadata import MetadataImage, TopicMetadata
@@ -25,6 +24,7 @@ from dragoman.protocols.rocketmq.constants import (
     Response,
 )
 from dragoman.protocols.rocketmq.handlers.refusals import Refused
+from dragoman.text_cache import cached_by_text
 
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9._-]+")
 _SMALL_OFFSET_BITS: Final = 34
@@ -37,7 +37,7 @@ _LARGE_ID_MAX: Final = 1 << 20
 # ---- topics
 
 
-@lru_cache(maxsize=4096)
+@cached_by_text(4096)
 def topic_name(spelt: str) -> str:
     """The name of the topic with this spelling."""
     if "%2" not in spelt:
@@ -47,13 +47,13 @@ def topic_name(spelt: str) -> str:
     return prefix + spelt.removeprefix(prefix).replace("%2E", ".").replace("%2e", ".")
 
 
-@lru_cache(maxsize=4096)
+@cached_by_text(4096)
 def spelling(name: str) -> str:
     """The spelling of a topic's name."""
     return name.replace(".", "%2E")
 
 
-@lru_cache(maxsize=4096)
+@cached_by_text(4096)
 def is_expressible(name: str) -> bool:
     return _LEGAL.fullmatch(name) is not None and len(name) <= LONG_NAME_CHARACTERS_MAX
 

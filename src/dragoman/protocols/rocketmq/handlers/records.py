@@ -19,7 +19,6 @@ value allow it becomes a property, so that a Kafka producer may set `TAGS`.
 from __future__ import annotations
 
 import zlib
-from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -43,6 +42,7 @@ from dragoman.protocols.rocketmq.messages import (
     encode_properties,
     encode_stored,
 )
+from dragoman.text_cache import cached_by_text
 from dragoman.types import Buffer
 
 PREFIX: Final = "rocketmq."
@@ -122,7 +122,7 @@ class Sent:
         )
 
 
-@lru_cache(maxsize=4096)
+@cached_by_text(4096)
 def _header_name(name: str) -> str:
     return PREFIX + name
 
@@ -179,7 +179,7 @@ def fields_of(record: Record) -> tuple[tuple[int, int, int, bytes, int, int], by
     return meta, properties
 
 
-@lru_cache(maxsize=4096)
+@cached_by_text(4096)
 def _property_prefix(name: str) -> bytes | None:
     """The name of the property that a header becomes, and the separator; None if it cannot be
     one.
