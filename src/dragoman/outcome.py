@@ -36,6 +36,7 @@ from dragoman.errors import DragomanError
 from dragoman.world import Scheduler
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 #: Receives a result or the reason why there is none.
 Callback: TypeAlias = Callable[[T | DragomanError], None]
 #: Receives None on completion, or the error.
@@ -107,7 +108,7 @@ class Outcome(Generic[T]):
     def _keep(self, value: object, error: BaseException | None) -> None:
         assert self._value is _UNSETTLED, "an outcome is settled once"
         self._value = value
-        self._error = error
+        self._error = _without_frames(error) if isinstance(error, DragomanError) else error
 
     def _resume_waiter(self) -> None:
         waiter = self._waiter
@@ -166,6 +167,20 @@ class _Running(Outcome[T]):
                     raise error
                 return
             running = waiter
+
+
+def _without_frames(error: E) -> E:
+    """An error that is kept as a value, without the stack that raised it.
+
+    The frames of the stack refer to the request, with all its bytes, and to the outcome that keeps
+    the error: a cycle that is not collected for thousands of requests.
+    """
+    error.__traceback__ = None
+    part = error.__cause__ or error.__context__
+    while part is not None and part.__traceback__ is not None:
+        part.__traceback__ = None
+        part = part.__cause__ or part.__context__
+    return error
 
 
 def release_suspended() -> None:
@@ -257,7 +272,7 @@ async def attempt(outcome: Outcome[T] | Coroutine[object, None, T]) -> T | Drago
     try:
         return await outcome
     except DragomanError as error:
-        return error
+        return _without_frames(error)
 
 
 # ---- time

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Coroutine
 
 import pytest
 
@@ -441,3 +442,57 @@ def test_retries_end_when_they_are_over() -> None:
 
 def _error() -> DragomanError:
     return BrokerError("refused")
+
+
+# ---- errors
+
+
+class _Held:
+    """What a frame refers to, such as a request with all its bytes."""
+
+
+async def _refused(_held: _Held) -> None:
+    try:
+        raise DragomanError("no")
+    except DragomanError:
+        raise DragomanError("refused") from None
+
+
+async def _examined(held: _Held) -> None:
+    found = await attempt(_refused(held))
+    assert isinstance(found, DragomanError)
+
+
+def _failing(held: _Held) -> Outcome[None]:
+    outcome: Outcome[None] = Outcome()
+    try:
+        raise DragomanError(str(held))
+    except DragomanError as error:
+        outcome.fail(error)
+    return outcome
+
+
+@pytest.mark.parametrize("work", [_refused, _examined])
+def test_error_that_is_kept_keeps_no_frames(
+    work: Callable[[_Held], Coroutine[object, None, None]],
+) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        held = _Held()
+        watched = weakref.ref(held)
+        start(work(held)).then(ignore)
+        del held
+        assert watched() is None
+    finally:
+        gc.enable()
+
+
+def test_error_of_a_settled_outcome_keeps_no_frames() -> None:
+    held = _Held()
+    watched = weakref.ref(held)
+    outcome = _failing(held)
+    del held
+    assert watched() is None
+    with pytest.raises(DragomanError):
+        outcome.result()
