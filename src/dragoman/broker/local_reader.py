@@ -94,7 +94,7 @@ class RecordBuffer:
                     return
                 self._open(*found)
         except DecodeError as error:
-            self._error = error
+            self._error = error.with_traceback(None)
 
     def _open(self, header: BatchHeader, batch: memoryview) -> None:
         codec = header.attributes & CODEC_MASK

@@ -395,7 +395,7 @@ class Topics:
         try:
             decide()
         except DragomanError as error:
-            return error
+            return error.with_traceback(None)
         return Overloaded(f"topic {name!r} is being changed already")
 
 

@@ -163,7 +163,7 @@ class Users:
                     events.append(self._altered(name, altered, has_room=room >= 0))
                 except BrokerError as error:
                     room += name not in known
-                    errors[name] = error
+                    errors[name] = error.with_traceback(None)
             return events
 
         failure: DragomanError | None = None
@@ -171,7 +171,7 @@ class Users:
             async with self._lock.take(None):
                 await self._changes.make(self._with_secret(decide))
         except DragomanError as error:
-            failure = error
+            failure = error.with_traceback(None)
         for name, altered in wanted.items():
             problem = failure or errors.get(name)
             if problem is not None:

@@ -17,6 +17,7 @@ from dragoman.security.access import CLUSTER_NAME, Resource
 from worlds.broker import World
 from worlds.cursus import CursusPipe, framed, messages
 from worlds.rights import Guard, Need, Right, need, others
+from worlds.stacks import no_stack_left
 
 RESOURCES: Final = (
     (Resource.TOPIC, "t"),
@@ -197,6 +198,8 @@ def test_command_needs_exactly_these_rights(word: str, index: int) -> None:
 
     for each in case.all_needs:
         assert is_refused(*each), each
+        with no_stack_left():
+            is_refused(*each)
         if len(each) > 1:
             assert not any(map(is_refused, each)), "one of these rights suffices"
     refused = [each for each in others(RESOURCES, case.all_needs) if is_refused(each)]

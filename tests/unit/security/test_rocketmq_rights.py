@@ -21,6 +21,7 @@ from dragoman.security.access import CLUSTER_NAME, Resource
 from worlds.broker import World
 from worlds.rights import Guard, Need, Right, need, others
 from worlds.rocketmq import RocketmqPipe, pull_fields, send_fields
+from worlds.stacks import no_stack_left
 
 RESOURCES: Final = (
     (Resource.TOPIC, "t"),
@@ -366,6 +367,8 @@ def test_request_needs_exactly_these_rights(code: Request, index: int) -> None:
 
     for each in case.all_needs:
         assert is_refused(*each), each
+        with no_stack_left():
+            is_refused(*each)
         if len(each) > 1:
             assert not any(map(is_refused, each)), "one of these rights suffices"
     kept = [] if case.sees is no_permission else [need("read group g"), need("read topic t")]

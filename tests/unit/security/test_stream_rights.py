@@ -20,6 +20,7 @@ from worlds.broker import World
 from worlds.minibroker import Peer, service_of
 from worlds.mlog import MlogPipe
 from worlds.rights import Guard, Need, Right, need, others
+from worlds.stacks import no_stack_left
 
 RESOURCES: Final = (
     (Resource.TOPIC, "t"),
@@ -184,6 +185,8 @@ def test_request_needs_exactly_these_rights(case: Row) -> None:
 
     for each in case.all_needs:
         assert is_refused(*each), each
+        with no_stack_left():
+            is_refused(*each)
         if len(each) > 1:
             assert not any(map(is_refused, each)), "one of these rights suffices"
     refused = [each for each in others(RESOURCES, case.all_needs) if is_refused(each)]

@@ -500,7 +500,7 @@ class ClassicGroup:
         try:
             self._leave(identity)
         except BrokerError as error:
-            return error
+            return error.with_traceback(None)
         return None
 
     def _leave(self, identity: LeavingMember) -> None:

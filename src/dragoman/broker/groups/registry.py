@@ -332,7 +332,7 @@ class Groups:
         try:
             group = self._classic(group_id)
         except UnknownMember as error:
-            return [error for _ in leaving]
+            return [error.with_traceback(None)] * len(leaving)
         return group.leave(leaving)
 
     def _classic(self, group_id: GroupId) -> ClassicGroup | ClassicMembers:

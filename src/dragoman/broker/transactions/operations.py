@@ -105,7 +105,7 @@ class Operations:
             try:
                 _check_enrolment(transaction, each.producer, *merged)
             except TransactionError as error:
-                answers.append((each.outcome, error))
+                answers.append((each.outcome, error.with_traceback(None)))
                 continue
             if _is_enrolled(transaction, each):
                 answers.append((each.outcome, None))

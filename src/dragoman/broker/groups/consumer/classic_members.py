@@ -241,7 +241,7 @@ class ClassicMembers:
             try:
                 member = self._leaving(identity)
             except BrokerError as error:
-                results.append(error)
+                results.append(error.with_traceback(None))
                 continue
             repeated = UnknownMember("named twice") if member.member_id in gone else None
             gone[member.member_id] = member

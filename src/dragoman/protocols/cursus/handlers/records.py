@@ -152,7 +152,7 @@ def append_records(
         try:
             done.next_offset = place(replica, batch, read_header(batch), now_ms).next_offset
         except DragomanError as error:
-            done.error = error
+            done.error = error.with_traceback(None)
             break
         done.count += len(piece)
         if producer_id != NO_PRODUCER:

@@ -129,15 +129,16 @@ async def handle_create(call: Call) -> m.CreateAclsResponse:
                 rule = _rule(creation)
                 check_rule(rule)
             except InvalidRule as error:
-                results.append(error)
+                results.append(error.with_traceback(None))
             else:
                 results.append(None)
                 rules.append(rule)
         if rules:
             await broker.access.rules.add(rules, _actor(call))
     except DragomanError as error:
+        refusal = error.with_traceback(None)
         results = [
-            error if result is None else result
+            refusal if result is None else result
             for result in results or [None] * len(request.creations)
         ]
     return m.CreateAclsResponse(
@@ -212,7 +213,7 @@ def _wanted(requested: m.DeleteAclsRequestFilter) -> _Wanted:
             requested.permission_type,
         )
     except InvalidRule as error:
-        return _Wanted(None, error)
+        return _Wanted(None, error.with_traceback(None))
     return _Wanted(found, None)
 
 

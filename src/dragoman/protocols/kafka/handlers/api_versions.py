@@ -119,7 +119,7 @@ async def handle_update_features(call: Call) -> m.UpdateFeaturesResponse:
             try:
                 _check_update(call, update)
             except DragomanError as error:
-                errors[index] = error
+                errors[index] = error.with_traceback(None)
         if not request.validate_only and not any(errors):
             levels = {each.feature: each.max_version_level for each in updates}
             await call.service.broker.features.change(levels)
