@@ -110,7 +110,7 @@ def _read_one(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -
             else:
                 log.check_offset(wanted.offset)
         except DragomanError as refused:
-            error = refused
+            error = refused.with_traceback(None)
             if isinstance(refused, CorruptionError) and replica.is_elsewhere(refused):
                 error = ReplicaDamaged(str(refused))
         else:

@@ -281,3 +281,10 @@ def test_group_of_another_topic_does_not_reveal_it() -> None:
     assert stage.ask(command) == ("ERROR: topic_not_assigned_to_group expected=t actual=bystander")
     with stage.guard.without(need("describe topic t")):
         assert stage.ask(command) == "ERROR: topic_not_assigned_to_group actual=bystander"
+
+
+def test_frame_that_is_no_request_leaves_no_stack() -> None:
+    stage = Stage()
+    for _ in range(2):
+        with no_stack_left():
+            assert "decode_failed" in stage.ask("NONSENSE x=1")

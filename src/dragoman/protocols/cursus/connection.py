@@ -46,7 +46,7 @@ class Connection:
         try:
             return self._requests.read(frame)
         except codec.UnreadableRequest as unreadable:
-            return unreadable
+            return unreadable.with_traceback(None)
 
     def send(self, message: Command | Batch | Text | KeepAlive) -> bytes:
         """The bytes of a message. Raises `LocalProtocolError` for one that this end cannot send."""

@@ -327,7 +327,7 @@ class CursusSession(OrderedSession[CursusService]):
                     return self._requests.read(expanded)
                 except UnreadableRequest:
                     pass
-            return unreadable
+            return unreadable.with_traceback(None)
         except DecodeError as error:
             return UnreadableRequest(f"decode_failed reason={codec.quoted(str(error))}")
 
