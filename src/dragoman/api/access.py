@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Protocol
 
@@ -48,9 +48,10 @@ class Access:
         if not self.is_allowed(caller, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
             self.require(caller, Operation.CREATE, Resource.TOPIC, name)
 
-    def shown(self, caller: Caller, resource: Resource, names: Iterable[str]) -> Iterable[str]:
+    def shown(self, caller: Caller, resource: Resource, names: Collection[str]) -> frozenset[str]:
         """The names that the caller may describe."""
-        return filter(partial(self.is_allowed, caller, Operation.DESCRIBE, resource), names)
+        allowed_among = self._rights.authorizer.allowed_among
+        return allowed_among(caller, Operation.DESCRIBE, resource, names)
 
     def sees(self, caller: Caller, resource: Resource) -> Callable[[str], bool]:
         """Whether the caller may describe a resource of the kind."""

@@ -7,6 +7,7 @@ when its caller ends, and when its listener would name or accept it differently.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Generic, TypeVar
 
 from dragoman.errors import DecodeError
@@ -86,6 +87,10 @@ class CallerSession(Generic[ServiceT_co]):
     def may(self, operation: Operation, resource: Resource, name: str) -> bool:
         """`is_allowed` for filters and alternatives, where a negative answer refuses nothing."""
         return self.service.may(self.caller, operation, resource, name)
+
+    def describable(self, resource: Resource, names: Collection[str]) -> frozenset[str]:
+        """The names of resources that the caller may describe."""
+        return self.service.describable(self.caller, resource, names)
 
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""

@@ -7,7 +7,7 @@ request handlers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import ClassVar, Generic, ParamSpec, Protocol, TypeVar
 
@@ -93,6 +93,12 @@ class Service(Generic[CoreT_co]):
     def may(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
         """`is_allowed` for filters and alternatives, where a negative answer refuses nothing."""
         return self.broker.authorizer.may(caller, operation, resource, name)
+
+    def describable(
+        self, caller: Caller, resource: Resource, names: Collection[str]
+    ) -> frozenset[str]:
+        """The names of resources that the caller may describe."""
+        return self.broker.authorizer.allowed_among(caller, Operation.DESCRIBE, resource, names)
 
     def authorize(
         self, caller: Caller, operation: Operation, resource: Resource, name: str

@@ -286,12 +286,8 @@ def handle_list_groups(call: Call) -> None:
     """List the groups, except names with blanks or commas, which other protocols allow."""
     coordination = call.service.broker.coordination
     coordination.require_loaded(CoordinatorKind.GROUP)
-    names = sorted(
-        each.group_id
-        for each in coordination.groups.table.listings()
-        if _LISTED_NAME.fullmatch(each.group_id)
-        and call.session.may(Operation.DESCRIBE, Resource.GROUP, each.group_id)
-    )
+    listed = {each.group_id for each in coordination.groups.table.listings()}
+    names = sorted(filter(_LISTED_NAME.fullmatch, call.session.describable(Resource.GROUP, listed)))
     call.ok(f"count={len(names)} groups={','.join(names)}")
 
 

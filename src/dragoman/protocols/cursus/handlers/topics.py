@@ -119,11 +119,8 @@ def handle_list(call: Call) -> None:
         topic = _described(call)
         call.ok(f"count=1 topics={topic.name} partitions={len(topic.partitions)}")
         return
-    names = [
-        each
-        for each in sorted(filter(is_expressible, call.service.broker.image.topics))
-        if call.session.may(Operation.DESCRIBE, Resource.TOPIC, each)
-    ]
+    topics = call.service.broker.image.topics
+    names = sorted(filter(is_expressible, call.session.describable(Resource.TOPIC, topics)))
     call.ok(f"count={len(names)} topics={','.join(names)}")
 
 

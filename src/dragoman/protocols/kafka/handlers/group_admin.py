@@ -111,13 +111,13 @@ def handle_list(call: Call) -> None:
 
     # As in Kafka, the right to describe the cluster shows every group.
     shows_all = call.may(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
-
-    def is_listed(group: GroupListing) -> bool:
-        return (
-            (not states or group.state.lower() in states)
-            and (not types or _type_of(group) in types)
-            and (shows_all or call.may(Operation.DESCRIBE, Resource.GROUP, group.group_id))
-        )
+    found = [
+        group
+        for group in coordination.groups.table.listings()
+        if (not states or group.state.lower() in states) and (not types or _type_of(group) in types)
+    ]
+    names = frozenset(group.group_id for group in found)
+    shown = names if shows_all else call.describable(Resource.GROUP, names)
 
     elements = (
         (
@@ -129,8 +129,8 @@ def handle_list(call: Call) -> None:
             ),
             1,
         )
-        for group in coordination.groups.table.listings()
-        if is_listed(group)
+        for group in found
+        if group.group_id in shown
     )
     answer_array(call, m.ListGroupsResponse(), "groups", elements)
 

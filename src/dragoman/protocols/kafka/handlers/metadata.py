@@ -46,12 +46,9 @@ def handle(call: Call) -> None:
     image = call.service.broker.image
     wants_all = request.topics is None or (call.version == 0 and not request.topics)
     if wants_all:
-        topics = list(image.topics.values())
-        elements = (
-            (describe(call, request, topic), 1 + len(topic.partitions))
-            for topic in topics
-            if is_visible(topic.name) and _may_describe(call, topic.name)
-        )
+        names = call.describable(Resource.TOPIC, image.topics)
+        topics = [each for name, each in image.topics.items() if name in names and is_visible(name)]
+        elements = ((describe(call, request, topic), 1 + len(topic.partitions)) for topic in topics)
         answer_array(call, _response(call, request), "topics", elements)
     else:
         reply_with(call, _named(call, request))
@@ -87,10 +84,6 @@ async def _named(call: Call, request: m.MetadataRequest) -> list[Buffer]:
 def _has_id(topic: m.MetadataRequestTopic) -> bool:
     """Whether the request names the topic by its id. The name is then null or, from Java, empty."""
     return topic.topic_id != m.NO_ID
-
-
-def _may_describe(call: Call, name: str) -> bool:
-    return call.may(Operation.DESCRIBE, Resource.TOPIC, name)
 
 
 def _by_id(call: Call, request: m.MetadataRequest, topic_id: bytes) -> m.MetadataResponseTopic:
@@ -197,11 +190,8 @@ def handle_pages(call: Call) -> None:
 
 
 def _visible_names(call: Call) -> list[str]:
-    return sorted(
-        name
-        for name in call.service.broker.image.topics
-        if is_visible(name) and _may_describe(call, name)
-    )
+    topics = call.service.broker.image.topics
+    return sorted(filter(is_visible, call.describable(Resource.TOPIC, topics)))
 
 
 class _Page:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
@@ -103,6 +103,10 @@ class Call:
     def may(self, operation: Operation, resource: Resource, name: str) -> bool:
         """`is_allowed` for filters and alternatives, where a negative answer refuses nothing."""
         return self.service.may(self.caller, operation, resource, name)
+
+    def describable(self, resource: Resource, names: Collection[str]) -> frozenset[str]:
+        """The names of resources that the caller may describe."""
+        return self.service.describable(self.caller, resource, names)
 
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""

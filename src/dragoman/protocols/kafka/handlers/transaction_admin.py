@@ -141,11 +141,13 @@ def handle_list(call: Call) -> None:
             states,
             set(request.producer_id_filters),
             request.duration_filter if request.duration_filter >= 0 else None,
-            _id_filter(call, request.transactional_id_pattern),
+            _id_filter(request.transactional_id_pattern),
         )
     except DragomanError as error:
         call.reply(m.ListTransactionsResponse(error_code=wire_code(error)))
         return
+    ids = {each.transactional_id for each in found}
+    shown = call.describable(Resource.TRANSACTIONAL_ID, ids)
     elements = (
         (
             m.ListTransactionsResponseTransaction(
@@ -156,20 +158,14 @@ def handle_list(call: Call) -> None:
             1,
         )
         for each in found
+        if each.transactional_id in shown
     )
     rest = m.ListTransactionsResponse(unknown_state_filters=unknown)
     answer_array(call, rest, "transaction_states", elements)
 
 
-def _id_filter(call: Call, pattern: str | None) -> Callable[[str], bool]:
-    matches = full_match(pattern, ID_PATTERN_BYTES_MAX) if pattern else None
-
-    def accepts(transactional_id: str) -> bool:
-        return (matches is None or matches(transactional_id)) and call.may(
-            Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id
-        )
-
-    return accepts
+def _id_filter(pattern: str | None) -> Callable[[str], bool] | None:
+    return full_match(pattern, ID_PATTERN_BYTES_MAX) if pattern else None
 
 
 # ---- markers written by operators

@@ -75,7 +75,7 @@ def _nothing() -> None:
 
 def handle_fetch(session: MlogSession, request: Fetch, place: Place) -> Waiting:
     replica = find_to_read(session, request.topic)
-    return _from_first_offset(session, request, partial(_fetch, session, place, replica))
+    return _from_first_offset(session, request, replica, partial(_fetch, session, place, replica))
 
 
 def _fetch(session: MlogSession, place: Place, replica: Replica, offset: int) -> None:
@@ -89,7 +89,7 @@ def _fetch(session: MlogSession, place: Place, replica: Replica, offset: int) ->
 def handle_fetch_batch(session: MlogSession, request: FetchBatch, place: Place) -> Waiting:
     replica = find_to_read(session, request.topic)
     fetch = partial(_fetch_batch, session, request, place, replica)
-    return _from_first_offset(session, request, fetch)
+    return _from_first_offset(session, request, replica, fetch)
 
 
 def _fetch_batch(
@@ -104,16 +104,13 @@ def _fetch_batch(
 
 def handle_fetch_stream(session: MlogSession, request: FetchStream, place: Place) -> Waiting:
     replica = find_to_read(session, request.topic)
-    return _from_first_offset(
-        session, request, partial(_begin_stream, session, request, place, replica), is_alone=True
-    )
+    begin = partial(_begin_stream, session, request, place, replica)
+    return _from_first_offset(session, request, replica, begin, is_alone=True)
 
 
 def _begin_stream(
     session: MlogSession, request: FetchStream, place: Place, replica: Replica, offset: int
 ) -> None:
-    # The client may have lost the right while its committed offset was looked up.
-    session.authorize(Operation.READ, Resource.TOPIC, replica.metadata.topic.name)
     if not session.channel.is_closing:
         _Stream(session, request, place, replica, offset).start()
 
@@ -121,6 +118,7 @@ def _begin_stream(
 def _from_first_offset(
     session: MlogSession,
     request: Fetch | FetchBatch,
+    replica: Replica,
     fetch: Callable[[int], None],
     *,
     is_alone: bool = False,
@@ -131,12 +129,13 @@ def _from_first_offset(
     if request.offset or request.replica_node_id:
         fetch(request.offset)
         return None
-    return _from_committed_offset(session, request, fetch, is_alone=is_alone)
+    return _from_committed_offset(session, request, replica, fetch, is_alone=is_alone)
 
 
 async def _from_committed_offset(
     session: MlogSession,
     request: Fetch | FetchBatch,
+    replica: Replica,
     fetch: Callable[[int], None],
     *,
     is_alone: bool,
@@ -148,6 +147,8 @@ async def _from_committed_offset(
     finally:
         if is_alone:
             session.end_wait()
+    # The client may have lost the right meanwhile.
+    session.authorize(Operation.READ, Resource.TOPIC, replica.metadata.topic.name)
     fetch(offset)
 
 

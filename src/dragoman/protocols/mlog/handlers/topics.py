@@ -156,12 +156,11 @@ async def handle_list(session: MlogSession, _request: ListTopics, place: Place) 
     queried.
     """
     broker = session.service.broker
+    describable = session.describable(Resource.TOPIC, broker.image.topics)
     partitions = [
         topic.partitions[0]
         for name, topic in sorted(broker.image.topics.items())
-        if not topic.is_internal
-        and is_expressible(name)
-        and session.may(Operation.DESCRIBE, Resource.TOPIC, name)
+        if not topic.is_internal and is_expressible(name) and name in describable
     ]
 
     # Leaders that do not answer are left out, without an error.

@@ -132,7 +132,8 @@ async def handle_update_and_get_group_forbidden(call: Call) -> bodies.GroupForbi
 async def visible_groups(call: Call, topic: str = "") -> dict[str, GroupRow]:
     """The groups that the client may describe, with their offsets in one topic or in all topics."""
     rows = await call.node.describe_all_groups(topic)
-    return {name: row for name, row in rows.items() if _may_know(call, name)}
+    shown = call.session.service.describable(call.caller, Resource.GROUP, rows)
+    return {name: row for name, row in rows.items() if name in shown}
 
 
 def _may_know(call: Call, group: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -177,6 +177,13 @@ class Call:
         if group is None:
             return self.may(operation, Resource.TOPIC, topic)
         return self.may(_OF_GROUP.get(operation, operation), Resource.GROUP, group)
+
+    def describable_topics(self, names: Collection[str]) -> frozenset[str]:
+        """The names of topics for which `may_access` allows to describe them."""
+        describable = partial(self.session.service.describable, self.caller)
+        groups = {group: name for name in names if (group := retry_group(name)) is not None}
+        plain = describable(Resource.TOPIC, [name for name in names if retry_group(name) is None])
+        return plain.union(map(groups.__getitem__, describable(Resource.GROUP, groups)))
 
     def authorize_topic(self, operation: Operation, topic: str) -> None:
         """Raises `NotAuthorized` unless `may_access`."""

@@ -122,12 +122,11 @@ def write_queues(topic: TopicMetadata) -> int:
 
 def visible_topics(call: Call) -> list[TopicMetadata]:
     """The topics that RocketMQ can name and the client may describe, sorted."""
+    describable = call.describable_topics(call.broker.image.topics)
     return [
         topic
         for name, topic in sorted(call.broker.image.topics.items())
-        if not topic.is_internal
-        and is_expressible(name)
-        and call.may_access(Operation.DESCRIBE, name)
+        if not topic.is_internal and is_expressible(name) and name in describable
     ]
 
 
