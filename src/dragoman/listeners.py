@@ -425,6 +425,11 @@ class Listeners:
 
         return current
 
+    def security_of(self, opened: OpenListener) -> ListenerSecurity:
+        """What an open listener demands at the moment."""
+        name = "rocketmq-broker" if opened.name == _VIP else opened.name
+        return self._broker.settings.listener_security(name)
+
     # ---- bounds
 
     def _descriptor_max(self, left: int) -> Callable[[], int]:
@@ -557,12 +562,17 @@ class Listeners:
     async def close_connections(self) -> None:
         """Give peers a moment to receive their last replies, then abort their connections."""
         self.handshakes.give_up_all("the node stops")
+        began = self._clock.monotonic()
+        https = [each for each in (self._http, self._operator_http) if each is not None]
+        count = sum(len(each.open) for each in self.channels.values())
+        count += sum(each.connection_count for each in https)
         for channels in self.channels.values():
             channels.close_all()
-        for http in (self._http, self._operator_http):
-            if http is not None:
-                await http.close(HTTP_CLOSE_GRACE_S)
+        for http in https:
+            await http.close(HTTP_CLOSE_GRACE_S)
         await self._connections_gone()
+        ms = round((self._clock.monotonic() - began) * 1000)
+        log.info("connections closed", extra={"connections": count, "ms": ms})
 
     async def abort_connections(self) -> None:
         self.handshakes.give_up_all("the node stops")

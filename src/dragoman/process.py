@@ -16,11 +16,13 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from dragoman.config.listeners import ListenerSecurity
 from dragoman.config.posture import exposed, exposure, remedy
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError, CorruptionError, LogError
 from dragoman.limits import OPEN_SEGMENTS_MAX, SPARE_FILES
 from dragoman.log.node import NODE_FILE, SECURITY_LEVEL, read_node_state
+from dragoman.net.listener import OpenListener
 from dragoman.net.password_hasher import ThreadedHasher
 from dragoman.operating_system import (
     RealDisk,
@@ -31,6 +33,7 @@ from dragoman.operating_system import (
 )
 from dragoman.server import Node
 from dragoman.shared_directory import close_directory
+from dragoman.telemetry import lifecycle
 
 log = logging.getLogger("dragoman.server")
 
@@ -56,10 +59,11 @@ async def _serve(
 ) -> int:
     stopping = asyncio.Event()
 
-    def stop_requested() -> None:
+    def stop_requested(number: signal.Signals) -> None:
         if stopping.is_set():
             log.warning("forced to stop; the next start will recover")
             os._exit(130)
+        lifecycle.stopping(number.name)
         stopping.set()
 
     check_posture(settings)
@@ -68,20 +72,55 @@ async def _serve(
         # Where the limit of open files is low, connections get most of the descriptors.
         node = _node(settings, loop, min(OPEN_SEGMENTS_MAX, open_files_max() // 4))
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop_requested)
+            loop.add_signal_handler(number, stop_requested, number)
         loop.add_signal_handler(signal.SIGHUP, node.listeners.contexts.reload)
+        lifecycle.starting(node.settings)
         if not await _started(node, stopping):
-            return _exit_status(node)
+            return _ended(node, node.clock.monotonic())
     except (OSError, CorruptionError) as error:
         cure = _cure(settings, error) if isinstance(error, CorruptionError) else ""
         raise ConfigError(f"data directory {settings.data}: {error}{cure}") from error
     _calm_garbage_collector()
     for line in node.listeners.describe():
         announce(line)
+    _log_start(node)
     announce("ready")
     await _first_of(stopping, node.failed)
+    began = node.clock.monotonic()
+    if not stopping.is_set():
+        lifecycle.stopping("a failure")
     await node.stop()
-    return _exit_status(node)
+    return _ended(node, began)
+
+
+def _ended(node: Node, stopping_since: float) -> int:
+    """Log the end, and return the exit status."""
+    status = _exit_status(node)
+    now = node.clock.monotonic()
+    lifecycle.stopped(now - stopping_since, now - node.started_at, status)
+    return status
+
+
+def _log_start(node: Node) -> None:
+    if not log.isEnabledFor(logging.INFO):
+        return
+    image, listeners = node.broker.image, node.listeners
+    lifecycle.listening(
+        _listener_line(each, listeners.security_of(each)) for each in listeners.opened
+    )
+    contents = lifecycle.Contents(
+        cluster_id=image.cluster_id,
+        feature_level=image.feature_level,
+        topics=len(image.topics),
+        partitions=len(image.partitions),
+    )
+    lifecycle.ready(contents, node.clock.monotonic() - node.started_at)
+
+
+def _listener_line(opened: OpenListener, security: ListenerSecurity) -> lifecycle.ListenerLine:
+    # Without an address of its own, replies name the one on which each client came in.
+    advertised = str(opened.advertised or "the client's")
+    return lifecycle.ListenerLine(opened.name, str(opened.bound), advertised, security)
 
 
 def check_posture(settings: Settings) -> None:

@@ -306,11 +306,15 @@ class Node:
         """
         if not self.settings.is_clustered or self.failure is not None or not self.broker.is_ready:
             return
+        led, began = self.broker.cluster.replication.led_count, self.clock.monotonic()
         try:
             async with asyncio.timeout(HAND_OVER_TIMEOUT_S):
                 await future_of(self.broker.cluster.hand_over())
         except TimeoutError:
             log.warning("no other node has taken over the partitions that this node leads")
+        else:
+            fields = {"partitions": led, "ms": round((self.clock.monotonic() - began) * 1000)}
+            log.info("leaderships handed over", extra=fields)
 
     async def abandon(self) -> None:
         """Simulate a killed process: no request is answered, nothing more is made durable."""

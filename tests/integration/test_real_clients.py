@@ -50,7 +50,7 @@ def servers(
         with serve(data) as node:
             yield node.bootstrap_servers
             assert node.stop() == 0
-            assert node.log == []
+            assert node.complaints == []
     else:
         with EphemeralBroker() as broker:
             yield broker.bootstrap_servers

@@ -33,7 +33,7 @@ def refused(*arguments: str, environment: dict[str, str] | None = None) -> str:
     node = ServedNode(*arguments, environment=environment)
     assert node.finish() == 2, (node.output, node.log)
     assert node.output == []
-    (line,) = node.log
+    (line,) = node.complaints
     assert line.startswith("dragoman: ")
     return line
 
@@ -100,7 +100,7 @@ def test_one_line_for_each_listener_and_then_ready(tmp_path: Path) -> None:
             (broker,) = client.metadata().brokers
             assert (broker.host, broker.port) == ("example.org", 7)
         assert node.stop() == 0
-        assert node.log == []
+        assert node.complaints == []
 
 
 def test_socket_of_the_administrator_shows_pipelines_that_report_by_http(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_signal_stops_cleanly_and_the_next_start_has_everything(
                 assert client.produce("t", batch_of(b"%d" % index), index % 3).error_code == 0
         node.signal(number)
         assert node.finish() == 0
-        assert node.log == []
+        assert node.complaints == []
     assert read_node_state(RealDisk(str(tmp_path))).is_clean
     with serve(tmp_path) as node, KafkaSocket(node.bootstrap_servers) as client:
         client.metadata("t")
@@ -260,7 +260,7 @@ def test_port_that_was_asked_for_and_is_taken(tmp_path: Path) -> None:
         assert f"listener kafka: cannot bind {address}" in line
     # What failed was the port: the directory is as a clean stop leaves it.
     with serve(tmp_path) as node:
-        assert node.log == []
+        assert node.complaints == []
 
 
 def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_default_port_that_is_taken_is_a_warning(tmp_path: Path) -> None:
         node = ServedNode("--data", str(tmp_path), environment={"DRAGOMAN_LISTEN": others})
         with node.ready():
             assert node.output == ["ready"]
-            (line,) = node.log
+            (line,) = node.complaints
             assert "WARNING" in line
             assert "--listen http=off" in line
             assert node.stop() == 0
@@ -335,10 +335,10 @@ def test_log_lines_are_json_when_asked(tmp_path: Path) -> None:
             client.socket.sendall(b"\xff\xff\xff\xff")
             assert client.is_closed_by_peer()
         assert node.stop() == 0
-        (line,) = [json.loads(line) for line in node.log]
-        assert line["level"] == "info"
-        assert line["logger"] == "dragoman.net"
-        assert "frame of -1 bytes" in line["message"]
+        lines = [json.loads(line) for line in node.log]
+    (line,) = [each for each in lines if each["logger"] == "dragoman.net"]
+    assert line["level"] == "info"
+    assert "frame of -1 bytes" in line["message"]
 
 
 def test_log_level_hides_what_is_less_important(tmp_path: Path) -> None:
@@ -348,3 +348,105 @@ def test_log_level_hides_what_is_less_important(tmp_path: Path) -> None:
             assert client.is_closed_by_peer()
         assert node.stop() == 0
         assert node.log == []
+
+
+def messages(node: ServedNode) -> list[str]:
+    return [json.loads(line)["message"] for line in node.log]
+
+
+def test_start_and_stop_are_logged(tmp_path: Path) -> None:
+    with serve(tmp_path, "--log-format", "json", "--set", "num.partitions=3") as node:
+        assert node.stop() == 0
+        assert messages(node) == [
+            *("starting", "settings differ from the defaults", "log created"),
+            *("listening", "ready", "stopping", "connections closed", "stopped"),
+        ]
+        lines = {each["message"]: each for each in map(json.loads, node.log)}
+    assert lines["starting"].items() >= {
+        ("data", str(tmp_path)),
+        ("node", 1),
+        ("durability", "fsync"),
+        ("quorum", "raft"),
+    }
+    changed = lines["settings differ from the defaults"]["settings"]
+    assert changed == {"data": str(tmp_path), "log.format": "json", "num.partitions": "3"}
+    assert lines["listening"].items() >= {
+        ("listener", "kafka"),
+        ("address", node.bootstrap_servers),
+        ("advertised", node.bootstrap_servers),
+        ("tls", "off"),
+        ("authentication", "off"),
+    }
+    assert len(lines["ready"]["cluster"]) == 22
+    assert lines["stopping"]["why"] == "SIGTERM"
+    assert lines["stopped"]["status"] == 0
+
+
+def test_start_after_a_kill_says_what_was_recovered(tmp_path: Path) -> None:
+    with serve(tmp_path) as node:
+        with KafkaSocket(node.bootstrap_servers) as client:
+            client.create_topic("t", 1)
+            assert client.produce("t", batch_of(b"x"), 0).error_code == 0
+        node.kill()
+    with serve(tmp_path, "--log-format", "json") as node:
+        assert node.stop() == 0
+        lines = {each["message"]: each for each in map(json.loads, node.log)}
+    assert lines["log recovered"]["groups"] > 0
+    assert lines["log recovered"]["lost_groups"] == 0
+
+
+def test_refused_start_is_json_when_asked(tmp_path: Path) -> None:
+    with serve(tmp_path):
+        node = ServedNode("--data", str(tmp_path), *ANY_KAFKA, "--log-format", "json")
+        assert node.finish() == 2
+    (line,) = map(json.loads, node.log)
+    assert (line["level"], line["message"]) == ("critical", "the node cannot start")
+    assert "another process uses" in line["error"]
+
+
+#: Fails in every way in which Python writes to stderr on its own.
+_FAIL_EVERYWHERE = """
+import asyncio, sys, threading, warnings
+from dragoman.cli import serve
+
+class Unraisable:
+    def __del__(self):
+        raise RuntimeError("in a destructor")
+
+def fail(what):
+    raise RuntimeError(what)
+
+def announce(line):
+    if line == "ready":
+        asyncio.get_running_loop().call_soon(fail, "in a callback")
+        warnings.warn("a warning")
+        thread = threading.Thread(target=fail, args=("in a thread",))
+        thread.start()
+        thread.join()
+        Unraisable()
+        asyncio.get_running_loop().call_later(0.1, sys.exit, 5)
+
+serve._announce = announce
+try:
+    serve.serve(sys.argv[1:])
+except SystemExit:
+    fail("at the end")
+"""
+
+
+def test_every_line_on_stderr_is_json(tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": SOURCE, "PATH": os.environ["PATH"]}
+    options = ("-c", _FAIL_EVERYWHERE, "--data", str(tmp_path), *ANY_KAFKA)
+    done = subprocess.run(
+        [sys.executable, *options, "--log-format", "json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    found = "".join(each.get("exception", "") + each["message"] for each in lines)
+    for where in ("a callback", "a thread", "a destructor"):
+        assert f"in {where}" in found, done.stderr
+    assert "at the end" in found
+    assert "a warning" in found

@@ -18,6 +18,9 @@ _TESTS = str(Path(__file__).parents[1])
 WAIT_S = 60.0
 _LISTENER = re.compile(r"(\S+) on (\S+), advertised as (.+)")
 
+#: A plain line of the log, after its time.
+_ORDINARY = re.compile(r"\S+Z (INFO|DEBUG) ")
+
 
 class ServedNode:
     """Starts on construction; `ready` reads up to the line of that name."""
@@ -69,6 +72,11 @@ class ServedNode:
         with self._logged:
             found = self._logged.wait_for(lambda: any(text in each for each in self.log), WAIT_S)
         assert found, (text, self.log)
+
+    @property
+    def complaints(self) -> list[str]:
+        """The lines of the log that are not the ordinary course of things."""
+        return [each for each in self.log if not _ORDINARY.match(each)]
 
     def __enter__(self) -> ServedNode:
         return self

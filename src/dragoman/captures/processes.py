@@ -268,7 +268,7 @@ class _Process:
         name = f"capture {self._start.definition.name}: "
         text = text.removeprefix(name)
         self._last_line = text
-        log.log(level, "%s%s", name, text)
+        log.log(level, "%s%s", name, text, extra={"capture": self._start.definition.name})
 
 
 def with_secrets(definition: Definition, resolve: Callable[[str], str]) -> Definition:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -163,14 +165,22 @@ def serve(arguments: Sequence[str]) -> int:
     try:
         return _run(settings)
     except (ConfigError, DirectoryInUseError, FormatError) as error:
+        if settings.log_format == "json":
+            # What reads the log expects nothing else on stderr.
+            logging.getLogger("dragoman.process").critical(
+                "the node cannot start", extra={"error": str(error), "status": USAGE}
+            )
+            return USAGE
         raise CommandError(str(error), USAGE) from None
 
 
 def _run(settings: Settings) -> int:
     # Imported after the settings are checked, so that an error in them is reported at once.
-    from dragoman.telemetry.logs import configure
+    from dragoman.telemetry.logs import configure, log_uncaught
 
     configure(settings.log_format, settings.log_level, sys.stderr)
+    log_uncaught()
+    threading.excepthook = _ended_thread
     # Imports make many objects and no garbage.
     gc.disable()
     from dragoman.process import run
@@ -178,6 +188,13 @@ def _run(settings: Settings) -> int:
     gc.freeze()
     gc.enable()
     return run(settings, _announce)
+
+
+def _ended_thread(found: threading.ExceptHookArgs) -> None:
+    from dragoman.telemetry.logs import uncaught_in_thread
+
+    error = found.exc_value or found.exc_type()
+    uncaught_in_thread(found.thread.name if found.thread is not None else "", error)
 
 
 def _announce(line: str) -> None:

@@ -8,8 +8,9 @@ for replies in the same order.
     submit ─► frame ─► pipe ─► process ─► pipe ─► reply ─► done(error)
                  └ queued while the pipe is full, sent when it is writable again
 
-The loop side never blocks, except in `close`. The process inherits the pipes, standard error and,
-if given, the data directory's lock, and no other descriptor. It has a process group of its own and
+The loop side never blocks, except in `close`. The process inherits the pipes and, if given, the
+data directory's lock, and no other descriptor. A third pipe has its standard error, whose lines go
+to the log. It has a process group of its own and
 blocks the signals that stop a broker, so a clean stop can still use it. It ends when its input
 does, at the latest with this process. While it still works after a crash of this process, the lock
 keeps a new broker out.
@@ -21,6 +22,7 @@ process.
 from __future__ import annotations
 
 import errno
+import logging
 import marshal
 import os
 import select
@@ -42,6 +44,7 @@ from dragoman.world import BackgroundJob, admit
 
 Done: TypeAlias = Callable[[OSError | None], None]
 
+log = logging.getLogger("dragoman.log")
 _SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "flusher_process.py")
 _LENGTH_BYTES = 4
 _READ_BYTES = 1 << 16
@@ -158,10 +161,13 @@ class _Process:
         self._unsent: deque[memoryview] = deque()
         self._inbox = bytearray()
         self._is_open = True
+        #: The beginning of a line on its standard error.
+        self._complaint = b""
         #: Replies that arrived while `finish` waited for the end.
         self.replies_at_finish = 0
         self._start(lock_fds)
         self._readiness.add_reader(self._replies_fd, self._on_readable)
+        self._readiness.add_reader(self._errors_fd, self._log_errors)
 
     @property
     def pid(self) -> int:
@@ -174,13 +180,9 @@ class _Process:
     def _start(self, lock_fds: tuple[int, ...]) -> None:
         if not sys.executable:
             raise OSError(errno.ENOENT, "no Python interpreter to run the flusher with")
-        jobs_out, self._jobs_fd = os.pipe()
-        try:
-            self._replies_fd, replies_in = os.pipe()
-        except OSError:
-            os.close(jobs_out)
-            os.close(self._jobs_fd)
-            raise
+        (jobs_out, self._jobs_fd), replies, errors = _pipes(3)
+        self._replies_fd, replies_in = replies
+        self._errors_fd, errors_in = errors
         command = [sys.executable, "-I", "-S", _SCRIPT, str(os.getpid()), str(_FRAME_BYTES_MAX)]
         # A new process inherits the mask, so no signal can reach it before it sets its own.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
@@ -189,6 +191,7 @@ class _Process:
                 command,
                 stdin=jobs_out,
                 stdout=replies_in,
+                stderr=errors_in,
                 cwd="/",
                 env=child_environment(os.environ),
                 close_fds=True,
@@ -198,13 +201,15 @@ class _Process:
         except BaseException:
             os.close(self._jobs_fd)
             os.close(self._replies_fd)
+            os.close(self._errors_fd)
             raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             os.close(jobs_out)
             os.close(replies_in)
-        os.set_blocking(self._jobs_fd, False)
-        os.set_blocking(self._replies_fd, False)
+            os.close(errors_in)
+        for fd in (self._jobs_fd, self._replies_fd, self._errors_fd):
+            os.set_blocking(fd, False)
 
     # ---- sending
 
@@ -266,6 +271,25 @@ class _Process:
         del self._inbox[:end]
         return number, path
 
+    def _log_errors(self) -> None:
+        """Log what the process has written to its standard error, a line each."""
+        data = b"x"
+        while self._is_open and data:
+            try:
+                data = os.read(self._errors_fd, _READ_BYTES)
+            except BlockingIOError:
+                return
+            *lines, self._complaint = (self._complaint + data).split(b"\n")
+            if not data:
+                self._readiness.remove_reader(self._errors_fd)
+            # A line is logged in pieces if it is this long, and its last one even without an end.
+            if not data or len(self._complaint) >= _READ_BYTES:
+                lines.append(self._complaint)
+                self._complaint = b""
+            for line in filter(None, lines):
+                text = line.decode(errors="replace")
+                log.error("the flusher process: %s", text, extra={"source": "flusher"})
+
     # ---- the end
 
     def finish(self) -> list[OSError | None]:
@@ -305,12 +329,30 @@ class _Process:
         self._jobs_fd = -1
 
     def _close_pipes(self) -> None:
+        # The process has ended, or is about to: what it said last is in the pipe.
+        self._log_errors()
         self._is_open = False
         self._readiness.remove_reader(self._replies_fd)
+        self._readiness.remove_reader(self._errors_fd)
         if self._jobs_fd >= 0:
             self._readiness.remove_writer(self._jobs_fd)
             self._close_jobs()
         os.close(self._replies_fd)
+        os.close(self._errors_fd)
+
+
+def _pipes(count: int) -> list[tuple[int, int]]:
+    """Pipes, all or none. Raises `OSError`."""
+    made: list[tuple[int, int]] = []
+    try:
+        while len(made) < count:
+            made.append(os.pipe())
+    except OSError:
+        for pair in made:
+            os.close(pair[0])
+            os.close(pair[1])
+        raise
+    return made
 
 
 def _error_of(reply: tuple[int, bytes]) -> OSError | None:

@@ -210,22 +210,26 @@ class LogStore:
         self._arm_timer()
 
     def _report_recovery(self, unclaimed: int) -> None:
-        replay = self._replay
-        if self.directory.was_clean and not replay.groups and not self.stats.damage:
+        replay, was_clean = self._replay, self.directory.was_clean
+        fields = {
+            "ms": round((self.clock.monotonic() - self._opened_at) * 1000),
+            "feature_level": self.node.feature_level,
+        }
+        if was_clean and not replay.groups and not self.stats.damage:
+            text = "log created" if self.node.incarnation == 1 else "log opened after a clean stop"
+            log.info(text, extra=fields)
             return
-        log.warning(
-            "recovered in %.3f s: %d journal groups (%d bytes) replayed into %d partitions, "
-            "%d bytes of torn writes cut off, %d deleted partitions skipped, "
-            "%d findings of damage, %d acknowledged groups lost",
-            self.clock.monotonic() - self._opened_at,
-            replay.groups,
-            replay.bytes,
-            replay.partitions,
-            self.stats.cut_bytes,
-            unclaimed,
-            self.stats.damage,
-            sum(each.last_sequence - each.first_sequence + 1 for each in self.journal_damage),
-        )
+        lost = sum(each.last_sequence - each.first_sequence + 1 for each in self.journal_damage)
+        fields |= {
+            "groups": replay.groups,
+            "bytes": replay.bytes,
+            "partitions": replay.partitions,
+            "cut_bytes": self.stats.cut_bytes,
+            "deleted_partitions": unclaimed,
+            "damage": self.stats.damage,
+            "lost_groups": lost,
+        }
+        log.warning("log recovered", extra=fields)
 
     # ---- the directory
 

@@ -121,6 +121,11 @@ class Replication:
         self.on_led: Callable[[Replica], None] = _no_replica
         self.on_resigned: Callable[[Replica], None] = _no_replica
 
+    @property
+    def led_count(self) -> int:
+        """How many partitions this node leads that other nodes hold too."""
+        return len(self._leading)
+
     # ---- start and stop
 
     def start(self, life: Life) -> None:

@@ -4,14 +4,18 @@
     json    {"ts":"2026-01-02T03:04:05.678Z","level":"info","logger":"dragoman.server",
              "message":"listening","listener":"kafka","port":9092}
 
-Fields are given as `logger.info("listening", extra={"port": 9092})`. A line never holds a line
-break or another control character that a client chose, except in the traceback of a plain line.
+Fields are given as `logger.info("listening", extra={"port": 9092})`. A mapping is one field of JSON
+and a field for each of its keys in plain text. A line never holds a line break or another control
+character that a client chose, except in the traceback of a plain line.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Literal, TextIO
 
 import msgspec
@@ -20,6 +24,7 @@ from dragoman import limits
 
 #: The attributes of every log record; all others came by `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_log = logging.getLogger("dragoman.process")
 _RESERVED = frozenset({"ts", "level", "logger", "message", "exception"})
 
 
@@ -38,10 +43,38 @@ def configure(
     root.setLevel(level.upper())
 
 
+def log_uncaught() -> None:
+    """Log what Python would print on stderr: warnings, and errors that no code catches.
+
+    Threads have a hook of their own, `uncaught_in_thread`.
+    """
+    logging.captureWarnings(True)
+    sys.excepthook = _uncaught
+    sys.unraisablehook = _unraisable
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    _log.critical("uncaught exception", exc_info=(kind, error, trace))
+
+
+def _unraisable(found: sys.UnraisableHookArgs) -> None:
+    error = found.exc_value or found.exc_type()
+    _log.error(
+        "exception that could not be raised",
+        exc_info=(found.exc_type, error, found.exc_traceback),
+        extra={"where": repr(found.object)},
+    )
+
+
+def uncaught_in_thread(name: str, error: BaseException) -> None:
+    """Log the error that ended a thread."""
+    _log.error("uncaught exception in a thread", exc_info=error, extra={"thread_name": name})
+
+
 class PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         words = [_timestamp(record), record.levelname, record.name, escape(record.getMessage())]
-        words += [f"{name}={_plain_value(value)}" for name, value in _extras(record).items()]
+        words += [f"{name}={_plain_value(value)}" for name, value in _flat(_extras(record))]
         line = _cut(" ".join(words))
         exception = _exception(self, record)
         return f"{line}\n{exception}" if exception else line
@@ -101,6 +134,15 @@ def _extras(record: logging.LogRecord) -> dict[str, object]:
         for name, value in vars(record).items()
         if name not in _STANDARD
     }
+
+
+def _flat(fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """The fields of a plain line: a mapping gives one for each of its keys."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from ((escape(str(key)), each) for key, each in value.items())
+        else:
+            yield name, value
 
 
 def _plain_value(value: object) -> str:

@@ -611,3 +611,18 @@ def test_a_frame_cut_off_counts_as_the_end() -> None:
     os.close(into)
     assert flusher_process.read_frame(out, 100) is None
     os.close(out)
+
+
+def test_what_the_process_writes_to_stderr_is_logged(
+    tmp_path: Path, poller: Poller, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys; sys.stderr.write('one\\ntwo'); sys.exit(3)")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dragoman.log.flusher._SCRIPT", str(script))
+        flusher = Flusher(str(tmp_path), poller)
+        outcome = poller.outcome(flusher, BackgroundJob())
+    assert "status 3" in str(outcome)
+    lines = [(each.levelname, each.getMessage()) for each in caplog.records]
+    assert lines == [("ERROR", "the flusher process: one"), ("ERROR", "the flusher process: two")]
+    assert poller.watched() == 0

@@ -7,6 +7,7 @@ overwritten; directories are removed or replaced under a running store.
 from __future__ import annotations
 
 import errno
+import logging
 from pathlib import Path
 from random import Random
 
@@ -263,14 +264,23 @@ def test_adoption_knows_how_the_directory_was_written(new_world):
 
 
 def test_a_recovery_leaves_a_line_with_figures(killed: World, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "dragoman.log")
     killed.open()
-    (line,) = [each.message for each in caplog.records if "recovered in" in each.message]
-    assert "journal groups" in line
-    assert "replayed into 1 partitions" in line
-    assert "0 acknowledged groups lost" in line
+    (line,) = [vars(each) for each in caplog.records if each.message == "log recovered"]
+    assert line["groups"] > 0
+    assert line["bytes"] > 0
+    assert (line["partitions"], line["lost_groups"], line["damage"]) == (1, 0, 0)
+    assert line["ms"] >= 0
     caplog.clear()
     killed.restart()
-    assert "recovered" not in caplog.text
+    (after,) = [vars(each) for each in caplog.records if each.message.startswith("log ")]
+    assert after["message"] == "log opened after a clean stop"
+
+
+def test_first_start_leaves_a_line(new_world, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "dragoman.log")
+    new_world()
+    assert [each.message for each in caplog.records] == ["log created"]
 
 
 def test_a_full_disk_leaves_one_line_and_one_when_there_is_room(
