@@ -624,6 +624,14 @@ METRIC_SERIES_MAX = 1000
 LIMITED_LOG_LINES_MAX = 10
 #: Seconds of the interval in which log lines that peers can cause are counted.
 LIMITED_LOG_INTERVAL_S = 10.0
+#: In-sync sets that changed in one loop turn and get a line each; more are counted in one line.
+PARTITION_LOG_LINES_MAX = 5
+#: Seconds of a sync that is logged as slow. Most clients wait for a sync, and many give up on a
+#: request after some seconds.
+SLOW_SYNC_S = 1.0
+#: Seconds of reading back a partition of groups or transactions, which refuses requests meanwhile,
+#: from which on the log has a line.
+SLOW_LOAD_S = 1.0
 #: Characters of one line in a node's own log. The rest is cut off.
 LOG_LINE_CHARS_MAX = 16 << 10
 

@@ -174,7 +174,7 @@ class Broker:
         #: Requests with many items, spread over several loop turns.
         self.work = WorkQueue(scheduler)
         self.grants = StandingRights(self.work)
-        self.throttles = Throttles(image, clock)
+        self.throttles = Throttles(image, clock, scheduler)
         self.partitions = partitions = Partitions(context, store)
         partitions.on_led = self._led
         partitions.on_resigned = self._resigned

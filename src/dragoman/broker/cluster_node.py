@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from dragoman.broker.changes import Changes, Proposal, ProposalReply
+from dragoman.broker.cluster_log import ClusterLog
 from dragoman.broker.context import NodeContext
 from dragoman.broker.controller_access import ControllerAccess, lost_votes
 from dragoman.broker.membership import EtcdMembership, Membership, QuorumMembership
@@ -208,6 +209,7 @@ class ClusterNode:
                 moved_bytes_per_s=lambda: context.settings.leader_replication_throttled_rate,
             ),
         )
+        self._log = ClusterLog(context, lambda: self.access.is_controller)
         #: The previous leader of the metadata, as far as this node knows.
         self._last_leader = NO_LEADER
         #: Nodes whose processes are known to have ended.
@@ -395,6 +397,7 @@ class ClusterNode:
     # ---- callbacks of the quorum
 
     def applied(self, event: Event, removed: TopicMetadata | None) -> None:
+        self._log.applied(event)
         self.replication.applied(event, removed)
         if isinstance(event, TermBegan) and self.quorum.is_leading:
             # In a later turn: later entries may be committed already, and are applied first.
@@ -454,8 +457,6 @@ class ClusterNode:
         if self.access.is_controller or not self.quorum.has_agreed or is_stopped:
             return
         self.access.is_controller = True
-        if not self._is_alone:
-            log.info("node %d leads the metadata of the cluster", self.node_id)
         self.changes.lead(True)
         # With etcd the previous leader may live, and only not reach etcd.
         is_silent = votes is not None and not votes.driver.raft.is_transfer
@@ -470,6 +471,8 @@ class ClusterNode:
         self.replication.controller_known()
 
     def _role_changed(self, changed: RoleChanged) -> None:
+        if not self._is_alone:
+            self._log.role_changed(changed, self._why_elected())
         if changed.role is not Role.LEADER and self.access.is_controller:
             self.access.is_controller = False
             self.changes.lead(False)
@@ -484,6 +487,14 @@ class ClusterNode:
                 succeeded_by.succeed(None)
             self.replication.controller_known()
         self.changes.moved()
+
+    def _why_elected(self) -> str:
+        """Why this node leads the metadata, if it does."""
+        if self._votes is not None and self._votes.driver.raft.is_transfer:
+            return "the previous leader handed over"
+        if self._last_leader in (NO_LEADER, self.node_id):
+            return "there was no leader"
+        return f"node {self._last_leader} was silent"
 
     # ---- callbacks of the links
 

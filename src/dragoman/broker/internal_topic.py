@@ -32,7 +32,7 @@ from dragoman.broker.errors import (
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.topics import NewTopic, Topics
 from dragoman.errors import BrokerError, DiskFullError, DragomanError
-from dragoman.limits import INTERNAL_LOAD_RETRY_S, INTERNAL_RECORDS_PER_SLICE
+from dragoman.limits import INTERNAL_LOAD_RETRY_S, INTERNAL_RECORDS_PER_SLICE, SLOW_LOAD_S
 from dragoman.log.batch import Record, build_batch, read_header
 from dragoman.log.partition import PartitionLog
 from dragoman.outcome import acknowledged, ignore, pause, start
@@ -59,12 +59,15 @@ class Keeper(NamedTuple):
 class _Kept:
     """A partition that this node leads, for one leadership."""
 
-    __slots__ = ("is_loaded", "is_over", "leader_epoch")
+    __slots__ = ("is_loaded", "is_over", "leader_epoch", "load_began", "loaded_records")
 
     def __init__(self, leader_epoch: int) -> None:
         self.leader_epoch = leader_epoch
         self.is_loaded = False
         self.is_over = False
+        #: When its records began to be read, and how many were.
+        self.load_began = 0.0
+        self.loaded_records = 0
 
 
 class InternalTopic:
@@ -216,6 +219,7 @@ class InternalTopic:
         assert not isinstance(stored, DragomanError)
         if stored is None or kept.is_over:
             return
+        kept.load_began = self._context.clock.monotonic()
         records = stored.iterate(stored.log_start_offset, stored.high_watermark)
         self._to_load.append((index, kept, records))
         if not self._is_reading:
@@ -230,6 +234,7 @@ class InternalTopic:
                 for record in records if not kept.is_over else ():
                     assert record.key is not None
                     self._keeper.load(record.key, record.value)
+                    kept.loaded_records += 1
                     room -= 1
                     if not room:
                         self._context.scheduler.call_soon(self._load_some)
@@ -245,6 +250,16 @@ class InternalTopic:
 
     def _serve(self, index: int, kept: _Kept) -> None:
         kept.is_loaded = True
+        seconds = self._context.clock.monotonic() - kept.load_began
+        level = logging.INFO if seconds >= SLOW_LOAD_S else logging.DEBUG
+        if log.isEnabledFor(level) and kept.loaded_records:
+            fields = {
+                "topic": self.name,
+                "partition": index,
+                "records": kept.loaded_records,
+                "ms": round(seconds * 1000),
+            }
+            log.log(level, "internal partition loaded", extra=fields)
         self._keeper.resume(index)
 
     # ---- writing

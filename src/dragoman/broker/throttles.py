@@ -18,6 +18,7 @@ Connections are counted by address. Rates are of this node. Without any quota in
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from enum import Enum
 from itertools import islice
@@ -32,8 +33,11 @@ from dragoman.limits import (
     QUOTA_RATES_MAX,
     REQUEST_THROTTLE_S_MAX,
 )
+from dragoman.log_limiter import LogLimiter
 from dragoman.security.access import Caller
-from dragoman.world import Clock
+from dragoman.world import Clock, Scheduler
+
+log = logging.getLogger("dragoman.broker")
 
 
 class Limit(Enum):
@@ -53,9 +57,10 @@ _NO_LIMIT: Final = (0.0, (None, None))
 
 
 class Throttles:
-    def __init__(self, image: MetadataImage, clock: Clock) -> None:
+    def __init__(self, image: MetadataImage, clock: Clock, scheduler: Scheduler) -> None:
         self._image = image
         self._clock = clock
+        self._limiter = LogLimiter(log, scheduler)
         #: Whether there is any quota.
         self.is_on = False
         #: The limits of known clients, by limit, user and client id.
@@ -110,7 +115,18 @@ class Throttles:
             return 0.0
         rate, now = self._rate(limit, counted), self._clock.monotonic()
         rate.record(now, count)
-        return rate.throttle_s(now, value)
+        return self._logged(limit, counted, rate.throttle_s(now, value))
+
+    def _logged(self, limit: Limit, counted: tuple[str | None, str | None], wait_s: float) -> float:
+        if wait_s and self._limiter.admits(logging.INFO):
+            fields = {
+                "quota": limit.value,
+                "user": counted[0],
+                "client": counted[1],
+                "ms": round(wait_s * 1000),
+            }
+            log.info("client throttled by a quota", extra=fields)
+        return wait_s
 
     def give_back(self, limit: Limit, caller: Caller, client_id: str, count: int) -> None:
         """Bytes that were counted and then not sent."""
@@ -125,7 +141,8 @@ class Throttles:
             return 0.0
         rate, now = self._rate(Limit.REQUESTS, counted), self._clock.monotonic()
         rate.record(now, seconds * 100)
-        return min(rate.throttle_s(now, value), REQUEST_THROTTLE_S_MAX)
+        wait_s = min(rate.throttle_s(now, value), REQUEST_THROTTLE_S_MAX)
+        return self._logged(Limit.REQUESTS, counted, wait_s)
 
     def mutations_s(
         self, caller: Caller, client_id: str, count: int, *, is_strict: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
@@ -61,6 +61,13 @@ NO_LEADER = -1
 MIN_INSYNC = "min.insync.replicas"
 #: The mode of a cluster that has never changed it: everything is allowed.
 SECURITY_MODE_FIRST = "open"
+
+
+class Placed(NamedTuple):
+    """The leader of a partition and the nodes in sync."""
+
+    leader: int
+    in_sync: tuple[int, ...]
 
 
 class PartitionMetadata:
@@ -149,6 +156,8 @@ class MetadataImage:
         self.added: dict[int, str] = {}
         #: Nodes without a session.
         self.fenced: set[int] = set()
+        #: What the last `PartitionChanged` has replaced.
+        self.replaced = Placed(NO_LEADER, ())
         #: Partitions with a move in progress.
         self.moving: dict[int, PartitionMetadata] = {}
         self.next_partition_id = METADATA_PARTITION_ID + 1
@@ -358,6 +367,7 @@ class MetadataImage:
             return
         assert event.partition_epoch == partition.partition_epoch + 1
         assert event.leader_epoch >= partition.leader_epoch
+        self.replaced = Placed(partition.leader, partition.in_sync)
         self.set_holders(event)
         if event.is_unclean:
             self.partitions[event.partition_id].unclean_epoch = event.leader_epoch

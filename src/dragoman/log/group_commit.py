@@ -27,6 +27,7 @@ from dragoman.log.journal import ENTRY_BYTES, EntryKind, Journal, MarkWriter, en
 from dragoman.log.node import Ballot, Durability, ballot_entry_data
 from dragoman.log.partition import PartitionLog
 from dragoman.log.segment import Run, Segment
+from dragoman.log.slow_syncs import SlowSyncs
 from dragoman.log.tail import join_small
 from dragoman.log.write_behind import WriteBehind
 from dragoman.types import Buffer
@@ -94,6 +95,7 @@ class GroupCommit:
         #: The ballot of the group that is being written.
         self._flying_ballot: Ballot | None = None
         self._is_spare_coming = False
+        self.slow_syncs = SlowSyncs(directory.clock, directory.scheduler)
 
     # ---- step 1: staging
 
@@ -288,6 +290,7 @@ class GroupCommit:
         self._in_flight = group
 
         def synced(error: OSError | None) -> None:
+            self.slow_syncs.note(self._clock.monotonic() - started, size)
             if error is not None and error.errno in OUT_OF_FILES:
                 # The flusher could not open the file; the journal's own descriptor is open.
                 if self._in_flight is group:
@@ -321,6 +324,7 @@ class GroupCommit:
         """
         taken = self._clock.monotonic() - started
         self._stats.sync_seconds += taken
+        self.slow_syncs.note(taken, size)
         if size < GROUP_BYTES_MAX // 64:
             sample = min(taken, 4 * FAST_SYNC_S)
             self.sync_average_s += (sample - self.sync_average_s) * 0.05

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Mapping
 
 from dragoman.limits import STALL_LOOK_INTERVAL_S, STALL_MOVED_BYTES_MIN
+from dragoman.log_limiter import LogLimiter
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel, Channels
 from dragoman.world import Handle, Scheduler
@@ -32,6 +33,9 @@ class StalledPeers:
         self._timer: Handle | None = None
         #: Bytes that holders of memory had moved at the last search, if memory was short then.
         self._moved: dict[Channel, int] = {}
+        #: When a search found memory short for the first time; None while there is enough.
+        self.short_since: float | None = None
+        self._limiter = LogLimiter(log, scheduler)
 
     def watch(self) -> None:
         self._timer = self._scheduler.call_later(STALL_LOOK_INTERVAL_S, self._look)
@@ -44,6 +48,7 @@ class StalledPeers:
         self.watch()
         before, self._moved = self._moved, {}
         missing = self._budget.missing
+        self._note(missing)
         if not missing:
             return
         stalled = []
@@ -55,6 +60,19 @@ class StalledPeers:
                 if channel in before and moved - before[channel] < STALL_MOVED_BYTES_MIN:
                     stalled.append((held, channel))
         self._cut_off(stalled, missing)
+
+    def _note(self, missing: int) -> None:
+        """Log when memory gets short, and when there is enough again."""
+        since, now = self.short_since, self._scheduler.time()
+        if missing and since is None:
+            self.short_since = now
+            if self._limiter.admits(logging.WARNING):
+                fields = {"bytes": self._budget.used, "missing_bytes": missing}
+                log.warning("memory budget exhausted: sockets are not read", extra=fields)
+        elif not missing and since is not None:
+            self.short_since = None
+            if self._limiter.admits(logging.INFO):
+                log.info("memory budget has room again", extra={"ms": round((now - since) * 1000)})
 
     def _open(self) -> list[Channel]:
         """All channels that share the budget; those between nodes have their own."""

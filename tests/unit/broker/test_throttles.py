@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from dragoman import limits
@@ -158,3 +160,14 @@ def test_long_client_ids_are_cut(world: World) -> None:
         throttles.bytes_s(Limit.PRODUCED, ALICE, long, 1)
     kept = [key[2] for key in throttles._applied] + [key[1][1] for key in throttles._rates]
     assert {len(each) for each in kept if each} == {limits.QUOTA_NAME_BYTES_MAX + 1}
+
+
+def test_throttled_clients_leave_few_lines(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dragoman.broker")
+    limit(world, {"user": "alice"}, producer_byte_rate=1)
+    for _ in range(1000):
+        assert world.broker.throttles.bytes_s(Limit.PRODUCED, ALICE, "c", 1000) > 0
+    lines = [each for each in caplog.records if each.message == "client throttled by a quota"]
+    assert len(lines) == limits.LIMITED_LOG_LINES_MAX
+    assert vars(lines[0])["user"] == "alice"
+    assert vars(lines[0])["quota"] == "producer_byte_rate"

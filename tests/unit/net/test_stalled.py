@@ -5,6 +5,8 @@ Method: channels with sessions that hold what the test says, and virtual time.
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from dragoman.limits import SEND_BUFFER_BYTES_MAX, STALL_LOOK_INTERVAL_S, STALL_MOVED_BYTES_MIN
@@ -220,3 +222,19 @@ def test_nothing_is_looked_for_after_the_end(rig: Rig) -> None:
     for _ in range(5):
         rig.look()
     assert not peer.is_gone
+
+
+def test_shortage_of_memory_is_logged_once_with_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dragoman.net")
+    rig = Rig()
+    rig.budget.take(BUDGET)
+    for _ in range(3):
+        rig.look()
+    rig.budget.give_back(BUDGET)
+    for _ in range(3):
+        rig.look()
+    short, room = caplog.records
+    assert short.message == "memory budget exhausted: sockets are not read"
+    assert vars(short)["bytes"] == BUDGET
+    assert room.message == "memory budget has room again"
+    assert vars(room)["ms"] == 3 * STALL_LOOK_INTERVAL_S * 1000
