@@ -624,6 +624,15 @@ METRIC_SERIES_MAX = 1000
 LIMITED_LOG_LINES_MAX = 10
 #: Seconds of the interval in which log lines that peers can cause are counted.
 LIMITED_LOG_INTERVAL_S = 10.0
+#: Lines at the level debug, of all kinds, in one interval. Further ones are left out, and counted
+#: in a field of the next line. Writing as many takes a few percent of the time.
+DEBUG_LOG_LINES_MAX = 5_000
+#: Characters of a name that a client gave itself, in a line of the log.
+LOGGED_NAME_CHARS_MAX = 200
+#: Parts of a Kafka response that are searched for an error to log.
+KAFKA_FAILURE_NODES_MAX = 1_000
+#: Characters of an id that an HTTP client gives its request. A longer one is replaced.
+REQUEST_ID_CHARS_MAX = 64
 #: In-sync sets that changed in one loop turn and get a line each; more are counted in one line.
 PARTITION_LOG_LINES_MAX = 5
 #: Seconds of a sync that is logged as slow. Most clients wait for a sync, and many give up on a

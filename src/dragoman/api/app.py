@@ -29,6 +29,7 @@ from dragoman.api.hosts import OwnHosts
 from dragoman.api.openapi import openapi_document
 from dragoman.api.operations import OPERATIONS, NodeView
 from dragoman.api.problems import on_fault, on_http_exception, on_refusal
+from dragoman.api.request_ids import RequestIds
 from dragoman.broker.errors import ClusterNotAuthorized
 from dragoman.errors import MALFORMED, DragomanError
 from dragoman.security import access
@@ -150,7 +151,7 @@ def create_app(node: NodeView) -> ASGIApp:
     app.state.admission = Admission()
     known = Authentication(_RawPath(app), node, exempt=HEALTH_PATHS)
     own = OwnHosts(known, node.own_names, node.allowed_hosts, exempt=HEALTH_PATHS)
-    return _Paced(own)
+    return RequestIds(_Paced(own))
 
 
 class _Paced:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from email.utils import formatdate
 from itertools import count
 from typing import Any, cast
 
 import h11
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -28,6 +28,7 @@ from uvicorn.server import ServerState
 from dragoman import limits
 from dragoman.api.admission import BEGUN
 from dragoman.api.origin import ORIGIN, Origin
+from dragoman.api.request_ids import request_id
 from dragoman.log_limiter import LogLimiter
 from dragoman.world import Clock
 
@@ -95,11 +96,18 @@ class Engine:
             unsent -= given_up.transport.get_write_buffer_size()
             given_up.cut()
 
-    def limited(self, logger: logging.Logger, loop: asyncio.AbstractEventLoop) -> logging.Logger:
-        """uvicorn's logger, rate-limited because clients can trigger its lines at will."""
+    def limited(
+        self,
+        logger: logging.Logger,
+        loop: asyncio.AbstractEventLoop,
+        request: Callable[[], str],
+    ) -> logging.Logger:
+        """uvicorn's logger for a connection, rate-limited because clients can trigger its lines at
+        will. `request` gives the id of the current request.
+        """
         if self._limiter is None:
             self._limiter = LogLimiter(logger, loop)
-        return cast(logging.Logger, LimitedLogger(logger, self._limiter))
+        return cast(logging.Logger, LimitedLogger(logger, self._limiter, request))
 
     def stamp(self) -> None:
         """Set the Date header of responses to the current second."""
@@ -112,9 +120,17 @@ class Engine:
 class LimitedLogger(logging.LoggerAdapter[logging.Logger]):
     """Rate-limits uvicorn's log, which gets a line for each request that is not HTTP."""
 
-    def __init__(self, logger: logging.Logger, limiter: LogLimiter) -> None:
+    def __init__(
+        self, logger: logging.Logger, limiter: LogLimiter, request: Callable[[], str]
+    ) -> None:
         super().__init__(logger)
         self._limiter = limiter
+        self._request = request
+
+    def process(
+        self, msg: object, kwargs: MutableMapping[str, Any]
+    ) -> tuple[object, MutableMapping[str, Any]]:
+        return msg, {**kwargs, "extra": {"request": self._request()}}
 
     @property
     def level(self) -> int:
@@ -129,7 +145,7 @@ class HttpConnection(H11Protocol):
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, origin: Origin) -> None:
         super().__init__(engine.config, engine.state, {ORIGIN: origin}, loop)
         self._engine = engine
-        self.logger = engine.limited(self.logger, loop)
+        self.logger = engine.limited(self.logger, loop, self._request_id)
         self._deadline: asyncio.TimerHandle | None = None
         #: Runs when the client has closed its half and a response is still due.
         self._ending: asyncio.TimerHandle | None = None
@@ -143,6 +159,9 @@ class HttpConnection(H11Protocol):
     def host(self) -> str:
         """The client's address."""
         return self.client[0] if self.client else ""
+
+    def _request_id(self) -> str:
+        return "" if self.cycle is None else request_id(cast(Scope, self.cycle.scope))
 
     @property
     def is_quiet(self) -> bool:

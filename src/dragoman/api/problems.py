@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.api.declaration import ApiError
+from dragoman.api.request_ids import request_id
 from dragoman.api.values import Problem
 from dragoman.broker.errors import NotAuthorized
 from dragoman.errors import (
@@ -23,6 +24,7 @@ from dragoman.errors import (
     LogError,
     LoginsOverloadedError,
 )
+from dragoman.net import connection_log
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -80,8 +82,18 @@ def problem(
     return Response(msgspec.json.encode(body), status, headers, MEDIA_TYPE)
 
 
-async def on_refusal(_request: Request, error: Exception) -> Response:
+async def on_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, DragomanError)
+    if connection_log.is_on():
+        connection_log.failed(
+            request_id(request.scope),
+            None,
+            api=f"{request.method} {request.url.path}",
+            client=None,
+            user="",
+            code=error.code,
+            text=str(error),
+        )
     return problem(status_of(error), error.code, str(error))
 
 

@@ -57,6 +57,7 @@ from dragoman.cluster.metadata import (
     METADATA_PARTITION_ID,
     METADATA_TOPIC,
     SECURITY_MODE_FIRST,
+    MetadataImage,
     PartitionMetadata,
     TopicMetadata,
 )
@@ -464,6 +465,8 @@ class Broker:
         self.partitions.fail_all(stopped)
 
     def _applied(self, event: Event, removed: TopicMetadata | None) -> None:
+        if log.isEnabledFor(logging.DEBUG) and self.is_ready:
+            log.debug("metadata changed", extra=_what_changed(event, self.image))
         self.cluster.applied(event, removed)
         if isinstance(event, RulesChanged):
             # First, because what follows may ask the authorizer again.
@@ -557,6 +560,21 @@ def audit_file_of(settings: Settings, disk: Disk, path: str = AUDIT_FILE) -> Aud
         file_bytes=settings.audit_log_bytes,
         files=settings.audit_log_files,
     )
+
+
+def _what_changed(event: Event, image: MetadataImage) -> dict[str, object]:
+    """Fields of a line about an event. Its other values may be secrets, or long."""
+    fields: dict[str, object] = {"event": type(event).__name__}
+    partition = image.partitions.get(getattr(event, "partition_id", -1))
+    if partition is not None:
+        fields |= {"topic": partition.topic.name, "partition": partition.index}
+    topic = image.topics_by_id.get(getattr(event, "topic_id", b""))
+    if topic is not None:
+        fields["topic"] = topic.name
+    node = getattr(event, "node_id", None)
+    if node is not None:
+        fields["node"] = node
+    return fields
 
 
 def _names(settings: Settings) -> tuple[object, ...]:

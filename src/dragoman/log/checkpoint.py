@@ -17,6 +17,7 @@ another one may run while it is in progress, without losing anything.
 from __future__ import annotations
 
 import errno
+import logging
 from typing import NamedTuple
 
 from dragoman.limits import (
@@ -38,6 +39,8 @@ from dragoman.log.producer_file import encode_producers
 from dragoman.log.segment import Segment, entry_of
 from dragoman.log.write_behind import WriteBehind
 from dragoman.world import OUT_OF_FILES, BackgroundJob, Replacement
+
+log = logging.getLogger("dragoman.log")
 
 
 class _Mark(NamedTuple):
@@ -313,8 +316,18 @@ class Checkpoint:
         self._directory = checkpoints.directory
         self._sequence = checkpoints.commits.safe_sequence()
         self._left = partitions
+        self._count = len(partitions)
+        self._began = checkpoints.directory.clock.monotonic()
         self._saves: list[PartitionSave] = []
         self._is_complete = True
+
+    def log_end(self) -> None:
+        fields = {
+            "partitions": self._count,
+            "ms": round((self._directory.clock.monotonic() - self._began) * 1000),
+            "is_complete": self._is_complete,
+        }
+        log.debug("checkpoint done", extra=fields)
 
     def abandon(self) -> None:
         """Abandon the checkpoint: the outcome of its current job will not be reported."""
@@ -449,6 +462,8 @@ class Checkpointer:
     def finished(self, sequence: int | None) -> None:
         """Note the end of a checkpoint. The journal is not needed up to `sequence`; None when work
         was postponed."""
+        if log.isEnabledFor(logging.DEBUG) and self._current is not None:
+            self._current.log_end()
         self._current = None
         self.directory.stats.checkpoints += 1
         if sequence is not None and self._release(sequence) and self._journal.live_files:

@@ -22,7 +22,7 @@ from enum import Flag, auto
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
-from dragoman.config.listeners import OPEN, ListenerSecurity
+from dragoman.config.listeners import OPEN, ListenerSecurity, base_name
 from dragoman.errors import RemoteProtocolError
 from dragoman.limits import (
     CLOSE_DELIVERY_S,
@@ -32,6 +32,7 @@ from dragoman.limits import (
     SHORT_READ_BYTES_MAX,
 )
 from dragoman.log_limiter import LogLimiter
+from dragoman.net import connection_log
 from dragoman.net.admission import (
     Ceiling,
     ConnectionCount,
@@ -256,6 +257,7 @@ class Channels:
             return 0
         idle = [each for each in self.open if each.last_active < before]
         for channel in idle:
+            channel.end_reason = "it was idle for too long"
             channel.close()
         return len(idle)
 
@@ -297,12 +299,14 @@ class Channel(asyncio.BufferedProtocol):
         "_session",
         "_transport",
         "_unsent",
+        "end_reason",
         "is_closing",
         "is_ended",
         "is_working",
         "is_writable",
         "last_active",
         "local_address",
+        "number",
         "peer_address",
     )
 
@@ -315,6 +319,10 @@ class Channel(asyncio.BufferedProtocol):
         self._channels = channels
         self._make_session = make_session
         self._loop = loop
+        #: Number of the connection on its listener.
+        self.number = 0
+        #: Why this node closes the connection, if that is known.
+        self.end_reason = ""
         self._session: Session | None = None
         self._transport: asyncio.Transport | None = None
         self._reasons = Reason.NONE
@@ -345,6 +353,11 @@ class Channel(asyncio.BufferedProtocol):
         return self._channels.listener
 
     @property
+    def name(self) -> str:
+        """How lines of the log call the connection."""
+        return f"{self._channels.listener}-{self.number}"
+
+    @property
     def security(self) -> ListenerSecurity:
         """What the listener demands of the connection at the moment."""
         return self._channels.security()
@@ -373,7 +386,9 @@ class Channel(asyncio.BufferedProtocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         self.local_address = tuple(transport.get_extra_info("sockname") or ("", 0))[:2]
         self.peer_address = tuple(transport.get_extra_info("peername") or ("", 0))[:2]
-        if not self._channels.take(self, transport):
+        taken = self._channels.take(self, transport)
+        self.number = self._channels.accepted
+        if not taken:
             self.abort()
             return
         transport.set_write_buffer_limits(high=SEND_BUFFER_BYTES_MAX)
@@ -384,6 +399,8 @@ class Channel(asyncio.BufferedProtocol):
                 # Without keep-alive, a lost peer has to be detected in another way.
                 keep_alive(connected)
         self.last_active = self._loop.time()
+        if connection_log.is_on():
+            connection_log.opened(self.name, self.peer_address, base_name(self.listener))
         self._session = self._make_session(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -459,7 +476,9 @@ class Channel(asyncio.BufferedProtocol):
         elif self._ending is None:
             self._ending = self._loop.call_later(ENDED_GRACE_S, self.close)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:
+        if connection_log.is_on():
+            connection_log.closed(self.name, self.peer_address, self._why_lost(exc))
         self.is_closing = True
         channels = self._channels
         channels.lost(self)
@@ -474,6 +493,15 @@ class Channel(asyncio.BufferedProtocol):
             session.closed()
         if not channels.open:
             channels.on_empty()
+
+    def _why_lost(self, error: Exception | None) -> str:
+        if self.end_reason:
+            return self.end_reason
+        if error is not None:
+            return str(error) or type(error).__name__
+        if self.is_ended or not self.is_closing:
+            return "the client closed it"
+        return "this node closed it"
 
     def pause_writing(self) -> None:
         assert self._transport is not None
@@ -608,7 +636,11 @@ class Channel(asyncio.BufferedProtocol):
         """Log why the connection is closed, or another action. The rate of such lines is
         limited.
         """
-        self._channels.log.log(level, "%s %s:%d: %s", doing, *self.peer_address, why)
+        if doing == "closing":
+            self.end_reason = str(why)
+        if self._channels.log.admits(level):
+            fields = {"connection": self.name}
+            log.log(level, "%s %s:%d: %s", doing, *self.peer_address, why, extra=fields)
 
     def close(self) -> None:
         """Send pending replies, then close; abort a peer that receives nothing for too long."""

@@ -30,6 +30,7 @@ from dragoman.limits import (
     SEND_BUFFER_BYTES_MAX,
     UNANSWERED_REQUESTS_MAX,
 )
+from dragoman.net import connection_log
 from dragoman.net.channel import Channel, Reason
 from dragoman.protocols.caller_session import CallerSession, ServiceT_co
 from dragoman.protocols.service import Core, Service
@@ -89,6 +90,25 @@ class _Session(CallerSession[ServiceT_co]):
 
     def on_closed(self) -> None:
         """Called when the connection is gone."""
+
+    def note_failure(
+        self,
+        number: int | None,
+        api: object,
+        client: str | None,
+        code: object,
+        text: str,
+    ) -> None:
+        """A request was answered with an error: a line at the level debug."""
+        connection_log.failed(
+            self.channel.name,
+            number,
+            api=api,
+            client=client,
+            user=self.caller.name,
+            code=code,
+            text=text,
+        )
 
     @property
     def can_send(self) -> bool:

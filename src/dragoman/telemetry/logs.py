@@ -21,6 +21,7 @@ from typing import Literal, TextIO
 import msgspec
 
 from dragoman import limits
+from dragoman.limits import DEBUG_LOG_LINES_MAX, LIMITED_LOG_INTERVAL_S
 
 #: The attributes of every log record; all others came by `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -35,6 +36,7 @@ def configure(
 ) -> None:
     """Send the log of this process to `stream`, replacing any earlier configuration."""
     handler = logging.StreamHandler(stream)
+    handler.addFilter(DebugBound())
     handler.setFormatter(JsonFormatter() if line_format == "json" else PlainFormatter())
     root = logging.getLogger()
     for old in list(root.handlers):
@@ -69,6 +71,33 @@ def _unraisable(found: sys.UnraisableHookArgs) -> None:
 def uncaught_in_thread(name: str, error: BaseException) -> None:
     """Log the error that ended a thread."""
     _log.error("uncaught exception in a thread", exc_info=error, extra={"thread_name": name})
+
+
+class DebugBound(logging.Filter):
+    """Bounds the lines at the level debug, which tell of every connection and request: clients must
+    not be able to fill a disk. The number of lines that were left out is in the next one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._interval = 0.0
+        self._count = 0
+        self._left_out = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno > logging.DEBUG:
+            return True
+        interval = record.created // LIMITED_LOG_INTERVAL_S
+        if interval != self._interval:
+            self._interval, self._count = interval, 0
+        if self._count >= DEBUG_LOG_LINES_MAX:
+            self._left_out += 1
+            return False
+        self._count += 1
+        if self._left_out:
+            record.left_out = self._left_out
+            self._left_out = 0
+        return True
 
 
 class PlainFormatter(logging.Formatter):

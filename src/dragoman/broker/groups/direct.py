@@ -190,6 +190,9 @@ class DirectGroup:
     def _assign(self, topic: TopicName, joined: DirectMember | None) -> None:
         assert self.rules is not None
         self.generation += 1
+        if log.isEnabledFor(logging.DEBUG):
+            fields = {"group": self.group_id, "generation": self.generation, "topic": topic}
+            log.debug("group shares partitions anew", extra=fields)
         self.assigned_ms = self._clock.wall_ms()
         members = [each for each in self._members.values() if each.topic == topic]
         count = self._counts[topic] = self.rules.partition_count(topic)

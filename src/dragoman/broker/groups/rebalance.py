@@ -28,6 +28,7 @@ The cost of a request does not depend on the number of members.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -50,6 +51,8 @@ from dragoman.broker.groups.records import GroupKey, GroupValue, StoredMember, r
 from dragoman.broker.groups.waits import DeadlineTimer, Outbox, Parked, PhaseTimer, Promises
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.types import GroupId, MemberId
+
+log = logging.getLogger("dragoman.coordination")
 
 # ---- members
 
@@ -446,6 +449,13 @@ class Rebalance:
         self.generation += 1
         self.protocol = self.roster.choose_protocol()
         self._enter(State.COMPLETING_REBALANCE)
+        if log.isEnabledFor(logging.DEBUG):
+            fields = {
+                "group": self.group_id,
+                "generation": self.generation,
+                "members": len(self.roster),
+            }
+            log.debug("group has a new generation", extra=fields)
         for member in self.roster:
             if member.join is not None:
                 member.is_new = False

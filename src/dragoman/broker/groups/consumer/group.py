@@ -29,6 +29,7 @@ other group.
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -90,6 +91,8 @@ from dragoman.config.overrides import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from dragoman.errors import BrokerError, DragomanError
 from dragoman.outcome import Outcome, acknowledged, ignore
 from dragoman.types import GroupId, MemberId, TopicName
+
+log = logging.getLogger("dragoman.coordination")
 
 
 class ConsumerGroup:
@@ -338,6 +341,9 @@ class ConsumerGroup:
 
     def bump(self) -> None:
         self.epoch += 1
+        if log.isEnabledFor(logging.DEBUG):
+            fields = {"group": self.group_id, "epoch": self.epoch}
+            log.debug("group has a new epoch", extra=fields)
         self._unstored.mark(GroupKey(self.group_id))
 
     def advance(self, member: ConsumerMember, owned: Partitions | None) -> None:

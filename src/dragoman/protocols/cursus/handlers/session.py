@@ -43,6 +43,7 @@ from dragoman.errors import (
     NotSentError,
 )
 from dragoman.limits import LOGIN_FRAME_BYTES_MAX
+from dragoman.net import connection_log
 from dragoman.net.channel import Channel
 from dragoman.outcome import Acknowledge, start
 from dragoman.protocols.cursus import codec, compression
@@ -443,6 +444,9 @@ class CursusSession(OrderedSession[CursusService]):
     def refuse(self, place: Place, error: DragomanError) -> None:
         is_structured = isinstance(error, Refusal) and error.is_structured
         text = refusal_text(error, self.service.registered)
+        if connection_log.is_on():
+            code, _, _ = text.partition(" ")
+            self.note_failure(None, "", None, code, text)
         place.reply(self.error(text, is_structured=is_structured))
 
     # ---- life

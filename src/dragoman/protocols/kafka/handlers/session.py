@@ -25,6 +25,7 @@ from dragoman.broker.errors import NotAuthorized, ThrottlingQuotaExceeded
 from dragoman.broker.grants import Grant
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
 from dragoman.limits import KAFKA_REQUESTS_PER_TURN_MAX
+from dragoman.net import connection_log
 from dragoman.net.channel import Channel
 from dragoman.outcome import start
 from dragoman.protocols.kafka import codec
@@ -155,6 +156,10 @@ class Call:
             from dragoman.protocols.kafka.handlers.quota_use import metered
 
             message = metered(self, message)
+        if connection_log.is_on():
+            from dragoman.protocols.kafka.handlers.failures import note_failures
+
+            note_failures(self, message)
         self.reply_raw(codec.encode_response(message, request.version, request.correlation_id))
 
     def reply_raw(self, buffers: list[Buffer]) -> None:

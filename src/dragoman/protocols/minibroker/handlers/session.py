@@ -18,6 +18,7 @@ from dragoman.limits import (
     CONNECTION_CLOSE_GRACE_S,
     PUSHED_UNSENT_BYTES_MAX,
 )
+from dragoman.net import connection_log
 from dragoman.net.channel import Channel
 from dragoman.outcome import start
 from dragoman.protocols.minibroker import codec, errors
@@ -98,6 +99,8 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
             place.reply(self.refusal(result))
 
     def refusal(self, error: DragomanError) -> bytes:
+        if connection_log.is_on():
+            self.note_failure(None, "", None, error.code, str(error))
         return refusal(error, self.service.registered)
 
     # ---- the end

@@ -23,6 +23,7 @@ from dragoman.errors import (
     OffsetOutOfRangeError,
     RemoteProtocolError,
 )
+from dragoman.net import connection_log
 from dragoman.net.channel import Channel
 from dragoman.outcome import start
 from dragoman.protocols.mlog.codec import encode_frame
@@ -153,7 +154,10 @@ class MlogSession(OrderedSession[MlogService]):
         place.reply(frame)
 
     def fail(self, place: Place, error: DragomanError) -> None:
-        self.reply(place, refusal(error))
+        refused = refusal(error)
+        if connection_log.is_on():
+            self.note_failure(None, "", None, ErrorCode(refused.code).name, refused.message)
+        self.reply(place, refused)
 
     # ---- one request that waits
 

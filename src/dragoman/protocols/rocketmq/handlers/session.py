@@ -25,6 +25,7 @@ from dragoman.limits import (
     ROCKETMQ_PLAIN_BODY_BYTES_MAX,
     ROCKETMQ_UNANSWERED_REQUESTS_MAX,
 )
+from dragoman.net import connection_log
 from dragoman.net.channel import Channel
 from dragoman.outcome import Outcome, failed, ignore, pause, start
 from dragoman.protocols.rocketmq import bodies
@@ -291,6 +292,10 @@ class Call:
 
     def refuse(self, error: DragomanError) -> None:
         number, text = refusal(error)
+        if connection_log.is_on():
+            request = self.request
+            client = request.fields.get("clientID") or request.fields.get("consumerGroup")
+            self.session.note_failure(request.opaque, request.code, client, number, text)
         self.reply(number, text)
 
     def done(self, error: DragomanError | None) -> None:
