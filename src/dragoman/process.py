@@ -1,7 +1,7 @@
 """The process of a node: `dragoman serve`, and work on a data directory that no node uses.
 
 A signal stops the node cleanly; a second one ends the process at once, and the next start recovers.
-SIGHUP makes it read its certificates again.
+SIGHUP makes it read its certificates again. SIGUSR1 switches the log to the level debug, and back.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from dragoman.operating_system import (
 from dragoman.server import Node
 from dragoman.shared_directory import close_directory
 from dragoman.telemetry import lifecycle
+from dragoman.telemetry.logs import toggle_debug
 
 log = logging.getLogger("dragoman.server")
 
@@ -74,6 +75,7 @@ async def _serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop_requested, number)
         loop.add_signal_handler(signal.SIGHUP, node.listeners.contexts.reload)
+        loop.add_signal_handler(signal.SIGUSR1, toggle_debug, settings.log_level)
         lifecycle.starting(node.settings)
         if not await _started(node, stopping):
             return _ended(node, node.clock.monotonic())

@@ -359,7 +359,8 @@ def test_start_and_stop_are_logged(tmp_path: Path) -> None:
         assert node.stop() == 0
         assert messages(node) == [
             *("starting", "settings differ from the defaults", "log created"),
-            *("listening", "ready", "stopping", "connections closed", "stopped"),
+            *("feature level raised", "listening", "ready"),
+            *("stopping", "connections closed", "stopped"),
         ]
         lines = {each["message"]: each for each in map(json.loads, node.log)}
     assert lines["starting"].items() >= {
@@ -450,3 +451,18 @@ def test_every_line_on_stderr_is_json(tmp_path: Path) -> None:
         assert f"in {where}" in found, done.stderr
     assert "at the end" in found
     assert "a warning" in found
+
+
+def test_signal_switches_the_log_to_debug_and_back(tmp_path: Path) -> None:
+    with serve(tmp_path) as node:
+        node.signal(signal.SIGUSR1)
+        node.wait_for_log("log level changed log_level=DEBUG")
+        with KafkaSocket(node.bootstrap_servers) as client:
+            client.metadata()
+        node.wait_for_log("connection closed connection=kafka-1")
+        node.signal(signal.SIGUSR1)
+        node.wait_for_log("log level changed log_level=INFO")
+        with KafkaSocket(node.bootstrap_servers) as client:
+            client.metadata()
+        assert node.stop() == 0
+        assert not any("connection=kafka-2" in each for each in node.log)

@@ -45,6 +45,15 @@ def configure(
     root.setLevel(level.upper())
 
 
+def toggle_debug(level: str) -> None:
+    """Switch between the level debug and the configured one."""
+    root = logging.getLogger()
+    chosen = level.upper() if root.level == logging.DEBUG else "DEBUG"
+    root.setLevel(chosen)
+    # Logged whatever the level is: the operator has to see that the signal arrived.
+    _log.log(max(logging.INFO, root.level), "log level changed", extra={"log_level": chosen})
+
+
 def log_uncaught() -> None:
     """Log what Python would print on stderr: warnings, and errors that no code catches.
 

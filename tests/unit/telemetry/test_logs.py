@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from dragoman import limits
-from dragoman.telemetry.logs import configure, escape
+from dragoman.telemetry.logs import DebugBound, configure, escape, toggle_debug
 
 LOGGER = logging.getLogger("dragoman.example")
 
@@ -141,3 +141,46 @@ def test_configuring_again_replaces() -> None:
 def test_escape_leaves_printable_text_alone() -> None:
     assert escape("Straße 東京") == "Straße 東京"
     assert escape("a\tb\x00") == "a\\tb\\x00"
+
+
+def test_level_is_toggled_between_debug_and_the_configured_one() -> None:
+    stream = lines("plain", "warning")
+    LOGGER.debug("one")
+    toggle_debug("warning")
+    LOGGER.debug("two")
+    toggle_debug("warning")
+    LOGGER.debug("three")
+    found = [line.split(" ", 3)[3] for line in stream.getvalue().splitlines()]
+    assert found == [
+        "log level changed log_level=DEBUG",
+        "two",
+        "log level changed log_level=WARNING",
+    ]
+
+
+def test_debug_lines_are_bounded_and_counted() -> None:
+    bound = DebugBound()
+
+    def passes(at: float, level: int = logging.DEBUG) -> logging.LogRecord | None:
+        record = logging.makeLogRecord({"levelno": level, "created": at})
+        return record if bound.filter(record) else None
+
+    first = [passes(100.0) for _ in range(limits.DEBUG_LOG_LINES_MAX + 7)]
+    assert sum(each is not None for each in first) == limits.DEBUG_LOG_LINES_MAX
+    assert passes(101.0, logging.INFO) is not None
+    after = passes(100.0 + limits.LIMITED_LOG_INTERVAL_S)
+    assert after is not None
+    assert vars(after)["left_out"] == 7
+    again = passes(100.0 + limits.LIMITED_LOG_INTERVAL_S)
+    assert again is not None
+    assert "left_out" not in vars(again)
+
+
+def test_mapping_is_one_field_of_json_and_many_of_a_plain_line() -> None:
+    settings = {"a.b": 1, "c": "x y"}
+    stream = lines("json")
+    LOGGER.info("set", extra={"settings": settings})
+    assert json.loads(stream.getvalue())["settings"] == settings
+    stream = lines("plain")
+    LOGGER.info("set", extra={"settings": settings})
+    assert stream.getvalue().endswith(' set a.b=1 c="x y"\n')
