@@ -638,6 +638,20 @@ PARTITION_LOG_LINES_MAX = 5
 #: Seconds of a sync that is logged as slow. Most clients wait for a sync, and many give up on a
 #: request after some seconds.
 SLOW_SYNC_S = 1.0
+#: Free bytes of the disk below which `/readyz` warns: journal and segments need room before
+#: retention makes any.
+DISK_WARNING_BYTES = 512 << 20
+#: Seconds after a slow sync during which `/readyz` warns.
+SLOW_SYNC_MEMORY_S = 60.0
+#: Seconds without an answer from the controller after which `/readyz` warns.
+QUORUM_CONTACT_WARNING_S = 10.0
+#: Share of the descriptors in use above which `/readyz` warns.
+DESCRIPTORS_WARNING_SHARE = 0.9
+#: Seconds before the end of a certificate during which `/readyz` warns.
+CERTIFICATE_WARNING_S = 14 * 86_400.0
+#: Seconds by which the clock may jump before `/readyz` warns: timestamps, logins and certificates
+#: depend on it.
+CLOCK_JUMP_S = 5.0
 #: Seconds of reading back a partition of groups or transactions, which refuses requests meanwhile,
 #: from which on the log has a line.
 SLOW_LOAD_S = 1.0

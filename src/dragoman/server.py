@@ -75,6 +75,7 @@ class Node:
         self.settings = settings
         self.clock = clock
         self.started_at = clock.monotonic()
+        self.started_at_wall_ms = clock.wall_ms()
         #: Set when the node cannot continue; the reason is in `failure`.
         self.failed = asyncio.Event()
         self.failure: OSError | DragomanError | None = None

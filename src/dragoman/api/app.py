@@ -17,7 +17,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -25,6 +25,7 @@ from dragoman import limits
 from dragoman.api.admission import BEGUN, Admission, Pace
 from dragoman.api.authentication import Authentication, caller_of
 from dragoman.api.declaration import ApiError, Operation, Parameter
+from dragoman.api.health import HealthPages
 from dragoman.api.hosts import OwnHosts
 from dragoman.api.openapi import openapi_document
 from dragoman.api.operations import OPERATIONS, NodeView
@@ -131,7 +132,7 @@ HEALTH_PATHS = frozenset(("/livez", "/readyz"))
 
 def create_app(node: NodeView) -> ASGIApp:
     """The HTTP surface of a node, for any ASGI server."""
-    health = _Health(node)
+    health = HealthPages(node)
     routes = [
         Route("/livez", health.live),
         Route("/readyz", health.ready),
@@ -206,25 +207,6 @@ def _endpoint(
             return await respond(operations[method], node, request)
 
     return endpoint
-
-
-class _Health:
-    def __init__(self, node: NodeView) -> None:
-        self._node = node
-
-    async def live(self, _request: Request) -> Response:
-        """Any answer shows that the event loop runs."""
-        return PlainTextResponse("ok\n")
-
-    async def ready(self, _request: Request) -> Response:
-        objection = self._node.objection()
-        if objection:
-            return PlainTextResponse(f"not ready: {objection}\n", 503)
-        degradation = self._node.degradation()
-        if degradation:
-            # The node still serves what is not damaged.
-            return PlainTextResponse(f"ready, degraded: {degradation}\n")
-        return PlainTextResponse("ready\n")
 
 
 class _Metrics:

@@ -20,7 +20,8 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
 
 import msgspec
 from starlette.requests import Request
@@ -35,6 +36,9 @@ from dragoman.security.access import ANONYMOUS, Caller
 
 #: Key in the state of a request's scope.
 _CALLER: Final = "caller"
+#: Key of what finds the caller of a request for an exempt path.
+_RECOGNISE: Final = "recognise"
+Recognise: TypeAlias = Callable[[Request], Awaitable[Caller | None]]
 #: In the audit log.
 _PROTOCOL: Final = "http"
 _REALM: Final = 'realm="dragoman"'
@@ -65,7 +69,9 @@ class Authentication:
         self._exempt = exempt
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_exempt(scope["path"]):
+        if scope["type"] == "http" and self._is_exempt(scope["path"]):
+            scope.setdefault("state", {})[_RECOGNISE] = self._recognise
+        elif scope["type"] == "http":
             request = Request(scope)
             found = await self._authenticate(request)
             if isinstance(found, _Refusal):
@@ -81,6 +87,10 @@ class Authentication:
 
     def _is_exempt(self, path: str) -> bool:
         return path in self._exempt or (path == _METRICS and not self._node.metrics_require_login)
+
+    async def _recognise(self, request: Request) -> Caller | None:
+        found = await self._authenticate(request)
+        return None if isinstance(found, _Refusal) else found
 
     async def _authenticate(self, request: Request) -> Caller | _Refusal:
         origin = _origin_of(request)
@@ -185,6 +195,14 @@ def caller_of(request: Request) -> Caller:
     caller = request.scope["state"][_CALLER]
     assert isinstance(caller, Caller)
     return caller
+
+
+async def caller_if_known(request: Request) -> Caller | None:
+    """The caller of a request for an exempt path; None without a login that the listener demands.
+    Checking a password takes long.
+    """
+    recognise: Recognise | None = request.scope.get("state", {}).get(_RECOGNISE)
+    return None if recognise is None else await recognise(request)
 
 
 def _origin_of(request: Request) -> Origin:

@@ -78,6 +78,9 @@ class Quorum(Protocol):
     def leader(self) -> int: ...
 
     @property
+    def version(self) -> int: ...
+
+    @property
     def membership(self) -> Membership: ...
 
 
@@ -85,6 +88,11 @@ class Room(Protocol):
     @property
     def has_room(self) -> bool:
         """Whether the node's disk has room for replicated records."""
+        ...
+
+    @property
+    def controller_silence_s(self) -> float:
+        """Seconds since the controller last answered this node."""
         ...
 
 

@@ -34,6 +34,16 @@ _OWN_SITES = frozenset(("same-origin", "none"))
 _REMEDY = "name it in the node's setting http.allowed.hosts"
 
 
+#: Key in the state of a request's scope.
+_FOREIGN = "is_foreign"
+
+
+def is_foreign(request: Request) -> bool:
+    """Whether a web page of another site may have sent a request to an exempt path."""
+    found: bool = request.scope.get("state", {}).get(_FOREIGN, False)
+    return found
+
+
 class OwnHosts:
     """Answers 421 for a foreign `Host` and 403 for a foreign `Origin`, else calls the application.
 
@@ -54,7 +64,11 @@ class OwnHosts:
         self._exempt = exempt
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in self._exempt:
+        if scope["type"] == "http" and scope["path"] in self._exempt:
+            request = Request(scope)
+            is_other = bool(self._foreign_host(request) or self._foreign_origin(request))
+            scope.setdefault("state", {})[_FOREIGN] = is_other
+        elif scope["type"] == "http":
             request = Request(scope)
             detail = self._foreign_host(request)
             if detail:

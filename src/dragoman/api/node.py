@@ -22,10 +22,11 @@ from dragoman.api.cluster import (
     damaged_ranges,
 )
 from dragoman.api.groups import GroupBroker, GroupService
+from dragoman.api.health_checks import HealthChecks
 from dragoman.api.keys import CertificateService, KeyService
 from dragoman.api.security import RuleService, SecurityBroker, SecurityService, UserService
 from dragoman.api.topics import TopicBroker, TopicService
-from dragoman.api.values import PipelineList, PipelineStatus
+from dragoman.api.values import Check, PipelineList, PipelineStatus
 from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.context import NodeContext
 from dragoman.broker.partitions import Partitions
@@ -142,6 +143,9 @@ class RunningNode(ClusterNode, Protocol):
     @property
     def peer_budget(self) -> MemoryBudget: ...
 
+    @property
+    def started_at_wall_ms(self) -> int: ...
+
 
 class BrokerView:
     """The `NodeView` of a running node."""
@@ -162,6 +166,7 @@ class BrokerView:
         self.rules = RuleService(node.broker)
         self.users = UserService(node.broker)
         self.pipelines = PipelineReports(node.clock, node.broker)
+        self._health = HealthChecks(node)
 
     @property
     def _broker(self) -> NodeBroker:
@@ -193,6 +198,12 @@ class BrokerView:
         if lost:
             parts.append(f"acknowledged records were lost: {lost[0]}")
         return "; ".join(parts)
+
+    def fatal_failure(self) -> str:
+        return self._health.failure()
+
+    def health_checks(self) -> tuple[Check, ...]:
+        return self._health.run()
 
     def own_names(self) -> Iterator[str]:
         yield os.uname().nodename

@@ -10,7 +10,7 @@ from dragoman import __version__
 from dragoman.api.declaration import Operation, Parameter
 from dragoman.api.operations import OPERATIONS
 from dragoman.api.problems import MEDIA_TYPE
-from dragoman.api.values import Problem
+from dragoman.api.values import Health, Problem
 
 #: Error statuses of every operation: bad parameters, no login, no right, a fault, a node that is
 #: not ready.
@@ -21,9 +21,29 @@ _SECURITY_SCHEMES = {
     "password": {"type": "http", "scheme": "basic"},
 }
 
+#: The pages for probes, which are no operations: every client is answered.
+_HEALTH: dict[str, tuple[str, str, dict[str, object]]] = {
+    "/livez": (
+        "is_live",
+        "Whether the node runs; 503 when only a new start would help",
+        {"status": "live", "checks": [{"name": "journal", "status": "ok", "detail": ""}]},
+    ),
+    "/readyz": (
+        "is_ready",
+        "Whether clients should use the node, check by check",
+        {
+            "status": "degraded",
+            "checks": [
+                {"name": "recovery", "status": "ok", "detail": ""},
+                {"name": "disk", "status": "warning", "detail": "52,428,800 bytes are free"},
+            ],
+        },
+    ),
+}
+
 
 def openapi_document() -> dict[str, object]:
-    types: list[type] = [Problem]
+    types: list[type] = [Problem, Health]
     for each in OPERATIONS:
         types += [kind for kind in (each.answer, each.body and each.body.type) if kind]
     references, schemas = msgspec.json.schema_components(
@@ -34,12 +54,40 @@ def openapi_document() -> dict[str, object]:
     for operation in OPERATIONS:
         entry = paths.setdefault(operation.path, {})
         entry[operation.method.lower()] = _operation(operation, schema_of)
+    paths |= {path: {"get": _health(*texts, schema_of)} for path, texts in _HEALTH.items()}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Dragoman", "version": __version__},
         "paths": paths,
         "components": {"schemas": schemas, "securitySchemes": _SECURITY_SCHEMES},
         "security": [{}, *({name: []} for name in _SECURITY_SCHEMES)],
+    }
+
+
+def _health(
+    name: str, summary: str, example: dict[str, object], schema_of: dict[type, dict[str, object]]
+) -> dict[str, object]:
+    content = {
+        "text/plain": {"schema": {"type": "string"}},
+        "application/json": {"schema": schema_of[Health], "example": example},
+    }
+    return {
+        "operationId": name,
+        "summary": summary,
+        "security": [{}],
+        "parameters": [
+            {"name": "format", "in": "query", "schema": {"type": "string", "enum": ["json"]}},
+            {
+                "name": "verbose",
+                "in": "query",
+                "allowEmptyValue": True,
+                "schema": {"type": "string"},
+            },
+        ],
+        "responses": {
+            "200": {"description": "OK", "content": content},
+            "503": {"description": "Service Unavailable", "content": content},
+        },
     }
 
 

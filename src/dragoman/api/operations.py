@@ -39,6 +39,7 @@ from dragoman.api.values import (
     CapturePage,
     CertificateCommand,
     CertificateList,
+    Check,
     ClusterKeyStatus,
     ClusterStatus,
     Elected,
@@ -441,6 +442,14 @@ class NodeView(Protocol):
 
     def degradation(self) -> str:
         """The fault of a node that still serves clients; empty when there is none."""
+        ...
+
+    def fatal_failure(self) -> str:
+        """Why only a new start would help; empty when there is no such reason."""
+        ...
+
+    def health_checks(self) -> tuple[Check, ...]:
+        """The checks of the node's health, with all details."""
         ...
 
     def own_names(self) -> Iterable[str]:

@@ -5,7 +5,7 @@ A new field with a default keeps the version; renaming or removing a field needs
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -451,3 +451,25 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, rename={"kind": "type"}
     status: int
     code: str
     detail: str
+
+
+# ---- health
+
+CheckStatus: TypeAlias = Literal["ok", "warning", "failed"]
+HealthStatus: TypeAlias = Literal["live", "not live", "ready", "degraded", "not ready"]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check of a node's health."""
+
+    name: str
+    status: CheckStatus
+    #: What was found. Without the right to describe the cluster: empty, unless the check failed.
+    detail: str = ""
+
+
+class Health(msgspec.Struct, frozen=True):
+    """The health of a node, as `/livez` and `/readyz` show it in JSON."""
+
+    status: HealthStatus
+    checks: tuple[Check, ...]

@@ -108,6 +108,8 @@ class Replication:
         self._reviews: dict[LedPartition, None] = {}
         self._is_review_due = False
         self._is_stopped = False
+        #: When the controller last answered a heartbeat.
+        self._answered_at = scheduler.time()
         #: Other nodes have taken over: this one is about to stop, or its disk is full.
         self._is_leaving = False
         self._has_no_room = False
@@ -120,6 +122,11 @@ class Replication:
         #: Called with each partition that this node begins to lead, or ceases to lead.
         self.on_led: Callable[[Replica], None] = _no_replica
         self.on_resigned: Callable[[Replica], None] = _no_replica
+
+    @property
+    def controller_silence_s(self) -> float:
+        """Seconds since the controller last answered this node."""
+        return self._scheduler.time() - self._answered_at
 
     @property
     def led_count(self) -> int:
@@ -228,6 +235,8 @@ class Replication:
 
     async def _send_heartbeat(self, member: Member) -> None:
         reply = await self._control.ask(Heartbeat(member=member))
+        if reply is not None:
+            self._answered_at = self._scheduler.time()
         if not self._is_stopped and reply is not None and Decision.REFUSED in reply.outcomes:
             # Fenced meanwhile, or another process registered as this node.
             self._register()

@@ -23,6 +23,7 @@ from dragoman.api.values import (
     CertificateCommand,
     CertificateList,
     CertificateStatus,
+    Check,
     ClusterKeyNode,
     ClusterKeyStatus,
     ClusterStatus,
@@ -340,6 +341,9 @@ class FakeNode:
         #: Why clients should go elsewhere although it serves.
         self.reason = ""
         self.degraded = ""
+        #: Why only a new start would help.
+        self.failed = ""
+        self.checks = (Check("recovery", "ok"), Check("damage", "warning", "in orders-0"))
         self.topics = FakeTopics(self)
         self.groups = FakeGroups()
         #: Raised by the next mutation or description.
@@ -375,6 +379,12 @@ class FakeNode:
 
     def degradation(self) -> str:
         return self.degraded
+
+    def fatal_failure(self) -> str:
+        return self.failed
+
+    def health_checks(self) -> tuple[Check, ...]:
+        return self.checks
 
     def objection(self) -> str:
         return self.reason or ("" if self.ready else "the node is starting")

@@ -445,6 +445,7 @@ class Clock:
 class Node:
     allowed_hosts = ()
     def own_names(self): return ()
+    def fatal_failure(self): return ""
 
 async def main():
     loop = asyncio.get_running_loop()
