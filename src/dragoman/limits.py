@@ -652,6 +652,16 @@ CERTIFICATE_WARNING_S = 14 * 86_400.0
 #: Seconds by which the clock may jump before `/readyz` warns: timestamps, logins and certificates
 #: depend on it.
 CLOCK_JUMP_S = 5.0
+#: Limit of open files below which `dragoman doctor` warns: each client needs one.
+DOCTOR_DESCRIPTORS_MIN = 4096
+#: Files of a data directory whose owner and time `dragoman doctor` looks at.
+DOCTOR_FILES_MAX = 100_000
+#: Damaged places that `dragoman doctor` lists.
+DOCTOR_FINDINGS_MAX = 20
+#: Seconds in which `dragoman doctor` has to reach an advertised address.
+DOCTOR_CONNECT_S = 3.0
+#: Share of the files of a volume that should be free to create.
+SHARE_OF_FREE_FILES_MIN = 0.02
 #: Seconds of reading back a partition of groups or transactions, which refuses requests meanwhile,
 #: from which on the log has a line.
 SLOW_LOAD_S = 1.0

@@ -193,8 +193,8 @@ class HealthChecks:
 
     def _replication(self) -> tuple[CheckStatus, str]:
         replicas, under, offline = self._replica_counts()
-        said = f"{replicas} replicas here: {under} of under-replicated partitions, {offline} of "
-        return "warning" if under or offline else "ok", f"{said}partitions without a leader"
+        said = f"{replicas} replicas here, {under} under-replicated, {offline} without a leader"
+        return "warning" if under or offline else "ok", said
 
     def _replica_counts(self) -> tuple[int, int, int]:
         """Replicas on this node; those of partitions that are under-replicated, and offline."""

@@ -134,10 +134,12 @@ def configuration(options: argparse.Namespace) -> Configuration:
         listen=tuple(options.listen),
         advertise=tuple(options.advertise),
     )
-    return load(file=_read_file(path) if path else None, environment=environment, flags=flags)
+    return load(
+        file=read_configuration(path) if path else None, environment=environment, flags=flags
+    )
 
 
-def _read_file(path: str) -> ConfigFile:
+def read_configuration(path: str) -> ConfigFile:
     try:
         with open(path, "rb") as file:
             data = file.read(limits.CONFIG_FILE_BYTES_MAX + 1)

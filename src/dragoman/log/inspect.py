@@ -119,15 +119,18 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         return len({each.path for each in self.problems if each.is_unread})
 
 
-def inspect_directory(path: str) -> Iterator[Finding]:
-    """All findings in the data directory at `path`, with damage. Raises `FormatError`."""
+def inspect_directory(path: str, *, is_quick: bool = False) -> Iterator[Finding]:
+    """All findings in the data directory at `path`, with damage. Raises `FormatError`.
+
+    `is_quick`: of segments only the presence and the size are checked.
+    """
     if not is_directory(path):
         yield Problem(path=path, position=0, reason="no such directory")
         return
-    yield from inspect_disk(RealDisk(path))
+    yield from inspect_disk(RealDisk(path), is_quick=is_quick)
 
 
-def inspect_disk(disk: Disk) -> Iterator[Finding]:
+def inspect_disk(disk: Disk, *, is_quick: bool = False) -> Iterator[Finding]:
     is_in_use = _is_in_use(disk)
     try:
         node = read_node_state(disk)
@@ -163,7 +166,7 @@ def inspect_disk(disk: Disk) -> Iterator[Finding]:
     for name in names:
         directory = f"{PARTITIONS}/{name}"
         try:
-            yield from _Partition(disk, directory, node, is_in_use).findings()
+            yield from _Partition(disk, directory, node, is_in_use, is_quick).findings()
         except OSError as error:
             yield _unread(directory, error)
 
@@ -244,11 +247,14 @@ def _journal(disk: Disk, node: NodeState, is_in_use: bool) -> Iterator[Finding]:
 
 
 class _Partition:
-    def __init__(self, disk: Disk, directory: str, node: NodeState, is_in_use: bool) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, node: NodeState, is_in_use: bool, is_quick: bool
+    ) -> None:
         self._disk = disk
         self._directory = directory
         self._node = node
         self._is_in_use = is_in_use
+        self._is_quick = is_quick
 
     def findings(self) -> Iterator[Finding]:
         names = self._disk.names(self._directory)
@@ -282,8 +288,9 @@ class _Partition:
         for key in sorted(found | set(listed)):
             segment = Segment(self._directory, *key)
             if key in found:
+                read = self._size if self._is_quick else self._segment
                 try:
-                    yield from self._segment(*key, listed.get(key))
+                    yield from read(*key, listed.get(key))
                 except OSError as error:
                     yield _unread(segment.log_path, error)
             else:
@@ -320,6 +327,21 @@ class _Partition:
             producers=len(found.states),
             aborted=len(found.states.aborted()),
         )
+
+    def _size(self, base: int, generation: int, entry: SegmentEntry | None) -> Iterator[Finding]:
+        """Compare a segment's size with its manifest, and repeat what is known about damage."""
+        segment = Segment(self._directory, base, generation)
+        file = self._disk.open(segment.log_path, "read")
+        try:
+            size = file.size()
+        finally:
+            file.close()
+        if entry is not None and size < entry.size:
+            reason = f"{size} of {entry.size} bytes are there"
+            yield Problem(path=segment.log_path, position=size, reason=reason)
+        for first, next_good, position in self._known(entry):
+            reason = f"offsets {first} to {next_good - 1} are known to be damaged"
+            yield Problem(path=segment.log_path, position=position, reason=reason)
 
     def _segment(self, base: int, generation: int, entry: SegmentEntry | None) -> Iterator[Finding]:
         segment = Segment(self._directory, base, generation)

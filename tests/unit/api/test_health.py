@@ -199,7 +199,7 @@ def test_fenced_node_and_replicas_without_their_others() -> None:
     node.world.scheduler.run_ready()
     found = node.check("replication")
     assert found.status == "warning"
-    assert "3 of under-replicated partitions" in found.detail
+    assert "3 under-replicated, 0 without a leader" in found.detail
     assert node.check("registration").status == "ok"
     node.broker.image.fenced.add(1)
     assert node.check("registration").detail == "the cluster has fenced this node"

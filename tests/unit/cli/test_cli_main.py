@@ -19,6 +19,7 @@ COMMANDS = {
     "produce": (),
     "consume": (),
     "sql": (),
+    "doctor": (),
     "pipeline": ("init", "run", "list", "status", "stop"),
     "topic": ("list", "describe", "create", "delete"),
     "group": ("list", "describe", "reset"),
