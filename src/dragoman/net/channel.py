@@ -632,14 +632,23 @@ class Channel(asyncio.BufferedProtocol):
         """The budget has room again."""
         self.unpause(Reason.NO_MEMORY)
 
-    def complain(self, why: object, level: int = logging.INFO, *, doing: str = "closing") -> None:
+    def complain(
+        self,
+        why: object,
+        level: int = logging.INFO,
+        *,
+        doing: str = "closing",
+        request: int | None = None,
+    ) -> None:
         """Log why the connection is closed, or another action. The rate of such lines is
-        limited.
+        limited. `request` is the number of the request that is the reason.
         """
         if doing == "closing":
             self.end_reason = str(why)
         if self._channels.log.admits(level):
             fields = {"connection": self.name}
+            if request is not None:
+                fields["request"] = connection_log.request_name(self.name, request)
             log.log(level, "%s %s:%d: %s", doing, *self.peer_address, why, extra=fields)
 
     def close(self) -> None:

@@ -19,6 +19,11 @@ def is_on() -> bool:
     return log.isEnabledFor(logging.DEBUG)
 
 
+def request_name(connection: str, number: int | None) -> str:
+    """How lines of the log call a request. Requests of some protocols have no number."""
+    return connection if number is None else f"{connection}.{number}"
+
+
 def opened(connection: str, peer: tuple[str, int], protocol: str) -> None:
     fields = {"connection": connection, "peer": _text(peer), "protocol": protocol}
     log.debug("connection opened", extra=fields)
@@ -41,7 +46,7 @@ def failed(
 ) -> None:
     """A request was answered with an error. Requests of some protocols have no number."""
     fields = {
-        "request": connection if number is None else f"{connection}.{number}",
+        "request": request_name(connection, number),
         "api": str(api),
         "client": (client or "")[:LOGGED_NAME_CHARS_MAX],
         "user": user,

@@ -77,6 +77,28 @@ def test_failed_request_of_kafka_has_its_id_code_and_client(
     assert "no such topic" in str(failed["why"])
 
 
+def test_topic_that_is_unknown_to_metadata_is_logged(
+    running: Running, lines: pytest.LogCaptureFixture
+) -> None:
+    with KafkaSocket(address(running, "kafka")) as client:
+        named = m.MetadataRequestTopic(name="no such topic")
+        client.ask(m.MetadataRequest(topics=[named]), 9, m.MetadataResponse)
+    (failed,) = said(lines, "request failed")
+    assert (failed["api"], failed["code"]) == ("Metadata", "INVALID_TOPIC_EXCEPTION")
+
+
+def test_line_about_a_request_has_its_id(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with KafkaSocket(address(running, "kafka")) as client:
+        # Metadata 1, correlation id 77, no client id, seven topics that are missing.
+        client.socket.sendall(bytes.fromhex("0000000e 0003 0001 0000004d ffff 00000007"))
+        assert client.is_closed_by_peer()
+    (line,) = [vars(each) for each in caplog.records if each.name == "dragoman.net"]
+    assert (line["connection"], line["request"]) == ("kafka-1", "kafka-1.77")
+
+
 def test_closed_connection_says_why(running: Running, lines: pytest.LogCaptureFixture) -> None:
     with KafkaSocket(address(running, "kafka")) as client:
         client.socket.sendall(b"\xff" * 8)

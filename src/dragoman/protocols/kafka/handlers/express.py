@@ -24,6 +24,7 @@ from dragoman.broker.produce import check_produced, place
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import KAFKA_PRODUCE_ROUTES_MAX
 from dragoman.log.batch import TRANSACTIONAL
+from dragoman.net import connection_log
 from dragoman.primitives import uvarint
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import Request
@@ -65,6 +66,12 @@ class Line(Protocol):
 
     def enter(self, waiting: Waiting) -> None:
         """Reserve a place in the queue of replies."""
+        ...
+
+    def note_failure(
+        self, number: int | None, api: object, client: str | None, code: object, text: str
+    ) -> None:
+        """A request was answered with an error."""
         ...
 
     def flush(self) -> None:
@@ -167,6 +174,8 @@ class Run:
         error, _ = failed
         version = route.head & 0xFFFF
         part = refused_partition(route.replica.metadata.index, error, version)
+        if connection_log.is_on():
+            self._session.note_failure(correlation_id, "Produce", None, error.code, str(error))
         return codec.join(_response(route.replica, part, version, correlation_id))
 
     def drop(self) -> None:

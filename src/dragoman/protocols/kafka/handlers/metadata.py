@@ -24,8 +24,10 @@ from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import PartitionMetadata, TopicMetadata
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import DESCRIBED_PARTITIONS_MAX
+from dragoman.net import connection_log
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.kafka.codec import array_encoder
+from dragoman.protocols.kafka.handlers.failures import note_failures
 from dragoman.protocols.kafka.handlers.refusals import wire_code
 from dragoman.protocols.kafka.handlers.resources import (
     NOT_REQUESTED,
@@ -69,6 +71,8 @@ async def _named(call: Call, request: m.MetadataRequest) -> list[Buffer]:
                 found = _by_id(call, request, topic.topic_id)
         except DragomanError as error:
             found = _refused(call, topic, error)
+            if connection_log.is_on():
+                note_failures(call, m.MetadataResponse(topics=[found]))
         return encoder.element(found)
 
     def weigh(topic: m.MetadataRequestTopic) -> int:

@@ -383,7 +383,9 @@ class KafkaSession(OrderedSession[KafkaService]):
         if isinstance(error, OversizedMessageError):
             refusal = refusal_of(call.request.api_key, call.version, error)
         if refusal is not None:
-            self.channel.complain(_said(call.request, error), doing="refusing a request of")
+            number = call.request.correlation_id
+            said = _said(call.request, error)
+            self.channel.complain(said, doing="refusing a request of", request=number)
             call.reply(refusal)
         else:
             # A reply that its version cannot encode is a fault of this node.
@@ -421,7 +423,7 @@ class KafkaSession(OrderedSession[KafkaService]):
         self._express.learn(request, records, replica)
 
     def _close(self, level: int, request: Request, error: Exception) -> None:
-        self.channel.complain(_said(request, error), level)
+        self.channel.complain(_said(request, error), level, request=request.correlation_id)
         self.channel.close()
 
 
