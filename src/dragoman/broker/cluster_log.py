@@ -100,7 +100,8 @@ class ClusterLog:
         shown = [each for each in changed if self._what(*each)]
         if len(shown) > PARTITION_LOG_LINES_MAX:
             counts = Counter(what for each in shown for what in self._what(*each))
-            fields: dict[str, object] = {"partitions": len(shown), **counts}
+            why = ", ".join(f"{what} ({count})" for what, count in counts.items())
+            fields: dict[str, object] = {"partitions": len(shown), "why": why}
             self._say(_level(shown), "in-sync sets changed", fields)
             return
         for partition, before in shown:

@@ -280,6 +280,10 @@ class LogStore:
 
     def damage_is_gone(self, partition: PartitionLog) -> None:
         """Forget the damage of a partition that was deleted, repaired or copied again."""
+        identity = partition.identity
+        if identity.partition_id in self.node.damaged:
+            fields = {"topic": identity.topic, "partition": identity.partition}
+            log.info("damage repaired", extra=fields)
         self.directory.remove_damaged(partition.identity.partition_id)
 
     # ---- partitions

@@ -42,8 +42,7 @@ def test_fenced_node_leaves_a_line_for_each_partition_or_one_for_all(
     assert len(changed) == lines
     if lines == 1:
         assert changed[0]["partitions"] == count
-        assert changed[0]["node 2 is fenced"] == count
-        assert changed[0]["node 1 leads"] == count
+        assert changed[0]["why"] == f"node 2 is fenced ({count}), node 1 leads ({count})"
         return
     assert [each["partition"] for each in changed] == [0, 1]
     assert changed[0]["topic"] == "t"

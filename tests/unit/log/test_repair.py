@@ -94,11 +94,14 @@ def test_damage_is_known_after_a_start_without_reading(damaged: World, clean: bo
     assert damaged.log.is_damaged
 
 
-def test_a_partition_without_damage_is_forgotten(damaged: World):
+def test_a_partition_without_damage_is_forgotten(damaged: World, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "dragoman.log")
     readable(damaged)
     damaged.log.restart_at(30)
     damaged.restart()
     assert damaged.store.node.damaged == ()
+    (line,) = [vars(each) for each in caplog.records if each.message == "damage repaired"]
+    assert (line["topic"], line["partition"]) == ("t", 0)
 
 
 def test_a_long_stretch_of_damage_is_one_range(world: World):
