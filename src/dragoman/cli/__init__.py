@@ -6,6 +6,7 @@
 - Commands over a wire: `produce` and `consume` in any protocol, `rocketmq` for administration.
 - Commands on files: `log` verifies, repairs and adopts a data directory; `import` reads the data
   directories of other brokers.
+- `doctor` checks a node or a data directory, and says what to type.
 - `sql` runs a query with Spark on this machine; `cluster up` runs a local cluster.
 - Shared parts: exit statuses, output as tables or JSON, records as text, positions in a partition.
 

@@ -312,13 +312,13 @@ class DataDirectory:
             return
         self._full_since = self.clock.monotonic()
         reason = "no descriptor is left" if error.errno in OUT_OF_FILES else "the disk is full"
-        log.error(
-            "%s: %d bytes are free, appends are refused, %d acknowledged bytes in the journal wait "
-            "for room in their segments",
-            reason,
-            self.free_bytes(),
-            self.stats.dirty_bytes,
-        )
+        fields = {
+            "why": reason,
+            "free_bytes": self.free_bytes(),
+            # Acknowledged bytes in the journal, which wait for room in their segments.
+            "unwritten_bytes": self.stats.dirty_bytes,
+        }
+        log.error("appends are refused", extra=fields)
 
     def free_bytes(self) -> int:
         """Free bytes of the disk; -1 when the system cannot tell."""
@@ -331,11 +331,11 @@ class DataDirectory:
         since = self._full_since
         if since is not None and not self._is_full:
             self._full_since = None
-            log.warning(
-                "appends are accepted again after %.1f s: %d bytes are free",
-                self.clock.monotonic() - since,
-                self.free_bytes(),
-            )
+            fields = {
+                "ms": round((self.clock.monotonic() - since) * 1000),
+                "free_bytes": self.free_bytes(),
+            }
+            log.warning("appends are accepted again", extra=fields)
 
     # ---- jobs
 

@@ -295,11 +295,13 @@ def test_a_full_disk_leaves_one_line_and_one_when_there_is_room(
         world.store._tick()
         with pytest.raises(DiskFullError):
             world.fill(3000, size=1000)
-    full = [each.message for each in caplog.records if "the disk is full" in each.message]
-    assert len(full) == 1
-    assert "bytes are free" in full[0]
+    (full,) = [vars(each) for each in caplog.records if each.message == "appends are refused"]
+    assert full["why"] == "the disk is full"
+    assert full["free_bytes"] < 300_000
     disk._tree.capacity_bytes = 1 << 30
     world.store._tick()
     world.store._tick()
-    room = [each.message for each in caplog.records if "appends are accepted again" in each.message]
-    assert len(room) == 1
+    (room,) = [
+        vars(each) for each in caplog.records if each.message == "appends are accepted again"
+    ]
+    assert room["free_bytes"] > 300_000
