@@ -30,6 +30,7 @@ from dragoman.api.admission import BEGUN
 from dragoman.api.origin import ORIGIN, Origin
 from dragoman.api.request_ids import request_id
 from dragoman.log_limiter import LogLimiter
+from dragoman.net import connection_log
 from dragoman.world import Clock
 
 
@@ -66,6 +67,8 @@ class Engine:
         self.config.load()
         self.state = ServerState()
         self.ranks = count()
+        #: Numbers of connections, for the log.
+        self.numbers = count(1)
         self._limiter: LogLimiter | None = None
         self._clock = clock
         self._second = -1
@@ -145,6 +148,7 @@ class HttpConnection(H11Protocol):
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, origin: Origin) -> None:
         super().__init__(engine.config, engine.state, {ORIGIN: origin}, loop)
         self._engine = engine
+        self._name = f"http-{next(engine.numbers)}"
         self.logger = engine.limited(self.logger, loop, self._request_id)
         self._deadline: asyncio.TimerHandle | None = None
         #: Runs when the client has closed its half and a response is still due.
@@ -189,6 +193,8 @@ class HttpConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if connection_log.is_on():
+            connection_log.opened(self._name, self.client or ("", 0), "http")
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -241,6 +247,9 @@ class HttpConnection(H11Protocol):
             self._delivered()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if connection_log.is_on():
+            why = str(exc) if exc else "this node cut it" if self._is_cut else "it ended"
+            connection_log.closed(self._name, self.client or ("", 0), why)
         self._disarm()
         self._delivered()
         if self._ending is not None:

@@ -188,7 +188,8 @@ class Supervisor:
             problem = str(error)
         if problem:
             if self._unreadable.get(name) != problem:
-                log.error("capture %s cannot run here: %s", name, problem)
+                fields = {"capture": name}
+                log.error("capture %s cannot run here: %s", name, problem, extra=fields)
             self._unreadable[name] = problem
             if running is not None and not running.is_stopping:
                 start(self._stop(running)).then(ignore)
@@ -334,7 +335,12 @@ class SupervisedCapture:
             case Status():
                 self._restart_watchdog()
                 if report.state != self._status.state:
-                    log.info("capture %s: %s", self.name, report.state)
+                    fields = {
+                        "capture": self.name,
+                        "state": report.state,
+                        "before": self._status.state,
+                    }
+                    log.info("capture %s: %s", self.name, report.state, extra=fields)
                 # Without a connection the process reports no position: the last one is still valid.
                 lsn = report.lsn or self._status.lsn
                 self._status = msgspec.structs.replace(report, lsn=lsn)
@@ -352,6 +358,7 @@ class SupervisedCapture:
             "capture %s: its process has reported nothing for %.0f s and is killed",
             self.name,
             CAPTURE_SILENCE_S,
+            extra={"capture": self.name},
         )
         self._kill()
 
@@ -380,7 +387,9 @@ class SupervisedCapture:
         self._status = msgspec.structs.replace(
             self._status, state="waiting", problem=problem, rows=0, rows_per_s=0.0
         )
-        log.warning("capture %s: %s; restarted in %.0f s", self.name, problem, delay_s)
+        fields = {"capture": self.name, "restarts": self._restarts}
+        text = "capture %s: %s; restarted in %.0f s"
+        log.warning(text, self.name, problem, delay_s, extra=fields)
         self._timer = self._scheduler.call_later(delay_s, self._restart)
 
     def _restart(self) -> None:

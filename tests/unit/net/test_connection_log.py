@@ -139,6 +139,9 @@ def test_http_request_keeps_its_id(running: Running, lines: pytest.LogCaptureFix
     assert (failed["request"], failed["code"]) == ("trace-7", "unknown_topic")
     (answered,) = said(lines, "HTTP request answered")
     assert (answered["request"], answered["status"]) == ("trace-7", 404)
+    running.stop()
+    assert [each["connection"] for each in said(lines, "connection opened")] == ["http-1"]
+    assert [each["connection"] for each in said(lines, "connection closed")] == ["http-1"]
 
 
 @pytest.mark.parametrize("given", ["x" * 65, "a b", "a\tb", "", "ä"])
