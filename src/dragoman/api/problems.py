@@ -88,6 +88,7 @@ async def on_refusal(request: Request, error: Exception) -> Response:
         connection_log.failed(
             request_id(request.scope),
             None,
+            protocol="http",
             api=f"{request.method} {request.url.path}",
             client=None,
             user="",

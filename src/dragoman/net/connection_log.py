@@ -38,6 +38,7 @@ def failed(
     connection: str,
     number: int | None,
     *,
+    protocol: str,
     api: object,
     client: str | None,
     user: str,
@@ -47,6 +48,7 @@ def failed(
     """A request was answered with an error. Requests of some protocols have no number."""
     fields = {
         "request": request_name(connection, number),
+        "protocol": protocol,
         "api": str(api),
         "client": (client or "")[:LOGGED_NAME_CHARS_MAX],
         "user": user,

@@ -53,6 +53,8 @@ class _Session(CallerSession[ServiceT_co]):
         "get_buffer",
     )
 
+    #: Its name in the log.
+    protocol: ClassVar[str] = ""
     #: With more unanswered requests than this, reading the connection pauses.
     unanswered_max: ClassVar[int]
     #: Whether every byte counts for the quotas of the client; else the protocol counts its own.
@@ -103,6 +105,7 @@ class _Session(CallerSession[ServiceT_co]):
         connection_log.failed(
             self.channel.name,
             number,
+            protocol=self.protocol,
             api=api,
             client=client,
             user=self.caller.name,

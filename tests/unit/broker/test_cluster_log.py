@@ -12,7 +12,11 @@ import pytest
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import Member, NodeFenced, NodeRegistered
 from dragoman.config.settings import Settings
-from dragoman.limits import PARTITION_LOG_LINES_MAX
+from dragoman.limits import (
+    LIMITED_LOG_INTERVAL_S,
+    LIMITED_LOG_LINES_MAX,
+    PARTITION_LOG_LINES_MAX,
+)
 from worlds.broker import World
 from worlds.cluster import ThreeNodes
 from worlds.remote_leaders import propose
@@ -70,3 +74,15 @@ def test_election_has_a_line_on_every_node(caplog: pytest.LogCaptureFixture) -> 
     ]
     assert {(each["leader"], each["term"]) for each in others} == {(own["leader"], own["term"])}
     assert len(others) == 2
+
+
+def test_node_that_comes_and_goes_leaves_few_lines(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.clear()
+    for incarnation in range(2, 52):
+        propose(world, NodeFenced(node_id=2, incarnation=incarnation - 1))
+        propose(world, NodeRegistered(node_id=2, incarnation=incarnation))
+    assert len(caplog.records) == LIMITED_LOG_LINES_MAX
+    world.advance(LIMITED_LOG_INTERVAL_S)
+    assert caplog.records[LIMITED_LOG_LINES_MAX].message.startswith("... and 90 more lines")

@@ -126,7 +126,7 @@ def test_refusals_of_other_protocols_are_logged(
         peer.sendall(request_bytes)
         assert peer.recv(1 << 16)
     (failed,) = said(lines, "request failed")
-    assert failed["request"] == f"{listener}-1"
+    assert (failed["request"], failed["protocol"]) == (f"{listener}-1", listener)
     assert failed["code"]
     assert failed["why"]
 

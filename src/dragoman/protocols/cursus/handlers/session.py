@@ -277,6 +277,8 @@ class PublishHeader(Protocol):
 
 
 class CursusSession(OrderedSession[CursusService]):
+    protocol = "cursus"
+
     def __init__(self, channel: Channel, service: CursusService) -> None:
         super().__init__(channel, frame_reader(service.scratch), service)
         self.features: frozenset[str] = frozenset()

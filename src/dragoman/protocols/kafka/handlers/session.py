@@ -261,6 +261,7 @@ HANDLERS: Final[dict[int, Handler]] = handlers_by_name(__package__, REQUESTS)
 
 
 class KafkaSession(OrderedSession[KafkaService]):
+    protocol = "kafka"
     counts_bytes = False
 
     __slots__ = (

@@ -60,6 +60,8 @@ _PIPELINED = frozenset((int(Op.PUB), int(Op.COMMIT)))
 
 
 class MinibrokerSession(OrderedSession[MinibrokerService]):
+    protocol = "minibroker"
+
     def __init__(self, channel: Channel, service: MinibrokerService) -> None:
         frame_bytes_max = min(FRAME_BYTES_MAX, service.broker.settings.socket_request_max_bytes)
         super().__init__(channel, FrameReader(frame_bytes_max, service.scratch), service)

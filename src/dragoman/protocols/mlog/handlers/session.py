@@ -96,6 +96,8 @@ HANDLERS: Final[dict[type[Message], Handler]] = handlers_by_name(__package__, RE
 
 
 class MlogSession(OrderedSession[MlogService]):
+    protocol = "mlog"
+
     def __init__(self, channel: Channel, service: MlogService) -> None:
         self._connection = Connection(Role.SERVER, service.scratch)
         super().__init__(channel, self._connection.reader, service)

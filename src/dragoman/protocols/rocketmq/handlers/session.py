@@ -340,6 +340,8 @@ HANDLERS: Final[dict[int, Handler]] = handlers_by_name(__package__, REQUESTS)
 
 
 class RocketmqSession(MatchedSession[RocketmqService]):
+    protocol = "rocketmq"
+
     def __init__(self, channel: Channel, service: RocketmqService) -> None:
         connection = Connection(service.scratch)
         super().__init__(channel, connection.reader, service)
