@@ -34,7 +34,10 @@ class ClusterLog:
         self._context = context
         self._image = context.image
         self._is_controller = is_controller
-        self._limiter = LogLimiter(log, context.scheduler)
+        #: One for each kind of line, so that lines of one kind do not keep out another.
+        self._elections, self._nodes, self._sets = (
+            LogLimiter(log, context.scheduler) for _ in range(3)
+        )
         #: Partitions that changed in this turn, with what they were before.
         self._changed: list[tuple[PartitionMetadata, Placed]] = []
         self._leader = NO_LEADER
@@ -50,15 +53,18 @@ class ClusterLog:
             return
         fields: dict[str, object] = {"term": changed.term, "leader": changed.leader}
         if changed.leader == NO_LEADER:
-            self._say(logging.WARNING, "metadata has no leader", fields | {"before": before})
+            _say(
+                self._elections,
+                logging.WARNING,
+                "metadata has no leader",
+                fields | {"before": before},
+            )
         elif changed.leader == self._context.node_id:
-            self._say(logging.INFO, "this node leads the metadata", fields | {"why": why})
+            _say(
+                self._elections, logging.INFO, "this node leads the metadata", fields | {"why": why}
+            )
         else:
-            self._say(logging.INFO, "another node leads the metadata", fields)
-
-    def _say(self, level: int, text: str, fields: dict[str, object]) -> None:
-        if self._limiter.admits(level):
-            log.log(level, text, extra=fields)
+            _say(self._elections, logging.INFO, "another node leads the metadata", fields)
 
     # ---- events
 
@@ -73,14 +79,19 @@ class ClusterLog:
             case NodeFenced():
                 fields: dict[str, object] = {"node": event.node_id}
                 if event.node_id != self._context.node_id:
-                    self._say(logging.WARNING, "node fenced", fields)
+                    _say(self._nodes, logging.WARNING, "node fenced", fields)
                 elif not self._context.is_stopping:
-                    self._say(logging.WARNING, "this node is fenced", fields)
+                    _say(self._nodes, logging.WARNING, "this node is fenced", fields)
             case NodeRegistered() if event.node_id != self._context.node_id:
                 fields = {"node": event.node_id, "incarnation": event.incarnation}
-                self._say(logging.INFO, "node registered", fields)
+                _say(self._nodes, logging.INFO, "node registered", fields)
             case FeatureLevelChanged():
-                self._say(logging.INFO, "feature level raised", {"feature_level": event.level})
+                _say(
+                    self._nodes,
+                    logging.INFO,
+                    "feature level raised",
+                    {"feature_level": event.level},
+                )
             case _:
                 pass
 
@@ -102,7 +113,7 @@ class ClusterLog:
             counts = Counter(what for each in shown for what in self._what(*each))
             why = ", ".join(f"{what} ({count})" for what, count in counts.items())
             fields: dict[str, object] = {"partitions": len(shown), "why": why}
-            self._say(_level(shown), "in-sync sets changed", fields)
+            _say(self._sets, _level(shown), "in-sync sets changed", fields)
             return
         for partition, before in shown:
             fields = {
@@ -113,7 +124,7 @@ class ClusterLog:
                 "leader": partition.leader,
                 "why": ", ".join(self._what(partition, before)),
             }
-            self._say(_level([(partition, before)]), "in-sync set changed", fields)
+            _say(self._sets, _level([(partition, before)]), "in-sync set changed", fields)
 
     def _what(self, partition: PartitionMetadata, before: Placed) -> list[str]:
         """What happened to a partition, in words that are the same for many partitions."""
@@ -131,6 +142,11 @@ class ClusterLog:
         elif partition.leader != before.leader:
             found.append(f"node {partition.leader} leads")
         return found
+
+
+def _say(limiter: LogLimiter, level: int, text: str, fields: dict[str, object]) -> None:
+    if limiter.admits(level):
+        log.log(level, text, extra=fields)
 
 
 def _level(changed: list[tuple[PartitionMetadata, Placed]]) -> int:

@@ -79,6 +79,7 @@ def test_election_has_a_line_on_every_node(caplog: pytest.LogCaptureFixture) -> 
 def test_node_that_comes_and_goes_leaves_few_lines(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    world.advance(LIMITED_LOG_INTERVAL_S)
     caplog.clear()
     for incarnation in range(2, 52):
         propose(world, NodeFenced(node_id=2, incarnation=incarnation - 1))
