@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from damage.image import Image, build, disk_of, files_of
+from damage.image import Image, build, disk_of, files_of, serving
 from damage.judge import judge
 from damage.wounds import WOUNDS, Wound, inflict, kind_of
 from dragoman.offline import repair_disk
@@ -53,6 +53,22 @@ def test_damage_is_never_silent(image: Image, kind: str) -> None:
 def test_a_directory_is_adopted_without_its_mark(image: Image) -> None:
     files = {path: data for path, data in image.files.items() if path != "journal/mark"}
     del files["node.json"]
+    verdict = judge(image, files, Wound("node.json", "delete", "node.json", 0))
+    assert verdict.result == "adopted, whole, reported"
+
+
+@pytest.mark.parametrize("left", ["journal/", "journal/mark", "partitions/"])
+def test_an_adopted_directory_is_led_in_a_later_term(image: Image, left: str) -> None:
+    """Every start begins a term. What is lost with `node.json` may hold the last ballot."""
+    disk = disk_of(image.files)
+    for _ in range(3):
+        with serving(disk) as broker:
+            broker.stop()
+    files = {
+        path: data
+        for path, data in files_of(disk).items()
+        if path != "node.json" and (not path.startswith("journal/") or path.startswith(left))
+    }
     verdict = judge(image, files, Wound("node.json", "delete", "node.json", 0))
     assert verdict.result == "adopted, whole, reported"
 

@@ -7,19 +7,23 @@ backwards.
 
 Two fields of `node.json` cannot be recovered: which journal groups are no longer needed, and the
 node's vote in the metadata quorum. Without the first, more is replayed than necessary. Because of
-the second, adoption is for single nodes: a node of a cluster could vote twice.
+the second, adoption is for single nodes: a node of a cluster could vote twice. The term of the vote
+is raised to that of the metadata's log when the node opens it (`LogStore.restore_term`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from dragoman.errors import CorruptionError, FormatError
 from dragoman.limits import JOURNAL_BLOCK_BYTES
-from dragoman.log.directory import LOCK_FILE, QUARANTINE
+from dragoman.log.directory import LOCK_FILE, PARTITIONS, QUARANTINE
 from dragoman.log.journal import DIRECTORY, JournalReader, group_seeds, read_mark, seed_of
+from dragoman.log.manifest import NAME as MANIFEST
+from dragoman.log.manifest import decode_manifest
 from dragoman.log.node import (
     FEATURE_LEVEL,
     NODE_FILE,
@@ -29,7 +33,7 @@ from dragoman.log.node import (
     read_node_state,
     write_node_state,
 )
-from dragoman.world import Disk, Random
+from dragoman.world import Disk, Random, read_whole
 
 #: The incarnation of a directory whose number of starts is unknown: higher than any real one.
 _INCARNATION_UNKNOWN = 1 << 20
@@ -107,10 +111,22 @@ def _made(
         incarnation=mark.incarnation if mark is not None else _INCARNATION_UNKNOWN,
         durability=durability or (mark.durability if mark is not None else Durability.FSYNC),
         is_clean=False,
+        # In an empty journal, numbers continue behind the manifests, which ignore older groups.
+        sequence=0 if reader.groups else _listed_sequence(disk),
         generation=reader.generation,
         has_mark=mark is not None,
     )
     return Adopted(state, source, len(reader.groups))
+
+
+def _listed_sequence(disk: Disk) -> int:
+    """The newest group that a manifest knows."""
+    newest = 0
+    for name in disk.names(PARTITIONS):
+        path = f"{PARTITIONS}/{name}/{MANIFEST}"
+        with suppress(CorruptionError, FileNotFoundError):
+            newest = max(newest, decode_manifest(read_whole(disk, path), path).sequence)
+    return newest
 
 
 def _seed_from_groups(disk: Disk) -> int | None:

@@ -349,6 +349,16 @@ class LogStore:
         """The ballot that is on stable storage."""
         return self.node.ballot
 
+    def restore_term(self, term: int) -> None:
+        """Raise the ballot to a term that the log has reached, if it is older because it was lost.
+
+        Durable when the recovery is finished, or at once afterwards.
+        """
+        if self.node.ballot.term < term:
+            self.node.ballot = Ballot(term)
+            if self._is_recovered:
+                self.directory.keep_node()
+
     def stage_ballot(self, ballot: Ballot) -> None:
         """Stage a ballot for the group of this loop turn. Raises what an append raises."""
         self.commits.stage_ballot(ballot)

@@ -245,6 +245,22 @@ def test_a_directory_without_its_node_file_is_refused_then_adopted(
     assert killed.store.journal_damage == []
 
 
+def test_groups_behind_an_adoption_without_a_journal_are_newer_than_the_manifests(new_world):
+    world = new_world()
+    world.fill(50)
+    world.store.close()
+    world.disk.remove("node.json")
+    for path in (*journal_files(world), MARK):
+        world.disk.remove(path)
+    adopt_directory(world.disk, Random(1))
+    world.open()
+    world.log.truncate(20)
+    world.commit()
+    world.store.abandon()
+    world.open()
+    assert len(world.values()) == 20
+
+
 def test_adoption_is_refused_where_there_is_nothing_to_adopt(killed: World, new_world):
     with pytest.raises(FormatError, match="sound"):
         adopt_directory(killed.disk, Random(1))

@@ -37,8 +37,11 @@ class PartitionStorage:
         self._store = store
         self._log = log
         self._scheduler = scheduler
-        self.ballot = store.ballot
         self.snapshot = self._read_snapshot()
+        # No entry is newer than the ballot, unless `node.json` or the end of the journal is lost.
+        known = self.snapshot.last_term if self.snapshot is not None else 0
+        store.restore_term(max(self.last_term, known))
+        self.ballot = store.ballot
         self._commit = 0
         #: (first offset, end, batches) of entries that may not be stable, in order.
         self._unstable: deque[tuple[int, int, Buffer]] = deque()

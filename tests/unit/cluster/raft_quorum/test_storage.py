@@ -14,7 +14,7 @@ from dragoman.cluster.events import NodeRegistered
 from dragoman.cluster.raft_quorum.storage import SNAPSHOT_FILE, PartitionStorage
 from dragoman.errors import CorruptionError, DiskFullError, LogStoppedError
 from dragoman.log.batch import batches
-from dragoman.log.node import Ballot
+from dragoman.log.node import Ballot, read_node_state
 from dragoman.raft.membership import Membership
 from dragoman.raft.snapshots import Snapshot
 from dragoman.testing.sim.disk import SimDisk
@@ -104,6 +104,26 @@ def test_ballot_is_stable_with_its_group_and_kept(node: Node):
     assert node.storage.is_ballot_stable
     node.restart()
     assert node.storage.ballot == Ballot(2, 3)
+
+
+def test_lost_ballot_returns_with_the_newest_term_of_the_log(node: Node):
+    node.storage.stage_ballot(Ballot(3, 1))
+    node.write(1, 3)
+    node.world.commit()
+    # As `dragoman log adopt` leaves it, and a journal that has lost its last groups.
+    node.world.store.node.ballot = Ballot()
+    node.world.restart()
+    for _ in range(2):
+        node._open()
+        assert (node.storage.ballot.term, node.storage.is_ballot_stable) == (3, True)
+        assert read_node_state(node.world.disk).ballot.term == 3
+        node.world.restart(clean=False)
+
+
+def test_lost_ballot_returns_with_the_term_of_a_snapshot(node: Node):
+    node.storage.save_snapshot(Snapshot(4, 5, Membership((1,)), b"state"))
+    node.restart()
+    assert node.storage.ballot == Ballot(5)
 
 
 def test_ballot_on_a_full_disk_waits_for_room(node: Node):
