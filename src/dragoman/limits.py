@@ -112,6 +112,9 @@ DAMAGED_RANGES_MAX = 256
 #: Damaged partitions that a node remembers to open, and so to report, at its next start. Damage of
 #: further ones is reported when they are next used.
 DAMAGED_PARTITIONS_MAX = 1000
+#: Places where readers found damage that a node remembers at once, before manifests list it.
+#: Further ones are remembered once a manifest does.
+DAMAGED_PLACES_MAX = 1000
 #: Ranges of damaged offsets that the status of a node lists. Further ones are only counted.
 DAMAGED_RANGES_SHOWN_MAX = 100
 #: Bytes in which the loop searches for the next readable batch when a reader meets damage. A

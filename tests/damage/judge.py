@@ -1,6 +1,7 @@
 """What became of a damaged directory, and whether that is good enough.
 
-A directory is served as a node would serve it, read to the end, repaired and served again. It is
+A directory is served as a node would serve it and read to the end, the node is killed and started
+again, and the directory is repaired and served again. It is
 good when everything acknowledged is there; or when what is missing was reported with the file, by
 the log, the status or the refusal to start, and a command helps. A wrong byte, silence, a traceback
 or a hang is a failure.
@@ -43,11 +44,14 @@ class Verdict(NamedTuple):
     detail: str = ""
 
 
+#: By topic and partition: every range of offsets that is known to be lost.
+Ranges = dict[tuple[str, int], list[tuple[int, int]]]
+
+
 class _Seen(NamedTuple):
     records: Records
     commits: Commits
-    #: Topic, partition and every range of offsets that is known to be lost.
-    ranges: dict[tuple[str, int], list[tuple[int, int]]]
+    ranges: Ranges
     journal: list[str]
     topics: set[str]
 
@@ -105,10 +109,32 @@ def _names(line: str, wound: Wound) -> bool:
 
 
 def _serve(disk) -> _Seen:
+    """What a reader finds. The node is killed at once behind it, and has to know as much when it is
+    started again, before anything is read.
+    """
     with serving(disk) as broker:
         seen = on_loop(broker, _look)
+        broker.kill()
+    with serving(disk) as broker:
+        known = on_loop(broker, _ranges)
         broker.stop()
+    for where, ranges in seen.ranges.items():
+        if _offsets(known.get(where, [])) != _offsets(ranges):
+            raise _Failure(f"{where}: after kill -9, {known.get(where)} of {ranges} are known")
     return seen
+
+
+def _offsets(ranges: list[tuple[int, int]]) -> set[int]:
+    return {offset for first, end in ranges for offset in range(first, end)}
+
+
+def _ranges(broker: Broker) -> Ranges:
+    return {
+        (log.identity.topic, log.identity.partition): [
+            (each.first, each.next_good) for each in lost_ranges(log)
+        ]
+        for log in broker.store.open_partitions()
+    }
 
 
 def _look(broker: Broker) -> _Seen:
@@ -116,12 +142,7 @@ def _look(broker: Broker) -> _Seen:
     return _Seen(
         records,
         read_commits(broker),
-        {
-            (log.identity.topic, log.identity.partition): [
-                (each.first, each.next_good) for each in lost_ranges(log)
-            ]
-            for log in broker.store.open_partitions()
-        },
+        _ranges(broker),
         [str(each) for each in broker.store.journal_damage],
         set(broker.image.topics),
     )

@@ -1576,6 +1576,14 @@ _PLAIN: dict[str, Any] = {
         etcd_cluster="text 11",
         etcd_entries=12,
     ),
+    "node-file damaged places": node.NodeState(
+        directory_id="text 1",
+        incarnation=2,
+        durability=node.Durability.FSYNC,
+        is_clean=False,
+        damaged=(3,),
+        damaged_places=(node.DamagedPlace(partition_id=3, path="text 4", position=5),),
+    ),
     "node-file default": node.NodeState(
         directory_id="", incarnation=0, durability=node.Durability.FSYNC, is_clean=False
     ),

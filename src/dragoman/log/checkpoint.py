@@ -72,6 +72,7 @@ class PartitionSave:
         self._clean_size = -1
         self._has_new_index = False
         self._obsolete: list[Segment] = []
+        self._stale_indexes: tuple[str, ...] = ()
         checkpoints.writes.flush(partition)
         #: Whether all journalled bytes are in the files. If not (a full disk), the save stops after
         #: the sync.
@@ -176,6 +177,7 @@ class PartitionSave:
         if partition.is_manifest_due or self._clean:
             self._manifest_version = partition.manifest_version
             self._obsolete = list(partition.obsolete)
+            self._stale_indexes = partition.stale_indexes
             manifest = manifest_of(partition, sequence, clean=self._clean)
             self._clean_size = manifest.clean_end.size if manifest.clean_end else -1
             self._manifest = manifest
@@ -207,6 +209,10 @@ class PartitionSave:
         for segment in self._obsolete:
             partition.obsolete.remove(segment)
             self._directory.remove_segment_files(segment)
+        for path in self._stale_indexes:
+            self._directory.remove_file(path)
+        if self._stale_indexes:
+            partition.stale_indexes = ()
 
     def write_indexes(self) -> None:
         for mark in self._marks:
@@ -216,6 +222,8 @@ class PartitionSave:
         """Write an index. A failure costs time and the check of its headers, but no records."""
         segment, index = mark.segment, mark.ranges
         if segment.is_gone or segment.index is not index or index is None:
+            return
+        if segment.index_path in self.partition.stale_indexes:
             return
         if segment.cuts != mark.cuts or index.saved_position >= mark.written:
             return

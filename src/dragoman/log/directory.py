@@ -14,18 +14,19 @@ from __future__ import annotations
 import errno
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import msgspec
 
 from dragoman.errors import CorruptionError
-from dragoman.limits import DAMAGED_PARTITIONS_MAX
+from dragoman.limits import DAMAGED_PARTITIONS_MAX, DAMAGED_PLACES_MAX
 from dragoman.log.journal import JournalDamage
 from dragoman.log.node import (
     FEATURE_LEVEL_MIN,
     NODE_FILE,
     TAGGED_FILES_LEVEL,
+    DamagedPlace,
     Durability,
     NodeState,
     has_data,
@@ -272,8 +273,28 @@ class DataDirectory:
         self.node.damaged = (*known, partition_id)
         return True
 
+    def damaged_places(self) -> tuple[DamagedPlace, ...]:
+        return self.node.damaged_places or ()
+
+    def damaged_places_of(self, partition_id: int) -> list[DamagedPlace]:
+        return [each for each in self.damaged_places() if each.partition_id == partition_id]
+
+    def add_damaged_place(self, place: DamagedPlace) -> bool:
+        """Remember to look for damage in a place at the next start. False: as `add_damaged`."""
+        known = self.damaged_places()
+        if place in known or len(known) >= DAMAGED_PLACES_MAX:
+            return False
+        self.node.damaged_places = (*known, place)
+        return True
+
+    def remove_damaged_places(self, places: Iterable[DamagedPlace]) -> None:
+        gone = set(places)
+        left = tuple(each for each in self.damaged_places() if each not in gone)
+        self.node.damaged_places = left or msgspec.UNSET
+
     def remove_damaged(self, partition_id: int) -> None:
         self.node.damaged = tuple(each for each in self.node.damaged if each != partition_id)
+        self.remove_damaged_places(self.damaged_places_of(partition_id))
 
     # ---- accepting writes
 
@@ -387,10 +408,13 @@ class DataDirectory:
 
     # ---- files
 
+    def remove_file(self, path: str) -> None:
+        self.files.forget(path)
+        self.disk.remove(path)
+
     def remove_segment_files(self, segment: Segment) -> None:
-        for path in (segment.log_path, segment.index_path):
-            self.files.forget(path)
-            self.disk.remove(path)
+        self.remove_file(segment.log_path)
+        self.remove_file(segment.index_path)
 
     def remove_directory(self, directory: str) -> None:
         """Remove a directory and its files."""

@@ -117,7 +117,8 @@ def _rebuilt_index(partition: PartitionLog, segment: Segment) -> SparseIndex:
         segment.damage = tuple(damage)
         for first, next_good, position in damage:
             text = f"{segment.log_path} at byte {position}"
-            partition.report(f"{text}: offsets {first} to {next_good - 1} are damaged")
+            problem = f"{text}: offsets {first} to {next_good - 1} are damaged"
+            partition.report(problem, (segment.log_path, position))
         partition.manifest_version += 1
         partition.store.manifest_due(partition)
     return index

@@ -62,6 +62,14 @@ def read_ballot(data: bytes) -> Ballot:
     return Ballot._make(_BALLOT.unpack(data))
 
 
+class DamagedPlace(msgspec.Struct, frozen=True, array_like=True):
+    """Where a reader found damage. The node looks there again when it starts."""
+
+    partition_id: int
+    path: str
+    position: int
+
+
 class NodeState(msgspec.Struct, kw_only=True):
     format: int = FORMAT
     #: Features that the data uses. It rises when all nodes of the cluster know a higher level, not
@@ -90,6 +98,9 @@ class NodeState(msgspec.Struct, kw_only=True):
     etcd_cluster: str = ""
     #: Entries that this node knew to be in etcd when this file was last written.
     etcd_entries: int = 0
+    #: Damage that may be in no manifest: in active segments, or found seconds ago. Left out when
+    #: there is none, as by earlier releases, which ignore it.
+    damaged_places: tuple[DamagedPlace, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Versions(msgspec.Struct):

@@ -38,6 +38,7 @@ from dragoman.log.epochs import EpochHistory
 from dragoman.log.index import SparseIndex
 from dragoman.log.journal import EntryKind
 from dragoman.log.manifest import Identity
+from dragoman.log.node import DamagedPlace
 from dragoman.log.producer import Duplicate
 from dragoman.log.producer_states import ProducerStates
 from dragoman.log.readable_log import ReadableLog, ReadableStore
@@ -115,7 +116,7 @@ class PartitionStore(ReadableStore, Protocol):
 
     def reload_producers(self, partition: PartitionLog) -> None: ...
 
-    def damage_found(self, partition: PartitionLog) -> None: ...
+    def damage_found(self, partition: PartitionLog, place: DamagedPlace | None) -> None: ...
 
     def damage_is_gone(self, partition: PartitionLog) -> None: ...
 
@@ -158,6 +159,7 @@ class PartitionLog(ReadableLog):
         "saved_live_offset",
         "saved_manifest_version",
         "staged",
+        "stale_indexes",
         "truncations",
         "unsynced",
     )
@@ -203,6 +205,9 @@ class PartitionLog(ReadableLog):
         self.clean_size = -1
         #: Removed segments whose files are deleted once a manifest without them is durable.
         self.obsolete: list[Segment] = []
+        #: Index files that show what a start found missing. They are removed once a manifest that
+        #: lists the damage is durable: after a kill before that, the next start needs them.
+        self.stale_indexes: tuple[str, ...] = ()
         #: Descriptions of damaged and missing files, for operators.
         self.problems: list[str] = []
         #: Whether records that were stable cannot be read.
@@ -456,7 +461,8 @@ class PartitionLog(ReadableLog):
             first, next_good, position = found
             self.report(
                 f"{error.path} at byte {position}: {error.reason}; "
-                f"offsets {first} to {next_good - 1} are not served"
+                f"offsets {first} to {next_good - 1} are not served",
+                (error.path, position),
             )
             self.manifest_version += 1
             self.store.manifest_due(self)
@@ -620,13 +626,17 @@ class PartitionLog(ReadableLog):
 
     # ---- damage
 
-    def report(self, problem: str) -> None:
-        """Log damage, keep its description, and inform the store."""
+    def report(self, problem: str, where: tuple[str, int] | None = None) -> None:
+        """Log damage, keep its description, and inform the store.
+
+        `where`: file and byte, for damage that only readers find.
+        """
         log.error("%s: %s", self.describe(), problem)
         self.is_damaged = True
         if len(self.problems) < DAMAGE_REPORTS_MAX:
             self.problems.append(problem)
-        self.store.damage_found(self)
+        place = None if where is None else DamagedPlace(self.identity.partition_id, *where)
+        self.store.damage_found(self, place)
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.describe()} {self.log_start_offset}..{self.log_end_offset}>"

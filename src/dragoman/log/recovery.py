@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 
 from dragoman.errors import CorruptionError
+from dragoman.log.damage import new_damage
 from dragoman.log.directory import QUARANTINE
 from dragoman.log.epochs import EpochHistory
 from dragoman.log.index import Checkpoint, SparseIndex, load_index
@@ -63,12 +64,14 @@ def open_partition(
     opening.replay_appends()
     opening.read_live_segments()
     opening.set_marks()
+    opening.look_for_known_damage()
     if is_shared:
         opening.lower_watermark()
     partition.has_producer_file = disk.exists(f"{partition.directory}/{PRODUCERS}")
     partition.producer_file_end = 0
     load_producers(partition, opening.believed())
     opening.drop_deleted()
+    opening.note_stale_indexes()
 
 
 class _Opening:
@@ -104,6 +107,8 @@ class _Opening:
         self._found_sizes: dict[Segment, int] = {}
         #: Offset that the log reached at least, according to an index whose segment is missing.
         self._known_end = 0
+        #: `PartitionLog.stale_indexes`.
+        self._stale_indexes: list[str] = []
         #: (epoch, first offset) from the manifest, the journal and the batches read.
         self._epochs: list[tuple[int, int]] = []
         self._live_offset = 0
@@ -246,28 +251,32 @@ class _Opening:
 
     def _remove_litter(self, names: list[str], logs: set[str]) -> None:
         for name in names:
+            path = f"{self.partition.directory}/{name}"
             is_lonely = name.endswith(".idx") and name.removesuffix(".idx") not in logs
-            if is_lonely:
-                self._note_lonely(name)
-            if is_lonely or name.endswith((".new", ".compacting")):
-                self._disk.remove(f"{self.partition.directory}/{name}")
+            if is_lonely and self._learns_from(name):
+                self._stale_indexes.append(path)
+            elif is_lonely or name.endswith((".new", ".compacting")):
+                self._disk.remove(path)
 
-    def _note_lonely(self, name: str) -> None:
-        """Learn from an index without its segment how far the log was synced."""
+    def _learns_from(self, name: str) -> bool:
+        """Whether an index without its segment says how far the log was synced."""
         key = parse_segment_name(name.removesuffix(".idx") + ".log")
         if key is None or self._lost_manifest:
-            return
+            return False
         is_ours = (
             key[0] >= self._live_offset
             and key[1] >= self.partition.first_generation
             and not any(each.removes(*key) or each.cuts(*key) for each in self._truncations)
         )
-        if is_ours:
-            path = f"{self.partition.directory}/{name}"
-            tag = Segment(self.partition.directory, *key).tag
-            _, checkpoint, _ = load_index(read_whole(self._disk, path), tag)
-            if checkpoint is not None:
-                self._known_end = max(self._known_end, checkpoint.next_offset)
+        if not is_ours:
+            return False
+        path = f"{self.partition.directory}/{name}"
+        tag = Segment(self.partition.directory, *key).tag
+        _, checkpoint, _ = load_index(read_whole(self._disk, path), tag)
+        if checkpoint is None:
+            return False
+        self._known_end = max(self._known_end, checkpoint.next_offset)
+        return True
 
     def _discard(self, base: int, generation: int) -> None:
         segment = Segment(self.partition.directory, base, generation)
@@ -460,8 +469,7 @@ class _Opening:
         if checkpoint is not None and checkpoint.position > size:
             self._report(f"{segment.log_path} has {size} bytes, {checkpoint.position} were synced")
             self._lost_ends[segment] = checkpoint.next_offset
-            self._directory.files.forget(segment.index_path)
-            self._disk.remove(segment.index_path)
+            self._stale_indexes.append(segment.index_path)
             return self._shortened_index(segment, index, checkpoint, size)
         if checkpoint is None or not index.begins_with_segment:
             if good < len(data):
@@ -525,6 +533,23 @@ class _Opening:
         if self._manifest is None or self._manifest.log_end_offset > end:
             partition.manifest_version += 1
 
+    def look_for_known_damage(self) -> None:
+        """Look again where readers have met damage that may be in no manifest. Places of removed
+        files and of damage that manifests list are forgotten, and those that the replay mended.
+        """
+        partition = self.partition
+        segments = {each.log_path: each for each in partition.all_segments()}
+        forgotten = []
+        for place in self._directory.damaged_places_of(partition.identity.partition_id):
+            segment = segments.get(place.path)
+            error = CorruptionError(place.path, place.position, "damage found earlier")
+            if segment is not None and new_damage(partition, error) is not None:
+                partition.is_damaged = True
+                partition.manifest_version += 1
+            else:
+                forgotten.append(place)
+        self._directory.remove_damaged_places(forgotten)
+
     def _keep_offsets(self, end: int) -> int:
         """The log's end, or the highest one known: lost offsets are never assigned again."""
         known = self._known_end
@@ -569,6 +594,14 @@ class _Opening:
         while partition.segments and partition.segments[0].next_offset <= start:
             partition.drop_first_segment()
 
+    def note_stale_indexes(self) -> None:
+        partition = self.partition
+        if partition.is_manifest_due:
+            partition.stale_indexes = tuple(self._stale_indexes)
+            return
+        for path in self._stale_indexes:
+            self._directory.remove_file(path)
+
     def _settle_epochs(self, end: int) -> None:
         """Merge the epochs of all sources into one history."""
         epochs = self.partition.epochs
@@ -597,4 +630,5 @@ class _Opening:
             if size < segment.size:
                 self._report(f"{segment.log_path} has {max(size, 0)} of {segment.size} bytes")
                 keep_whole_part(self._directory, segment, size)
+                self._stale_indexes.append(segment.index_path)
                 self.partition.manifest_version += 1

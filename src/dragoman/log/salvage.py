@@ -169,7 +169,10 @@ def _own_end(reader: _Reader, position: int, expected: int) -> tuple[int, int] |
 
 
 def keep_whole_part(directory: DataDirectory, segment: Segment, size: int) -> None:
-    """Keep the sound part of a listed file that has `size` bytes left; refuse the other offsets."""
+    """Keep the sound part of a listed file that has `size` bytes left; refuse the other offsets.
+
+    The index is of no use once a manifest lists the damage.
+    """
     file = directory.files.get_or_create(segment.log_path)
     end, next_offset = _border_before(directory.disk, segment, file, max(size, 0))
     # The verified ranges prove that the file is this segment's: a CRC is enough behind them.
@@ -181,8 +184,6 @@ def keep_whole_part(directory: DataDirectory, segment: Segment, size: int) -> No
     segment.size = segment.written = end
     segment.checksum = checksum_of(file, end)
     segment.damage = (*segment.damage, (next_offset, segment.next_offset, end))
-    directory.files.forget(segment.index_path)
-    directory.disk.remove(segment.index_path)
 
 
 def _border_before(disk: Disk, segment: Segment, file: File, size: int) -> tuple[int, int]:

@@ -57,7 +57,14 @@ from dragoman.log.journal import (
     seed_of,
 )
 from dragoman.log.manifest import Identity
-from dragoman.log.node import Ballot, Durability, NodeState, read_ballot, read_node_state
+from dragoman.log.node import (
+    Ballot,
+    DamagedPlace,
+    Durability,
+    NodeState,
+    read_ballot,
+    read_node_state,
+)
 from dragoman.log.partition import LogConfig, PartitionLog
 from dragoman.log.producer_file import Believed, load_producers
 from dragoman.log.segment import Segment
@@ -270,10 +277,12 @@ class LogStore:
 
     # ---- damage
 
-    def damage_found(self, partition: PartitionLog) -> None:
-        """Count it, and remember to open the partition at the next start."""
+    def damage_found(self, partition: PartitionLog, place: DamagedPlace | None = None) -> None:
+        """Count it, and remember to open the partition and to look there at the next start."""
         self.stats.damage += 1
         is_new = self.directory.add_damaged(partition.identity.partition_id)
+        if place is not None:
+            is_new |= self.directory.add_damaged_place(place)
         if is_new and self._is_recovered and not self.has_failed():
             self.directory.keep_node()
         self.on_damage(partition)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 import pytest
 
 from dragoman.errors import CorruptionError
@@ -92,6 +93,80 @@ def test_damage_is_known_after_a_start_without_reading(damaged: World, clean: bo
     assert damaged.store.node.damaged == (1,)
     assert lost_ranges(damaged.log) == before
     assert damaged.log.is_damaged
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("number", [1, -1])
+def test_damage_is_known_at_once_and_until_it_is_repaired(world: World, number: int, clean: bool):
+    """In a closed segment and in the active one, without a checkpoint behind it."""
+    world.fill(35)
+    world.store.checkpoint_now()
+    path = segments(world)[number]
+    assert (path == world.log.active.log_path) is (number == -1)
+    flip(world, path, 300)
+    world.restart()
+    readable(world)
+    before = lost_ranges(world.log)
+    assert [each.path for each in before] == [path]
+    for _ in range(2):
+        world.restart(clean=clean)
+        assert lost_ranges(world.log) == before
+        assert world.log.is_damaged
+        world.fill(1)
+    (done,) = repair_partition(world.log, is_dry=False)
+    world.store.checkpoint_now()
+    world.restart(clean=clean)
+    assert lost_ranges(world.log) == []
+    assert not world.log.is_damaged
+    assert world.store.node.damaged_places is msgspec.UNSET
+    assert len(world.values()) == 37 - done.lost_offsets
+
+
+def test_damage_that_the_journal_mends_is_forgotten(world: World):
+    world.fill(2)
+    world.store.flush(world.log)
+    flip(world, segments(world)[-1], 100)
+    world.log.clear_tail()
+    readable(world)
+    assert world.log.is_damaged
+    world.restart(clean=False)
+    assert lost_ranges(world.log) == []
+    assert not world.log.is_damaged
+    assert len(world.values()) == 2
+
+
+@pytest.mark.parametrize("left", [300, 0, None])
+@pytest.mark.parametrize("number", [1, -1])
+def test_what_a_start_finds_missing_is_found_again_after_a_kill(
+    world: World, number: int, left: int | None
+):
+    """A partition that is opened while the node runs has no checkpoint behind it yet."""
+    for value in range(32):
+        world.append(b"%0100d" % value, log=world.partition(1))
+        world.commit()
+    world.store.close()
+    names = [each for each in world.disk.names("partitions/t-1") if each.endswith(".log")]
+    path = f"partitions/t-1/{names[number]}"
+    if left is None:
+        world.disk.remove(path)
+    else:
+        file = world.disk.open(path, "write")
+        file.truncate(left)
+        file.close()
+    world.open()
+    before = lost_offsets(world)
+    assert before
+    for _ in range(2):
+        world.restart(clean=False)
+        assert lost_offsets(world) == before
+    world.store.checkpoint_now()
+    world.restart(clean=False)
+    assert lost_offsets(world) == before
+
+
+def lost_offsets(world: World) -> set[int]:
+    lost = lost_ranges(world.partition(1))
+    return {offset for each in lost for offset in range(each.first, each.next_good)}
 
 
 def test_a_partition_without_damage_is_forgotten(damaged: World, caplog: pytest.LogCaptureFixture):
