@@ -19,8 +19,9 @@ import msgspec
 from dragoman.config.listeners import ListenerSecurity
 from dragoman.config.posture import exposed, exposure, remedy
 from dragoman.config.settings import Settings
+from dragoman.data_directory import open_data_directory, restored_unless
 from dragoman.errors import ConfigError, CorruptionError, LogError
-from dragoman.limits import OPEN_SEGMENTS_MAX, SPARE_FILES
+from dragoman.limits import OPEN_SEGMENTS_MAX
 from dragoman.log.node import NODE_FILE, SECURITY_LEVEL, read_node_state
 from dragoman.net.listener import OpenListener
 from dragoman.net.password_hasher import ThreadedHasher
@@ -69,16 +70,18 @@ async def _serve(
 
     check_posture(settings)
     allow_open_files()
+    node: Node | None = None
     try:
-        # Where the limit of open files is low, connections get most of the descriptors.
-        node = _node(settings, loop, min(OPEN_SEGMENTS_MAX, open_files_max() // 4))
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop_requested, number)
-        loop.add_signal_handler(signal.SIGHUP, node.listeners.contexts.reload)
-        loop.add_signal_handler(signal.SIGUSR1, toggle_debug, settings.log_level)
-        lifecycle.starting(node.settings)
-        if not await _started(node, stopping):
-            return _ended(node, node.clock.monotonic())
+        with restored_unless(settings.data, lambda: node is not None and node.is_known):
+            # Where the limit of open files is low, connections get most of the descriptors.
+            node = _node(settings, loop, min(OPEN_SEGMENTS_MAX, open_files_max() // 4))
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, stop_requested, number)
+            loop.add_signal_handler(signal.SIGHUP, node.listeners.contexts.reload)
+            loop.add_signal_handler(signal.SIGUSR1, toggle_debug, settings.log_level)
+            lifecycle.starting(node.settings)
+            if not await _started(node, stopping):
+                return _ended(node, node.clock.monotonic())
     except (OSError, CorruptionError) as error:
         cure = _cure(settings, error) if isinstance(error, CorruptionError) else ""
         raise ConfigError(f"data directory {settings.data}: {error}{cure}") from error
@@ -260,20 +263,10 @@ async def offline_node(settings: Settings) -> AsyncIterator[Node]:
     Raises `ConfigError`, `DirectoryInUseError`, `FormatError`.
     """
     settings = msgspec.structs.replace(settings, listeners=())
-    node = _node(settings, asyncio.get_running_loop(), OPEN_SEGMENTS_MAX)
-    await node.start()
+    with restored_unless(settings.data, lambda: False):
+        node = _node(settings, asyncio.get_running_loop(), OPEN_SEGMENTS_MAX)
+        await node.start()
     try:
         yield node
     finally:
         await node.stop()
-
-
-def open_data_directory(path: str) -> RealDisk:
-    """Raises `ConfigError` when the directory cannot be created or written."""
-    try:
-        disk = RealDisk(path, min(SPARE_FILES, open_files_max() // 8))
-    except OSError as error:
-        raise ConfigError(f"data directory {path}: {error.strerror or error}") from None
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError(f"data directory {path} is not writable")
-    return disk

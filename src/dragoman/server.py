@@ -21,6 +21,7 @@ from dragoman.captures.rights import CaptureAuthorizer
 from dragoman.captures.service import Captures
 from dragoman.config.consistency import etcd_addresses, etcd_has_tls
 from dragoman.config.settings import Settings
+from dragoman.data_directory import SPOOL
 from dragoman.errors import DragomanError
 from dragoman.limits import ETCD_CLOSE_GRACE_S, HAND_OVER_TIMEOUT_S, OPEN_SEGMENTS_MAX
 from dragoman.listeners import Listeners
@@ -78,6 +79,9 @@ class Node:
         self.started_at_wall_ms = clock.wall_ms()
         #: Set when the node cannot continue; the reason is in `failure`.
         self.failed = asyncio.Event()
+        #: Whether other nodes or clients may know this node. Until then, a directory that was new
+        #: may be forgotten.
+        self.is_known = False
         self.failure: OSError | DragomanError | None = None
         self._view: NodeView | None = None
         self.peer_budget = MemoryBudget(
@@ -196,7 +200,9 @@ class Node:
                 await self.listeners.open(listener)
             if isinstance(self.store.disk, RealDisk):
                 await self.listeners.open_operator_socket(self.store.disk.root)
+            self.is_known = self.settings.is_clustered or self._etcd is not None
             await self._join()
+            self.is_known = True
             await self.listeners.serve()
         except (Exception, asyncio.CancelledError):
             self._give_up()
@@ -388,7 +394,7 @@ def _audit_file(settings: Settings, disk: Disk) -> AuditFile:
 def _spool(disk: Disk) -> str:
     """The directory in which captures spool transactions that are too large for memory."""
     if isinstance(disk, RealDisk):
-        return os.path.join(disk.root, "spool")
+        return os.path.join(disk.root, SPOOL)
     # Imported here: only tests have other disks.
     import tempfile
 

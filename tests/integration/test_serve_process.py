@@ -258,9 +258,48 @@ def test_port_that_was_asked_for_and_is_taken(tmp_path: Path) -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         line = refused("--data", str(tmp_path), "--listen", f"kafka={address}")
         assert f"listener kafka: cannot bind {address}" in line
-    # What failed was the port: the directory is as a clean stop leaves it.
+        assert list(tmp_path.iterdir()) == []
     with serve(tmp_path) as node:
         assert node.complaints == []
+
+
+_WRONG = {
+    "certificate": ("--set", "listener.kafka.tls=required", "--set", "ssl.certificate.file=/none"),
+    "group": ("--set", "data.group=no-such-group"),
+    "key": ("--set", "cluster.key.file=/none"),
+    "users": ("--set", "bootstrap.users.file=/dev/null/users"),
+}
+
+
+@pytest.mark.parametrize("wrong", _WRONG)
+@pytest.mark.parametrize("kind", ["absent", "empty", "with a file of the settings"])
+def test_refused_start_leaves_a_new_directory_as_it_was(
+    tmp_path: Path, wrong: str, kind: str
+) -> None:
+    data = tmp_path / "a" / "data"
+    options = ["--data", str(data), *ANY_KAFKA]
+    if kind != "absent":
+        data.mkdir(parents=True)
+    if kind == "with a file of the settings":
+        (data / "node.toml").write_text("num.partitions = 2")
+        options += ["--config", str(data / "node.toml")]
+    before = sorted(tmp_path.rglob("*"))
+    node = ServedNode(*options, *_WRONG[wrong])
+    assert (node.finish(), node.output) == (2, [])
+    assert node.log[-1].startswith("dragoman: ")
+    assert sorted(tmp_path.rglob("*")) == before
+    with ServedNode(*options).ready() as node:
+        assert (node.stop(), node.log) == (0, [])
+
+
+def test_refused_start_keeps_a_directory_that_was_used(tmp_path: Path) -> None:
+    with serve(tmp_path) as node:
+        with KafkaSocket(node.bootstrap_servers) as client:
+            client.create_topic("t")
+        assert node.stop() == 0
+    refused("--data", str(tmp_path), *ANY_KAFKA, *_WRONG["key"])
+    with serve(tmp_path) as node, KafkaSocket(node.bootstrap_servers) as client:
+        assert [each.name for each in client.metadata("t").topics] == ["t"]
 
 
 def test_directory_that_cannot_be_made(tmp_path: Path) -> None:

@@ -25,13 +25,13 @@ from dragoman.broker.topics import NewTopic
 from dragoman.cluster.events import NodeRegistered
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
+from dragoman.data_directory import open_data_directory
 from dragoman.errors import ConfigError, FormatError
 from dragoman.limits import (
     FRAME_GROWTH_BYTES_MIN,
     READ_AHEAD_REQUESTS_MAX,
     SEND_BUFFER_BYTES_MAX,
 )
-from dragoman.process import open_data_directory
 from dragoman.protocols.kafka import messages as m
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.codec import Command, Connection, encode

@@ -48,10 +48,10 @@ from dragoman.broker.administration import Actor
 from dragoman.broker.broker import Broker
 from dragoman.config.layers import Assignment, Flags, load
 from dragoman.config.settings import Settings
+from dragoman.data_directory import open_data_directory
 from dragoman.net.future import future_of
 from dragoman.net.password_hasher import ThreadedHasher
 from dragoman.operating_system import SystemClock, system_random
-from dragoman.process import open_data_directory
 from dragoman.security.access import Caller
 from dragoman.security.key_file import KEY_BYTES, format_keys, new_key
 from dragoman.security.secrets import KEY_FILE
