@@ -19,7 +19,7 @@ import msgspec
 from dragoman.config.listeners import ListenerSecurity
 from dragoman.config.posture import exposed, exposure, remedy
 from dragoman.config.settings import Settings
-from dragoman.data_directory import open_data_directory, restored_unless
+from dragoman.data_directory import open_data_directory, refuse_other_directory, restored_unless
 from dragoman.errors import ConfigError, CorruptionError, LogError
 from dragoman.limits import OPEN_SEGMENTS_MAX
 from dragoman.log.node import NODE_FILE, SECURITY_LEVEL, read_node_state
@@ -262,6 +262,7 @@ async def offline_node(settings: Settings) -> AsyncIterator[Node]:
 
     Raises `ConfigError`, `DirectoryInUseError`, `FormatError`.
     """
+    refuse_other_directory(settings.data, settings.files())
     settings = msgspec.structs.replace(settings, listeners=())
     with restored_unless(settings.data, lambda: False):
         node = _node(settings, asyncio.get_running_loop(), OPEN_SEGMENTS_MAX)

@@ -302,6 +302,15 @@ def test_refused_start_keeps_a_directory_that_was_used(tmp_path: Path) -> None:
         assert [each.name for each in client.metadata("t").topics] == ["t"]
 
 
+def test_directory_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir(mode=0o755)
+    tmp_path.chmod(0o755)
+    line = refused("--data", str(tmp_path), *ANY_KAFKA)
+    assert f"{tmp_path} is not a data directory and not empty: it has .git" in line
+    assert [each.name for each in tmp_path.rglob("*")] == [".git"]
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
 def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")

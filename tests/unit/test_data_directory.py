@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.data_directory import is_data_directory, open_data_directory, restored_unless
+from dragoman.data_directory import (
+    is_data_directory,
+    open_data_directory,
+    refuse_other_directory,
+    restored_unless,
+)
 from dragoman.errors import ConfigError, DirectoryInUseError
 from dragoman.log.directory import LOCK_FILE
 
@@ -84,3 +89,30 @@ def test_error_of_a_start_in_a_file_is_its_own(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="data directory"):
         start()
     assert tree(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("names", [[".bashrc"], [".git", "README.md"], ["journal.txt", "lock"]])
+def test_directory_of_something_else_is_refused(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).write_text("")
+    with pytest.raises(ConfigError, match=f"--data {tmp_path}/dragoman-data"):
+        refuse_other_directory(str(tmp_path), [])
+    assert tree(tmp_path) == sorted(names)
+
+
+@pytest.mark.parametrize("names", [[], ["lost+found"], ["tls/node.pem", "conf.d/node.toml"]])
+def test_new_directory_may_have_files_of_the_settings(tmp_path: Path, names: list[str]) -> None:
+    files = [tmp_path / each for each in names]
+    for each in files:
+        each.parent.mkdir(exist_ok=True)
+        each.write_text("")
+    refuse_other_directory(str(tmp_path), map(str, files))
+    refuse_other_directory(str(tmp_path / "missing"), [])
+
+
+def test_data_directory_may_have_any_other_files(tmp_path: Path) -> None:
+    use(tmp_path)
+    (tmp_path / "notes.txt").write_text("")
+    refuse_other_directory(str(tmp_path), [])
+    (tmp_path / "node.json").unlink()
+    refuse_other_directory(str(tmp_path), [])

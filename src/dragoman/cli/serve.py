@@ -128,7 +128,7 @@ class _Assign(argparse.Action):
 def configuration(options: argparse.Namespace) -> Configuration:
     """The settings from the file, the environment and the options. Raises `ConfigError`."""
     environment = os.environ
-    path = options.config or environment.get(ENVIRONMENT_FILE)
+    path = _config_path(options)
     flags = Flags(
         assignments=tuple(options.assignments),
         listen=tuple(options.listen),
@@ -137,6 +137,10 @@ def configuration(options: argparse.Namespace) -> Configuration:
     return load(
         file=read_configuration(path) if path else None, environment=environment, flags=flags
     )
+
+
+def _config_path(options: argparse.Namespace) -> str:
+    return options.config or os.environ.get(ENVIRONMENT_FILE, "")
 
 
 def read_configuration(path: str) -> ConfigFile:
@@ -165,7 +169,7 @@ def serve(arguments: Sequence[str]) -> int:
         raise CommandError("refusing to run without assertions: leave out python -O", USAGE)
     settings = configuration(options).settings
     try:
-        return _run(settings)
+        return _run(settings, _config_path(options))
     except (ConfigError, DirectoryInUseError, FormatError) as error:
         if settings.log_format == "json":
             # What reads the log expects nothing else on stderr.
@@ -176,7 +180,7 @@ def serve(arguments: Sequence[str]) -> int:
         raise CommandError(str(error), USAGE) from None
 
 
-def _run(settings: Settings) -> int:
+def _run(settings: Settings, config_path: str) -> int:
     # Imported after the settings are checked, so that an error in them is reported at once.
     from dragoman.telemetry.logs import configure, log_uncaught
 
@@ -185,8 +189,10 @@ def _run(settings: Settings) -> int:
     threading.excepthook = _ended_thread
     # Imports make many objects and no garbage.
     gc.disable()
+    from dragoman.data_directory import refuse_other_directory
     from dragoman.process import run
 
+    refuse_other_directory(settings.data, filter(None, (config_path, *settings.files())))
     gc.freeze()
     gc.enable()
     return run(settings, _announce)

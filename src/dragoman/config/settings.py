@@ -267,6 +267,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         fields = {field: self.value(listener_key(listener, key)) for field, key in _TLS_FIELDS}
         return msgspec.convert(fields, TlsOptions)
 
+    def files(self) -> list[str]:
+        """Every file that is named by a setting."""
+        given = [(key, self.value(key)) for key in NODE_KEYS]
+        return [
+            str(value)
+            for key, value in (*given, *self.per_listener)
+            if key.endswith(".file") and value
+        ]
+
     def origins(self, key: str) -> list[tuple[Source, Value]]:
         """The origins of a key's value, from the one in effect down to the default."""
         found: list[tuple[Source, Value]] = []
