@@ -78,8 +78,8 @@ On a listener with TLS, and one that allows it, a connection is closed that has 
 whose handshake has not ended, after ten seconds. Changes of these settings apply to new
 connections.
 
-A default port that another program uses is a warning and the node runs without that listener; an
-address that was asked for and is taken ends the start with exit status 2.
+An address that another program uses ends the start with exit status 2, also a default one, because
+clients would reach that program: `--listen NAME=off` starts without the listener.
 
 ## Settings of a node
 

@@ -46,7 +46,13 @@ from dragoman.net.admission import (
     MemoryBudget,
 )
 from dragoman.net.channel import Channel, Channels, Session
-from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
+from dragoman.net.listener import (
+    ACCEPT_TURNS,
+    AddressTakenError,
+    Closed,
+    OpenListener,
+    open_listener,
+)
 from dragoman.net.operator_socket import OperatorSocket, open_operator_socket
 from dragoman.net.stalled import StalledPeers
 from dragoman.net.tls.contexts import ListenerContext, TlsContexts
@@ -181,20 +187,27 @@ class Listeners:
 
     # ---- opening
 
+    async def open_all(self) -> None:
+        """Bind the addresses of all listeners. Raises `ConfigError` that names every address that
+        cannot be bound, and what to type: clients would reach another program there.
+        """
+        taken: dict[str, AddressTakenError] = {}
+        for listener in self._settings.listeners:
+            try:
+                await self.open(listener)
+            except AddressTakenError as error:
+                taken[listener.name] = error
+        if taken:
+            raise ConfigError(f"{'; '.join(map(str, taken.values()))}; {_remedy(list(taken))}")
+
     async def open(self, listener: Listener) -> None:
-        """Bind the listener's address. Raises `ConfigError` for certificates that cannot be used,
-        and for the address, unless it is a default.
+        """Bind the listener's address. Raises `AddressTakenError`, and `ConfigError` for
+        certificates that cannot be used.
         """
         if self._settings.listener_security(listener.name).tls != "off":
             self._context(listener.name).load()
         factory = self._factory(listener)
-        try:
-            opened = await open_listener(listener, self._loop, factory, LISTEN_BACKLOG)
-        except ConfigError as error:
-            if listener.explicit:
-                raise
-            log.warning("%s; not opened (use --listen %s=off to silence)", error, listener.name)
-            return
+        opened = await open_listener(listener, self._loop, factory, LISTEN_BACKLOG)
         self.opened.append(opened)
         if opened.advertised is not None and listener.base in _HAVE_ADDRESSES_IN_IDS:
             # The look-up is finished by the time the first client needs it.
@@ -603,6 +616,19 @@ def _in_steps(due: list[Callable[[], None]]) -> Steps[None]:
 
 def _not_counted(_address: str, _is_open: bool) -> None:
     """Connections between nodes are not counted."""
+
+
+def _remedy(names: list[str]) -> str:
+    """What to type when the addresses of these listeners are taken."""
+    other = (
+        f"`--listen {names[0]}=HOST:PORT` for another address, which opens only listeners that are "
+        "given one"
+    )
+    # A node of a cluster cannot do without its listener for other nodes.
+    off = " ".join(f"--listen {each}=off" for each in names if each != "peer")
+    if not off:
+        return f"type {other}"
+    return f"type `{off}` to start without {'it' if len(names) == 1 else 'them'}, or {other}"
 
 
 def _load(path: str) -> Any:

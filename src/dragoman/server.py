@@ -196,8 +196,7 @@ class Node:
             self.broker.recover()
             # The addresses are part of the registration, so the listeners are bound before it. They
             # serve once the cluster knows this node.
-            for listener in self.settings.listeners:
-                await self.listeners.open(listener)
+            await self.listeners.open_all()
             if isinstance(self.store.disk, RealDisk):
                 await self.listeners.open_operator_socket(self.store.disk.root)
             self.is_known = self.settings.is_clustered or self._etcd is not None

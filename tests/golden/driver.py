@@ -106,7 +106,7 @@ class Simulated:
         SimClock.wall_ms = lambda self: WALL_S * 1000  # type: ignore[method-assign]
         self.ports = {row.name: row.port for row in LISTENER_NAMES if row.available}
         listeners = tuple(
-            Listener(name=name, bind=Address("node", port), explicit=True)
+            Listener(name=name, bind=Address("node", port))
             for name, port in self.ports.items()
             if name != "peer"
         )

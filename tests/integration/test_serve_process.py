@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -133,7 +134,7 @@ def test_listener_without_a_login_is_refused_to_other_machines(tmp_path: Path) -
 
 
 def test_directory_of_an_earlier_release_starts_with_a_warning(tmp_path: Path) -> None:
-    with ServedNode("--data", str(tmp_path)).ready() as node:
+    with ServedNode("--data", str(tmp_path), *ANY_KAFKA).ready() as node:
         assert node.stop() == 0
     disk = RealDisk(str(tmp_path), 0)
     state = read_node_state(disk)
@@ -355,23 +356,18 @@ def test_directory_of_another_node(tmp_path: Path) -> None:
     assert "belongs to node 1" in line
 
 
-def test_default_port_that_is_taken_is_a_warning(tmp_path: Path) -> None:
+def test_default_port_that_is_taken(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+        # Another process may have it already, which is what this test is about.
+        with suppress(OSError):
             taken.bind(("127.0.0.1", 8080))
             taken.listen()
-        except OSError:
-            # Another process has it already, which is what this test is about.
-            pass
         others = ",".join(f"{name}=off" for name in available_names() if name != "http")
-        node = ServedNode("--data", str(tmp_path), environment={"DRAGOMAN_LISTEN": others})
-        with node.ready():
-            assert node.output == ["ready"]
-            (line,) = node.complaints
-            assert "WARNING" in line
-            assert "--listen http=off" in line
-            assert node.stop() == 0
+        line = refused("--data", str(tmp_path), environment={"DRAGOMAN_LISTEN": others})
+        assert "listener http: cannot bind 127.0.0.1:8080: Address already in use" in line
+        assert "--listen http=off" in line
+        assert list(tmp_path.iterdir()) == []
 
 
 # ---- what it logs

@@ -46,7 +46,7 @@ def _one_keeper() -> Iterator[None]:
 
 def _settings(node_id: int) -> Settings:
     listeners = tuple(
-        Listener(name=name, bind=Address(f"n{node_id}", port), explicit=True)
+        Listener(name=name, bind=Address(f"n{node_id}", port))
         for name, port in (("kafka", 9092), ("peer", 9190))
     )
     return Settings(

@@ -41,7 +41,7 @@ _LIVES = 3
 
 def _settings(durability: Literal["fsync", "os"]) -> Settings:
     listeners = tuple(
-        Listener(name=name, bind=Address("node", port), explicit=True)
+        Listener(name=name, bind=Address("node", port))
         for name, port in (("kafka", 9092), ("mlog", 9094))
     )
     return Settings(node_id=1, listeners=listeners, durability=durability)

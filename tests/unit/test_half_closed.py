@@ -46,9 +46,7 @@ TOPIC = "t"
     ids=["asyncio", "uvloop"],
 )
 def running(request: pytest.FixtureRequest) -> Iterator[Running]:
-    listeners = tuple(
-        Listener(name=name, bind=Address("127.0.0.1", 0), explicit=True) for name in LISTENERS
-    )
+    listeners = tuple(Listener(name=name, bind=Address("127.0.0.1", 0)) for name in LISTENERS)
     node = Running(
         request.param,
         Settings(listeners=listeners, mlog_stream_wait_ms=600_000, cursus_num_partitions=1),

@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 def settings(
     *, host: str = "127.0.0.1", advertised: Address | None = None, **more: object
 ) -> Settings:
-    kafka = Listener(name="kafka", bind=Address(host, 0), explicit=True, advertised=advertised)
+    kafka = Listener(name="kafka", bind=Address(host, 0), advertised=advertised)
     return Settings(listeners=(kafka,), **more)  # type: ignore[arg-type]
 
 
@@ -338,7 +338,7 @@ def silent_for_a_second(node: Node, listener: str) -> None:
 
 
 def listening(name: str, **more: object) -> Settings:
-    listener = Listener(name=name, bind=Address("127.0.0.1", 0), explicit=True)
+    listener = Listener(name=name, bind=Address("127.0.0.1", 0))
     return Settings(listeners=(listener,), **more)  # type: ignore[arg-type]
 
 
@@ -436,8 +436,7 @@ def test_topic_that_a_client_makes_and_others_cannot_name_is_logged(
 def rocketmq(*names: str, host: str = "127.0.0.1", ports: dict[str, int] | None = None) -> Settings:
     return Settings(
         listeners=tuple(
-            Listener(name=name, bind=Address(host, (ports or {}).get(name, 0)), explicit=True)
-            for name in names
+            Listener(name=name, bind=Address(host, (ports or {}).get(name, 0))) for name in names
         )
     )
 
@@ -480,19 +479,6 @@ def test_name_server_on_all_addresses_tells_the_one_it_was_reached_at(
     running = start(rocketmq("rocketmq", "rocketmq-broker", host="0.0.0.0"))
     broker = port_of(running, "rocketmq-broker")
     assert advertised_by("127.0.0.1", port_of(running, "rocketmq")) == {f"127.0.0.1:{broker}"}
-
-
-def test_name_server_beside_a_broker_whose_port_was_taken_is_the_broker(
-    start: Callable[..., Running], caplog: pytest.LogCaptureFixture
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = Address("127.0.0.1", taken.getsockname()[1])
-        named = Listener(name="rocketmq", bind=Address("127.0.0.1", 0), explicit=True)
-        broker = Listener(name="rocketmq-broker", bind=address)
-        running = start(Settings(listeners=(named, broker)))
-    assert "not opened (use --listen rocketmq-broker=off to silence)" in caplog.text
-    port = port_of(running, "rocketmq")
-    assert advertised_by("127.0.0.1", port) == {f"127.0.0.1:{port}"}
 
 
 def two_free_ports() -> tuple[int, int]:
@@ -609,24 +595,32 @@ def test_stop_does_not_wait_for_ever(
 def test_taken_port_leaves_a_clean_directory(start: Callable[..., Running]) -> None:
     disk = MemoryDisk()
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        free = Listener(name="http", bind=Address("127.0.0.1", 0), explicit=True)
-        kafka = Listener(
-            name="kafka", bind=Address("127.0.0.1", taken.getsockname()[1]), explicit=True
-        )
+        free = Listener(name="http", bind=Address("127.0.0.1", 0))
+        kafka = Listener(name="kafka", bind=Address("127.0.0.1", taken.getsockname()[1]))
         with pytest.raises(ConfigError, match="listener kafka: cannot bind"):
             start(Settings(listeners=(free, kafka)), disk)
     assert start(disk=disk).node.store.was_clean
 
 
-def test_taken_default_port_is_a_warning_and_the_rest_runs(
-    start: Callable[..., Running], caplog: pytest.LogCaptureFixture
+def test_all_addresses_that_are_taken_are_named_with_what_to_type(
+    start: Callable[..., Running],
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        http = Listener(name="http", bind=Address("127.0.0.1", taken.getsockname()[1]))
-        kafka = Listener(name="kafka", bind=Address("127.0.0.1", 0))
-        running = start(Settings(listeners=(kafka, http)))
-    assert [each.name for each in running.node.listeners.opened] == ["kafka"]
-    assert "--listen http=off" in caplog.text
+        address = Address("127.0.0.1", taken.getsockname()[1])
+        names = ("kafka", "cursus", "http")
+        ports = (address, Address("127.0.0.1", 0), Address("localhost", address.port))
+        listeners = tuple(
+            Listener(name=name, bind=bind) for name, bind in zip(names, ports, strict=True)
+        )
+        with pytest.raises(ConfigError) as refusal:
+            start(Settings(listeners=listeners))
+    assert str(refusal.value) == (
+        f"listener kafka: cannot bind 127.0.0.1:{address.port}: Address already in use; "
+        f"listener http: cannot bind localhost:{address.port}: Address already in use; "
+        "type `--listen kafka=off --listen http=off` to start without them, or "
+        "`--listen kafka=HOST:PORT` for another address, which opens only listeners that are given "
+        "one"
+    )
 
 
 def test_start_that_fails_before_recovery_loses_nothing(start: Callable[..., Running]) -> None:

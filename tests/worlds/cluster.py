@@ -48,8 +48,7 @@ class ThreeNodes:
 
     def _settings(self, number: int, more: dict[str, Any]) -> Settings:
         listeners = tuple(
-            Listener(name=name, bind=Address(host(number), port), explicit=True)
-            for name, port in PORTS.items()
+            Listener(name=name, bind=Address(host(number), port)) for name, port in PORTS.items()
         )
         peers = tuple(f"{each}@{host(each)}:{PORTS['peer']}" for each in NODES)
         return Settings(node_id=number, listeners=listeners, cluster=peers, **more)

@@ -107,16 +107,14 @@ def load(*, file: ConfigFile | None, environment: Mapping[str, str], flags: Flag
         opened = overlay(opened, layer.listen)
         advertised |= layer.advertise
         origins |= layer.origins
-    explicit = {name for layer in layers for name in layer.listen}
     own = _own_peer_address(values)
-    if own is not None and "peer" not in explicit:
+    if own is not None and not any("peer" in layer.listen for layer in layers):
         # A cluster needs this listener, even if other listeners are named.
         opened["peer"] = own
-        explicit.add("peer")
         origins["listen.peer"] = origins["cluster" if "cluster" in values else "metadata.quorum"]
     if own is not None and "peer" not in opened:
         raise ConfigError("listen: a node of a cluster needs its listener peer")
-    settings = _settle(values, _listeners(opened, advertised, explicit))
+    settings = _settle(values, _listeners(opened, advertised))
     return Configuration(settings, _all_origins(settings, origins))
 
 
@@ -147,13 +145,12 @@ def _settle(values: Mapping[str, Value], listeners: tuple[Listener, ...]) -> Set
 
 
 def _listeners(
-    opened: Mapping[str, Address], advertised: Mapping[str, Address], explicit: set[str]
+    opened: Mapping[str, Address], advertised: Mapping[str, Address]
 ) -> tuple[Listener, ...]:
     return tuple(
         Listener(
             name=name,
             bind=opened[name],
-            explicit=name in explicit,
             advertised=advertised.get(name),
         )
         for name in in_order(opened)

@@ -116,9 +116,6 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     bind: Address
-    #: Whether the operator configured the address. The node does not start when such an address is
-    #: taken; for a default it logs a warning.
-    explicit: bool = False
     #: The address in replies, in place of the bound one.
     advertised: Address | None = None
 

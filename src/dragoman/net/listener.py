@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Callable
 from typing import cast
 
 from dragoman.config.listeners import Address, Listener
 from dragoman.errors import ConfigError
+
+
+class AddressTakenError(ConfigError):
+    """The address of a listener cannot be bound."""
+
 
 #: Loop turns until an accepted connection reaches its protocol.
 ACCEPT_TURNS = 2
@@ -74,15 +81,17 @@ async def open_listener(
     make_protocol: Callable[[], asyncio.BaseProtocol],
     backlog: int,
 ) -> OpenListener:
-    """Raises `ConfigError` when the address cannot be bound."""
+    """Raises `AddressTakenError`."""
     host, port = listener.bind.host, listener.bind.port
     try:
         server = await loop.create_server(
             make_protocol, host, port, backlog=backlog, start_serving=False
         )
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(
+        # The loop repeats the address in its own text.
+        number = error.errno or 0
+        reason = os.strerror(number) if number in errno.errorcode else error.strerror or str(error)
+        raise AddressTakenError(
             f"listener {listener.name}: cannot bind {listener.bind}: {reason}"
         ) from None
     bound = server.sockets[0].getsockname()

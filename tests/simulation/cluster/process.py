@@ -26,7 +26,7 @@ _TRACE_MAX = 20
 def _settings(node_id: int, count: int) -> Settings:
     host = f"n{node_id}"
     listeners = tuple(
-        Listener(name=name, bind=Address(host, port), explicit=True)
+        Listener(name=name, bind=Address(host, port))
         for name, port in (("kafka", 9092), ("peer", 9190))
     )
     return Settings(

@@ -214,20 +214,18 @@ def test_environment_names_are_distinct_and_no_service_links() -> None:
 def test_any_address_opens_only_the_named_listeners() -> None:
     (listener,) = from_flags(listen=("kafka=0.0.0.0:19092",)).listeners
     assert (listener.name, listener.bind) == ("kafka", Address("0.0.0.0", 19092))
-    assert listener.explicit
     assert listener.advertised is None
 
 
 def test_off_closes_only_that_listener() -> None:
     listeners = from_flags(listen=("http=off",)).listeners
     assert {each.name for each in listeners} == set(available_names()) - {"http", "peer"}
-    assert not any(each.explicit for each in listeners)
 
 
 def test_off_in_a_higher_layer_closes_what_a_lower_one_opened() -> None:
     text = '[listen]\nkafka = "127.0.0.1:1"\nhttp = "127.0.0.1:2"'
     (listener,) = from_file(text, DRAGOMAN_LISTEN="http=off").listeners
-    assert (listener.name, listener.bind.port, listener.explicit) == ("kafka", 1, True)
+    assert (listener.name, listener.bind.port) == ("kafka", 1)
 
 
 def test_all_listeners_may_be_off() -> None:
@@ -247,7 +245,6 @@ def test_advertised_address_goes_with_its_listener() -> None:
     kafka = settings.listener("kafka")
     assert kafka is not None
     assert kafka.advertised == Address("broker.example", 19092)
-    assert not kafka.explicit
 
 
 def test_advertised_address_of_a_closed_listener_has_no_effect() -> None:

@@ -48,7 +48,7 @@ def test_a_node_opens_its_own_entry_whatever_else_is_listened_on() -> None:
     assert [each.name for each in settings.listeners] == ["kafka", "peer"]
     peer = settings.listener("peer")
     assert peer is not None
-    assert (peer.bind, peer.explicit) == (Address("127.0.0.1", 9190), True)
+    assert peer.bind == Address("127.0.0.1", 9190)
 
 
 def test_another_bind_may_be_given_for_it() -> None:
