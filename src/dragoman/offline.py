@@ -32,11 +32,12 @@ from dragoman.cluster.raft_quorum.salvage import (
     read_stored_image,
     replace_metadata,
 )
+from dragoman.data_directory import is_data_directory
 from dragoman.errors import ConfigError, CorruptionError, SecretError
 from dragoman.limits import CLUSTER_KEY_FILE_BYTES_MAX, CLUSTER_KEYS_MAX
 from dragoman.log.adoption import Adopted, adopt_directory
 from dragoman.log.directory import PARTITIONS, QUARANTINE
-from dragoman.log.inspect import Finding, Problem, inspect_directory
+from dragoman.log.inspect import Finding, Problem, inspect_disk
 from dragoman.log.journal import DIRECTORY as JOURNAL
 from dragoman.log.manifest import NAME as MANIFEST
 from dragoman.log.manifest import Identity, Manifest, decode_manifest
@@ -137,20 +138,33 @@ class _OnTheSpot:
 
 
 def open_existing(path: str) -> RealDisk:
-    """Raises `ConfigError` when the directory does not exist."""
+    """Raises `ConfigError` when there is no data directory."""
     if not is_directory(path):
-        raise ConfigError(f"{path}: no such directory")
+        is_other = os.path.lexists(path)
+        raise ConfigError(f"{path}: {'not a data directory' if is_other else 'no such directory'}")
+    if not is_data_directory(path):
+        raise ConfigError(f"{path}: not a data directory{_data_directories_in(path)}")
     return RealDisk(path)
 
 
+def _data_directories_in(path: str) -> str:
+    """Names directories in a directory, such as those of the nodes of a local cluster."""
+    found = [os.path.join(path, each) for each in sorted(os.listdir(path))]
+    found = [each for each in found if is_directory(each) and is_data_directory(each)]
+    return f"; there are {', '.join(found[:3])}{' and more' * (len(found) > 3)}" if found else ""
+
+
 def inspect_all(path: str) -> Iterator[Finding]:
-    """Damage that the log finds in a directory, and whether the metadata snapshot is intact."""
-    yield from inspect_directory(path)
-    if is_directory(path):
-        try:
-            check_snapshot(RealDisk(path))
-        except CorruptionError as error:
-            yield Problem(path=error.path, position=error.position, reason=error.reason)
+    """Damage that the log finds in a directory, and whether the metadata snapshot is intact.
+
+    Raises `ConfigError` when there is no data directory, `FormatError`, `OSError`.
+    """
+    disk = open_existing(path)
+    yield from inspect_disk(disk)
+    try:
+        check_snapshot(disk)
+    except CorruptionError as error:
+        yield Problem(path=error.path, position=error.position, reason=error.reason)
 
 
 def adopt(path: str, durability: Durability | None) -> Adopted:

@@ -615,8 +615,8 @@ def test_all_addresses_that_are_taken_are_named_with_what_to_type(
         with pytest.raises(ConfigError) as refusal:
             start(Settings(listeners=listeners))
     assert str(refusal.value) == (
-        f"listener kafka: cannot bind 127.0.0.1:{address.port}: Address already in use; "
-        f"listener http: cannot bind localhost:{address.port}: Address already in use; "
+        f"listener kafka: cannot bind 127.0.0.1:{address.port}: address already in use; "
+        f"listener http: cannot bind localhost:{address.port}: address already in use; "
         "type `--listen kafka=off --listen http=off` to start without them, or "
         "`--listen kafka=HOST:PORT` for another address, which opens only listeners that are given "
         "one"

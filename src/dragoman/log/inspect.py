@@ -4,7 +4,7 @@ All files are opened read-only and without the lock, so a directory may be inspe
 uses it. Its live end then changes meanwhile: an incomplete batch is reported as such, and the
 report tells whether a process held the lock.
 
-`inspect_directory` reads every byte and verifies every checksum: of batches, of the ranges of an
+`inspect_disk` reads every byte and verifies every checksum: of batches, of the ranges of an
 index, of whole files in the manifest, of journal groups, of snapshots. It yields its findings file
 by file; `verified` sums them up.
 """
@@ -30,7 +30,6 @@ from dragoman.log.producer_file import NAME as PRODUCERS
 from dragoman.log.producer_file import decode_producers
 from dragoman.log.salvage import Bad, Sound, read_batches
 from dragoman.log.segment import Segment, parse_segment_name
-from dragoman.operating_system import RealDisk, is_directory
 from dragoman.world import Disk, read_whole
 
 
@@ -119,18 +118,11 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         return len({each.path for each in self.problems if each.is_unread})
 
 
-def inspect_directory(path: str, *, is_quick: bool = False) -> Iterator[Finding]:
-    """All findings in the data directory at `path`, with damage. Raises `FormatError`.
+def inspect_disk(disk: Disk, *, is_quick: bool = False) -> Iterator[Finding]:
+    """All findings in a data directory, with damage. Raises `FormatError`.
 
     `is_quick`: of segments only the presence and the size are checked.
     """
-    if not is_directory(path):
-        yield Problem(path=path, position=0, reason="no such directory")
-        return
-    yield from inspect_disk(RealDisk(path), is_quick=is_quick)
-
-
-def inspect_disk(disk: Disk, *, is_quick: bool = False) -> Iterator[Finding]:
     is_in_use = _is_in_use(disk)
     try:
         node = read_node_state(disk)

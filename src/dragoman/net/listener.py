@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 from collections.abc import Callable
 from typing import cast
 
@@ -89,8 +87,7 @@ async def open_listener(
         )
     except OSError as error:
         # The loop repeats the address in its own text.
-        number = error.errno or 0
-        reason = os.strerror(number) if number in errno.errorcode else error.strerror or str(error)
+        reason = (error.strerror or str(error)).rpartition(": ")[2]
         raise AddressTakenError(
             f"listener {listener.name}: cannot bind {listener.bind}: {reason}"
         ) from None

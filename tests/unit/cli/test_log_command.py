@@ -72,10 +72,33 @@ def test_directory_of_a_newer_release_is_refused(
     assert "format 99" in capsys.readouterr().err
 
 
-def test_missing_directory_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["log", "verify", str(tmp_path / "nothing")]) == 1
-    assert "no such directory" in capsys.readouterr().out
-    assert not (tmp_path / "nothing").exists()
+@pytest.mark.parametrize("verb", ["inspect", "verify", "repair", "adopt"])
+def test_what_is_no_data_directory_is_no_damage(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    refusals = {
+        "missing": "no such directory",
+        "file": "not a data directory",
+        "empty": "not a data directory",
+        "": f"not a data directory; there are {directory}",
+    }
+    before = sorted(tmp_path.rglob("*"))
+    for name, refusal in refusals.items():
+        path = tmp_path / name
+        assert main(["log", verb, str(path)]) == 2
+        assert capsys.readouterr() == ("", f"dragoman: {path}: {refusal}\n")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("verb", ["inspect", "verify"])
+def test_lost_node_file_is_damage(
+    directory: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    (directory / "node.json").unlink()
+    assert main(["log", verb, str(directory)]) == 1
+    assert "dragoman log adopt" in capsys.readouterr().out
 
 
 def test_directory_is_required(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,6 @@ from dragoman.log.inspect import (
     Problem,
     SegmentFound,
     describe,
-    inspect_directory,
     inspect_disk,
     verified,
 )
@@ -90,21 +89,14 @@ def test_a_directory_on_disk_is_read_and_described(new_world, tmp_path: Path):
     world = new_world(disk)
     world.fill(12)
     world.store.close()
-    assert verified(inspect_directory(str(tmp_path))).is_sound
-    kinds = {type(each) for each in inspect_directory(str(tmp_path))}
+    assert verified(inspect_disk(RealDisk(str(tmp_path)))).is_sound
+    kinds = {type(each) for each in inspect_disk(RealDisk(str(tmp_path)))}
     assert kinds >= {NodeFound, PartitionFound, SegmentFound}
     segment = next(tmp_path.glob("partitions/t-0/*.log"))
     data = bytearray(segment.read_bytes())
     data[40] ^= 1
     segment.write_bytes(data)
-    result = verified(inspect_directory(str(tmp_path)))
+    result = verified(inspect_disk(RealDisk(str(tmp_path))))
     assert not result.is_sound
-    lines = [describe(each) for each in inspect_directory(str(tmp_path))]
+    lines = [describe(each) for each in inspect_disk(RealDisk(str(tmp_path)))]
     assert any(segment.name in line and "damage" in line for line in lines)
-
-
-def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path):
-    result = verified(inspect_directory(str(tmp_path / "nothing")))
-    assert not result.is_sound
-    assert "no such directory" in result.problems[0].reason
-    assert list(tmp_path.iterdir()) == []
