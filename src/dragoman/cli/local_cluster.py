@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -99,7 +100,10 @@ class _Nodes:
         if not self._key.exists():
             from dragoman.offline import add_cluster_key
 
-            self._data.mkdir(parents=True, mode=0o700, exist_ok=True)
+            try:
+                self._data.mkdir(parents=True, mode=0o700, exist_ok=True)
+            except OSError as error:
+                raise CommandError(f"--data: {self._data}: {error.strerror}", USAGE) from None
             add_cluster_key(str(self._key))
 
     def _address(self, node: int, listener: str) -> str:
@@ -131,7 +135,7 @@ class _Nodes:
         assert process.stdout is not None
         for line in process.stdout:
             with self._lock:
-                say(f"node {node} | {line.rstrip()}")
+                self._say(f"node {node} | {line.rstrip()}")
                 if line.strip() == "ready":
                     self._ready.add(node)
                     if len(self._ready) == len(self._numbers):
@@ -139,13 +143,19 @@ class _Nodes:
         status = process.wait()
         if status:
             with self._lock:
-                say(f"node {node} | ended with status {status}")
+                self._say(f"node {node} | ended with status {status}")
+
+    def _say(self, message: str) -> None:
+        # Nodes serve their clients, whether or not their output is read.
+        with suppress(OSError):
+            say(message)
 
     def _announce(self) -> None:
         for name in _LISTENERS:
             if name != "peer":
                 nodes = ",".join(self._address(each, name) for each in self._numbers)
-                print(f"{name} {nodes}", flush=True)
+                with suppress(OSError):
+                    print(f"{name} {nodes}", flush=True)
 
     def _forward(self, number: int, _frame: object) -> None:
         if number == signal.SIGHUP:

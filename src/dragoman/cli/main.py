@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, TextIO
 
 from dragoman import __version__
-from dragoman.cli.status import OK, USAGE, CommandError, complain
+from dragoman.cli.status import FAILED, OK, USAGE, CommandError, complain
 from dragoman.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,13 +43,38 @@ _NOUNS = {
 _MODULES = {"import": "data_import"}
 
 
+#: Shows where an unexpected error comes from, like `dragoman serve --log-level debug`.
+_LOG_LEVEL = "DRAGOMAN_LOG_LEVEL"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status (see `status.py`)."""
+    _open_closed_streams()
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        status = _dispatch(sys.argv[1:] if arguments is None else list(arguments))
-        # Flushed here, because an error from a closed pipe could not be ignored at exit.
+        status = _status_of(words)
+        # Flushed here, because an error from a closed pipe or a full disk could not be handled at
+        # exit.
         sys.stdout.flush()
         return status
+    except BrokenPipeError:
+        # The reader, such as `head`, has closed the pipe.
+        _discard(sys.stdout)
+        return OK
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001
+        # An error that no command expects: its class and text, on one line.
+        try:
+            return _unexpected(error, words)
+        except OSError:
+            _discard(sys.stderr)
+            return FAILED
+
+
+def _status_of(arguments: list[str]) -> int:
+    try:
+        return _dispatch(arguments)
     except CommandError as error:
         complain(str(error))
         return error.status
@@ -58,13 +84,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as error:
         # argparse exits this way after --help.
         return error.code if isinstance(error.code, int) else OK
-    except BrokenPipeError:
-        # The reader, such as `head`, has closed the pipe, so the rest of the buffer must not be
-        # written at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
-    except KeyboardInterrupt:
-        return 130
+
+
+def _open_closed_streams() -> None:
+    """Python has no object for a standard stream that was closed before the start. The null device
+    also takes its descriptor, which a file or a connection would get otherwise.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _discard(stream: TextIO) -> None:
+    """The rest of the buffer must not be written at exit."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _unexpected(error: Exception, arguments: list[str]) -> int:
+    if isinstance(error, OSError):
+        # Perhaps of the output itself.
+        _discard(sys.stdout)
+    if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
+        text = error.object[error.start : error.end]
+        complain(f"an argument has bytes that are not UTF-8: {text!a}")
+        return USAGE
+    is_debug = os.environ.get(_LOG_LEVEL) == "debug" or (
+        "--log-level debug" in " ".join(arguments).replace("=", " ")
+    )
+    if is_debug:
+        # Imported here: few commands fail in this way.
+        import traceback
+
+        traceback.print_exception(error)
+    advice = "" if is_debug else f"; {_LOG_LEVEL}=debug shows where"
+    complain(f"{type(error).__name__}: {error}{advice}")
+    return FAILED
 
 
 def _dispatch(arguments: list[str]) -> int:

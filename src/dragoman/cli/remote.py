@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -25,6 +26,8 @@ _UNIX: Final = "unix:"
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 Page = TypeVar("Page", TopicPage, GroupPage, UserPage)
 
+#: A refused field of a request's body, which the command has made from its arguments.
+_IN_BODY: Final = re.compile(r"request body: (.+) - at `\$\.(.+)`", re.DOTALL)
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -139,7 +142,8 @@ class Remote:
             problem = msgspec.json.decode(data, type=Problem)
         except _UNREADABLE:
             return f"{self._url} answered with HTTP status {status}"
-        return f"{problem.detail} ({problem.code}){self._advice(status)}"
+        detail = _IN_BODY.sub(r"\2: \1", problem.detail)
+        return f"{detail} ({problem.code}){self._advice(status)}"
 
     def _advice(self, status: int) -> str:
         """What to type after a refusal for lack of credentials or rights."""

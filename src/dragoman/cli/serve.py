@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from dragoman import limits
@@ -206,4 +207,6 @@ def _ended_thread(found: threading.ExceptHookArgs) -> None:
 
 
 def _announce(line: str) -> None:
-    print(line, flush=True)
+    # A node serves its clients, whether or not its output is read.
+    with suppress(OSError):
+        print(line, flush=True)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import msgspec
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
+from dragoman import limits
 from dragoman.api.values import NewTopic, TopicDescription
 from dragoman.cli.output import Output, print_fields, print_json, print_table
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server, topic_path
 from dragoman.cli.status import USAGE, CommandError, say
+
+#: `is_visible` in `protocols/kafka/handlers/resources.py`, and no name of a directory.
+_KAFKA_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+_PARTITIONS = Number(gte=1, lte=limits.TOPIC_PARTITIONS_MAX)
+_REPLICAS = Number(gte=1, lte=limits.REPLICATION_FACTOR_MAX)
 
 app = App(name="topic", help="List, describe, create and delete topics.")
 
@@ -56,9 +64,10 @@ def create(
     name: str,
     /,
     *,
-    partitions: int | None = None,
-    replication_factor: int | None = None,
+    partitions: Annotated[int | None, Parameter(validator=_PARTITIONS)] = None,
+    replication_factor: Annotated[int | None, Parameter(validator=_REPLICAS)] = None,
     config: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    any_name: Annotated[bool, Parameter(negative="")] = False,
     server: Server = DEFAULT_SERVER,
     output: Output = "table",
 ) -> None:
@@ -74,7 +83,15 @@ def create(
         Number of replicas; the node's setting by default.
     config
         Configuration of the topic, as KEY=VALUE; may be repeated.
+    any_name
+        Allow a name that Kafka clients cannot use.
     """
+    if not any_name and not _KAFKA_NAME.fullmatch(name):
+        raise CommandError(
+            f"Kafka clients cannot use a topic named {name!r}: 1 to 249 ASCII letters, digits, "
+            "'.', '_' and '-'; --any-name creates it for the others",
+            USAGE,
+        )
     wanted = NewTopic(
         name=name,
         partitions=partitions,

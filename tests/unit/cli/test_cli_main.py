@@ -155,6 +155,13 @@ def _camel(verb: str) -> str:
         (["topic", "list", "--bogus"], "--bogus"),
         (["topic", "list", "extra"], "extra"),
         (["topic", "create", "t", "--partitions", "two"], "two"),
+        (["topic", "create", "t", "--partitions", "0"], '"0" for --partitions. Must be >= 1'),
+        (["topic", "create", "t", "--replication-factor", "-1"], "--replication-factor. Must be"),
+        (["topic", "create", ".."], "Kafka clients cannot use a topic named '..'"),
+        (["topic", "create", "a" * 250], "1 to 249 ASCII letters"),
+        (["topic", "describe", "\udcff"], "an argument has bytes that are not UTF-8: '\\udcff'"),
+        (["cluster", "up", "--data", __file__], "--data: "),
+        (["cluster", "up", "--data", f"{__file__}/x"], "Not a directory"),
         (["topic", "create", "t", "--config", "novalue"], "--config: expected KEY=VALUE"),
         (["topic", "delete"], "expected the name of at least one topic"),
         (["topic", "list", "--server", "ftp://x"], "--server: expected a URL"),
@@ -215,6 +222,62 @@ def test_reader_that_stops_early_is_no_error() -> None:
         check=False,
     )
     assert (process.stdout, process.stderr) == ("{\n", "")
+
+
+PRINTING = ("--version", "--help", "serve --help", "config schema", "config show --output json")
+
+
+@pytest.mark.parametrize("command", PRINTING)
+def test_full_disk_is_one_line_and_status_1(command: str) -> None:
+    status, err = redirected(f"{command} > /dev/full")
+    assert status == 1
+    assert err.startswith("dragoman: OSError: [Errno 28]")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("stream", ["0<&-", ">&-", "2>&-", "0<&- >&- 2>&-", "2> /dev/full"])
+@pytest.mark.parametrize("command", PRINTING)
+def test_closed_streams_are_no_error(command: str, stream: str) -> None:
+    assert redirected(f"{command} {stream}") == (0, "")
+
+
+def test_refusal_that_cannot_be_printed_has_its_status() -> None:
+    assert redirected("bogus 2>&-") == (2, "")
+    assert redirected("bogus 2> /dev/full") == (1, "")
+
+
+def redirected(words: str) -> tuple[int, str]:
+    """Exit status and stderr of a command with redirections; its output is dropped."""
+    done = subprocess.run(
+        f"{sys.executable} -m dragoman.cli.main {words}",
+        shell=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["topic", "list"], ["serve", "--log-level", "debug"]])
+def test_error_that_no_command_expects_is_one_line(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> int:
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("dragoman.cli.main._dispatch", fail)
+    assert main(arguments) == 1
+    *trace, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("dragoman: RuntimeError: two lines")
+    is_debug = arguments[0] == "serve"
+    assert bool(trace) is is_debug
+    assert ("DRAGOMAN_LOG_LEVEL=debug" in line) is not is_debug
+    monkeypatch.setenv("DRAGOMAN_LOG_LEVEL", "debug")
+    assert main(arguments) == 1
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_serve_loads_neither_the_rich_parser_nor_http() -> None:
