@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from dragoman.cli.client_security import NO_LOGIN, PLAIN, EncryptionOptions, LoginOptions
-from dragoman.cli.positions import parse_place
+from dragoman.cli.positions import PLACES, parse_place
 from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Plan, Reader, RecordClient
 from dragoman.cli.record_lines import (
@@ -37,7 +37,9 @@ def consume(
     bootstrap: AddressOption = None,
     encryption: EncryptionOptions = PLAIN,
     credentials: LoginOptions = NO_LOGIN,
-    start: Annotated[str, Parameter(name="--from", allow_leading_hyphen=True)] = "beginning",
+    start: Annotated[
+        str, Parameter(name="--from", allow_leading_hyphen=True, help=f"Start: {PLACES}.")
+    ] = "beginning",
     until: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     follow: Annotated[bool, Parameter(name=["--follow", "-F"], negative="")] = False,
     max_records: Annotated[int | None, Parameter(name=["--max", "-c"])] = None,
@@ -53,8 +55,6 @@ def consume(
     ----------
     topic
         Topic to read.
-    start
-        Start: beginning, end, an offset, -N, @MILLISECONDS or a time like 2026-11-15T10:00:00Z.
     until
         End, written like the start; the record at the end is not printed.
     follow

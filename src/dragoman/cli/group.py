@@ -19,7 +19,7 @@ from dragoman.cli.kafka_client import (
     refuse_live_group,
 )
 from dragoman.cli.output import Output, print_fields, print_json, print_table
-from dragoman.cli.positions import Place, parse_place, resolve
+from dragoman.cli.positions import PLACES, Place, parse_place, resolve
 from dragoman.cli.record_clients.session import running
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server, group_path
 from dragoman.cli.status import USAGE, CommandError, say
@@ -116,7 +116,10 @@ def reset(
     /,
     *,
     topic: Annotated[tuple[str, ...], Parameter(negative="")],
-    to: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    to: Annotated[
+        str,
+        Parameter(allow_leading_hyphen=True, help=f"New position: {PLACES}, or shift:N."),
+    ],
     partition: Annotated[tuple[int, ...], Parameter(name=["--partition", "-p"], negative="")] = (),
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -132,9 +135,6 @@ def reset(
         Group whose offsets to reset.
     topic
         Topic to reset; may be repeated.
-    to
-        New position: beginning, end, an offset, -N, @MILLISECONDS, shift:N or a time like
-        2026-11-15T10:00:00Z.
     partition
         Partition of each topic to reset; may be repeated. All by default.
     dry_run

@@ -5,7 +5,8 @@ Plain lines are values, or keys and values with a separator between them. JSON l
     {"key": "k", "value": "v", "headers": {"name": "text"}, "partition": 0, "timestamp": 1700000000}
 
 The timestamp is in milliseconds. Every field may be missing or null. Bytes that are not UTF-8 are
-written as {"base64": "…"}. Headers may also be a list of pairs, which can repeat a name. `produce`
+written as {"base64": "…"}. A value that is any other object, or an array, is read as its JSON text
+without white space. Headers may also be a list of pairs, which can repeat a name. `produce`
 reads the lines that `dragoman consume --json` prints, and ignores their `topic` and `offset`.
 
 A format string of `consume` is copied, with these tokens replaced:
@@ -48,6 +49,18 @@ class JsonRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     headers: dict[str, str | Binary | None] | list[tuple[str, str | Binary | None]] | None = None
 
 
+class JsonLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of JSON that `produce` reads."""
+
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    timestamp: int | None = None
+    key: str | Binary | None = None
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    headers: dict[str, str | Binary | None] | list[tuple[str, str | Binary | None]] | None = None
+
+
 # ---- lines to records
 
 _INT32_MAX = (1 << 31) - 1
@@ -70,7 +83,9 @@ class LineFormat(msgspec.Struct, frozen=True, kw_only=True):
     cannot_have: Mapping[Feature, str] = {}
 
 
-_DECODER = msgspec.json.Decoder(JsonRecord)
+_DECODER = msgspec.json.Decoder(JsonLine)
+_FIELDS_OF_VALUE = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_VALUE = msgspec.json.Decoder(str | Binary | None)
 
 
 def parse_line(line: bytes, form: LineFormat) -> OutgoingRecord:
@@ -95,6 +110,7 @@ def _parse_plain(line: bytes, form: LineFormat) -> OutgoingRecord:
 def _parse_json(line: bytes, form: LineFormat) -> OutgoingRecord:
     try:
         found = _DECODER.decode(line)
+        value = _value(found.value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not a record in JSON: {error}") from None
     if form.without:
@@ -108,7 +124,7 @@ def _parse_json(line: bytes, form: LineFormat) -> OutgoingRecord:
     key = _bytes(found.key)
     record = OutgoingRecord(
         key=form.key if key is None else key,
-        value=_bytes(found.value),
+        value=value,
         headers=form.headers + own,
         partition=found.partition if form.partition is None else form.partition,
         timestamp=found.timestamp,
@@ -130,6 +146,19 @@ def _check_fields(record: OutgoingRecord, cannot_have: Mapping[Feature, str]) ->
     for field, is_present in present:
         if is_present and field in cannot_have:
             raise ValueError(f"{field}: {cannot_have[field]}; --without {field} leaves it out")
+
+
+def _value(raw: msgspec.Raw) -> bytes | None:
+    """Raises `msgspec.DecodeError`, `UnicodeDecodeError`."""
+    data = bytes(raw)
+    is_structured = data[:1] == b"["
+    if data[:1] == b"{":
+        is_structured = _FIELDS_OF_VALUE.decode(data).keys() != {"base64"}
+    if not is_structured:
+        return _bytes(_VALUE.decode(data))
+    # Texts inside a raw value were not decoded yet.
+    data.decode()
+    return msgspec.json.format(data, indent=-1)
 
 
 def _bytes(value: str | Binary | None) -> bytes | None:
@@ -154,15 +183,18 @@ def read_lines(source: ByteSource) -> Iterator[list[bytes]]:
     """
     rest: list[bytes] = []
     rest_size = 0
+    count = 0
     while data := source.read1(CLI_READ_BYTES):
         head, newline, tail = data.rpartition(b"\n")
         rest_size += len(data)
         if not newline:
             rest.append(data)
             if rest_size > CLI_LINE_BYTES_MAX:
-                raise CommandError(f"a line is longer than {CLI_LINE_BYTES_MAX} bytes")
+                raise CommandError(f"line {count + 1}: longer than {CLI_LINE_BYTES_MAX} bytes")
             continue
-        yield b"".join((*rest, head)).split(b"\n")
+        lines = b"".join((*rest, head)).split(b"\n")
+        count += len(lines)
+        yield lines
         rest, rest_size = ([tail], len(tail)) if tail else ([], 0)
     if rest:
         yield [b"".join(rest)]

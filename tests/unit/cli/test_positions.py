@@ -13,6 +13,7 @@ OTHER = TopicPartition("t", 1)
 BOUNDS = Bounds({WHERE: 10, OTHER: 0}, {WHERE: 50, OTHER: 3})
 
 
+NOW_MS = 1_800_000_000_000
 #: Partition 0 has a record at 7 as its 20th, partition 1 only ends, further on than it is.
 AT_TIME = {WHERE: 20, OTHER: 99}
 
@@ -31,16 +32,25 @@ AT_TIME = {WHERE: 20, OTHER: 99}
         ("1970-01-01T00:00:01.5Z", Place("time", 1500)),
         ("1970-01-01T01:00:00+01:00", Place("time", 0)),
         ("1970-01-02", Place("time", 86_400_000)),
+        ("@1970-01-02", Place("time", 86_400_000)),
+        ("@-15m", Place("time", NOW_MS - 900_000)),
+        ("@-2h30m", Place("time", NOW_MS - 9_000_000)),
+        ("@-1w2d3s", Place("time", NOW_MS - 777_603_000)),
+        ("@-0s", Place("time", NOW_MS)),
+        ("+10", Place("first", 10)),
         ("20261115", Place("offset", 20_261_115)),
     ],
 )
 def test_place_is_understood(text: str, place: Place) -> None:
-    assert parse_place("--from", text) == place
+    assert parse_place("--from", text, now_ms=lambda: NOW_MS) == place
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "begin", "@", "@-1", "@x", "1.5", "yesterday", "1960-01-01", "9" * 30, "shift:1", "--1"],
+    [
+        *("", "begin", "@", "@-1", "@x", "1.5", "yesterday", "1960-01-01", "9" * 30, "shift:1"),
+        *("--1", "@-", "@-5", "@-5x", "@-m", "@-30m2h", "@+5m", "-15m", "@-99999999w", "@today"),
+    ],
 )
 def test_what_is_no_place_is_refused_by_name(text: str) -> None:
     with pytest.raises(CommandError, match=r"^--from: expected") as told:
@@ -66,6 +76,7 @@ def test_shift_needs_a_number(text: str) -> None:
         (Place("end"), (50, 3)),
         (Place("offset", 30), (30, 3)),
         (Place("offset", 1), (10, 1)),
+        (Place("first", 2), (12, 2)),
         (Place("last", 5), (45, 0)),
         (Place("last", 0), (50, 3)),
         (Place("time", 7), (20, 3)),

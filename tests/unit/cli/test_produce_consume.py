@@ -128,6 +128,16 @@ def test_json_goes_there_and_back(dragoman: Run, client: BlockingKafkaClient) ->
     assert copied == {**json.loads(printed), "topic": "u", "partition": 0}
 
 
+@pytest.mark.parametrize("is_file", [False, True])
+def test_values_may_be_json(dragoman: Run, tmp_path: Path, is_file: bool) -> None:
+    given = b'{"key": "k", "value": {"id": 1, "tags": ["a b"]}}\n{"value": [1, 2]}\n'
+    (tmp_path / "lines").write_bytes(given)
+    arguments = ["--file", str(tmp_path / "lines")] if is_file else []
+    ran = dragoman("produce", "t", "--json", *arguments, stdin=b"" if is_file else given)
+    assert (ran.status, ran.err) == (0, "produced 2 records to 't'\n")
+    assert dragoman("consume", "t").out == b'{"id":1,"tags":["a b"]}\n[1,2]\n'
+
+
 @pytest.mark.parametrize(
     ("arguments", "given", "words"),
     [

@@ -59,6 +59,11 @@ def test_what_all_records_share_is_added() -> None:
         (b"{}", OutgoingRecord()),
         (b'{"value": "\xc3\xa4"}', OutgoingRecord(value="ä".encode())),
         (b'{"key": {"base64": "/w=="}, "value": null}', OutgoingRecord(key=b"\xff")),
+        (b'{"value": {"base64": "/w=="}}', OutgoingRecord(value=b"\xff")),
+        (b'{"value": {"a": 1.0, "b": "x y"}}', OutgoingRecord(value=b'{"a":1.0,"b":"x y"}')),
+        (b'{"value": {"base64": "x", "a": 1}}', OutgoingRecord(value=b'{"base64":"x","a":1}')),
+        (b'{"value": [ {"a": null} , 2 ]}', OutgoingRecord(value=b'[{"a":null},2]')),
+        (b'{"value": {}}', OutgoingRecord(value=b"{}")),
         (b'{"headers": {"a": "1", "b": null}}', OutgoingRecord(headers=(("a", b"1"), ("b", None)))),
         (
             b'{"headers": [["a", "1"], ["a", {"base64": ""}]]}',
@@ -80,8 +85,10 @@ def test_json_line_becomes_a_record(line: bytes, record: OutgoingRecord) -> None
         (b"[]", "Expected `object`"),
         (b'{"valeu": "v"}', "unknown field `valeu`"),
         (b'{"value": 5}', "got `int`"),
-        (b'{"value": {"id": 1}}', "unknown field|required field"),
         (b'{"value": {"base64": "*"}}', "base64"),
+        (b'{"value": {"a": }}', "malformed"),
+        (b'{"value": {"a": "\xff"}}', "utf-8"),
+        (b'{"value": 3}', "got `int`"),
         (b'{"value": "\xff"}', "not a record in JSON"),
         (b'{"partition": -1}', "partition -1 does not exist"),
         (b'{"partition": 4294967296}', "does not exist"),
@@ -134,8 +141,8 @@ class Trickle:
 
 def test_line_without_an_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_lines, "CLI_LINE_BYTES_MAX", 10)
-    with pytest.raises(CommandError, match="longer than 10 bytes"):
-        list(read_lines(Trickle(b"x" * 100)))
+    with pytest.raises(CommandError, match=r"^line 3: longer than 10 bytes"):
+        list(read_lines(Trickle(b"a\nb\n" + b"x" * 100)))
 
 
 def test_header_may_lack_a_value() -> None:

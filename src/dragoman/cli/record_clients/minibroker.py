@@ -190,9 +190,9 @@ CLIENT = RecordClient(
     },
     cannot_read=(
         not_from(_NO_TIMES, "time"),
-        not_from(_NO_END, "last"),
+        not_from(_NO_END, "first", "last"),
         not_until(_NO_TIMES, "time"),
-        not_until(_NO_END, "last"),
+        not_until(_NO_END, "first", "last"),
         not_until(
             "it does not report where a partition begins and ends; give an offset",
             "beginning",

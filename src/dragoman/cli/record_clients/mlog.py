@@ -188,8 +188,8 @@ CLIENT = RecordClient(
         "timestamp": "it does not return the time of a record",
     },
     cannot_read=(
-        not_from(_NO_END, "end", "last", "time"),
-        not_until(_NO_END, "beginning", "last", "time"),
+        not_from(_NO_END, "end", "first", "last", "time"),
+        not_until(_NO_END, "beginning", "first", "last", "time"),
         FOLLOWS_TO_OFFSET,
         COMMITTED_ONLY,
     ),

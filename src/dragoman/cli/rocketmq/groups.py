@@ -128,7 +128,7 @@ def reset_offset_by_time(
     Parameters
     ----------
     timestamp
-        now, milliseconds since 1970, or a time like 2026-11-15T10:00:00Z.
+        now, @-15m, milliseconds since 1970, or a time like 2026-11-15T10:00:00Z.
     force
         Whether offsets may also move forward.
     """
@@ -149,7 +149,7 @@ def _time_ms(text: str) -> int:
         text = f"{found[1]}T{found[2]}.{found[3]}"
     place = parse_place("--timestamp", text)
     if place.kind != "time":
-        raise CommandError(f"--timestamp: expected now or a time, got {text!r}", USAGE)
+        raise CommandError(f"--timestamp: expected now, @-15m or a time, got {text!r}", USAGE)
     return place.number
 
 
