@@ -236,7 +236,7 @@ def test_token_is_good_for_what_it_was_made_for_until_it_is_revoked(
     full, reads = make("admin"), make("admin", "--read-only")
     assert run("topic", "create", "t", token=full)[0] == 0
     assert run("topic", "list", token=reads)[0] == 0
-    status, err = run("topic", "delete", "t", token=reads)
+    status, err = run("topic", "delete", "t", "--yes", token=reads)
     assert status == 1
     assert "read_only_token" in err
     # A user without rights.

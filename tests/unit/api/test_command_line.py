@@ -70,7 +70,7 @@ async def test_topic_is_created_shown_and_deleted(dragoman) -> None:
     assert ["0", "1", "0", "1", "1", "0", "5", "5", "100"] in described
     assert ["retention.ms", "1000", "topic"] in described
     assert ["flush.ms", "1", "topic,", "no", "effect"] in described
-    deleted = await dragoman("topic", "delete", "orders")
+    deleted = await dragoman("topic", "delete", "orders", "--yes")
     assert (deleted.status, deleted.out, deleted.err) == (0, "", "deleted topic 'orders'\n")
     assert (await dragoman("topic", "list")).words()[1:] == []
 
@@ -82,7 +82,7 @@ async def test_json_is_what_programs_read(dragoman, node) -> None:
     assert [each["name"] for each in json.loads(listed.out)] == ["t"]
     described = await dragoman("topic", "describe", "t", "--output", "json")
     assert json.loads(described.out) == json.loads(created.out)
-    deleted = await dragoman("topic", "delete", "t", "--output", "json")
+    deleted = await dragoman("topic", "delete", "t", "-y", "--output", "json")
     assert json.loads(deleted.out) == [{"name": "t"}]
     assert node.topics == {}
 
@@ -90,10 +90,51 @@ async def test_json_is_what_programs_read(dragoman, node) -> None:
 async def test_deletion_stops_at_the_first_refusal(dragoman, node) -> None:
     node.add_topic("a")
     node.add_topic("z")
-    deleted = await dragoman("topic", "delete", "a", "missing", "z")
+    deleted = await dragoman("topic", "delete", "a", "missing", "z", "--yes")
     assert (deleted.status, deleted.out) == (1, "")
     assert deleted.err.splitlines()[0] == "deleted topic 'a'"
     assert list(node.topics) == ["z"]
+
+
+async def test_deletion_needs_yes_without_a_terminal(dragoman, node) -> None:
+    node.add_topic("a")
+    refused = await dragoman("topic", "delete", "a")
+    assert (refused.status, refused.out) == (2, "")
+    assert refused.err == "dragoman: topic delete needs --yes, since stdin is not a terminal\n"
+    assert list(node.topics) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_yes"), [("y", True), ("YES", True), ("n", False), ("", False)]
+)
+async def test_deletion_asks_on_a_terminal(
+    dragoman, node, monkeypatch: pytest.MonkeyPatch, answer: str, is_yes: bool
+) -> None:
+    node.add_topic("a")
+    monkeypatch.setattr("sys.stdin", Terminal(f"{answer}\n" if answer else ""))
+    ran = await dragoman("topic", "delete", "a")
+    assert ran.err.startswith("topic 'a': partitions: 1, records: 5 (100 bytes)")
+    assert "Delete for good? [y/N] " in ran.err
+    assert (ran.status, list(node.topics)) == ((0, []) if is_yes else (1, ["a"]))
+    assert ("nothing was changed" in ran.err) is not is_yes
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+async def test_dry_run_shows_what_a_deletion_loses(dragoman, node) -> None:
+    node.add_topic("a")
+    node.add_group("readers")
+    shown = await dragoman("topic", "delete", "a", "--dry-run")
+    assert shown.words()[0] == ["NAME", "PARTITIONS", "RECORDS", "BYTES", "GROUPS"]
+    assert shown.words()[1][:4] == ["a", "1", "5", "100"]
+    (loss,) = json.loads((await dragoman("topic", "delete", "a", "--dry-run", "--output=json")).out)
+    assert loss["name"] == "a"
+    missing = await dragoman("topic", "delete", "a", "missing", "--dry-run")
+    assert (missing.status, missing.out) == (1, "")
+    assert list(node.topics) == ["a"]
 
 
 async def test_long_listing_is_followed_to_its_end(dragoman, node) -> None:
