@@ -15,6 +15,7 @@ from demo.spark_job import table_path
 from demo.spark_process import SparkJobError, SparkProcess
 from demo.story import Stage, Step, play
 from dragoman.errors import DragomanError
+from dragoman.installation import install_command
 
 if TYPE_CHECKING:
     from demo.capture import Database
@@ -37,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("confluent_kafka"):
             raise
-        screen.complain("the demo needs the Kafka client: pip install 'dragoman[demo]'")
+        screen.complain(f"the demo needs the Kafka client: {install_command('demo')}")
         return 1
     with tempfile.TemporaryDirectory(prefix="dragoman-demo-") as directory:
         broker, spark = BrokerProcess(directory), SparkProcess(directory)

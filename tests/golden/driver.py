@@ -24,6 +24,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -339,6 +340,7 @@ _INPUT = '{"key":"a","value":"one"}\n{"key":"b","value":"two"}\n'
 
 
 def record_commands(directory: str, recording: Recording) -> None:
+    from dragoman.cli import topic
     from dragoman.testing import EphemeralBroker
 
     listeners = ("kafka", "http", "rocketmq", "rocketmq-broker")
@@ -352,7 +354,10 @@ def record_commands(directory: str, recording: Recording) -> None:
         }
         ports = {broker.address(each).rpartition(":")[2]: each for each in listeners}
         for line in _COMMANDS.strip().splitlines():
-            recording[f"command {line}"] = _shown(_filled(line, places), places, ports)
+            arguments = _filled(line, places)
+            if line.startswith("topic delete") and "yes" in signature(topic.delete).parameters:
+                arguments.append("--yes")
+            recording[f"command {line}"] = _shown(arguments, places, ports)
     for line in _OFFLINE.strip().splitlines():
         filled = _filled(line, {"DIRECTORY": data})
         recording[f"command {line}"] = _shown(filled, {"DIRECTORY": directory}, ports)

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.installation import install_command
+
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
 COMMAND = [sys.executable, str(DEMO)]
 PROTOCOLS = ("kafka", "rocketmq", "minibroker", "cursus", "mlog")
@@ -160,7 +162,7 @@ def test_missing_client_is_said_in_one_line(tmp_path: Path) -> None:
     paths = os.pathsep.join([str(hidden), os.environ.get("PYTHONPATH", "")])
     result = _run(tmp_path, "--exit", environment={"PYTHONPATH": paths})
     assert result.returncode == 1
-    assert "pip install 'dragoman[demo]'" in result.stdout
+    assert install_command("demo") in result.stdout
     assert "Traceback" not in result.stdout + result.stderr
 
 

@@ -74,7 +74,10 @@ class CaptureProcesses:
 
     def objection(self) -> str:
         if find_spec("psycopg") is None:
-            return "captures need a driver for PostgreSQL: pip install 'dragoman[cdc]'"
+            # Imported here: a node on its own starts without it.
+            from dragoman.installation import install_command
+
+            return f"captures need a driver for PostgreSQL: {install_command('cdc')}"
         access = self._access()
         if not access.bootstrap:
             return "captures write over Kafka's protocol: open the listener kafka or any"

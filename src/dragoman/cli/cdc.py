@@ -39,6 +39,7 @@ from dragoman.cli.output import Output, print_json
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.client_core import credentials
+from dragoman.installation import install_command
 from dragoman.limits import CAPTURE_CHECK_TIMEOUT_S, CLI_PAGES_MAX
 from dragoman.operating_system import child_environment
 
@@ -430,7 +431,7 @@ def _examine(definition: Definition) -> Findings:
     secrets that it refers to on this machine.
     """
     if find_spec("psycopg") is None:
-        raise CommandError("--local needs a driver for PostgreSQL: pip install 'dragoman[cdc]'")
+        raise CommandError(f"--local needs a driver for PostgreSQL: {install_command('cdc')}")
     dsn = resolved(definition.dsn, credentials.resolved)
     definition = msgspec.structs.replace(definition, dsn=dsn)
     try:

@@ -28,6 +28,7 @@ from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
 from dragoman.cli.output import Output, print_fields, print_json, print_table
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.errors import ConfigError, DragomanError
+from dragoman.installation import install_command
 
 if TYPE_CHECKING:
     from dragoman.pipelines.definition import Definition
@@ -336,7 +337,7 @@ def _one_line_failures() -> Iterator[None]:
     except (CommandError, ConfigError):
         raise
     except ImportError as error:
-        raise CommandError(f"{error}: `pip install 'dragoman[pipelines]'`") from None
+        raise CommandError(f"{error}: `{install_command('pipelines')}`") from None
     except DragomanError as error:
         raise CommandError(str(error)) from None
     except Exception as error:

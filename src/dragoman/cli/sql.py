@@ -22,6 +22,7 @@ from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
 from dragoman.cli.output import print_table
 from dragoman.cli.status import OK, USAGE, CommandError, say
 from dragoman.errors import DragomanError
+from dragoman.installation import install_command
 
 if TYPE_CHECKING:
     from dragoman.spark.sql import Query
@@ -79,7 +80,7 @@ def sql(
         from dragoman.spark.security import options_of
         from dragoman.spark.sql import Query
     except ImportError as error:
-        raise CommandError(f"{error}: `pip install 'dragoman[spark]'`") from None
+        raise CommandError(f"{error}: `{install_command('spark')}`") from None
     tls, login = spark_security(credentials, encryption)
     started = time.monotonic()
     say("starting Spark …")

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dragoman.errors import ConfigError
+from dragoman.installation import install_command
 from dragoman.pipelines.runner import PipelineError
 from dragoman.spark.failures import readable
 from dragoman.spark.runtimes import use_java, use_python
@@ -56,7 +57,7 @@ def run(project: Path, *, is_dry: bool, say: Callable[[str], None]) -> int:
     program = shutil.which("spark-pipelines", path=str(Path(sys.executable).parent))
     program = program or shutil.which("spark-pipelines")
     if program is None:
-        raise ConfigError("spark-pipelines is not installed: `pip install 'dragoman[pipelines]'`")
+        raise ConfigError(f"spark-pipelines is not installed: `{install_command('pipelines')}`")
     command = [program, "dry-run" if is_dry else "run", "--spec", str(project / SPEC)]
     problem = last = ""
     is_completed = False

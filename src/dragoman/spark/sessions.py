@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dragoman.errors import ConfigError
+from dragoman.installation import install_command
 from dragoman.limits import SPARK_DEFAULTS_BYTES_MAX
 from dragoman.spark.runtimes import use_java, use_python
 
@@ -62,7 +63,7 @@ def session(
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise ConfigError("PySpark is not installed: `pip install 'dragoman[spark]'`") from None
+        raise ConfigError(f"PySpark is not installed: `{install_command('spark')}`") from None
 
     running = SparkSession.getActiveSession()
     if running is None:

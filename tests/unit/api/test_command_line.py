@@ -125,16 +125,19 @@ class Terminal(io.StringIO):
 
 
 async def test_dry_run_shows_what_a_deletion_loses(dragoman, node) -> None:
-    node.add_topic("a")
+    node.add_topic("orders")
     node.add_group("readers")
-    shown = await dragoman("topic", "delete", "a", "--dry-run")
-    assert shown.words()[0] == ["NAME", "PARTITIONS", "RECORDS", "BYTES", "GROUPS"]
-    assert shown.words()[1][:4] == ["a", "1", "5", "100"]
-    (loss,) = json.loads((await dragoman("topic", "delete", "a", "--dry-run", "--output=json")).out)
-    assert loss["name"] == "a"
-    missing = await dragoman("topic", "delete", "a", "missing", "--dry-run")
+    shown = await dragoman("topic", "delete", "orders", "--dry-run")
+    assert shown.words() == [
+        ["NAME", "PARTITIONS", "RECORDS", "BYTES", "GROUPS"],
+        ["orders", "1", "5", "100", "readers"],
+    ]
+    found = await dragoman("topic", "delete", "orders", "--dry-run", "--output=json")
+    (loss,) = json.loads(found.out)
+    assert (loss["name"], loss["groups"]) == ("orders", ["readers"])
+    missing = await dragoman("topic", "delete", "orders", "missing", "--dry-run")
     assert (missing.status, missing.out) == (1, "")
-    assert list(node.topics) == ["a"]
+    assert list(node.topics) == ["orders"]
 
 
 async def test_long_listing_is_followed_to_its_end(dragoman, node) -> None:
