@@ -89,3 +89,12 @@ def test_records_in_the_journal_may_be_of_partitions_that_are_lost_with_the_meta
     assert any("quarantine/journal_" in each for each in files_of(disk))
     verdict = judge(image, files, Wound("metadata segment", "swap", path, 0, swapped))
     assert verdict.result != "FAILED", verdict.detail
+
+
+def test_metadata_in_front_of_a_snapshot_that_is_gone_is_reported(image: Image) -> None:
+    """The journal has entries behind the snapshot, which the start must not drop in silence."""
+    (path,) = (each for each in image.files if kind_of(each) == "metadata segment")
+    (other,) = (each for each in image.files if kind_of(each) == "metadata manifest")
+    files = image.files | {path: image.files[other], other: image.files[path]}
+    verdict = judge(image, files, Wound("metadata segment", "swap", path, 0, other))
+    assert verdict.result == "refused, repaired, lost, reported", verdict.detail

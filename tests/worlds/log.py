@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import msgspec
@@ -33,7 +34,7 @@ class World:
         self.refused: list[str] = []
         self.open()
 
-    def open(self) -> None:
+    def open(self, before_recovered: Callable[[], None] = lambda: None) -> None:
         self.scheduler = SimScheduler()
         self.clock = SimClock(self.scheduler)
         background = ImmediateBackground(self.disk, self.scheduler)
@@ -44,6 +45,7 @@ class World:
         self.store.on_failure = self.failures.append
         self.store.on_refused = lambda p: self.refused.append(p.describe())
         self.log = self.partition(0)
+        before_recovered()
         self.store.finish_recovery()
 
     def _on_stable(self, partitions: list[PartitionLog]) -> None:

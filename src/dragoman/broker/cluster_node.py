@@ -39,7 +39,7 @@ from dragoman.cluster.events import (
 from dragoman.cluster.metadata import NO_LEADER, TopicMetadata, new_cluster_id
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.cluster.raft_quorum.storage import PartitionStorage
-from dragoman.errors import ConfigError, DragomanError, FormatError
+from dragoman.errors import ConfigError, CorruptionError, DragomanError, FormatError
 from dragoman.limits import JOIN_PATIENCE_S
 from dragoman.log.node import FEATURE_LEVEL
 from dragoman.log.partition import PartitionLog
@@ -249,9 +249,12 @@ class ClusterNode:
 
     def replay(self) -> None:
         """Restore what is known to be committed. Raises `ConfigError` for a directory that belongs
-        to other nodes, or to another cluster.
+        to other nodes, or to another cluster, and `CorruptionError` for a damaged log.
         """
         self.quorum.replay()
+        if self._votes is not None and self._votes.would_lose_entries:
+            text = "entries in front of its snapshot are damaged"
+            raise CorruptionError(self._metadata_log.directory, 0, text)
         self._refuse_other_metadata()
         self._refuse_data_of_another_node()
         others = [each for each in self.quorum.membership.voters if each != self.node_id]

@@ -27,6 +27,7 @@ from dragoman.log.manifest import decode_manifest
 from dragoman.log.node import (
     FEATURE_LEVEL,
     NODE_FILE,
+    UNKNOWN_BALLOT,
     Durability,
     NodeState,
     has_data,
@@ -114,6 +115,7 @@ def _made(
         # In an empty journal, numbers continue behind the manifests, which ignore older groups.
         sequence=0 if reader.groups else _listed_sequence(disk),
         generation=reader.generation,
+        ballot=UNKNOWN_BALLOT,
         has_mark=mark is not None,
     )
     return Adopted(state, source, len(reader.groups))

@@ -50,6 +50,9 @@ class Ballot(NamedTuple):
     vote: int = -1
 
 
+#: The ballot of an adopted directory, before that of the journal or the term of the log is known.
+UNKNOWN_BALLOT = Ballot(-1)
+
 _BALLOT = struct.Struct("<qq")
 
 

@@ -58,6 +58,7 @@ from dragoman.log.journal import (
 )
 from dragoman.log.manifest import Identity
 from dragoman.log.node import (
+    UNKNOWN_BALLOT,
     Ballot,
     DamagedPlace,
     Durability,
@@ -158,8 +159,10 @@ class LogStore:
 
     def _open_journal(self) -> None:
         seed = seed_of(self.node.directory_id)
-        reader = JournalReader(self.disk, seed, self.node.sequence, self._acknowledged())
+        acknowledged = self._acknowledged()
+        reader = JournalReader(self.disk, seed, self.node.sequence, acknowledged or 0)
         self.journal_damage: list[JournalDamage] = reader.damage
+        self._may_lack_groups = bool(reader.damage) or acknowledged is None
         self._pending: dict[int, list[EntryRef]] = {}
         self._replay = _Replay(len(reader.groups), sum(each.size for each in reader.groups))
         for entry in reader.entries():
@@ -175,8 +178,8 @@ class LogStore:
         generation = max(reader.generation, self.node.generation)
         self._journal = Journal(self.disk, seed, reader.newest, generation)
 
-    def _acknowledged(self) -> int:
-        """The last group that is known to have been acknowledged; 0 when that is unknown."""
+    def _acknowledged(self) -> int | None:
+        """The last group that is known to have been acknowledged; None when that is lost."""
         mark = read_mark(self.disk)
         if mark is not None and mark.directory_id == self.node.directory_id:
             return mark.sequence
@@ -185,6 +188,7 @@ class LogStore:
                 "%s is missing or damaged: the end of the journal may be incomplete",
                 MARK_FILE,
             )
+            return None
         return 0
 
     @property
@@ -359,14 +363,14 @@ class LogStore:
         return self.node.ballot
 
     def restore_term(self, term: int) -> None:
-        """Raise the ballot to a term that the log has reached, if it is older because it was lost.
+        """Raise a lost ballot to the term that the log has reached. Called while the node starts.
 
-        Durable when the recovery is finished, or at once afterwards.
+        A ballot is lost with `node.json`, or with a part of the journal. Any other that is older
+        than the log is an error of this program, which this does not hide.
         """
-        if self.node.ballot.term < term:
+        is_lost = self.node.ballot == UNKNOWN_BALLOT or self._may_lack_groups
+        if is_lost and self.node.ballot.term < term:
             self.node.ballot = Ballot(term)
-            if self._is_recovered:
-                self.directory.keep_node()
 
     def stage_ballot(self, ballot: Ballot) -> None:
         """Stage a ballot for the group of this loop turn. Raises what an append raises."""

@@ -130,6 +130,14 @@ class Raft:
         else:
             self._wait_for_leader()
 
+    def would_drop_entries(self) -> bool:
+        """Whether `start` would drop entries that are newer than the snapshot, because damage hides
+        whether they follow it.
+        """
+        snapshot = self.storage.snapshot
+        is_longer = snapshot is not None and self.storage.end > snapshot.end
+        return is_longer and not self._log_follows_snapshot()
+
     def _log_follows_snapshot(self) -> bool:
         snapshot = self.storage.snapshot
         return snapshot is None or self._has(snapshot.end, snapshot.last_term)

@@ -111,6 +111,12 @@ class RaftQuorum:
         if self._raft.membership.voters == (self._raft.node_id,):
             self.apply(self._raft.storage.end)
 
+    @property
+    def would_lose_entries(self) -> bool:
+        """Whether `start` would drop entries that no other voter has."""
+        is_alone = self._raft.membership.voters == (self._raft.node_id,)
+        return is_alone and self._raft.would_drop_entries()
+
     def start(self) -> None:
         """Join the quorum, once the log may be written."""
         self.driver.start()

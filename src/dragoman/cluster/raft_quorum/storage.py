@@ -38,7 +38,6 @@ class PartitionStorage:
         self._log = log
         self._scheduler = scheduler
         self.snapshot = self._read_snapshot()
-        # No entry is newer than the ballot, unless `node.json` or the end of the journal is lost.
         known = self.snapshot.last_term if self.snapshot is not None else 0
         store.restore_term(max(self.last_term, known))
         self.ballot = store.ballot

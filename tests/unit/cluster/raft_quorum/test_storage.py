@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 import pytest
 
 from dragoman.cluster.codec import event_batch, events_in
 from dragoman.cluster.events import NodeRegistered
 from dragoman.cluster.raft_quorum.storage import SNAPSHOT_FILE, PartitionStorage
 from dragoman.errors import CorruptionError, DiskFullError, LogStoppedError
+from dragoman.log.adoption import adopt_directory
 from dragoman.log.batch import batches
-from dragoman.log.node import Ballot, read_node_state
+from dragoman.log.node import UNKNOWN_BALLOT, Ballot, read_node_state, write_node_state
 from dragoman.raft.membership import Membership
 from dragoman.raft.snapshots import Snapshot
 from dragoman.testing.sim.disk import SimDisk
@@ -36,6 +38,10 @@ class Node:
     def restart(self) -> None:
         self.world.restart(clean=False)
         self._open()
+
+    def open_again(self) -> None:
+        """As a node does: the storage comes before the end of the recovery."""
+        self.world.open(self._open)
 
     def write(self, *terms: int) -> None:
         for number, term in enumerate(terms):
@@ -106,24 +112,44 @@ def test_ballot_is_stable_with_its_group_and_kept(node: Node):
     assert node.storage.ballot == Ballot(2, 3)
 
 
-def test_lost_ballot_returns_with_the_newest_term_of_the_log(node: Node):
+@pytest.mark.parametrize("loss", ["node.json", "journal"])
+def test_lost_ballot_returns_with_the_newest_term_of_the_log(node: Node, loss: str):
+    world, disk = node.world, node.world.disk
     node.storage.stage_ballot(Ballot(3, 1))
     node.write(1, 3)
-    node.world.commit()
-    # As `dragoman log adopt` leaves it, and a journal that has lost its last groups.
-    node.world.store.node.ballot = Ballot()
-    node.world.restart()
+    world.commit()
+    world.store.checkpoint_now()
+    world.store.abandon()
+    if loss == "journal":
+        # The manifest was durable, and the ballot in the journal alone.
+        write_node_state(disk, msgspec.structs.replace(read_node_state(disk), ballot=Ballot()))
+    else:
+        disk.remove("node.json")
+    for each in disk.names("journal"):
+        disk.remove(f"journal/{each}")
+    if loss == "node.json":
+        assert adopt_directory(disk, Random(1)).state.ballot == UNKNOWN_BALLOT
     for _ in range(2):
-        node._open()
+        node.open_again()
         assert (node.storage.ballot.term, node.storage.is_ballot_stable) == (3, True)
-        assert read_node_state(node.world.disk).ballot.term == 3
-        node.world.restart(clean=False)
+        assert read_node_state(disk).ballot.term == 3
+        world.store.abandon()
 
 
 def test_lost_ballot_returns_with_the_term_of_a_snapshot(node: Node):
     node.storage.save_snapshot(Snapshot(4, 5, Membership((1,)), b"state"))
-    node.restart()
+    node.world.store.abandon()
+    node.world.disk.remove("node.json")
+    adopt_directory(node.world.disk, Random(1))
+    node.open_again()
     assert node.storage.ballot == Ballot(5)
+
+
+def test_ballot_that_was_not_lost_is_left_as_it_is(node: Node):
+    node.write(1, 3)
+    node.world.commit()
+    node.restart()
+    assert node.storage.ballot == Ballot()
 
 
 def test_ballot_on_a_full_disk_waits_for_room(node: Node):
