@@ -52,20 +52,24 @@ def is_data_directory(path: str) -> bool:
     )
 
 
-def refuse_other_directory(path: str, files: Iterable[str]) -> None:
-    """Raises `ConfigError` for a directory with files of something else. `files` are named in the
-    settings, and may be there.
+def foreign_names(path: str, files: Iterable[str]) -> list[str]:
+    """What a directory has that is of something else, unless it is a data directory. `files` are
+    named in the settings, and may be there. Raises `OSError`.
     """
+    if is_data_directory(path):
+        return []
+    root = os.path.abspath(path)
+    named = {os.path.relpath(os.path.abspath(each), root).split(os.sep)[0] for each in files}
+    return sorted(set(os.listdir(path)) - _OWN - _OF_VOLUMES - named)
+
+
+def refuse_other_directory(path: str, files: Iterable[str]) -> None:
+    """Raises `ConfigError` for a directory with files of something else."""
     try:
-        if is_data_directory(path):
-            return
-        found = set(os.listdir(path))
+        others = foreign_names(path, files)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         # The start reports it.
         return
-    root = os.path.abspath(path)
-    named = {os.path.relpath(os.path.abspath(each), root).split(os.sep)[0] for each in files}
-    others = sorted(found - _OWN - _OF_VOLUMES - named)
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise ConfigError(

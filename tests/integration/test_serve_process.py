@@ -290,7 +290,7 @@ def test_refused_start_leaves_a_new_directory_as_it_was(
     assert node.log[-1].startswith("dragoman: ")
     assert sorted(tmp_path.rglob("*")) == before
     with ServedNode(*options).ready() as node:
-        assert (node.stop(), node.log) == (0, [])
+        assert (node.stop(), node.complaints) == (0, [])
 
 
 def test_refused_start_keeps_a_directory_that_was_used(tmp_path: Path) -> None:

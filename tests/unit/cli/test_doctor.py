@@ -160,22 +160,21 @@ def test_directory_in_use(data: Path) -> None:
     assert "ports" not in found
 
 
-@pytest.mark.parametrize(("explicit", "level"), [(True, "problem"), (False, "warning")])
-def test_port_that_is_taken(explicit: bool, level: str) -> None:
+def test_port_that_is_taken() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         number = taken.getsockname()[1]
         address = Address("127.0.0.1", number)
-        found = machine.port(Listener(name="kafka", bind=address, explicit=explicit))
-    assert found.level == level
+        found = machine.port(Listener(name="kafka", bind=address))
+    assert found.level == "problem"
     assert "another process uses the port" in found.what
     assert f"sport = :{number}" in found.remedy
 
 
 def test_address_of_another_machine() -> None:
     bind = Address("192.0.2.1", 9092)
-    found = machine.port(Listener(name="kafka", bind=bind, explicit=True))
+    found = machine.port(Listener(name="kafka", bind=bind))
     assert found.level == "problem"
     assert "--listen kafka=" in found.remedy
 

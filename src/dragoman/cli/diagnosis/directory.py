@@ -12,10 +12,11 @@ from itertools import islice
 from dragoman.cli.diagnosis import machine
 from dragoman.cli.diagnosis.finding import Finding, ok, problem, warning
 from dragoman.config.settings import Settings
+from dragoman.data_directory import foreign_names
 from dragoman.errors import CorruptionError, FormatError
 from dragoman.limits import CLOCK_JUMP_S, DOCTOR_FILES_MAX, DOCTOR_FINDINGS_MAX
 from dragoman.log.inspect import Finding as Found
-from dragoman.log.inspect import NodeFound, Problem, inspect_directory
+from dragoman.log.inspect import NodeFound, Problem, inspect_disk
 from dragoman.log.node import FEATURE_LEVEL, NODE_FILE, has_data, read_node_state
 from dragoman.operating_system import RealDisk
 
@@ -24,7 +25,7 @@ def checks(directory: str, settings: Settings) -> Iterator[Finding]:
     """All checks of a directory, and of the settings with which a node would use it."""
     is_used = False
     if os.path.isdir(directory):
-        for each in _existing(directory):
+        for each in _existing(directory, settings):
             is_used |= each.check == "lock" and each.level != "ok"
             yield each
     else:
@@ -47,20 +48,20 @@ def _missing(directory: str) -> Iterator[Finding]:
         yield problem("directory", f"{parent} does not exist, or cannot be written", remedy)
 
 
-def _existing(directory: str) -> Iterator[Finding]:
+def _existing(directory: str, settings: Settings) -> Iterator[Finding]:
     if not os.access(directory, os.R_OK | os.X_OK):
         yield problem("directory", f"{directory} cannot be read", _as_owner(directory))
         return
-    others = _foreign_names(directory)
+    others = foreign_names(directory, settings.files())
     if others:
-        what = f"{directory} is no data directory: it has {', '.join(others)}"
+        what = f"{directory} is no data directory: it has {', '.join(others[:3])}"
         yield problem("directory", what, "name the data directory, or an empty one")
         return
     found: list[Found] = []
     if _has_node(directory):
         with suppress(FormatError):
             # `node_file` reports it.
-            found += inspect_directory(directory, is_quick=True)
+            found += inspect_disk(RealDisk(directory), is_quick=True)
     if is_in_use(found):
         remedy = f"`dragoman doctor --server unix:{directory}` checks the node"
         yield warning("lock", "a node is using the directory", remedy)
@@ -75,14 +76,6 @@ def _existing(directory: str) -> Iterator[Finding]:
 
 def is_in_use(found: Iterable[Found]) -> bool:
     return any(isinstance(each, NodeFound) and each.is_in_use for each in found)
-
-
-def _foreign_names(directory: str) -> list[str]:
-    """The first names in a directory that is neither empty nor a node's."""
-    names = sorted(os.listdir(directory))
-    if not names or NODE_FILE in names or has_data(RealDisk(directory)) or names == ["lock"]:
-        return []
-    return names[:3]
 
 
 def _has_node(directory: str) -> bool:

@@ -64,8 +64,7 @@ def port(listener: Listener) -> Finding:
         else:
             what = f"{said}: {error.strerror or error}"
             remedy = f"give --listen {listener.name}=HOST:PORT with an address of this machine"
-        # A node starts without a listener whose address is a default.
-        return (problem if listener.explicit else warning)(check, what, remedy)
+        return problem(check, what, remedy)
     return ok(check, f"{said} is free")
 
 
