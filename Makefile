@@ -115,6 +115,10 @@ docs: $(VENV)/dev.stamp ## write anew the tables and the picture that repeat the
 interop: $(VENV)/dev.stamp ## clients that others wrote; ARGS="java --only KIP-848" picks
 	$(BIN)/python tests/interop/run.py $(ARGS)
 
+.PHONY: interop-logins
+interop-logins: $(VENV)/dev.stamp ## what stock clients report when they are refused; ARGS="kafka --only token"
+	PYTHONPATH=tests $(BIN)/python tests/interop/logins.py $(ARGS)
+
 .PHONY: bench
 bench: $(BENCH_VENV)/bench.stamp ## benchmarks on the installed wheel; ARGS=--quick
 	PYTHONPATH=tests $(BENCH_VENV)/bin/python tests/benchmarks/run.py $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,12 @@ TOOL = "kcat"
 
 def set_up() -> str:
     return "" if shutil.which(TOOL) else "needs kcat"
+
+
+def librdkafka_version() -> tuple[int, ...]:
+    found = re.search(r"librdkafka (\d+)\.(\d+)\.(\d+)", _kcat("-V"))
+    assert found is not None
+    return tuple(map(int, found.groups()))
 
 
 def _kcat(*arguments: str, given: bytes = b"") -> str:

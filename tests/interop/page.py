@@ -4,7 +4,8 @@
 
 Results are kept as JSON beside the page: per client its version and, section by section, what came
 of every operation: `pass`, `none` when the client has no such thing, nothing when it was not tried,
-otherwise the reason of the failure. The page's own words stand in the page; only what lies between
+otherwise the reason of the failure. Beside them stands what clients reported at logins
+(`login_results.py`). The page's own words stand in the page; only what lies between
 the two marks is written here.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 PAGE, RESULTS = FOLDER / "compatibility.md", FOLDER / "compatibility.json"
@@ -30,6 +31,8 @@ class Column(TypedDict):
 class Results(TypedDict):
     dragoman: str
     clients: list[Column]
+    #: By section, case and client.
+    logins: NotRequired[dict[str, dict[str, dict[str, str]]]]
 
 
 def read() -> Results:
@@ -57,6 +60,8 @@ def tables(results: Results) -> str:
     for section in names:
         columns = [each for each in results["clients"] if section in each["sections"]]
         lines += [f"### {section}\n", _table(section, columns), ""]
+    for section, cases in results.get("logins", {}).items():
+        lines += [f"### {section}\n", _login_table(cases), ""]
     failures = [
         f"- {each['name']} {each['version']}, {title}: `{cell}`"
         for each in results["clients"]
@@ -76,6 +81,15 @@ def _table(section: str, columns: list[Column]) -> str:
     for title in titles:
         cells = (each["sections"][section].get(title, "") for each in columns)
         rows.append([title, *(SHOWN.get(cell, "**fail**") for cell in cells)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _login_table(cases: dict[str, dict[str, str]]) -> str:
+    clients = list(dict.fromkeys(client for cells in cases.values() for client in cells))
+    rows = [["", *clients], ["---", *(":-:" for _ in clients)]]
+    for title, cells in cases.items():
+        said = (cells.get(client, "") for client in clients)
+        rows.append([title, *(each if each in SHOWN else f"`{each}`" for each in said)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -20,7 +20,7 @@ BOB = ("bob", "bob-12345678")
 QUEUES = 4
 
 
-def _allow(principal: str, operation: Operation, kind: Resource, name: str = "*") -> Rule:
+def allow(principal: str, operation: Operation, kind: Resource, name: str = "*") -> Rule:
     return Rule(
         principal=principal,
         host="*",
@@ -44,18 +44,18 @@ def _broker(topic: str, *listeners: str) -> Iterator[EphemeralBroker]:
         enforce(
             broker,
             # The other listeners demand nothing: by them the topic is made, and routes are read.
-            _allow("User:ANONYMOUS", Operation.ALL, Resource.TOPIC),
-            _allow("User:ANONYMOUS", Operation.ALL, Resource.GROUP),
+            allow("User:ANONYMOUS", Operation.ALL, Resource.TOPIC),
+            allow("User:ANONYMOUS", Operation.ALL, Resource.GROUP),
             # What RocketMQ calls PUB and SUB on the topic, and SUB on the group.
-            _allow("User:alice", Operation.WRITE, Resource.TOPIC, topic),
-            _allow("User:alice", Operation.READ, Resource.TOPIC, topic),
-            _allow("User:alice", Operation.READ, Resource.GROUP, f"reads-{topic}"),
+            allow("User:alice", Operation.WRITE, Resource.TOPIC, topic),
+            allow("User:alice", Operation.READ, Resource.TOPIC, topic),
+            allow("User:alice", Operation.READ, Resource.GROUP, f"reads-{topic}"),
         )
-        _ToolsOnly(broker).make_topic(topic, f"reads-{topic}")
+        ToolsOnly(broker).make_topic(topic, f"reads-{topic}")
         yield broker
 
 
-class _ToolsOnly(RocketmqClient):
+class ToolsOnly(RocketmqClient):
     """What is done by other means than a library."""
 
     def __init__(self, broker: EphemeralBroker) -> None:
