@@ -17,12 +17,12 @@ from login_results import Found
 from remote_client import RemoteError
 from rocketmq_client import Message, RocketmqClient
 from rocketmq_operations import collect
-from rocketmq_signatures import ALICE, BOB, ToolsOnly, allow
+from rocketmq_signatures import ALICE, BOB, ToolsOnly
 
 from dragoman.certificates import write_pair
 from dragoman.security.access import Operation, Resource
 from dragoman.testing import EphemeralBroker
-from nodes.users import add_user, enforce
+from nodes.users import add_user, allow, enforce
 from worlds.tls import TlsFiles, authority
 
 SECTION: Final = "RocketMQ: TLS, client certificates and signatures"

@@ -11,25 +11,12 @@ from rocketmq_client import Message, RocketmqClient
 from rocketmq_operations import collect
 
 from dragoman.security.access import Operation, Resource
-from dragoman.security.rules import Pattern, Permission, Rule
 from dragoman.testing import EphemeralBroker
-from nodes.users import add_user, enforce
+from nodes.users import add_user, allow, enforce
 
 ALICE = ("alice", "alice-12345678")
 BOB = ("bob", "bob-12345678")
 QUEUES = 4
-
-
-def allow(principal: str, operation: Operation, kind: Resource, name: str = "*") -> Rule:
-    return Rule(
-        principal=principal,
-        host="*",
-        operation=operation,
-        permission=Permission.ALLOW,
-        resource=kind,
-        pattern=Pattern.LITERAL,
-        name=name,
-    )
 
 
 @contextmanager

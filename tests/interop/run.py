@@ -135,8 +135,9 @@ def _try(operation: Callable[[Any, str], None], client: Any, topic: str) -> str:
 
 
 def _keep(columns: list[page.Column]) -> None:
-    kept = {each["name"]: each for each in [*page.read()["clients"], *columns]}
-    page.write({"dragoman": __version__, "clients": list(kept.values())})
+    results = page.read()
+    kept = {each["name"]: each for each in [*results["clients"], *columns]}
+    page.write({**results, "dragoman": __version__, "clients": list(kept.values())})
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 
 import java_client
+import tools_security
 from client import SECONDS_MAX, Client
 
 set_up = java_client.set_up
@@ -139,5 +140,6 @@ ToolsClient.sections = {
         "API versions, elections, reassignments": cluster,
         "reassignments with a throttle: execute, verify": reassignment,
         "performance of producer and consumer": performance,
-    }
+    },
+    **tools_security.SECTION,
 }

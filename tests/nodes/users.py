@@ -9,9 +9,9 @@ from dragoman.broker.administration import Actor
 from dragoman.broker.broker import Broker
 from dragoman.cluster.events import SecurityModeChanged
 from dragoman.net.future import future_of
-from dragoman.security.access import Caller
+from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.passwords import verifiers_of
-from dragoman.security.rules import Rule
+from dragoman.security.rules import Pattern, Permission, Rule
 from dragoman.testing import EphemeralBroker
 
 ACTOR = Actor(Caller(), "test")
@@ -28,6 +28,19 @@ def add_user(broker: EphemeralBroker, name: str, *, password: str = "", secret: 
             await core.access.users.set_signing_secret(name, secret, ACTOR)
 
     _run(broker, work)
+
+
+def allow(principal: str, operation: Operation, kind: Resource, name: str = "*") -> Rule:
+    """A rule for all hosts and one name, or every name."""
+    return Rule(
+        principal=principal,
+        host="*",
+        operation=operation,
+        permission=Permission.ALLOW,
+        resource=kind,
+        pattern=Pattern.LITERAL,
+        name=name,
+    )
 
 
 def enforce(broker: EphemeralBroker, *rules: Rule) -> None:
