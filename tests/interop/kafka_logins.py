@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import java_client
 import kafkajs_client
@@ -146,6 +146,9 @@ def java_sasl(login: Login) -> dict[str, str]:
                 "sasl.mechanism": login.mechanism,
                 "sasl.jaas.config": f"{packages}oauthbearer.OAuthBearerLoginModule required;",
                 "sasl.oauthbearer.token.endpoint.url": f"file://{login.secret}",
+                # By default, a token is not replaced in its first minute and its last five.
+                "sasl.login.refresh.min.period.seconds": "0",
+                "sasl.login.refresh.buffer.seconds": "0",
                 "sasl.login.callback.handler.class": (
                     f"{packages}oauthbearer.OAuthBearerLoginCallbackHandler"
                 ),
@@ -160,32 +163,27 @@ def java_sasl(login: Login) -> dict[str, str]:
     }
 
 
-def write_properties(path: Path, settings: dict[str, str]) -> None:
+def java(login: Login, servers: str, directory: Path, seconds: int = 0) -> str:
+    """Records for so many seconds; 0: one record."""
+    path = directory / "java.properties"
+    settings = java_settings(login, servers, directory)
     path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-
-
-def java_command(program: str, login: Login, servers: str, directory: Path) -> list[str]:
-    settings = directory / "java.properties"
-    write_properties(settings, java_settings(login, servers, directory))
     allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{login.secret}"
     options = (allowed, *java_client.OPTIONS, "-cp", java_client.CLASS_PATH)
-    return ["java", *options, program, str(settings)]
+    return last_line(["java", *options, "Login", str(path), str(seconds)])
 
 
-def java(login: Login, servers: str, directory: Path) -> str:
-    return last_line(java_command("Login", login, servers, directory))
-
-
-def kafkajs(login: Login, servers: str, directory: Path) -> str:
-    settings: dict[str, object] = {"brokers": [servers]}
+def kafkajs(login: Login, servers: str, directory: Path, seconds: int = 0) -> str:
+    # By default, it logs in again ten seconds before the end: with short sessions, at every request,
+    # which the broker refuses, as Kafka does.
+    settings: dict[str, object] = {"brokers": [servers], "reauthenticationThreshold": 5000}
     if login.ca:
         settings["ssl"] = {"ca": Path(login.ca).read_text()}
         if login.pair:
             certificate, key = (Path(each).read_text() for each in login.pair)
             settings["ssl"] |= {"cert": certificate, "key": key}  # type: ignore[operator]
     if login.mechanism == "OAUTHBEARER":
-        read = Path(login.secret).read_text()
-        settings["sasl"] = {"mechanism": "oauthbearer", "token": read}
+        settings["sasl"] = {"mechanism": "oauthbearer", "tokenFile": login.secret}
     elif login.mechanism:
         settings["sasl"] = {
             "mechanism": login.mechanism.lower(),
@@ -194,7 +192,7 @@ def kafkajs(login: Login, servers: str, directory: Path) -> str:
         }
     path = directory / "kafkajs.json"
     path.write_text(json.dumps(settings))
-    return last_line(["node", str(kafkajs_client.BUILD / "login.mjs"), str(path)])
+    return last_line(["node", str(kafkajs_client.BUILD / "login.mjs"), str(path), str(seconds)])
 
 
 def kcat(login: Login, servers: str, directory: Path) -> str:
@@ -236,20 +234,25 @@ def last_line(words: list[str]) -> str:
 # ---- runs
 
 
-def clients() -> dict[str, Callable[[Login, str, Path], str]]:
+JAVA: Final = (f"Java client {java_client.JavaClient.version}", java_client.set_up, java)
+KAFKAJS: Final = (
+    f"KafkaJS {kafkajs_client.KafkaJSClient.version}",
+    kafkajs_client.set_up,
+    kafkajs,
+)
+KCAT: Final = (f"kcat {kcat_client.KcatClient.version}", kcat_client.set_up, kcat)
+Client: TypeAlias = tuple[str, Callable[[], str], Callable[..., str]]
+
+
+def available(*clients: Client) -> dict[str, Callable[..., str]]:
     """Those that can be run here."""
-    tried = (
-        (f"Java client {java_client.JavaClient.version}", java_client.set_up, java),
-        (f"KafkaJS {kafkajs_client.KafkaJSClient.version}", kafkajs_client.set_up, kafkajs),
-        (f"kcat {kcat_client.KcatClient.version}", kcat_client.set_up, kcat),
-    )
     found = {}
-    for name, set_up, run_one in tried:
+    for name, set_up, report in clients:
         reason = set_up()
         if reason:
             print(f"not run: {name} ({reason})")
         else:
-            found[name] = run_one
+            found[name] = report
     return found
 
 
@@ -266,7 +269,7 @@ def run(words: str) -> Iterator[Found]:
             *certificate_cases(files, str(other_ca)),
         ]
         with _broker(directory, files) as broker:
-            for client, report in clients().items():
+            for client, report in available(JAVA, KAFKAJS, KCAT).items():
                 for section, title, login, is_allowed in cases:
                     if words in title:
                         said = report(login, broker.address(login.listener), directory)

@@ -18,6 +18,7 @@ import login_results
 
 PARTS = {
     "kafka": "kafka_logins",
+    "expiry": "kafka_token_expiry",
     "rocketmq": "rocketmq_logins",
 }
 

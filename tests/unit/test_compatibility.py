@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from login_results import Found
 
 from dragoman import __version__
 from dragoman.protocols.kafka.handlers.api_versions import served
@@ -55,6 +56,29 @@ def test_failure_is_shown_with_its_reason() -> None:
     for row in ("| good | pass |", "| lacking | none |", "| untried |  |", "| bad | **fail** |"):
         assert row in shown
     assert "- client 1, bad: `Error: why`" in shown
+
+
+def test_login_that_is_refused_is_shown_by_its_error() -> None:
+    logins = {"Logins": {"good": {"a": "pass", "b": "none"}, "bad": {"a": "LoginError"}}}
+    shown = page.tables({"dragoman": "0", "clients": [], "logins": logins})
+    for row in ("|  | a | b |", "| good | pass | none |", "| bad | `LoginError` |  |"):
+        assert row in shown
+
+
+@pytest.mark.parametrize(
+    ("is_allowed", "said", "is_right"),
+    [
+        (True, "", True),
+        (True, "LoginError", False),
+        (False, "LoginError", True),
+        (False, "", False),
+        (True, "none", True),
+    ],
+)
+def test_login_is_right_if_it_is_let_in_or_kept_out(
+    is_allowed: bool, said: str, is_right: bool
+) -> None:
+    assert Found("Logins", "a", "case", is_allowed, said).is_right == is_right
 
 
 def test_page_without_marks_is_refused() -> None:
