@@ -174,8 +174,8 @@ def java(login: Login, servers: str, directory: Path, seconds: int = 0) -> str:
 
 
 def kafkajs(login: Login, servers: str, directory: Path, seconds: int = 0) -> str:
-    # By default, it logs in again ten seconds before the end: with short sessions, at every request,
-    # which the broker refuses, as Kafka does.
+    # By default, it logs in again in the last ten seconds of a session: if that is short, at every
+    # request, which the broker refuses, as Kafka does.
     settings: dict[str, object] = {"brokers": [servers], "reauthenticationThreshold": 5000}
     if login.ca:
         settings["ssl"] = {"ca": Path(login.ca).read_text()}
