@@ -1,7 +1,8 @@
-"""Logins of Kafka's Java client, KafkaJS and kcat, with and without TLS.
+"""Logins of Kafka's Java client, confluent-kafka, KafkaJS and kcat, with and without TLS.
 
 Each case is one process, which connects to a broker, produces a record, and prints the class of the
-error that it got. The clients in Python are in `tests/integration/test_kafka_login_clients.py`.
+error that it got; confluent-kafka is called in this one. The clients in Python without TLS are in
+`tests/integration/test_kafka_login_clients.py`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
+import confluent_kafka
 import java_client
+import jwt
 import kafkajs_client
 import kcat_client
+from confluent_kafka import KafkaError, Producer
 from login_results import NONE, Found
 
 from dragoman.certificates import write_pair
@@ -195,6 +199,55 @@ def kafkajs(login: Login, servers: str, directory: Path, seconds: int = 0) -> st
     return last_line(["node", str(kafkajs_client.BUILD / "login.mjs"), str(path), str(seconds)])
 
 
+def librdkafka_settings(login: Login) -> dict[str, str]:
+    settings = {"security.protocol": login.protocol, "message.timeout.ms": str(WAIT_MS)}
+    if login.ca:
+        settings["ssl.ca.location"] = login.ca
+    if login.pair:
+        certificate, key = login.pair
+        settings |= {"ssl.certificate.location": certificate, "ssl.key.location": key}
+    if login.mechanism:
+        settings["sasl.mechanism"] = login.mechanism
+    if login.name:
+        settings |= {"sasl.username": login.name, "sasl.password": login.secret}
+    return settings
+
+
+def confluent(login: Login, servers: str, directory: Path, seconds: int = 0) -> str:
+    errors: list[KafkaError] = []
+
+    def token_of(_: object) -> tuple[str, float]:
+        text = Path(login.secret).read_text()
+        expires = jwt.decode(text, options={"verify_signature": False})["exp"]
+        # It takes no token that it would have to replace at once.
+        return text, float(expires) if expires > time.time() else time.time() + 60
+
+    def delivered(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            errors.append(error)
+
+    settings: dict[str, object] = {
+        **librdkafka_settings(login),
+        "bootstrap.servers": servers,
+        "error_cb": errors.append,
+        "log_level": 0,
+    }
+    if login.mechanism == "OAUTHBEARER":
+        settings["oauth_cb"] = token_of
+    producer = Producer(settings)
+    end = time.monotonic() + seconds
+    while True:
+        producer.produce("t", b"v", on_delivery=delivered)
+        while len(producer) and not errors:
+            producer.poll(0.1)
+        if errors or time.monotonic() >= end:
+            break
+        producer.poll(0.1)
+    producer.purge()
+    producer.flush(5)
+    return errors[0].name() if errors else ""
+
+
 def kcat(login: Login, servers: str, directory: Path) -> str:
     if login.mechanism == "OAUTHBEARER":
         # It has no call to get a token by, only an OIDC client, which Debian's build lacks.
@@ -203,18 +256,7 @@ def kcat(login: Login, servers: str, directory: Path) -> str:
         # Its second message has its own nonce twice, which RFC 5802, section 5.1, makes a server
         # refuse. Kafka 4 does, too.
         return NONE
-    settings = {"security.protocol": login.protocol, "message.timeout.ms": str(WAIT_MS)}
-    if login.ca:
-        settings["ssl.ca.location"] = login.ca
-    if login.pair:
-        certificate, key = login.pair
-        settings |= {"ssl.certificate.location": certificate, "ssl.key.location": key}
-    if login.mechanism:
-        settings |= {
-            "sasl.mechanism": login.mechanism,
-            "sasl.username": login.name,
-            "sasl.password": login.secret,
-        }
+    settings = librdkafka_settings(login)
     options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
     words = [kcat_client.TOOL, "-P", "-b", servers, "-t", "t", *options]
     done = subprocess.run(words, input="v", capture_output=True, text=True, timeout=120)
@@ -235,6 +277,7 @@ def last_line(words: list[str]) -> str:
 
 
 JAVA: Final = (f"Java client {java_client.JavaClient.version}", java_client.set_up, java)
+CONFLUENT: Final = (f"confluent-kafka {confluent_kafka.__version__}", lambda: "", confluent)
 KAFKAJS: Final = (
     f"KafkaJS {kafkajs_client.KafkaJSClient.version}",
     kafkajs_client.set_up,
@@ -269,7 +312,7 @@ def run(words: str) -> Iterator[Found]:
             *certificate_cases(files, str(other_ca)),
         ]
         with _broker(directory, files) as broker:
-            for client, report in available(JAVA, KAFKAJS, KCAT).items():
+            for client, report in available(JAVA, CONFLUENT, KAFKAJS, KCAT).items():
                 for section, title, login, is_allowed in cases:
                     if words in title:
                         said = report(login, broker.address(login.listener), directory)

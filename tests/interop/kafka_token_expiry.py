@@ -17,10 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import confluent_kafka
-import jwt
-from confluent_kafka import KafkaError, Producer
-from kafka_logins import JAVA, KAFKAJS, Login, available
+from kafka_logins import CONFLUENT, JAVA, KAFKAJS, Login, available
 from login_results import Found
 
 from dragoman.testing import EphemeralBroker
@@ -43,11 +40,6 @@ class Case(NamedTuple):
 def bearer() -> str:
     now = int(time.time())
     return token(rsa_key(), sub="alice", iat=now, exp=now + LIFETIME_S, scope="kafka")
-
-
-def expiry(text: str) -> float:
-    claims = jwt.decode(text, options={"verify_signature": False})
-    return float(claims["exp"])
 
 
 @contextmanager
@@ -74,38 +66,6 @@ def _token(path: Path, is_replaced: bool) -> Iterator[None]:
         ended.set()
         if is_replaced:
             thread.join()
-
-
-def confluent(login: Login, servers: str, directory: Path, seconds: int) -> str:
-    errors: list[KafkaError] = []
-    settings: dict[str, object] = {
-        "bootstrap.servers": servers,
-        "security.protocol": login.protocol,
-        "sasl.mechanism": login.mechanism,
-        "error_cb": errors.append,
-        "message.timeout.ms": 5000,
-    }
-    if login.mechanism == "OAUTHBEARER":
-
-        def token_of(_: object) -> tuple[str, float]:
-            text = Path(login.secret).read_text()
-            return text, expiry(text)
-
-        settings["oauth_cb"] = token_of
-    else:
-        settings |= {"sasl.username": login.name, "sasl.password": login.secret}
-    producer = Producer(settings)
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not errors:
-        producer.produce("t", b"v", on_delivery=lambda error, _: error and errors.append(error))
-        producer.flush(10)
-        producer.poll(0.1)
-    producer.purge()
-    producer.flush(5)
-    return errors[0].name() if errors else ""
-
-
-CONFLUENT: Final = (f"confluent-kafka {confluent_kafka.__version__}", lambda: "", confluent)
 
 
 def run(words: str) -> Iterator[Found]:

@@ -1,4 +1,4 @@
-"""What stock clients reported at logins, and its place in the compatibility page.
+"""What stock clients reported at logins, as the results beside the compatibility page keep it.
 
 Kept in compatibility.json as `logins`: section, case, client. A cell is `pass`, `none` when the
 client has no such thing, or the class of the error that a refused client reports.
@@ -7,11 +7,14 @@ client has no such thing, or the class of the error that a refused client report
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
-
-import page
+from typing import NamedTuple, TypeAlias
 
 NONE = "none"
+PASS = "pass"
+_NO_ERRORS = {PASS, NONE, ""}
+_OR = " or "
+#: By section, case and client.
+Logins: TypeAlias = dict[str, dict[str, dict[str, str]]]
 
 
 class Found(NamedTuple):
@@ -24,7 +27,7 @@ class Found(NamedTuple):
 
     @property
     def cell(self) -> str:
-        return self.said or "pass"
+        return self.said or PASS
 
     @property
     def is_right(self) -> bool:
@@ -32,16 +35,23 @@ class Found(NamedTuple):
         return self.said == NONE or (not self.said) == self.is_allowed
 
 
-def keep(found: Iterable[Found]) -> None:
-    """Replace cells that were tried; the others stay."""
-    results = page.read()
-    logins = results.setdefault("logins", {})
+def keep(logins: Logins, found: Iterable[Found]) -> None:
+    """Replace cells that were tried; the others stay. Where a client reports now one error, now
+    another, because a race decides, the cell lists both.
+    """
     for each in found:
-        logins.setdefault(each.section, {}).setdefault(each.case, {})[each.client] = each.cell
-    page.write(results)
+        cells = logins.setdefault(each.section, {}).setdefault(each.case, {})
+        cells[each.client] = merged(cells.get(each.client, ""), each.cell)
 
 
-def kept(each: Found) -> str | None:
-    """What the page says of the same case; None: nothing."""
-    cells = page.read().get("logins", {}).get(each.section, {}).get(each.case, {})
-    return cells.get(each.client)
+def merged(before: str, cell: str) -> str:
+    known = before.split(_OR)
+    if cell in known:
+        return before
+    return cell if {cell, before} & _NO_ERRORS else _OR.join((*known, cell))
+
+
+def is_known(logins: Logins, each: Found) -> bool:
+    """Whether the same was found before, or nothing yet."""
+    before = logins.get(each.section, {}).get(each.case, {}).get(each.client, "")
+    return not before or each.cell in before.split(_OR)

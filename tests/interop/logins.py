@@ -14,7 +14,8 @@ import argparse
 import importlib
 import sys
 
-import login_results
+import page
+from login_results import is_known, keep
 
 PARTS = {
     "kafka": "kafka_logins",
@@ -31,19 +32,19 @@ def main() -> int:
     unknown = set(options.parts) - PARTS.keys()
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    results = page.read()
+    logins = results.setdefault("logins", {})
     found = []
     is_as_before = True
     for part in options.parts or PARTS:
         for each in importlib.import_module(PARTS[part]).run(options.only):
-            before = login_results.kept(each)
-            is_new = before not in (None, each.cell)
+            is_new = not is_known(logins, each)
             is_as_before &= each.is_right and not is_new
-            mark = "" if each.is_right else "   WRONG"
-            if is_new:
-                mark += f"   before: {before}"
+            mark = ("" if each.is_right else "   WRONG") + ("   not as before" if is_new else "")
             print(f"{each.client}: {each.section}: {each.case}: {each.cell}{mark}", flush=True)
             found.append(each)
-    login_results.keep(each for each in found if each.is_right)
+    keep(logins, (each for each in found if each.is_right))
+    page.write(results)
     return 0 if found and is_as_before else 1
 
 

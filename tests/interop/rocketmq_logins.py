@@ -106,12 +106,12 @@ def run(words: str) -> Iterator[Found]:
         other_ca.write_bytes(authority("foreign").pair.certificate)
         tried = [each for each in cases(files, str(other_ca)) if words in each.title]
         for client in CLIENTS:
-            # Failed logins from its address delay those that follow, whichever client they are by.
-            with _broker(directory, files) as broker:
-                for case in tried:
+            for case in tried:
+                # A broker of its own: failed logins from an address delay those that follow.
+                with _broker(directory, files) as broker:
                     said = _report(client, broker, case, options(case, directory))
-                    title = f"{client.name} {client.version}"
-                    yield Found(SECTION, title, case.title, case.is_allowed, said)
+                title = f"{client.name} {client.version}"
+                yield Found(SECTION, title, case.title, case.is_allowed, said)
 
 
 def _report(

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from login_results import Found
+from login_results import Found, merged
 
 from dragoman import __version__
 from dragoman.protocols.kafka.handlers.api_versions import served
@@ -79,6 +79,21 @@ def test_login_is_right_if_it_is_let_in_or_kept_out(
     is_allowed: bool, said: str, is_right: bool
 ) -> None:
     assert Found("Logins", "a", "case", is_allowed, said).is_right == is_right
+
+
+@pytest.mark.parametrize(
+    ("before", "cell", "after"),
+    [
+        ("", "pass", "pass"),
+        ("A", "A", "A"),
+        ("A", "B", "A or B"),
+        ("A or B", "A", "A or B"),
+        ("none", "A", "A"),
+        ("A", "pass", "pass"),
+    ],
+)
+def test_errors_of_which_a_race_decides_are_all_kept(before: str, cell: str, after: str) -> None:
+    assert merged(before, cell) == after
 
 
 def test_page_without_marks_is_refused() -> None:
