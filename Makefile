@@ -113,7 +113,7 @@ docs: $(VENV)/dev.stamp ## write anew the tables and the picture that repeat the
 
 .PHONY: interop
 interop: $(VENV)/dev.stamp ## clients that others wrote; ARGS="java --only KIP-848" picks
-	$(BIN)/python tests/interop/run.py $(ARGS)
+	PYTHONPATH=tests $(BIN)/python tests/interop/run.py $(ARGS)
 
 .PHONY: interop-logins
 interop-logins: $(VENV)/dev.stamp ## what stock clients report when they are refused; ARGS="kafka --only token"

@@ -1,6 +1,6 @@
 """`make interop-logins`: what stock clients report when a broker refuses them.
 
-    python tests/interop/logins.py [--only WORDS] [PART ...]
+    PYTHONPATH=tests python tests/interop/logins.py [--only WORDS] [PART ...]
 
 Every case is run with every client: good ones must be let in, others must not. What a client
 reports is written to docs/reference/compatibility.md. Ends with status 1 when a client was let in

@@ -1,6 +1,6 @@
 """`make interop`: clients that others wrote, operation by operation, against a real broker.
 
-    python tests/interop/run.py [--only WORDS] [CLIENT ...]
+    PYTHONPATH=tests python tests/interop/run.py [--only WORDS] [CLIENT ...]
 
 Prints what came of every operation; ends with status 1 when one failed. Without `--only`, what
 was found replaces the client's columns of docs/reference/compatibility.md and of the JSON beside
