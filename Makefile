@@ -25,7 +25,7 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 pyth
 PIP_FLAGS := --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := $(shell find src -name '*.py')
 # What an installation is made from, beside the sources that it finds in the tree.
-INSTALLED := pyproject.toml constraints.txt hatch_build.py src/dragoman/spark/batches/records.c
+INSTALLED := pyproject.toml constraints.txt hatch_build.py hatch_readme.py src/dragoman/spark/batches/records.c
 
 # The broker refuses to run without its assertions.
 export PYTHONOPTIMIZE =
@@ -174,6 +174,10 @@ lockdown: $(VENV)/dev.stamp ## three open nodes of the release before are locked
 .PHONY: attack
 attack: $(VENV)/dev.stamp ## clients that mean harm, beside good ones; ARGS="--only frames --nodes 1"
 	PYTHONPATH=tests $(BIN)/python -m attack.run $(ARGS)
+
+.PHONY: deploy-check
+deploy-check: $(VENV)/dev.stamp ## the wheel in empty environments; ARGS=wheel picks
+	PYTHONPATH=tests $(BIN)/python -m deploy_check.run $(ARGS)
 
 .PHONY: browser
 browser: $(VENV)/dev.stamp ## hostile web pages in Chromium, whose user may use a node; needs Chromium

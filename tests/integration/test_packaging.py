@@ -8,6 +8,7 @@ they can be fetched is what setting up the tests has shown already.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import site
@@ -121,7 +122,13 @@ def test_metadata_is_what_an_index_shows(wheel: Path) -> None:
     assert {"all", "bench", "cdc", "console", "demo", "dev", "otel", "pipelines", "spark"} == set(
         metadata.get_all("Provides-Extra", [])
     )
-    assert "make demo" in str(metadata.get_payload())
+    (uvloop,) = (each for each in metadata.get_all("Requires-Dist", []) if "uvloop" in each)
+    assert uvloop.endswith("; sys_platform != 'win32'")
+    page = str(metadata.get_payload())
+    assert "make demo" in page
+    # An index has none of the files that README.md leads to.
+    assert re.findall(r"\]\((?!https?:)[^)]*\)", page) == []
+    assert "Tutorials · guides · concepts" in page
 
 
 # ---- use

@@ -1,0 +1,41 @@
+"""`make deploy-check`: runs the checks that are named, or all.
+
+    python -m deploy_check.run [wheel ...]
+
+A check that needs what this machine lacks is named as not run. The exit status is 1 if one failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+
+from deploy_check import wheel
+from deploy_check.command import CheckError, NotRun
+
+CHECKS: dict[str, Callable[[], None]] = {"wheel": wheel.check}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make deploy-check", description=__doc__)
+    parser.add_argument("checks", nargs="*", choices=[[], *CHECKS], metavar="CHECK")
+    results = {}
+    for name in parser.parse_args().checks or CHECKS:
+        print(f"{name}:", flush=True)
+        began = time.monotonic()
+        try:
+            CHECKS[name]()
+            results[name] = f"passed in {time.monotonic() - began:.0f} s"
+        except NotRun as reason:
+            results[name] = f"not run: {reason}"
+        except CheckError as fault:
+            results[name] = f"FAILED: {fault}"
+        print(f"  {results[name]}", flush=True)
+    print("\n" + "\n".join(f"{name}: {line.splitlines()[0]}" for name, line in results.items()))
+    return int(any(line.startswith("FAILED") for line in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
