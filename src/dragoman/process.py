@@ -2,6 +2,8 @@
 
 A signal stops the node cleanly; a second one ends the process at once, and the next start recovers.
 SIGHUP makes it read its certificates again. SIGUSR1 switches the log to the level debug, and back.
+A service manager that gives the process a socket for notifications, as systemd does, hears when the
+node is ready and when it stops.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ import gc
 import logging
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 
@@ -38,6 +41,9 @@ from dragoman.telemetry import lifecycle
 from dragoman.telemetry.logs import toggle_debug
 
 log = logging.getLogger("dragoman.server")
+
+#: Longest wait for a service manager whose socket is full; the notification is then lost.
+_NOTIFICATION_S = 1.0
 
 
 def run(settings: Settings, announce: Callable[[str], None]) -> int:
@@ -90,10 +96,12 @@ async def _serve(
         announce(line)
     _log_start(node)
     announce("ready")
+    notify_service_manager("READY=1")
     await _first_of(stopping, node.failed)
     began = node.clock.monotonic()
     if not stopping.is_set():
         lifecycle.stopping("a failure")
+    notify_service_manager("STOPPING=1")
     await node.stop()
     return _ended(node, began)
 
@@ -207,6 +215,18 @@ async def _started(node: Node, stopping: asyncio.Event) -> bool:
     if is_started:
         starting.result()
     return is_started
+
+
+def notify_service_manager(state: str) -> None:
+    """Send a state of this process to the service manager, where there is one: sd_notify(3)."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path.startswith(("/", "@")):
+        return
+    # An address that begins with `@` is an abstract one, which is no file.
+    address = f"\0{path[1:]}" if path.startswith("@") else path
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.settimeout(_NOTIFICATION_S)
+        manager.sendto(state.encode(), address)
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -39,6 +39,35 @@ def refused(*arguments: str, environment: dict[str, str] | None = None) -> str:
     return line
 
 
+# ---- the service manager
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_service_manager_hears_of_the_start_and_of_the_stop(
+    tmp_path: Path, is_abstract: bool
+) -> None:
+    name = f"@dragoman-test-{os.getpid()}" if is_abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(f"\0{name[1:]}" if is_abstract else name)
+        manager.settimeout(60)
+        node = ServedNode(
+            "--data", str(tmp_path / "data"), *ANY_KAFKA, environment={"NOTIFY_SOCKET": name}
+        )
+        node.ready()
+        assert manager.recv(100) == b"READY=1"
+        node.process.send_signal(signal.SIGTERM)
+        assert manager.recv(100) == b"STOPPING=1"
+        assert node.finish() == 0
+
+
+def test_service_manager_that_has_gone_does_not_disturb_the_node(tmp_path: Path) -> None:
+    gone = {"NOTIFY_SOCKET": str(tmp_path / "nothing")}
+    node = ServedNode("--data", str(tmp_path / "data"), *ANY_KAFKA, environment=gone)
+    node.ready()
+    node.process.send_signal(signal.SIGTERM)
+    assert node.finish() == 0
+
+
 # ---- what it loads
 
 #: What costs a start time and memory, and only some nodes need: those with users, rules, secrets,
