@@ -1,6 +1,6 @@
 """`make deploy-check`: runs the checks that are named, or all.
 
-    python -m deploy_check.run [wheel ...]
+    python -m deploy_check.run [CHECK ...]
 
 A check that needs what this machine lacks is named as not run. The exit status is 1 if one failed.
 """
@@ -12,17 +12,26 @@ import sys
 import time
 from collections.abc import Callable
 
-from deploy_check import wheel
+from deploy_check import chart, compose, dockerfile, unit, wheel
 from deploy_check.command import CheckError, NotRun
 
-CHECKS: dict[str, Callable[[], None]] = {"wheel": wheel.check}
+CHECKS: dict[str, Callable[[], None]] = {
+    "unit": unit.check,
+    "dockerfile": dockerfile.check,
+    "compose": compose.check,
+    "chart": chart.check,
+    "wheel": wheel.check,
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make deploy-check", description=__doc__)
-    parser.add_argument("checks", nargs="*", choices=[[], *CHECKS], metavar="CHECK")
+    parser.add_argument("checks", nargs="*", metavar="CHECK", help=", ".join(CHECKS))
+    chosen = parser.parse_args().checks or list(CHECKS)
+    if unknown := set(chosen) - set(CHECKS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(CHECKS)}")
     results = {}
-    for name in parser.parse_args().checks or CHECKS:
+    for name in chosen:
         print(f"{name}:", flush=True)
         began = time.monotonic()
         try:

@@ -1,0 +1,64 @@
+{{- define "dragoman.name" -}}
+{{- $name := ternary .Release.Name (printf "%s-dragoman" .Release.Name) (contains "dragoman" .Release.Name) -}}
+{{- $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "dragoman.selector" -}}
+app.kubernetes.io/name: dragoman
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "dragoman.labels" -}}
+{{ include "dragoman.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end -}}
+
+{{/* The domain in which each pod has its name. */}}
+{{- define "dragoman.domain" -}}
+{{ include "dragoman.name" . }}-nodes.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
+{{- end -}}
+
+{{/* The nodes, numbered as their pods are: 0@dragoman-0.dragoman-nodes…:9190,1@… */}}
+{{- define "dragoman.cluster" -}}
+{{- $nodes := list -}}
+{{- range $number := until (int .Values.replicas) -}}
+{{- $nodes = append $nodes (printf "%d@%s-%d.%s:9190" $number (include "dragoman.name" $) $number (include "dragoman.domain" $)) -}}
+{{- end -}}
+{{- join "," $nodes -}}
+{{- end -}}
+
+{{- define "dragoman.listen" -}}
+{{- $listeners := list -}}
+{{- range $name, $port := .Values.listeners -}}
+{{- $listeners = append $listeners (printf "%s=%s:%d" $name $.Values.bindAddress (int $port)) -}}
+{{- end -}}
+{{- $listeners = append $listeners (printf "peer=%s:9190" .Values.bindAddress) -}}
+{{- join "," $listeners -}}
+{{- end -}}
+
+{{/* Names of the node that clients within Kubernetes use. */}}
+{{- define "dragoman.hosts" -}}
+{{- $name := include "dragoman.name" . -}}
+{{- $namespace := .Release.Namespace -}}
+{{ $name }},{{ $name }}.{{ $namespace }},{{ $name }}.{{ $namespace }}.svc,{{ $name }}.{{ $namespace }}.svc.{{ .Values.clusterDomain }},*.{{ include "dragoman.domain" . }}
+{{- end -}}
+
+{{/* A key of a setting as a variable: num.partitions is DRAGOMAN_NUM_PARTITIONS. */}}
+{{- define "dragoman.variable" -}}
+DRAGOMAN_{{ . | upper | replace "." "_" | replace "-" "_" }}
+{{- end -}}
+
+{{- define "dragoman.validate" -}}
+{{- if not .Values.insecure -}}
+{{- if not .Values.secrets.tls -}}
+{{- fail "secrets.tls names the Secret with the nodes' certificate; `insecure: true` does without TLS and logins" -}}
+{{- end -}}
+{{- if not .Values.secrets.peer -}}
+{{- fail "secrets.peer names the Secret by which nodes recognise each other; `insecure: true` does without it" -}}
+{{- end -}}
+{{- else if or .Values.secrets.tls .Values.secrets.peer -}}
+{{- fail "secrets.tls and secrets.peer have no effect with `insecure: true`" -}}
+{{- end -}}
+{{- end -}}
