@@ -68,7 +68,21 @@ def environment_of(rendered: str, ordinal: int = 0) -> dict[str, str]:
     """Variables of the container in a pod, as Kubernetes would set them."""
     (found,) = (each for each in yaml.safe_load_all(rendered) if each["kind"] == "StatefulSet")
     (container,) = found["spec"]["template"]["spec"]["containers"]
-    return {each["name"]: each.get("value", str(ordinal)) for each in container["env"]}
+    fields = {
+        "metadata.labels['apps.kubernetes.io/pod-index']": str(ordinal),
+        "metadata.name": f"{found['metadata']['name']}-{ordinal}",
+    }
+    variables: dict[str, str] = {}
+    for each in container["env"]:
+        if "value" not in each:
+            variables[each["name"]] = fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
+            continue
+        # A variable may name those before it.
+        value = each["value"]
+        for name, earlier in variables.items():
+            value = value.replace(f"$({name})", earlier)
+        variables[each["name"]] = value
+    return variables
 
 
 def _schemas(kubernetes: str) -> Path:

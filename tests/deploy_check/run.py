@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from deploy_check import chart, compose, dockerfile, unit, wheel
+from deploy_check import chart, compose, containers, dockerfile, unit, wheel
 from deploy_check.command import CheckError, NotRun
 
 CHECKS: dict[str, Callable[[], None]] = {
@@ -20,6 +20,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "dockerfile": dockerfile.check,
     "compose": compose.check,
     "chart": chart.check,
+    "containers": containers.check,
     "wheel": wheel.check,
 }
 

@@ -38,6 +38,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- join "," $listeners -}}
 {{- end -}}
 
+{{/* Clients find each pod by its name. Kubernetes puts the variable in. */}}
+{{- define "dragoman.advertise" -}}
+{{- $listeners := list -}}
+{{- range $name, $port := .Values.listeners -}}
+{{- $listeners = append $listeners (printf "%s=$(POD_NAME).%s:%d" $name (include "dragoman.domain" $) (int $port)) -}}
+{{- end -}}
+{{- join "," $listeners -}}
+{{- end -}}
+
 {{/* Names of the node that clients within Kubernetes use. */}}
 {{- define "dragoman.hosts" -}}
 {{- $name := include "dragoman.name" . -}}
