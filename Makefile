@@ -176,7 +176,7 @@ attack: $(VENV)/dev.stamp ## clients that mean harm, beside good ones; ARGS="--o
 	PYTHONPATH=tests $(BIN)/python -m attack.run $(ARGS)
 
 .PHONY: deploy-check
-deploy-check: $(VENV)/dev.stamp ## the wheel in empty environments; ARGS=wheel picks
+deploy-check: $(VENV)/dev.stamp ## the wheel in empty environments, and what deploy/ holds; ARGS="chart unit" picks
 	PYTHONPATH=tests $(BIN)/python -m deploy_check.run $(ARGS)
 
 .PHONY: browser

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy_check import chart, compose, tools
+from deploy_check import chart, compose, daemon, tools
 from deploy_check.command import BUILD, ROOT, CheckError, output_of
-from deploy_check.daemon import docker
 
 _IMAGE = "dragoman"
 _READY_S = 180
@@ -36,11 +35,21 @@ class Docker:
             ("docker", *words), standard_input=standard_input, environment=self.environment
         )
 
-    def build(self) -> None:
-        # A daemon without a network of its own builds in the machine's.
-        network = ("--network", self.environment.get("DRAGOMAN_CHECK_BUILD", "default"))
+    @property
+    def is_own(self) -> bool:
+        """Whether the daemon was started for the check. It has no network, and fetches nothing."""
+        return daemon.OWN in self.environment
+
+    def build(self, tag: str, *options: str) -> None:
         file = ROOT / "deploy" / "docker" / "Dockerfile"
-        self.run("build", *network, "--file", file, "--tag", _IMAGE, ROOT)
+        self.run("build", *self._network(), *options, "--file", file, "--tag", tag, ROOT)
+
+    def build_postgres(self) -> None:
+        folder = Path(__file__).parent / "postgres"
+        self.run("build", *self._network(), "--tag", "postgres:17", folder)
+
+    def _network(self) -> tuple[str, ...]:
+        return ("--network", "host") if self.is_own else ()
 
     def exec(self, name: str, *words: str, standard_input: str | None = None) -> str:
         return self.run("exec", "--interactive", name, *words, standard_input=standard_input)
@@ -185,6 +194,32 @@ def _three_nodes(machine: Docker) -> None:
     print(f"  {name}: up, rules enforced, writes without node-2, down", flush=True)
 
 
+def _pipeline(machine: Docker) -> None:
+    name = "pipeline.yaml"
+    machine.build("dragoman-spark", "--build-arg", "EXTRAS=pipelines")
+    if machine.is_own:
+        machine.build_postgres()
+    with machine.compose(name, _without_ports(name)) as run:
+        insert = "insert into orders (shop, amount) values ('north', 7)"
+        psql = ("psql", "--username=postgres", "--dbname=shop", "--command", insert)
+        run("exec", "--no-TTY", "postgres", *psql)
+        python = ("exec", "--no-TTY", "spark", "python", "-")
+        wanted = "[(1, 'north'), (2, 'south'), (3, 'north'), (4, 'north')]"
+        _wait(
+            lambda: wanted in run(*python, standard_input=_CURRENT),
+            lambda: f"the table is not {wanted}",
+        )
+    print(f"  {name}: rows of PostgreSQL are in the table, down", flush=True)
+
+
+_CURRENT = """
+from dragoman.pipelines import read_current
+from dragoman.spark import session
+rows = read_current(session(), "orders").orderBy("id").collect()
+print([(row.id, row.shop) for row in rows])
+"""
+
+
 # ---- the chart
 
 
@@ -266,11 +301,12 @@ def _pods(machine: Docker) -> None:
 
 def check() -> None:
     BUILD.mkdir(parents=True, exist_ok=True)
-    with docker() as environment:
+    with daemon.docker() as environment:
         machine = Docker(environment)
-        machine.build()
+        machine.build(_IMAGE)
         print("  image: built", flush=True)
         _image(machine)
         _one_node(machine)
         _three_nodes(machine)
         _pods(machine)
+        _pipeline(machine)

@@ -24,6 +24,8 @@ _PACKAGES = (
 )
 #: The release whose Python is that of the Dockerfile.
 _DEBIAN, _BASE = "trixie", "python:3.13-slim"
+#: In the environment of a daemon that was started here.
+OWN = "DEPLOY_CHECK_DAEMON"
 _START_S = 60
 _AUTHORITIES = "etc/ssl/certs/ca-certificates.crt"
 
@@ -73,7 +75,7 @@ def _own(environment: dict[str, str]) -> Iterator[Mapping[str, str]]:
         stdout=log,
         stderr=subprocess.STDOUT,
     )
-    found = {**environment, "DOCKER_HOST": f"unix://{socket}", "DRAGOMAN_CHECK_BUILD": "host"}
+    found = {**environment, "DOCKER_HOST": f"unix://{socket}", OWN: "yes"}
     try:
         _wait(daemon, found, home / "log")
         _provide_base(found)
