@@ -130,7 +130,7 @@ def _image(machine: Docker) -> None:
         machine.exec("check-image", "dragoman", "topic", "create", "fruit", *_SOCKET)
         produce = ("dragoman", "produce", "fruit")
         machine.exec("check-image", *produce, standard_input="3 apples\n")
-        machine.run("stop", "--time", "60", "check-image")
+        machine.run("stop", "-t", "60", "check-image")
         state = "{{.State.ExitCode}}"
         _expect(machine.run("inspect", "--format", state, "check-image"), "0", "exit status")
         machine.run("rm", "check-image")
@@ -290,7 +290,7 @@ def _pods(machine: Docker) -> None:
         machine.exec(pods[0], *command, standard_input="3 apples\n")
         read = ("dragoman", "consume", "fruit", *to, *admin, "--max", "1")
         _expect(machine.exec(pods[0], *read), "3 apples", "the chart's nodes")
-        machine.run("restart", "--time", "60", pods[1])
+        machine.run("restart", "-t", "60", pods[1])
         machine.wait_until_ready(*pods)
     finally:
         machine.remove(*pods)

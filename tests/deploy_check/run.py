@@ -12,12 +12,13 @@ import sys
 import time
 from collections.abc import Callable
 
-from deploy_check import chart, compose, containers, dockerfile, prometheus, unit, wheel
+from deploy_check import chart, compose, containers, dockerfile, faults, prometheus, unit, wheel
 from deploy_check.command import CheckError, NotRun
 
 CHECKS: dict[str, Callable[[], None]] = {
     "unit": unit.check,
     "prometheus": prometheus.check,
+    "faults": faults.check,
     "dockerfile": dockerfile.check,
     "compose": compose.check,
     "chart": chart.check,
