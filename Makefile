@@ -177,7 +177,7 @@ attack: $(VENV)/dev.stamp ## clients that mean harm, beside good ones; ARGS="--o
 
 .PHONY: deploy-check
 deploy-check: $(VENV)/dev.stamp ## the wheel in empty environments, and what deploy/ holds; ARGS="chart unit" picks
-	PYTHONPATH=tests $(BIN)/python -m deploy_check.run $(ARGS)
+	PYTHONPATH=tests:examples $(BIN)/python -m deploy_check.run $(ARGS)
 
 .PHONY: browser
 browser: $(VENV)/dev.stamp ## hostile web pages in Chromium, whose user may use a node; needs Chromium

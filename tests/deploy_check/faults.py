@@ -8,6 +8,7 @@ a fault here are named.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -16,11 +17,14 @@ import sys
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
+import psycopg
 import yaml
 
+from demo.postgres import LocalPostgres
 from deploy_check import tools
 from deploy_check.command import BUILD, ENVIRONMENT, ROOT, CheckError, output_of
 from dragoman.certificates import authority_in, write_pair
@@ -31,6 +35,8 @@ from nodes.process import ServedNode
 _RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
 _HOME = BUILD / "faults"
 _WAIT_S = 90
+#: Numbers of an expression, with those to take in their place.
+_SAME: Mapping[str, str] = {}
 _DRAGOMAN = (sys.executable, "-m", "dragoman.cli.main")
 
 
@@ -78,12 +84,21 @@ class Prometheus:
             found = json.load(answer)["data"]["result"]
         return [dict(each["metric"]) for each in found]
 
-    def quiet(self, alert: str) -> None:
-        _wait(lambda: not self.query(self._expressions[alert]), f"{alert} does not end")
+    def _expression(self, alert: str, numbers: Mapping[str, str]) -> str:
+        found = self._expressions[alert]
+        for old, new in numbers.items():
+            found = found.replace(old, new)
+        return found
 
-    def fires(self, alert: str, **labels: str) -> None:
+    def quiet(self, alert: str, numbers: Mapping[str, str] = _SAME) -> None:
+        expression = self._expression(alert, numbers)
+        _wait(lambda: not self.query(expression), f"{alert} does not end")
+
+    def fires(self, alert: str, numbers: Mapping[str, str] = _SAME, **labels: str) -> None:
+        expression = self._expression(alert, numbers)
+
         def does() -> bool:
-            found = self.query(self._expressions[alert])
+            found = self.query(expression)
             if any(not labels.items() <= each.items() for each in found):
                 raise CheckError(f"{alert} is about {found} and not about {labels}")
             return bool(found)
@@ -245,9 +260,87 @@ def _damage(cluster: ServedCluster, prometheus: Prometheus) -> None:
     prometheus.quiet("DragomanDamage")
 
 
+def _captures(cluster: ServedCluster, prometheus: Prometheus) -> None:
+    port = next(free_ports())
+    instance = f"127.0.0.1:{port}"
+    to = ("--server", f"http://{instance}")
+    listen = ("--listen", f"http={instance}", "--listen", "kafka=127.0.0.1:0")
+    database = LocalPostgres()
+    with ServedNode("--data", str(_HOME / "capturing"), *listen).ready() as node:
+        prometheus.scrape(*prometheus.targets, instance)
+        try:
+            dsn = database.start().dsn()
+            _sql(dsn, "create table orders (id bigint primary key, note text)")
+            add = ("cdc", "add", "shop", "--tables", "public.orders", *to)
+            environment = {**ENVIRONMENT, "DRAGOMAN_CDC_DSN": dsn}
+            output_of((*_DRAGOMAN, *add), environment=environment)
+            _restarting_capture(node, prometheus, instance)
+            _unread_wal(dsn, to, prometheus, instance)
+            _failed_capture(dsn, to, prometheus, instance)
+        finally:
+            database.stop()
+            database.remove()
+    prometheus.scrape(*prometheus.targets[:-1])
+
+
+def _restarting_capture(node: ServedNode, prometheus: Prometheus, instance: str) -> None:
+    prometheus.quiet("DragomanCaptureRestarts")
+    restarts = f'dragoman_capture_restarts_total{{instance="{instance}"}}'
+    for count in range(5):
+        _wait(lambda: bool(_captures_of(node)), "there is no process of a capture")
+        for process in _captures_of(node):
+            os.kill(process, signal.SIGKILL)
+        seen = f"{restarts} > {count}"
+        _wait(lambda seen=seen: bool(prometheus.query(seen)), "no restart")  # type: ignore[misc]
+    prometheus.fires("DragomanCaptureRestarts", instance=instance, capture="shop")
+
+
+def _captures_of(node: ServedNode) -> list[int]:
+    children = Path(f"/proc/{node.process.pid}/task/{node.process.pid}/children").read_text()
+    return [
+        int(child)
+        for child in children.split()
+        if b"dragoman.cdc" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+
+
+def _unread_wal(dsn: str, to: tuple[str, ...], prometheus: Prometheus, instance: str) -> None:
+    # A bound that this check can reach.
+    bound = {"10737418240": "4194304"}
+    _wait(
+        lambda: bool(prometheus.query('dragoman_captures{state="streaming"} == 1')),
+        "the capture does not stream",
+    )
+    prometheus.quiet("DragomanCaptureRetainsWal")
+    output_of((*_DRAGOMAN, "cdc", "pause", "shop", *to))
+    rows = "select n, repeat(md5(n::text), 30) from generate_series(1, 20000) n"
+    _sql(dsn, f"insert into orders {rows}")
+    prometheus.fires("DragomanCaptureRetainsWal", bound, instance=instance, capture="shop")
+    output_of((*_DRAGOMAN, "cdc", "resume", "shop", *to))
+    _sql(dsn, "checkpoint")
+    prometheus.quiet("DragomanCaptureRetainsWal", bound)
+
+
+def _failed_capture(dsn: str, to: tuple[str, ...], prometheus: Prometheus, instance: str) -> None:
+    prometheus.quiet("DragomanCaptureFailed")
+    output_of((*_DRAGOMAN, "cdc", "pause", "shop", *to))
+    drop = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active"
+    _wait(lambda: bool(_sql(dsn, drop)), "the slot stays active")
+    output_of((*_DRAGOMAN, "cdc", "resume", "shop", *to))
+    prometheus.fires("DragomanCaptureFailed", instance=instance, state="failed")
+    output_of((*_DRAGOMAN, "cdc", "remove", "shop", *to))
+    prometheus.quiet("DragomanCaptureFailed")
+
+
+def _sql(dsn: str, statement: str) -> int:
+    """How many rows it is about."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        return connection.execute(statement).rowcount
+
+
 _FAULTS = (
     *(_dead_node, _full_disk, _restarts, _releases, _connections, _certificate),
-    _damage,
+    *(_damage, _captures),
 )
 
 
