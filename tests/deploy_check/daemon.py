@@ -84,6 +84,9 @@ def _own(environment: dict[str, str]) -> Iterator[Mapping[str, str]]:
         daemon.send_signal(signal.SIGTERM)
         daemon.wait(timeout=_START_S)
         log.close()
+        # A daemon leaves the network of its machine mounted, and so its directory undeletable.
+        for mounted in home.glob("run/netns/*"):
+            subprocess.run(("umount", mounted), check=False)
 
 
 def _wait(daemon: subprocess.Popen[bytes], environment: Mapping[str, str], log: Path) -> None:
