@@ -405,7 +405,7 @@ class Listeners:
                 self._loop,
                 listener=name,
                 closes_idle=base_name(name) not in _NEVER_IDLE,
-                security=self._security(name),
+                security=self._broker.settings.listener_security(name),
                 connections=self._connections if is_for_clients else None,
                 descriptors=DescriptorShare(
                     self._descriptor_max(
@@ -422,7 +422,7 @@ class Listeners:
                 return Closed()
             return Channel(channels, make_session, self._loop)
 
-        return self._with_tls(name, channel, channels.security, channels.refusal)
+        return self._with_tls(name, channel, lambda: channels.security, channels.refusal)
 
     def _security(self, listener: str) -> Callable[[], ListenerSecurity]:
         """What a listener demands, by the settings of the moment."""
@@ -490,10 +490,11 @@ class Listeners:
         """
         rules = self._broker.settings.ssl_principal_mapping_rules
         has_new_names, self._mapping_rules = rules != self._mapping_rules, rules
+        demands = self._broker.settings.listener_security
         due = [
             examine
-            for channels in self.channels.values()
-            for examine in channels.reexamine(has_new_names=has_new_names)
+            for name, channels in self.channels.items()
+            for examine in channels.reexamine(demands(name), has_new_names=has_new_names)
         ]
         if due:
             self._broker.work.run(_in_steps(due)).then(ignore)

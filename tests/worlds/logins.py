@@ -19,7 +19,7 @@ def secured(security: ListenerSecurity = REQUIRED, **settings: object) -> World:
     """A world whose connections have this security; clear text is offered to all."""
     fields = {"sasl_insecure_clear_text": True} | settings
     world = World(msgspec.structs.replace(Settings(), **fields))
-    world.channels.security = lambda: security
+    world.channels.security = security
     return world
 
 

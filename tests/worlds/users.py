@@ -23,7 +23,7 @@ def demand(
 ) -> None:
     """The world's listeners demand this from now on."""
     security = ListenerSecurity(authentication=authentication, principals=principals)
-    world.channels.security = lambda: security
+    world.channels.security = security
 
 
 def add_user(

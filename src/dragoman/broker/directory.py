@@ -5,7 +5,6 @@ A name maps to a partition of an internal topic, whose leader coordinates it.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final, Protocol, assert_never
 
 from dragoman.broker.context import NodeContext
@@ -13,6 +12,7 @@ from dragoman.broker.errors import CoordinatorNotAvailable, UnknownTopic
 from dragoman.limits import GROUP_ID_BYTES_MAX, TRANSACTIONAL_ID_BYTES_MAX
 from dragoman.replication.replica import not_leader
 from dragoman.rpc import Coordinator, Leader, Node, Where
+from dragoman.text_cache import cached_by_text
 
 #: In place of a node id.
 NO_NODE: Final = -1
@@ -103,20 +103,19 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-def coordinator_partition(name: str, count: int) -> int:
-    """The partition, of `count`, that coordinates `name`, as in Kafka.
-
-    No group or transactional id has a longer name than these, and the hash of one that a client
-    makes up would hold up the loop.
+@cached_by_text(16384)
+def _coordinating_hash(name: str) -> int:
+    """The hash of a group or transactional id. No id is longer than these, and the hash of a text
+    that a client makes up would hold up the loop.
     """
-    return _coordinator_partition(name, count) if len(name) <= _NAME_CHARACTERS_MAX else 0
-
-
-@lru_cache(maxsize=16384)
-def _coordinator_partition(name: str, count: int) -> int:
+    value = java_string_hash(name) if len(name) <= _NAME_CHARACTERS_MAX else 0
     # Java has no absolute value for the lowest integer; Kafka uses 0 for it.
-    value = java_string_hash(name)
-    return 0 if value == -(1 << 31) else abs(value) % count
+    return 0 if value == -(1 << 31) else abs(value)
+
+
+def coordinator_partition(name: str, count: int) -> int:
+    """The partition, of `count`, that coordinates `name`, as in Kafka."""
+    return _coordinating_hash(name) % count
 
 
 def only_partition(_name: str) -> int:

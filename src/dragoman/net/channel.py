@@ -135,19 +135,17 @@ class Channels:
         connections: ConnectionCount | None = None,
         descriptors: DescriptorShare | None = None,
         limiter: LogLimiter | None = None,
-        security: Callable[[], ListenerSecurity] = lambda: OPEN,
+        security: ListenerSecurity = OPEN,
     ) -> None:
-        """`listener` is the name of the listener that accepts the connections, and `security`
-        gives what it demands of them, which may change at run time. `closes_idle` is
-        false for protocols whose clients may stay silent. `connections` is None where the number of
-        connections is bounded elsewhere.
+        """`listener` is the name of the listener that accepts the connections, and `security` what
+        it demands of them, until `reexamine`. `closes_idle` is false for protocols whose clients
+        may stay silent. `connections` is None where the number of connections is bounded
+        elsewhere.
         """
         self.budget = budget
         self.listener = listener
         self.closes_idle = closes_idle
         self.security = security
-        #: The same, when the connections were last examined.
-        self._examined = security()
         #: Limits the rate of log lines that peers can cause.
         self.log = limiter if limiter is not None else LogLimiter(log, scheduler)
         self._scheduler = scheduler
@@ -238,13 +236,15 @@ class Channels:
         for channel in unsent:
             channel.hand_over()
 
-    def reexamine(self, *, has_new_names: bool) -> Iterator[Callable[[], None]]:
+    def reexamine(
+        self, now: ListenerSecurity, *, has_new_names: bool
+    ) -> Iterator[Callable[[], None]]:
         """The examinations that are due after settings have changed: each closes a connection that
-        the listener would no longer accept, or whose caller would be another one.
-        `has_new_names`: what names the owners of certificates has changed.
+        the listener would no longer accept, or whose caller would be another one. `now` is what
+        the listener demands from now on. `has_new_names`: what names the owners of certificates has
+        changed.
         """
-        before, now = self._examined, self.security()
-        self._examined = now
+        before, self.security = self.security, now
         if before == now and not has_new_names:
             return iter(())
         must_log_in_anew = now.authentication == "required" != before.authentication
@@ -360,7 +360,7 @@ class Channel(asyncio.BufferedProtocol):
     @property
     def security(self) -> ListenerSecurity:
         """What the listener demands of the connection at the moment."""
-        return self._channels.security()
+        return self._channels.security
 
     @property
     def is_encrypted(self) -> bool:

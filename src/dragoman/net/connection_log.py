@@ -9,14 +9,16 @@ while the level is higher. The log itself bounds the rate of such lines (`teleme
 from __future__ import annotations
 
 import logging
+from functools import partial
+from typing import Final
 
 from dragoman.limits import LOGGED_NAME_CHARS_MAX
 
 log = logging.getLogger("dragoman.connections")
 
 
-def is_on() -> bool:
-    return log.isEnabledFor(logging.DEBUG)
+#: Whether the level is debug. Asked with each reply, so it is not wrapped in a function.
+is_on: Final = partial(log.isEnabledFor, logging.DEBUG)
 
 
 def request_name(connection: str, number: int | None) -> str:

@@ -94,7 +94,9 @@ class CallerSession(Generic[ServiceT_co]):
 
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""
-        self.service.authorize(self.caller, operation, resource, name)
+        service, caller = self.service, self.caller
+        if not service.broker.authorizer.is_allowed(caller, operation, resource, name):
+            raise service.refused(caller, operation, resource, name)
 
     def authorize_new_topic(self, name: str) -> None:
         """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import ClassVar, Generic, ParamSpec, Protocol, TypeVar
 
 from dragoman.broker.caller_rights import REFUSALS
+from dragoman.broker.errors import NotAuthorized
 from dragoman.broker.grants import StandingRights
 from dragoman.broker.throttles import Throttles
 from dragoman.cluster.metadata import MetadataImage
@@ -105,8 +106,14 @@ class Service(Generic[CoreT_co]):
     ) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""
         if not self.broker.authorizer.is_allowed(caller, operation, resource, name):
-            what = f"{operation.value} {resource.value}".replace("_", self.word_separator)
-            raise REFUSALS[resource](f"{caller.name} may not {what} {name!r}")
+            raise self.refused(caller, operation, resource, name)
+
+    def refused(
+        self, caller: Caller, operation: Operation, resource: Resource, name: str
+    ) -> NotAuthorized:
+        """The error of a caller without a right, in the class of the resource."""
+        what = f"{operation.value} {resource.value}".replace("_", self.word_separator)
+        return REFUSALS[resource](f"{caller.name} may not {what} {name!r}")
 
     def authorize_new_topic(self, caller: Caller, name: str) -> None:
         """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""

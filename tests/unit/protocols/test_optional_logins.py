@@ -62,7 +62,7 @@ class Guesser:
         self.world = World(Settings(sasl_insecure_clear_text=True))
         add_user(self.world, "alice", password="of-alice", secret="of-alice")
         security = ListenerSecurity(authentication=requirement, mechanisms=("PLAIN",))
-        self.world.channels.security = lambda: security
+        self.world.channels.security = security
         self._guess = guess
         #: When each guess was examined, and whether it was right.
         self.examined: list[tuple[float, bool]] = []

@@ -40,8 +40,7 @@ each_protocol = pytest.mark.parametrize("connect", PIPES.values(), ids=PIPES)
 
 def change(world: World, security: ListenerSecurity, *, has_new_names: bool = False) -> None:
     """Give the listener of all connections this security."""
-    world.channels.security = lambda: security
-    for examine in world.channels.reexamine(has_new_names=has_new_names):
+    for examine in world.channels.reexamine(security, has_new_names=has_new_names):
         examine()
     world.settle()
 

@@ -111,7 +111,9 @@ class Call:
 
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""
-        self.service.authorize(self.caller, operation, resource, name)
+        service, caller = self.service, self.caller
+        if not service.broker.authorizer.is_allowed(caller, operation, resource, name):
+            raise service.refused(caller, operation, resource, name)
 
     def authorize_by_id(self, operation: Operation, topic_id: bytes) -> None:
         """Raises `NotAuthorized` for a topic that the request names by its id, if there is one. The
@@ -357,7 +359,8 @@ class KafkaSession(OrderedSession[KafkaService]):
         if handler is None or not is_accepted(request.api_key, request.version):
             handler = _unserved(request)
         backlog.popleft()
-        call = self.begin(request)
+        call = Call(self, request)
+        self.enter(call)
         if self._throttles.is_on:
             call.begun_at = self.service.broker.clock.monotonic()
         try:

@@ -168,7 +168,9 @@ class Call:
 
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""
-        self.session.service.authorize(self.caller, operation, resource, name)
+        service, caller = self.session.service, self.caller
+        if not service.broker.authorizer.is_allowed(caller, operation, resource, name):
+            raise service.refused(caller, operation, resource, name)
 
     def may_access(self, operation: Operation, topic: str) -> bool:
         """Whether the caller is allowed an operation on a topic, existing or not. A topic with the
@@ -188,11 +190,11 @@ class Call:
 
     def authorize_topic(self, operation: Operation, topic: str) -> None:
         """Raises `NotAuthorized` unless `may_access`."""
-        group = retry_group(topic)
-        if group is None:
-            self.authorize(operation, Resource.TOPIC, topic)
-        else:
+        if topic.startswith(RETRY_PREFIX):
+            group = topic.removeprefix(RETRY_PREFIX)
             self.authorize(_OF_GROUP.get(operation, operation), Resource.GROUP, group)
+        else:
+            self.authorize(operation, Resource.TOPIC, topic)
 
     def authorize_member(self, group: str) -> None:
         """Raises `NotAuthorized` unless the caller may be a member of the group, and may send to
@@ -379,7 +381,7 @@ class RocketmqSession(MatchedSession[RocketmqService]):
     # ---- requests of the client
 
     def received(self, frame: bytearray) -> None:
-        request = self._decoded(frame)
+        request = self._decoded_before_login(frame) if self.awaits_login else decode(frame)
         if request.flag & IS_RESPONSE:
             self._answered(request)
             return
@@ -387,16 +389,17 @@ class RocketmqSession(MatchedSession[RocketmqService]):
         self._serialization = request.serialization
         call = Call(self, request, self.caller, len(frame))
         self.begun(len(frame))
+        if self.channel.security.authentication == "off":
+            self._begin_call(call)
+            return
         name = unproven_signer(self, request)
         if name and self.service.broker.logins.must_wait(name, self.caller.host):
             start(self._begin_later(call, name)).then(ignore)
         else:
-            self._begin_call(call)
+            self._begin_signed(call)
 
-    def _decoded(self, frame: bytearray) -> Command:
+    def _decoded_before_login(self, frame: bytearray) -> Command:
         """Raises `DecodeError`."""
-        if not self.awaits_login:
-            return decode(frame)
         try:
             return decode(frame, LOGIN_FRAME_BYTES_MAX)
         except DecodeError as error:
@@ -414,17 +417,24 @@ class RocketmqSession(MatchedSession[RocketmqService]):
             call.refuse(Overloaded(str(error)))
         else:
             if not self.channel.is_closing:
-                self._begin_call(call)
+                self._begin_signed(call)
         self._is_held = False
         if not self.channel.is_closing:
             self.resume()
             self._count_before_login()
 
+    def _begin_signed(self, call: Call) -> None:
+        """Begin a request on a listener that looks at signatures."""
+        try:
+            call.caller = self._last_caller = caller_of(self, call.request)
+        except DragomanError as error:
+            call.refuse(error)
+        else:
+            self._begin_call(call)
+
     def _begin_call(self, call: Call) -> None:
         request = call.request
         try:
-            if self.channel.security.authentication != "off":
-                call.caller = self._last_caller = caller_of(self, request)
             handler = HANDLERS.get(request.code)
             if handler is None:
                 text = f"request type {request.code} not supported"
@@ -519,7 +529,8 @@ class RocketmqSession(MatchedSession[RocketmqService]):
 
     def buffer_updated(self, count: int) -> None:
         super().buffer_updated(count)
-        self._count_before_login()
+        if self._login_wait is not None:
+            self._count_before_login()
 
     def _count_before_login(self) -> None:
         if self.awaits_login:

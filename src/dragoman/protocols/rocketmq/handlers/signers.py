@@ -71,12 +71,11 @@ class Signer:
 
 
 def unproven_signer(session: SigningSession, request: Command) -> str:
-    """The name of a request's signer; empty: it has none, the listener ignores it, or it has signed
-    another request of the connection.
+    """The name of a request's signer; empty: it has none, or it has signed another request of the
+    connection.
     """
     access_key = request.fields.get(ACCESS_KEY, "")
-    is_known = access_key in session.signers or session.channel.security.authentication == "off"
-    return "" if is_known else _name_of(access_key)
+    return "" if access_key in session.signers else _name_of(access_key)
 
 
 def _name_of(access_key: str) -> str:

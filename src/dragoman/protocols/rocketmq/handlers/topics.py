@@ -39,6 +39,7 @@ from dragoman.protocols.rocketmq.constants import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
     READ_AND_WRITE,
+    RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
     TOPIC_CONFIG,
@@ -51,7 +52,6 @@ from dragoman.protocols.rocketmq.handlers.names import (
     broker_name,
     check_topic_name,
     is_expressible,
-    retry_group,
     spelling,
     topic_name,
     visible_topic,
@@ -162,7 +162,7 @@ def record_caller(call: Call, topic: TopicMetadata) -> Caller:
     """The caller whose right to write the leader of a topic checks. The node itself for the retries
     of a group: this node has checked the right on the group, which the leader does not know.
     """
-    return call.caller if retry_group(topic.name) is None else NODE_ITSELF
+    return NODE_ITSELF if topic.name.startswith(RETRY_PREFIX) else call.caller
 
 
 # ---- routes

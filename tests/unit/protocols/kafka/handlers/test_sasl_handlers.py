@@ -342,7 +342,7 @@ def test_login_that_becomes_required_applies_to_open_connections() -> None:
     add_user(world, password="secret")
     wire, other = Wire(world), Wire(world)
     assert metadata(wire).brokers
-    world.channels.security = lambda: REQUIRED
+    world.channels.security = REQUIRED
     world.broker.context.settings = msgspec.structs.replace(world.broker.settings)
     wire.send(m.MetadataRequest(topics=[]), 5)
     world.settle()
@@ -366,7 +366,7 @@ def test_express_path_ends_where_a_login_becomes_required() -> None:
             .partition_responses[0]
             .error_code
         )
-    world.channels.security = lambda: REQUIRED
+    world.channels.security = REQUIRED
     world.broker.context.settings = msgspec.structs.replace(world.broker.settings)
     wire.send(request, 8)
     world.settle()
