@@ -617,8 +617,14 @@ CONFIG_FILE_BYTES_MAX = 1 << 20
 #: Smaller: refused.
 MEMORY_BUDGET_BYTES_MIN = 1 << 20
 #: Series of one metric, so that a scrape stays small whatever clients call themselves. Further
-#: ones are left out and counted.
+#: ones are combined in one series, and counted.
 METRIC_SERIES_MAX = 1000
+#: Characters of a label: a topic of Kafka may have so many. Series with a longer one are combined
+#: in one series, and counted.
+METRIC_LABEL_CHARS_MAX = 249
+#: Samples that a scrape writes in one turn of the loop, a tenth of a millisecond. Further ones
+#: follow in later turns.
+METRIC_SAMPLES_PER_TURN = 1000
 #: Log lines of one kind that peers can cause, in one interval. Further ones are counted, and
 #: logged as one line at its end.
 LIMITED_LOG_LINES_MAX = 10

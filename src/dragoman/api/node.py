@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from dragoman import __version__, limits
+from dragoman import limits
 from dragoman.api.access import Access, Rights
 from dragoman.api.captures import CaptureService
 from dragoman.api.cluster import (
@@ -23,6 +23,7 @@ from dragoman.api.cluster import (
 )
 from dragoman.api.groups import GroupBroker, GroupService
 from dragoman.api.keys import CertificateService, KeyService
+from dragoman.api.metrics import NodeMetrics
 from dragoman.api.security import RuleService, SecurityBroker, SecurityService, UserService
 from dragoman.api.topics import TopicBroker, TopicService
 from dragoman.api.values import PipelineList, PipelineStatus
@@ -162,6 +163,7 @@ class BrokerView:
         self.rules = RuleService(node.broker)
         self.users = UserService(node.broker)
         self.pipelines = PipelineReports(node.clock, node.broker)
+        self._metrics = NodeMetrics(node, self.captures, lambda: not self.objection())
 
     @property
     def _broker(self) -> NodeBroker:
@@ -224,39 +226,5 @@ class BrokerView:
     def allowed_hosts(self) -> tuple[str, ...]:
         return self._node.settings.http_allowed_hosts
 
-    def stats(self) -> Stats:
-        node, broker = self._node, self._broker
-        store = broker.store.stats
-        labelled = node.listeners.channels.items()
-        handshakes = node.listeners.handshakes
-        return {
-            "build_info": {(__version__, str(broker.node_id)): 1},
-            "ready": int(not self.objection()),
-            "uptime_seconds": node.clock.monotonic() - node.started_at,
-            "topics": len(broker.image.topics),
-            "partitions": len(broker.image.partitions),
-            "connections": {(name,): len(each.open) for name, each in labelled},
-            "connections_total": {(name,): each.accepted for name, each in labelled},
-            "connections_refused_total": {(name,): each.refused for name, each in labelled},
-            "tls_handshakes": handshakes.count,
-            "tls_handshakes_total": {
-                ("completed",): handshakes.completed,
-                ("failed",): handshakes.failed - handshakes.displaced,
-                ("displaced",): handshakes.displaced,
-            },
-            "tls_certificate_expiry_seconds": {
-                (each.listener,): each.expires_ms / 1000
-                for each in node.listeners.contexts.states()
-            },
-            "received_bytes_total": {(name,): each.bytes_in for name, each in labelled},
-            "sent_bytes_total": {(name,): each.bytes_out for name, each in labelled},
-            "in_flight_bytes": node.listeners.budget.used,
-            "peer_in_flight_bytes": node.peer_budget.used,
-            "appended_bytes_total": store.committed_bytes,
-            "log_bytes": sum(each.log.size for each in broker.partitions),
-            "log_damaged_ranges": len(damaged_ranges(broker.store)),
-            "log_damage_found_total": store.damage,
-            "journal_groups_total": store.groups,
-            "journal_bytes_total": store.committed_bytes,
-            **self.captures.stats(),
-        }
+    def stats(self) -> Iterator[Stats]:
+        return self._metrics.snapshot()

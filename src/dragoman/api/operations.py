@@ -11,7 +11,7 @@ block the loop. This module imports no HTTP server library.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
 from typing import Final, Protocol
 
 from dragoman.api.access_values import (
@@ -468,6 +468,6 @@ class NodeView(Protocol):
         """Additional host names that the operator has allowed (`config/hosts.py`)."""
         ...
 
-    def stats(self) -> Stats:
-        """A snapshot for the metrics; every name in it is in the catalogue."""
+    def stats(self) -> Iterator[Stats]:
+        """A snapshot for the metrics, in parts; every name in it is in the catalogue."""
         ...

@@ -1,5 +1,5 @@
 """Metrics and log lines of a node.
 
-The catalogue names every metric, with its kind, labels and meaning; snapshots become Prometheus
-text; log lines are plain text or JSON, one object to a line.
+The catalogue names every metric, with its kind, labels and meaning; snapshots are checked, bounded
+and become Prometheus text; log lines are plain text or JSON, one object to a line.
 """

@@ -1,8 +1,8 @@
 """The metrics of a node: names, kinds, labels and meanings.
 
-A snapshot (`Stats`) is a plain mapping, made on request; in between, counters are plain integers
-where the work is done. Names here lack the prefix `dragoman_` that every metric has in the
-exposition. This module is cheap to import; `metrics.py` turns snapshots into text.
+A part of a snapshot (`Stats`) is a plain mapping, made on request; in between, counters are plain
+integers where the work is done. Names here lack the prefix `dragoman_` that every metric has in the
+exposition. `snapshot.py` checks and bounds snapshots, `exposition.py` turns them into text.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Metric(msgspec.Struct, frozen=True):
     kind: Literal["counter", "gauge", "histogram"]
     help: str
     labels: tuple[str, ...] = ()
+    #: What becomes of a gauge's series beyond the bound (`snapshot.py`).
+    beyond: Literal["sum", "max", "omit"] = "sum"
 
 
 class StatsError(DragomanError):
@@ -53,7 +55,7 @@ _METRICS = (
     Metric("partitions", "gauge", "Partitions of all topics."),
     Metric("groups", "gauge", "Groups by state.", ("state",)),
     Metric("connections", "gauge", "Open connections.", ("listener",)),
-    Metric("connections_total", "counter", "Connections accepted.", ("listener",)),
+    Metric("connections_accepted_total", "counter", "Connections accepted.", ("listener",)),
     Metric(
         "connections_refused_total",
         "counter",
@@ -62,7 +64,7 @@ _METRICS = (
     ),
     Metric("tls_handshakes", "gauge", "TLS handshakes in progress."),
     Metric(
-        "tls_handshakes_total",
+        "tls_handshakes_ended_total",
         "counter",
         "TLS handshakes that have ended: completed, failed, or displaced by others.",
         ("result",),
@@ -72,6 +74,7 @@ _METRICS = (
         "gauge",
         "Unix time at which the certificate of a listener expires.",
         ("listener",),
+        beyond="omit",
     ),
     Metric("requests_total", "counter", "Requests received.", ("protocol", "request")),
     Metric("request_errors_total", "counter", "Requests refused or failed.", ("protocol", "code")),
@@ -93,9 +96,26 @@ _METRICS = (
     Metric("capture_transactions_total", "counter", "Transactions captured.", ("capture",)),
     Metric("capture_rows_per_second", "gauge", "Rows captured lately.", ("capture",)),
     Metric("capture_lag_bytes", "gauge", "WAL that is not captured yet.", ("capture",)),
-    Metric("capture_lag_seconds", "gauge", "Age of the last captured change.", ("capture",)),
+    Metric(
+        "capture_lag_seconds",
+        "gauge",
+        "Age of the last captured change.",
+        ("capture",),
+        beyond="max",
+    ),
     Metric("capture_retained_bytes", "gauge", "WAL that the database retains.", ("capture",)),
     Metric("capture_restarts_total", "counter", "Restarts of capture processes.", ("capture",)),
+    Metric("process_cpu_seconds_total", "counter", "Processor time of the node's process."),
+    Metric("process_resident_memory_bytes", "gauge", "Resident memory of the node's process."),
+    Metric("process_virtual_memory_bytes", "gauge", "Virtual memory of the node's process."),
+    Metric("process_start_time_seconds", "gauge", "Unix time at which the process started."),
+    Metric("process_open_fds", "gauge", "Open descriptors of the process."),
+    Metric("process_max_fds", "gauge", "How many descriptors the process may open."),
+    Metric(
+        "metric_series_left_out",
+        "gauge",
+        "Series that are not shown by themselves because their metric has too many.",
+    ),
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
@@ -441,8 +441,8 @@ class FakeNode:
         self.asked.append(wanted)
         return Told(detail="done")
 
-    def stats(self) -> Stats:
-        return {"topics": len(self.topics), "ready": int(self.ready)}
+    def stats(self) -> Iterator[Stats]:
+        yield {"topics": len(self.topics), "ready": int(self.ready)}
 
     def add_topic(self, name: str) -> None:
         self.topics[name] = self.topics.make(NewTopic(name=name))
