@@ -622,6 +622,9 @@ METRIC_SERIES_MAX = 1000
 #: Characters of a label: a topic of Kafka may have so many. Series with a longer one are combined
 #: in one series, and counted.
 METRIC_LABEL_CHARS_MAX = 249
+#: Codes of errors that are counted for one request; a protocol has a fixed number of them. Further
+#: ones are counted as `unknown`.
+REQUEST_ERROR_CODES_MAX = 100
 #: Samples that a scrape writes in one turn of the loop, a tenth of a millisecond. Further ones
 #: follow in later turns.
 METRIC_SAMPLES_PER_TURN = 1000

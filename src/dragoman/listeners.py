@@ -48,6 +48,7 @@ from dragoman.net.admission import (
 from dragoman.net.channel import Channel, Channels, Session
 from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
 from dragoman.net.operator_socket import OperatorSocket, open_operator_socket
+from dragoman.net.requests import Requests
 from dragoman.net.stalled import StalledPeers
 from dragoman.net.tls.contexts import ListenerContext, TlsContexts
 from dragoman.net.tls.handshakes import Handshakes
@@ -251,6 +252,10 @@ class Listeners:
             log.warning(text, error, address)
         else:
             self.opened.append(opened)
+
+    def requests(self) -> list[Requests[Any]]:
+        """The counts of requests of every service."""
+        return [each.requests for each in self.services.values()]
 
     def find(self, name: str) -> OpenListener | None:
         return next((each for each in self.opened if each.name == name), None)

@@ -7,6 +7,7 @@ the response.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from functools import cache
 from inspect import isawaitable
@@ -197,8 +198,17 @@ def _endpoint(
         # HEAD is GET without a body, which the server leaves out.
         method = "GET" if request.method == "HEAD" else request.method
         request.scope.setdefault("state", {})[BEGUN] = True
-        with admission_of(request).operation():
-            return await respond(operations[method], node, request)
+        operation = operations[method]
+        counter = node.requests[f"{method} {operation.path}"]
+        began_at = time.monotonic()
+        try:
+            with admission_of(request).operation():
+                return await respond(operation, node, request)
+        except Exception as error:
+            counter.failed(error.code if isinstance(error, DragomanError) else "internal")
+            raise
+        finally:
+            counter.answered(time.monotonic() - began_at)
 
     return endpoint
 

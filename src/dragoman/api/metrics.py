@@ -7,14 +7,17 @@ long (`telemetry/snapshot.py`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from dragoman import __version__
 from dragoman.api.captures import CaptureService
 from dragoman.api.cluster import damaged_ranges
+from dragoman.histogram import Histogram
+from dragoman.net.requests import Requests
 from dragoman.operating_system import process_usage
-from dragoman.telemetry.catalogue import Stats
+from dragoman.telemetry.catalogue import Distribution, Stats
 
 if TYPE_CHECKING:
     from dragoman.api.node import RunningNode
@@ -22,15 +25,22 @@ if TYPE_CHECKING:
 
 class NodeMetrics:
     def __init__(
-        self, node: RunningNode, captures: CaptureService, is_ready: Callable[[], bool]
+        self,
+        node: RunningNode,
+        captures: CaptureService,
+        requests: Requests[str],
+        is_ready: Callable[[], bool],
     ) -> None:
+        """`requests` counts those by HTTP."""
         self._node = node
         self._captures = captures
+        self._requests = requests
         self._is_ready = is_ready
 
     def snapshot(self) -> Iterator[Stats]:
         yield self._of_node()
         yield self._of_connections()
+        yield self._of_requests()
         yield self._of_log()
         yield self._captures.stats()
         yield {f"process_{name}": value for name, value in process_usage().items()}
@@ -68,6 +78,29 @@ class NodeMetrics:
             },
         }
 
+    def _of_requests(self) -> Stats:
+        counts: Counter[tuple[str, ...]] = Counter()
+        errors: Counter[tuple[str, ...]] = Counter()
+        seconds: dict[tuple[str, ...], Histogram] = {}
+        parked: dict[tuple[str, ...], Histogram] = {}
+        for requests in (*self._node.listeners.requests(), self._requests):
+            for each in requests.counters():
+                labels = (requests.protocol, each.name)
+                counts[labels] += each.count
+                _merge(seconds, labels, each.seconds)
+                if each.parked.seconds.count:
+                    _merge(parked, labels, each.parked.seconds)
+                for code, count in each.errors.items():
+                    errors[(*labels, requests.code_name(code))] += count
+        return {
+            "requests_total": counts,
+            "request_errors_total": errors,
+            "request_seconds": {labels: distribution(each) for labels, each in seconds.items()},
+            "parked_request_seconds": {
+                labels: distribution(each) for labels, each in parked.items()
+            },
+        }
+
     def _of_log(self) -> Stats:
         broker = self._node.broker
         stats = broker.store.stats
@@ -79,3 +112,18 @@ class NodeMetrics:
             "journal_groups_total": stats.groups,
             "journal_bytes_total": stats.committed_bytes,
         }
+
+
+def distribution(histogram: Histogram) -> Distribution:
+    return Distribution(histogram.bounds, tuple(histogram.counts), histogram.total)
+
+
+def _merge(
+    merged: dict[tuple[str, ...], Histogram], labels: tuple[str, ...], histogram: Histogram
+) -> None:
+    """Add a histogram of the same bounds: the services of a protocol are counted as one."""
+    found = merged.get(labels)
+    if found is None:
+        found = merged[labels] = Histogram(histogram.bounds)
+    found.counts = [own + other for own, other in zip(found.counts, histogram.counts, strict=True)]
+    found.total += histogram.total

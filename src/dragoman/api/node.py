@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -34,6 +34,7 @@ from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channels
+from dragoman.net.requests import Requests
 from dragoman.net.tls.contexts import TlsContexts
 from dragoman.net.tls.handshakes import Handshakes
 from dragoman.security.access import Caller, Operation, Resource
@@ -120,6 +121,10 @@ class NodeListeners(OpenListeners, Protocol):
     @property
     def handshakes(self) -> Handshakes: ...
 
+    def requests(self) -> list[Requests[Any]]:
+        """The counts of requests of every service."""
+        ...
+
     def hidden_from(self, topic: str) -> tuple[str, ...]:
         """Protocols that this node serves and whose clients cannot name the topic."""
         ...
@@ -163,7 +168,10 @@ class BrokerView:
         self.rules = RuleService(node.broker)
         self.users = UserService(node.broker)
         self.pipelines = PipelineReports(node.clock, node.broker)
-        self._metrics = NodeMetrics(node, self.captures, lambda: not self.objection())
+        self.requests: Requests[str] = Requests("http", str)
+        self._metrics = NodeMetrics(
+            node, self.captures, self.requests, lambda: not self.objection()
+        )
 
     @property
     def _broker(self) -> NodeBroker:

@@ -61,6 +61,7 @@ from dragoman.api.values import (
     Transfer,
 )
 from dragoman.captures.definition import Definition
+from dragoman.net.requests import Requests
 from dragoman.security.access import Caller
 from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import TokenLogin
@@ -466,6 +467,11 @@ class NodeView(Protocol):
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
         """Additional host names that the operator has allowed (`config/hosts.py`)."""
+        ...
+
+    @property
+    def requests(self) -> Requests[str]:
+        """The counts of operations, by method and path."""
         ...
 
     def stats(self) -> Iterator[Stats]:

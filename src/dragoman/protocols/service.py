@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import ClassVar, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar
 
 from dragoman.broker.caller_rights import REFUSALS
 from dragoman.broker.grants import StandingRights
@@ -19,10 +19,11 @@ from dragoman.config.settings import Settings
 from dragoman.framing import Scratch
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
+from dragoman.net.requests import Requests
 from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import Logins
-from dragoman.world import Scheduler
+from dragoman.world import Clock, Scheduler
 
 Key = TypeVar("Key")
 Arguments = ParamSpec("Arguments")
@@ -41,6 +42,7 @@ class Core(Protocol):
     def settings(self) -> Settings: ...
 
     scheduler: Scheduler
+    clock: Clock
     authorizer: Authorizer
     logins: Logins
     #: Rights of work that outlives its request.
@@ -57,6 +59,8 @@ class Service(Generic[CoreT_co]):
 
     #: The listener whose addresses appear in replies, for this node and for the others.
     advertised_listener: str
+    #: The counts of requests on these connections, by what their sessions know a request by.
+    requests: Requests[Any]
     #: Separates the words of operations and kinds of resources in the texts of refusals.
     word_separator: ClassVar[str] = "_"
 
@@ -71,6 +75,14 @@ class Service(Generic[CoreT_co]):
         #: Host and port at which a client on this channel reaches this node.
         self.advertised = advertised
         self.scratch = Scratch()
+        self.requests = self.counted_requests()
+        #: Read once for all requests of a read, and once for all replies of a flush.
+        self.monotonic = broker.clock.monotonic
+
+    @classmethod
+    def counted_requests(cls) -> Requests[Any]:
+        """Counters for the requests that the protocol has."""
+        return Requests("", lambda _: None)
 
     def address_of(self, channel: Channel, node: int) -> Address | None:
         """Host and port at which a client on this channel reaches a node of the cluster; None if

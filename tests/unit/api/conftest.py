@@ -59,6 +59,7 @@ from dragoman.captures.control import Finding, Status
 from dragoman.captures.definition import Definition
 from dragoman.config.overrides import validate_topic_config
 from dragoman.errors import AuthenticationFailedError, AuthError, BrokerError
+from dragoman.net.requests import Requests
 from dragoman.operating_system import SystemClock
 from dragoman.security.access import Caller, Operation, Principal, Resource
 from dragoman.security.logins import TokenLogin
@@ -335,6 +336,7 @@ class FakeNode:
         self.logins = FakeLogins()
         self.authorizer = Denying()
         self.metrics_require_login = True
+        self.requests: Requests[str] = Requests("http", str)
         self.accepts_readable_passwords = False
         self.ready = True
         #: Why clients should go elsewhere although it serves.

@@ -221,6 +221,7 @@ class _Consume:
             self._timer = call.service.scheduler.call_later(wait_ms / 1000, self._time_is_up)
             call.session.release = self._end
             call.session.answer_now = self._time_is_up
+            call.place.parked()
             self._grant = call.service.broker.grants.hold(self._authorize, self._revoked)
         self._look()
 

@@ -27,6 +27,7 @@ from dragoman.log.batch import TRANSACTIONAL
 from dragoman.primitives import uvarint
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import Request
+from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.decoder_source import rest_of_uvarint
 from dragoman.protocols.kafka.handlers.refusals import refused_partition
 from dragoman.protocols.kafka.handlers.service import KafkaService
@@ -62,6 +63,7 @@ class Line(Protocol):
     def service(self) -> KafkaService: ...
 
     caller: Caller
+    arrived_at: float
 
     def enter(self, waiting: Waiting) -> None:
         """Reserve a place in the queue of replies."""
@@ -117,7 +119,16 @@ class Route:
 class Run:
     """Requests of one read, with one place in the queue of replies."""
 
-    __slots__ = ("_failed", "_session", "_taken", "_waiting", "is_done", "size")
+    __slots__ = (
+        "_failed",
+        "_session",
+        "_taken",
+        "_waiting",
+        "arrived_at",
+        "counter",
+        "is_done",
+        "size",
+    )
 
     def __init__(self, session: Line, taken: list[tuple[Route, int, int]], size: int):
         self._session = session
@@ -127,6 +138,8 @@ class Run:
         #: later.
         self._failed: dict[Replica, tuple[DragomanError, int]] = {}
         self._waiting = 0
+        self.arrived_at = session.arrived_at
+        self.counter = session.service.requests[ApiKey.PRODUCE]
         self.is_done = False
         self.size = size
 
@@ -167,6 +180,7 @@ class Run:
         error, _ = failed
         version = route.head & 0xFFFF
         part = refused_partition(route.replica.metadata.index, error, version)
+        self.counter.failed(part.error_code)
         return codec.join(_response(route.replica, part, version, correlation_id))
 
     def drop(self) -> None:

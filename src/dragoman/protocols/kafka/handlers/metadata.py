@@ -72,6 +72,7 @@ async def _named(call: Call, request: m.MetadataRequest) -> list[Buffer]:
                 found = _by_id(call, request, topic.topic_id)
         except DragomanError as error:
             found = _refused(call, topic, error)
+        call.count_errors(found)
         return encoder.element(found)
 
     def weigh(topic: m.MetadataRequestTopic) -> int:

@@ -30,6 +30,7 @@ from dragoman.outcome import start
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import Request, ServerConnection
 from dragoman.protocols.kafka.constants import ApiKey, is_accepted
+from dragoman.protocols.kafka.error_codes import CODES_IN
 from dragoman.protocols.kafka.errors import OversizedMessageError
 from dragoman.protocols.kafka.handlers.express import Express
 from dragoman.protocols.kafka.handlers.refusals import refusal_of
@@ -54,8 +55,10 @@ class Call:
         "_on_drop",
         "_on_end",
         "_reply",
+        "arrived_at",
         "begun_at",
         "caller",
+        "counter",
         "grant",
         "is_done",
         "request",
@@ -72,6 +75,8 @@ class Call:
         #: The connection's caller when the request began. A connection may reauthenticate
         #: (KIP-368), which does not change the permissions of its earlier requests.
         self.caller = session.caller
+        self.arrived_at = session.arrived_at
+        self.counter = session.service.requests[request.api_key]
         #: Bytes of the node's memory budget that the request occupies.
         self.size = len(request.frame)
         self.is_done = False
@@ -147,6 +152,9 @@ class Call:
 
     def reply(self, message: Message) -> None:
         request = self.request
+        codes = CODES_IN[type(message)](message)
+        if codes:
+            self._count(codes)
         if self.service.broker.throttles.is_on:
             from dragoman.protocols.kafka.handlers.quota_use import metered
 
@@ -167,6 +175,14 @@ class Call:
             held = sum(map(len, buffers))
             self.size += held
             self.service.budget.take(held)
+
+    def count_errors(self, message: Message) -> None:
+        """Count the codes in a part of a reply that is encoded by itself."""
+        self._count(CODES_IN[type(message)](message))
+
+    def _count(self, codes: list[int]) -> None:
+        for code in codes:
+            self.counter.failed(code)
 
     def finish_silently(self) -> None:
         """Finish a request without a reply (Produce with acks=0)."""
@@ -192,8 +208,9 @@ class Call:
 
     def on_end(self, answer: Callable[[], None]) -> None:
         """Register a callback for the case that the client closes its half of the connection: a
-        parked request is then answered at once.
+        parked request is then answered at once. Its time is counted as that of a parked one.
         """
+        self.counter = self.counter.parked
         if self.session.channel.is_ended:
             answer()
         else:
@@ -398,7 +415,6 @@ class KafkaSession(OrderedSession[KafkaService]):
 
     def enter(self, waiting: Waiting) -> None:
         """Reserve a place in the queue of replies. The frames are already charged to the budget."""
-        self.service.requests += waiting.count
         self._queue.append(waiting)
 
     def learn(self, request: Request, records: Buffer, replica: Replica) -> None:

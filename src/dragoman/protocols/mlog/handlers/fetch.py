@@ -208,6 +208,7 @@ class _Stream:
         broker = self._session.service.broker
         wait_s = broker.settings.mlog_stream_wait_ms / 1000
         self._session.wait(self._stop, self._answer)
+        self._place.parked()
         self._grant = broker.grants.hold(self._authorize, self._answer)
         self._timer = broker.scheduler.call_later(wait_s, self._answer)
         try:

@@ -112,6 +112,7 @@ class MlogSession(OrderedSession[MlogService]):
 
     def received(self, frame: bytearray, place: Place) -> None:
         request = self._connection.receive(frame)
+        place.counter = self.service.requests[type(request)]
         handler = HANDLERS.get(type(request))
         if self.must_log_in:
             # The protocol has no login: only a certificate or an address could name the client.
@@ -153,7 +154,9 @@ class MlogSession(OrderedSession[MlogService]):
         place.reply(frame)
 
     def fail(self, place: Place, error: DragomanError) -> None:
-        self.reply(place, refusal(error))
+        refused = refusal(error)
+        place.counter.failed(refused.code)
+        self.reply(place, refused)
 
     # ---- one request that waits
 

@@ -300,6 +300,7 @@ class _Pull:
 
     def _gone(self) -> None:
         self._call.is_done = True
+        self._call.counter.dropped += 1
         if self._timer is not None:
             self._timer.cancel()
         if self._grant is not None:
