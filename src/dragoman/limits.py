@@ -622,6 +622,9 @@ METRIC_SERIES_MAX = 1000
 #: Characters of a label: a topic of Kafka may have so many. Series with a longer one are combined
 #: in one series, and counted.
 METRIC_LABEL_CHARS_MAX = 249
+#: Seconds between two measurements of the loop's lag, while clients send and otherwise.
+LOOP_LAG_BUSY_S = 0.5
+LOOP_LAG_IDLE_S = 5.0
 #: Codes of errors that are counted for one request; a protocol has a fixed number of them. Further
 #: ones are counted as `unknown`.
 REQUEST_ERROR_CODES_MAX = 100

@@ -47,6 +47,7 @@ from dragoman.net.admission import (
 )
 from dragoman.net.channel import Channel, Channels, Session
 from dragoman.net.listener import ACCEPT_TURNS, Closed, OpenListener, open_listener
+from dragoman.net.loop_lag import LoopLag
 from dragoman.net.operator_socket import OperatorSocket, open_operator_socket
 from dragoman.net.requests import Requests
 from dragoman.net.stalled import StalledPeers
@@ -176,6 +177,9 @@ class Listeners:
         self._stalled = StalledPeers(self.budget, self.channels, loop)
         self.contexts = TlsContexts(plain_files, clock, loop)
         self.handshakes = Handshakes(self.budget, loop)
+        self.loop_lag = LoopLag(
+            loop, clock, lambda: sum(each.bytes_in for each in self.channels.values())
+        )
         self._sweeper: Handle | None = None
         #: The rules that name the owners of certificates, when connections were last examined.
         self._mapping_rules = settings.ssl_principal_mapping_rules
@@ -227,6 +231,7 @@ class Listeners:
         self.sweep()
         self._stalled.watch()
         self.contexts.watch()
+        self.loop_lag.watch()
 
     async def _open_vip(self) -> None:
         """Open the VIP port last, so that it takes no port configured for another listener. A port
@@ -536,6 +541,7 @@ class Listeners:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._stalled.stop()
+        self.loop_lag.stop()
         self.contexts.stop()
         self.handshakes.stop()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -23,17 +23,22 @@ from dragoman.api.cluster import (
 )
 from dragoman.api.groups import GroupBroker, GroupService
 from dragoman.api.keys import CertificateService, KeyService
-from dragoman.api.metrics import NodeMetrics
+from dragoman.api.metrics.node import NodeMetrics
 from dragoman.api.security import RuleService, SecurityBroker, SecurityService, UserService
 from dragoman.api.topics import TopicBroker, TopicService
 from dragoman.api.values import PipelineList, PipelineStatus
 from dragoman.broker.cluster_key import ClusterKeyService
+from dragoman.broker.cluster_node import ClusterNode as BrokerOfCluster
 from dragoman.broker.context import NodeContext
+from dragoman.broker.coordination import Coordination
+from dragoman.broker.delayed import DelayedRecords
 from dragoman.broker.partitions import Partitions
 from dragoman.captures.service import Captures
+from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channels
+from dragoman.net.loop_lag import LoopLag
 from dragoman.net.requests import Requests
 from dragoman.net.tls.contexts import TlsContexts
 from dragoman.net.tls.handshakes import Handshakes
@@ -43,6 +48,9 @@ from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import Logins
 from dragoman.telemetry.catalogue import Stats
 from dragoman.world import Clock
+
+if TYPE_CHECKING:
+    from dragoman.cluster.etcd.quorum import EtcdQuorum
 
 _ALIVE = frozenset(("starting", "running", "stopping"))
 
@@ -63,6 +71,10 @@ class PipelineReports:
 
     def list_pipelines(self, caller: Caller) -> PipelineList:
         is_shown = self._access.sees(caller, Resource.PIPELINE)
+        return PipelineList(items=tuple(each for each in self.statuses() if is_shown(each.name)))
+
+    def statuses(self) -> list[PipelineStatus]:
+        """The last report of each pipeline, in order of name."""
         now = self._clock.monotonic()
         found = []
         for name, (at, status) in sorted(self._reports.items()):
@@ -72,9 +84,8 @@ class PipelineReports:
             if status.state in _ALIVE and now - at > limits.PIPELINE_SILENCE_S:
                 problem = f"no report for {now - at:.0f} s"
                 status = msgspec.structs.replace(status, state="died", problem=problem)
-            if is_shown(name):
-                found.append(status)
-        return PipelineList(items=tuple(found))
+            found.append(status)
+        return found
 
 
 class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, SecurityBroker, Protocol):
@@ -107,6 +118,18 @@ class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, SecurityBroker, Protoc
     @property
     def partitions(self) -> Partitions: ...
 
+    @property
+    def quorum(self) -> RaftQuorum | EtcdQuorum: ...
+
+    @property
+    def cluster(self) -> BrokerOfCluster: ...
+
+    @property
+    def coordination(self) -> Coordination: ...
+
+    @property
+    def delayed(self) -> DelayedRecords: ...
+
 
 class NodeListeners(OpenListeners, Protocol):
     @property
@@ -120,6 +143,9 @@ class NodeListeners(OpenListeners, Protocol):
 
     @property
     def handshakes(self) -> Handshakes: ...
+
+    @property
+    def loop_lag(self) -> LoopLag: ...
 
     def requests(self) -> list[Requests[Any]]:
         """The counts of requests of every service."""
@@ -170,7 +196,7 @@ class BrokerView:
         self.pipelines = PipelineReports(node.clock, node.broker)
         self.requests: Requests[str] = Requests("http", str)
         self._metrics = NodeMetrics(
-            node, self.captures, self.requests, lambda: not self.objection()
+            node, self.captures, self.pipelines, self.requests, lambda: not self.objection()
         )
 
     @property

@@ -107,6 +107,7 @@ def _read_one(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -
                 buffers, size, next_offset = log.read(wanted.offset, max(room, 0), limit)
                 if size > room and not is_first:
                     buffers, size = _NOTHING, 0
+                log.store.directory.stats.fetched_bytes += size
             else:
                 log.check_offset(wanted.offset)
         except DragomanError as refused:

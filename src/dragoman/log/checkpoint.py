@@ -312,6 +312,7 @@ class Checkpoint:
         self._checkpoints = checkpoints
         self._directory = checkpoints.directory
         self._sequence = checkpoints.commits.safe_sequence()
+        self._began_at = checkpoints.directory.clock.monotonic()
         self._left = partitions
         self._saves: list[PartitionSave] = []
         self._is_complete = True
@@ -329,6 +330,7 @@ class Checkpoint:
         if directory.has_failed():
             return
         if not self._left:
+            self._checkpoints.note_time(self._began_at)
             self._checkpoints.finished(self._sequence if self._is_complete else None)
             return
         count = CHECKPOINT_FILES_PER_JOB
@@ -450,9 +452,12 @@ class Checkpointer:
         """Note the end of a checkpoint. The journal is not needed up to `sequence`; None when work
         was postponed."""
         self._current = None
-        self.directory.stats.checkpoints += 1
         if sequence is not None and self._release(sequence) and self._journal.live_files:
             self.start()
+
+    def note_time(self, began_at: float) -> None:
+        taken = self.directory.clock.monotonic() - began_at
+        self.directory.stats.checkpoint_seconds.add(taken)
 
     def abandon(self) -> None:
         """Abandon the checkpoint in progress, if there is one."""
@@ -481,10 +486,11 @@ class Checkpointer:
             return False
         assert self._current is None
         sequence = self.commits.safe_sequence()
+        began_at = self.directory.clock.monotonic()
         is_complete = self.save_all(clean=False)
         if self.directory.has_failed():
             return False
-        self.directory.stats.checkpoints += 1
+        self.note_time(began_at)
         return is_complete and self._release(sequence)
 
     def save_all(self, *, clean: bool) -> bool:

@@ -16,10 +16,12 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
 import msgspec
 
 from dragoman.errors import CorruptionError
+from dragoman.histogram import Histogram
 from dragoman.limits import DAMAGED_PARTITIONS_MAX
 from dragoman.log.journal import JournalDamage
 from dragoman.log.node import (
@@ -57,34 +59,56 @@ FULL = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_FILES)
 log = logging.getLogger("dragoman.log")
 
 
+#: Bounds of histograms.
+_SECONDS: Final = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_BATCHES: Final = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+_BYTES: Final = (1e3, 1e4, 1e5, 1e6, 1e7)
+
+
 class StoreStats:
     """Plain counters of a store, for its exporters."""
 
     __slots__ = (
+        "appended_batches",
         "appended_bytes",
-        "checkpoints",
+        "checkpoint_seconds",
         "committed_bytes",
         "cut_bytes",
         "damage",
         "dirty_bytes",
+        "fetched_bytes",
         "flushed_bytes",
+        "group_batches",
+        "group_bytes",
         "groups",
         "sync_seconds",
     )
 
     def __init__(self) -> None:
         self.groups = 0
+        #: Bytes of all groups, with the headers of their entries.
         self.committed_bytes = 0
+        #: What was appended, counted when its group is closed.
+        self.appended_batches = 0
         self.appended_bytes = 0
+        self.group_batches = Histogram(_BATCHES)
+        self.group_bytes = Histogram(_BYTES)
+        #: Bytes of batches that were read for readers.
+        self.fetched_bytes = 0
         #: Acknowledged bytes that are in the journal and not yet in their segments.
         self.dirty_bytes = 0
         self.flushed_bytes = 0
-        self.checkpoints = 0
-        self.sync_seconds = 0.0
+        self.checkpoint_seconds = Histogram(_SECONDS)
+        #: Of durable writes to the journal.
+        self.sync_seconds = Histogram(_SECONDS)
         #: Findings of damage since the store was opened.
         self.damage = 0
         #: Torn bytes that recovery cut off.
         self.cut_bytes = 0
+
+    @property
+    def checkpoints(self) -> int:
+        return self.checkpoint_seconds.count
 
 
 class FileCache:

@@ -90,6 +90,7 @@ class GroupCommit:
         self._admit_limit = -1
         self._is_scheduled = False
         self._in_flight: list[Flight] | None = None
+        self._in_flight_since = 0.0
         self._staged_ballot: Ballot | None = None
         #: The ballot of the group that is being written.
         self._flying_ballot: Ballot | None = None
@@ -250,7 +251,7 @@ class GroupCommit:
 
     def _commit_of(self, partitions: list[PartitionLog]) -> None:
         group: list[Flight] = []
-        size = 0
+        size = batches = entries = 0
         ballot, self._staged_ballot = self._staged_ballot, None
         if ballot is not None:
             size += ENTRY_BYTES + len(ballot_entry_data(ballot))
@@ -258,14 +259,15 @@ class GroupCommit:
             runs, partition.staged = partition.staged, []
             del self._staged[partition]
             group.append((partition, runs, partition.log_end_offset))
+            entries += len(runs)
             for run in runs:
                 size += run.size + ENTRY_BYTES
+                batches += len(run.chunks)
                 if len(run.chunks) > 1:
                     run.chunks = join_small(run.chunks, run.size)
         self._staged_bytes -= size
         self._admit_limit = -1
-        self._stats.groups += 1
-        self._stats.committed_bytes += size
+        self._count(batches, size, entries + (ballot is not None))
         if self._durability is Durability.OS:
             self._commit_to_segments(group)
             return
@@ -286,6 +288,7 @@ class GroupCommit:
             self._committed(group)
             return
         self._in_flight = group
+        self._in_flight_since = started
 
         def synced(error: OSError | None) -> None:
             if error is not None and error.errno in OUT_OF_FILES:
@@ -300,10 +303,20 @@ class GroupCommit:
         self._directory.run_job(BackgroundJob(sync=(self._journal.current_path,)), synced)
         self._owner.on_written(partitions)
 
+    def _count(self, batches: int, size: int, entries: int) -> None:
+        stats = self._stats
+        stats.groups += 1
+        stats.committed_bytes += size
+        stats.appended_batches += batches
+        stats.appended_bytes += size - entries * ENTRY_BYTES
+        stats.group_batches.add(batches)
+        stats.group_bytes.add(size)
+
     def _land(self) -> None:
         group = self._in_flight
         assert group is not None
         self._in_flight = None
+        self._stats.sync_seconds.add(self._clock.monotonic() - self._in_flight_since)
         self._acknowledge()
         self._committed(group)
         if self.has_staged and self._in_flight is None:
@@ -320,7 +333,7 @@ class GroupCommit:
         Large groups are left out: bandwidth bounds them, not the disk's latency.
         """
         taken = self._clock.monotonic() - started
-        self._stats.sync_seconds += taken
+        self._stats.sync_seconds.add(taken)
         if size < GROUP_BYTES_MAX // 64:
             sample = min(taken, 4 * FAST_SYNC_S)
             self.sync_average_s += (sample - self.sync_average_s) * 0.05

@@ -1,9 +1,4 @@
-"""Where the metrics of a node come from.
-
-Whatever does the work counts it in plain integers; a snapshot reads them, a part at a time. Each
-part is small, or yields an empty one between its steps, so that a scrape never holds the loop for
-long (`telemetry/snapshot.py`).
-"""
+"""A node's snapshot, and the parts that are about its clients and its process."""
 
 from __future__ import annotations
 
@@ -13,11 +8,15 @@ from typing import TYPE_CHECKING
 
 from dragoman import __version__
 from dragoman.api.captures import CaptureService
-from dragoman.api.cluster import damaged_ranges
+from dragoman.api.metrics.groups import group_stats
+from dragoman.api.metrics.histograms import distribution
+from dragoman.api.metrics.log import LogMetrics
+from dragoman.api.metrics.pipelines import Pipelines, pipeline_stats
+from dragoman.api.metrics.replicas import replica_stats
 from dragoman.histogram import Histogram
 from dragoman.net.requests import Requests
 from dragoman.operating_system import process_usage
-from dragoman.telemetry.catalogue import Distribution, Stats
+from dragoman.telemetry.catalogue import Stats
 
 if TYPE_CHECKING:
     from dragoman.api.node import RunningNode
@@ -28,12 +27,15 @@ class NodeMetrics:
         self,
         node: RunningNode,
         captures: CaptureService,
+        pipelines: Pipelines,
         requests: Requests[str],
         is_ready: Callable[[], bool],
     ) -> None:
         """`requests` counts those by HTTP."""
         self._node = node
         self._captures = captures
+        self._pipelines = pipelines
+        self._log = LogMetrics(node.broker)
         self._requests = requests
         self._is_ready = is_ready
 
@@ -41,8 +43,12 @@ class NodeMetrics:
         yield self._of_node()
         yield self._of_connections()
         yield self._of_requests()
-        yield self._of_log()
+        broker = self._node.broker
+        yield from self._log.stats()
+        yield from replica_stats(broker)
+        yield from group_stats(broker)
         yield self._captures.stats()
+        yield pipeline_stats(self._pipelines)
         yield {f"process_{name}": value for name, value in process_usage().items()}
 
     def _of_node(self) -> Stats:
@@ -54,7 +60,9 @@ class NodeMetrics:
             "topics": len(broker.image.topics),
             "partitions": len(broker.image.partitions),
             "in_flight_bytes": node.listeners.budget.used,
+            "memory_budget_bytes": node.settings.memory_budget_bytes,
             "peer_in_flight_bytes": node.peer_budget.used,
+            "loop_lag_seconds": distribution(node.listeners.loop_lag.seconds),
         }
 
     def _of_connections(self) -> Stats:
@@ -100,22 +108,6 @@ class NodeMetrics:
                 labels: distribution(each) for labels, each in parked.items()
             },
         }
-
-    def _of_log(self) -> Stats:
-        broker = self._node.broker
-        stats = broker.store.stats
-        return {
-            "appended_bytes_total": stats.committed_bytes,
-            "log_bytes": sum(each.log.size for each in broker.partitions),
-            "log_damaged_ranges": len(damaged_ranges(broker.store)),
-            "log_damage_found_total": stats.damage,
-            "journal_groups_total": stats.groups,
-            "journal_bytes_total": stats.committed_bytes,
-        }
-
-
-def distribution(histogram: Histogram) -> Distribution:
-    return Distribution(histogram.bounds, tuple(histogram.counts), histogram.total)
 
 
 def _merge(

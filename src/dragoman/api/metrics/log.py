@@ -1,0 +1,108 @@
+"""The journal, the segments and their damage.
+
+The sizes of partitions that are not open come from their manifests, each of which is read once: no
+record is appended to such a partition. The first snapshot therefore pauses often.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from dragoman.api.cluster import damaged_ranges
+from dragoman.api.metrics.histograms import distribution
+from dragoman.cluster.metadata import PartitionMetadata
+from dragoman.errors import CorruptionError, FormatError
+from dragoman.log.directory import QUARANTINE
+from dragoman.telemetry.catalogue import Stats
+
+if TYPE_CHECKING:
+    from dragoman.api.node import NodeBroker
+
+#: Partitions that are looked at, and manifests that are read, between two pauses.
+_PARTITIONS_AT_ONCE = 500
+_MANIFESTS_AT_ONCE = 20
+
+
+class LogMetrics:
+    def __init__(self, broker: NodeBroker) -> None:
+        self._broker = broker
+        #: Bytes of partitions that are not open, by id.
+        self._stored: dict[int, int] = {}
+        #: Bytes of the files in quarantine, by name: they never change.
+        self._quarantined: dict[str, int] = {}
+
+    def stats(self) -> Iterator[Stats]:
+        store = self._broker.store
+        stats = store.stats
+        damaged: Counter[tuple[str, ...]] = Counter((each.topic,) for each in damaged_ranges(store))
+        yield {
+            "appended_batches_total": stats.appended_batches,
+            "appended_bytes_total": stats.appended_bytes,
+            "fetched_bytes_total": stats.fetched_bytes,
+            "log_dirty_bytes": stats.dirty_bytes,
+            "log_damaged_ranges": damaged.total(),
+            "topic_damaged_ranges": damaged,
+            "log_damage_found_total": stats.damage,
+            "journal_groups_total": stats.groups,
+            "journal_bytes_total": stats.committed_bytes,
+            "journal_sync_seconds": distribution(stats.sync_seconds),
+            "journal_group_bytes": distribution(stats.group_bytes),
+            "journal_group_batches": distribution(stats.group_batches),
+            "checkpoint_seconds": distribution(stats.checkpoint_seconds),
+            **self._of_disk(),
+        }
+        yield from self._sizes()
+
+    def _of_disk(self) -> Stats:
+        store = self._broker.store
+        with suppress(OSError):
+            return {
+                "disk_free_bytes": store.disk.free_bytes(),
+                "log_quarantined_bytes": self._quarantined_bytes(),
+            }
+        return {}
+
+    def _quarantined_bytes(self) -> int:
+        disk = self._broker.store.disk
+        known, names = self._quarantined, disk.names(QUARANTINE)
+        for name in names:
+            if name not in known:
+                file = disk.open(f"{QUARANTINE}/{name}", "read")
+                known[name] = file.size()
+                file.close()
+        return sum(known[name] for name in names)
+
+    def _sizes(self) -> Iterator[Stats]:
+        broker = self._broker
+        total = seen = 0
+        held = [
+            each for each in broker.image.partitions.values() if broker.node_id in each.replicas
+        ]
+        yield {}
+        for partition in held:
+            seen += 1
+            if broker.partitions.opened(partition.partition_id) is None:
+                if partition.partition_id not in self._stored:
+                    seen += _PARTITIONS_AT_ONCE // _MANIFESTS_AT_ONCE
+                total += self._stored_bytes(partition)
+            else:
+                self._stored.pop(partition.partition_id, None)
+                total += broker.partitions.stored_bytes(partition)
+            if seen >= _PARTITIONS_AT_ONCE:
+                seen = 0
+                yield {}
+        yield {"log_bytes": total}
+
+    def _stored_bytes(self, partition: PartitionMetadata) -> int:
+        known = self._stored.get(partition.partition_id)
+        if known is None:
+            try:
+                known = self._broker.partitions.stored_bytes(partition)
+            except (OSError, CorruptionError, FormatError):
+                # It is examined when the partition is opened.
+                known = 0
+            self._stored[partition.partition_id] = known
+        return known
