@@ -618,7 +618,10 @@ CONFIG_FILE_BYTES_MAX = 1 << 20
 MEMORY_BUDGET_BYTES_MIN = 1 << 20
 #: Series of one metric, so that a scrape stays small whatever clients call themselves. Further
 #: ones are combined in one series, and counted.
-METRIC_SERIES_MAX = 1000
+METRIC_SERIES_MAX = 2000
+#: Flows of topics that are counted: a topic has one by direction and protocol. Topics beyond it are
+#: counted together.
+TOPIC_FLOWS_MAX = 1900
 #: Characters of a label: a topic of Kafka may have so many. Series with a longer one are combined
 #: in one series, and counted.
 METRIC_LABEL_CHARS_MAX = 249

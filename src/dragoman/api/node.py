@@ -33,6 +33,7 @@ from dragoman.broker.context import NodeContext
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.delayed import DelayedRecords
 from dragoman.broker.partitions import Partitions
+from dragoman.broker.topic_traffic import TopicTraffic
 from dragoman.captures.service import Captures
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.config.settings import Settings
@@ -129,6 +130,9 @@ class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, SecurityBroker, Protoc
 
     @property
     def delayed(self) -> DelayedRecords: ...
+
+    @property
+    def traffic(self) -> TopicTraffic: ...
 
 
 class NodeListeners(OpenListeners, Protocol):

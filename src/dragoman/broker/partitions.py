@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import RequestTimedOut, UnknownTopic, UnknownTopicId
@@ -25,6 +26,14 @@ from dragoman.world import read_whole
 
 log = logging.getLogger("dragoman.broker")
 _ESCAPED_NAME_CHARACTERS_MAX = 120
+
+
+class Extent(NamedTuple):
+    """Bytes of a partition's segments, and the ends of its log."""
+
+    size: int
+    log_start_offset: int
+    log_end_offset: int
 
 
 class Partitions:
@@ -95,21 +104,23 @@ class Partitions:
         directory = directory_name(identity)
         return self._store.partition(identity, directory, config, is_shared=is_shared)
 
-    def stored_bytes(self, metadata: PartitionMetadata) -> int:
-        """Bytes of a partition's segments; of one that is not open, those that its manifest lists.
+    def extent(self, metadata: PartitionMetadata) -> Extent:
+        """The extent of a partition; that of one that is not open is what its manifest lists.
 
         Raises `OSError` and `FormatError` where that cannot be read.
         """
         found = self._replicas.get(metadata.partition_id)
         if found is not None:
-            return found.log.size
+            log = found.log
+            return Extent(log.size, log.log_start_offset, log.log_end_offset)
         path = f"{PARTITIONS}/{directory_name(_identity(metadata))}/{MANIFEST}"
         try:
             manifest = decode_manifest(read_whole(self._store.disk, path), path)
         except FileNotFoundError:
-            return 0
+            return Extent(0, 0, 0)
         clean_end = manifest.clean_end.size if manifest.clean_end is not None else 0
-        return sum(each.size for each in manifest.segments) + clean_end
+        size = sum(each.size for each in manifest.segments) + clean_end
+        return Extent(size, manifest.log_start_offset, manifest.log_end_offset)
 
     # ---- leadership without followers
 

@@ -267,7 +267,13 @@ class GroupCommit:
                     run.chunks = join_small(run.chunks, run.size)
         self._staged_bytes -= size
         self._admit_limit = -1
-        self._count(batches, size, entries + (ballot is not None))
+        stats = self._stats
+        stats.groups += 1
+        stats.committed_bytes += size
+        stats.appended_batches += batches
+        stats.appended_bytes += size - (entries + (ballot is not None)) * ENTRY_BYTES
+        stats.group_batches.add(batches)
+        stats.group_bytes.add(size)
         if self._durability is Durability.OS:
             self._commit_to_segments(group)
             return
@@ -302,15 +308,6 @@ class GroupCommit:
 
         self._directory.run_job(BackgroundJob(sync=(self._journal.current_path,)), synced)
         self._owner.on_written(partitions)
-
-    def _count(self, batches: int, size: int, entries: int) -> None:
-        stats = self._stats
-        stats.groups += 1
-        stats.committed_bytes += size
-        stats.appended_batches += batches
-        stats.appended_bytes += size - entries * ENTRY_BYTES
-        stats.group_batches.add(batches)
-        stats.group_bytes.add(size)
 
     def _land(self) -> None:
         group = self._in_flight

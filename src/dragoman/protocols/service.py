@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar
 from dragoman.broker.caller_rights import REFUSALS
 from dragoman.broker.grants import StandingRights
 from dragoman.broker.throttles import Throttles
+from dragoman.broker.topic_traffic import TopicTraffic
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.config.settings import Settings
 from dragoman.framing import Scratch
@@ -49,6 +50,8 @@ class Core(Protocol):
     grants: StandingRights
     #: Quotas of clients.
     throttles: Throttles
+    #: What goes into topics and comes out of them.
+    traffic: TopicTraffic
 
 
 CoreT_co = TypeVar("CoreT_co", bound=Core, covariant=True)
@@ -76,6 +79,9 @@ class Service(Generic[CoreT_co]):
         self.advertised = advertised
         self.scratch = Scratch()
         self.requests = self.counted_requests()
+        #: What clients of this protocol write to topics, and what they read from them.
+        self.received = broker.traffic.received(self.requests.protocol)
+        self.sent = broker.traffic.sent(self.requests.protocol)
         #: Read once for all requests of a read, and once for all replies of a flush.
         self.monotonic = broker.clock.monotonic
 

@@ -16,6 +16,7 @@ from dragoman.broker.errors import (
     NotAuthorized,
     TransactionalIdNotAuthorized,
 )
+from dragoman.broker.topic_traffic import TopicTraffic
 from dragoman.cluster.events import NodeAdded, NodeRegistered
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.net.admission import MemoryBudget
@@ -47,6 +48,7 @@ class Node(NamedTuple):
     authorizer: Authorizer = ReadOnly()
     node_id: int = 1
     clock: Clock = SystemClock()
+    traffic: TopicTraffic = TopicTraffic()
 
 
 class Example(Service[Core]):

@@ -1,7 +1,7 @@
-"""The journal, the segments and their damage.
+"""The journal, the segments and their damage; the sizes and ends of topics and partitions.
 
-The sizes of partitions that are not open come from their manifests, each of which is read once: no
-record is appended to such a partition. The first snapshot therefore pauses often.
+The extents of partitions that are not open come from their manifests, each of which is read once:
+no record is appended to such a partition. The first snapshot therefore pauses often.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from dragoman.api.cluster import damaged_ranges
 from dragoman.api.metrics.histograms import distribution
+from dragoman.broker.partitions import Extent
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import CorruptionError, FormatError
+from dragoman.limits import METRIC_SERIES_MAX
 from dragoman.log.directory import QUARANTINE
 from dragoman.telemetry.catalogue import Stats
 
@@ -29,8 +31,8 @@ _MANIFESTS_AT_ONCE = 20
 class LogMetrics:
     def __init__(self, broker: NodeBroker) -> None:
         self._broker = broker
-        #: Bytes of partitions that are not open, by id.
-        self._stored: dict[int, int] = {}
+        #: Extents of partitions that are not open, by id.
+        self._stored: dict[int, Extent] = {}
         #: Bytes of the files in quarantine, by name: they never change.
         self._quarantined: dict[str, int] = {}
 
@@ -54,7 +56,7 @@ class LogMetrics:
             "checkpoint_seconds": distribution(stats.checkpoint_seconds),
             **self._of_disk(),
         }
-        yield from self._sizes()
+        yield from self._extents()
 
     def _of_disk(self) -> Stats:
         store = self._broker.store
@@ -75,34 +77,59 @@ class LogMetrics:
                 file.close()
         return sum(known[name] for name in names)
 
-    def _sizes(self) -> Iterator[Stats]:
+    def _extents(self) -> Iterator[Stats]:
+        """Sizes and ends: of all partitions together, and by topic of those led here; by partition
+        while these are few.
+        """
         broker = self._broker
-        total = seen = 0
-        held = [
-            each for each in broker.image.partitions.values() if broker.node_id in each.replicas
-        ]
+        node_id = broker.node_id
+        held = [each for each in broker.image.partitions.values() if node_id in each.replicas]
         yield {}
+        total = seen = 0
+        sizes: Counter[tuple[str, ...]] = Counter()
+        records: Counter[tuple[str, ...]] = Counter()
+        led: dict[tuple[str, ...], Extent] = {}
         for partition in held:
             seen += 1
-            if broker.partitions.opened(partition.partition_id) is None:
-                if partition.partition_id not in self._stored:
-                    seen += _PARTITIONS_AT_ONCE // _MANIFESTS_AT_ONCE
-                total += self._stored_bytes(partition)
-            else:
+            if broker.partitions.opened(partition.partition_id) is not None:
                 self._stored.pop(partition.partition_id, None)
-                total += broker.partitions.stored_bytes(partition)
+            elif partition.partition_id not in self._stored:
+                seen += _PARTITIONS_AT_ONCE // _MANIFESTS_AT_ONCE
+            extent = self._extent(partition)
+            total += extent.size
+            if partition.leader == node_id:
+                name = partition.topic.name
+                sizes[(name,)] += extent.size
+                records[(name,)] += extent.log_end_offset - extent.log_start_offset
+                led[name, str(partition.index)] = extent
             if seen >= _PARTITIONS_AT_ONCE:
                 seen = 0
                 yield {}
-        yield {"log_bytes": total}
+        if len(led) > METRIC_SERIES_MAX:
+            led.clear()
+        yield {
+            "log_bytes": total,
+            "topic_log_bytes": sizes,
+            "topic_log_records": records,
+            "partition_bytes": {labels: each.size for labels, each in led.items()},
+            "partition_log_start_offset": {
+                labels: each.log_start_offset for labels, each in led.items()
+            },
+            "partition_log_end_offset": {
+                labels: each.log_end_offset for labels, each in led.items()
+            },
+        }
 
-    def _stored_bytes(self, partition: PartitionMetadata) -> int:
+    def _extent(self, partition: PartitionMetadata) -> Extent:
         known = self._stored.get(partition.partition_id)
-        if known is None:
-            try:
-                known = self._broker.partitions.stored_bytes(partition)
-            except (OSError, CorruptionError, FormatError):
-                # It is examined when the partition is opened.
-                known = 0
-            self._stored[partition.partition_id] = known
-        return known
+        if known is not None:
+            return known
+        partitions = self._broker.partitions
+        try:
+            found = partitions.extent(partition)
+        except (OSError, CorruptionError, FormatError):
+            # It is examined when the partition is opened.
+            found = Extent(0, 0, 0)
+        if partitions.opened(partition.partition_id) is None:
+            self._stored[partition.partition_id] = found
+        return found

@@ -44,6 +44,7 @@ class NodeMetrics:
         yield self._of_connections()
         yield self._of_requests()
         broker = self._node.broker
+        yield self._of_topics()
         yield from self._log.stats()
         yield from replica_stats(broker)
         yield from group_stats(broker)
@@ -84,6 +85,13 @@ class NodeMetrics:
             "tls_certificate_expiry_seconds": {
                 (each.listener,): each.expires_ms / 1000 for each in listeners.contexts.states()
             },
+        }
+
+    def _of_topics(self) -> Stats:
+        flows = self._node.broker.traffic.flows()
+        return {
+            "topic_bytes_total": {labels: each.size for labels, each in flows.items()},
+            "topic_records_total": {labels: each.records for labels, each in flows.items()},
         }
 
     def _of_requests(self) -> Stats:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import SimpleNamespace
 
+import pytest
+
 from dragoman.api.metrics.groups import group_stats
 from dragoman.api.metrics.log import LogMetrics
 from dragoman.api.metrics.replicas import replica_stats
@@ -76,6 +78,30 @@ def test_size_of_the_log_includes_partitions_that_are_not_open() -> None:
     # The start has written to the log of the metadata, and perhaps to others.
     assert size <= log_of(later)["log_bytes"] <= size + 1000
     assert later.broker.partitions.opened(replica.metadata.partition_id) is None
+
+
+def test_sizes_and_ends_are_shown_by_partition_and_topic() -> None:
+    world = World()
+    first, second = world.create("t", 2)
+    world.write(first, b"v", b"w")
+    world.write(second, b"x")
+    found = shown(LogMetrics(world.broker).stats())
+    assert found["partition_log_end_offset"]["t", "0"] == 2
+    assert found["partition_log_start_offset"]["t", "1"] == 0
+    assert found["topic_log_records"]["t",] == 3
+    assert found["topic_log_bytes"]["t",] == first.log.size + second.log.size
+
+
+def test_more_partitions_than_series_are_shown_by_topic_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dragoman.api.metrics.log.METRIC_SERIES_MAX", 2)
+    world = World()
+    for replica in world.create("t", 3):
+        world.write(replica, b"v")
+    found = shown(LogMetrics(world.broker).stats())
+    assert found["partition_bytes"] == {}
+    assert found["topic_log_records"]["t",] == 3
 
 
 def test_unreadable_manifest_counts_as_nothing() -> None:

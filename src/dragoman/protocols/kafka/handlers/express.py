@@ -258,6 +258,9 @@ class Express:
         routes, unpack_head = self._routes, _HEAD.unpack_from
         taken: list[tuple[Route, int, int]] = []
         ends: dict[Replica, int] = {}
+        #: Bytes and end of each log before its first batch.
+        before: dict[Replica, tuple[int, int]] = {}
+        marked: Replica | None = None
         size = 0
         for frame in backlog:
             if not frame.startswith(route.prefix, 8):
@@ -273,6 +276,10 @@ class Express:
             if batch is None:
                 break
             replica = route.replica
+            if replica is not marked:
+                marked = replica
+                log = replica.log
+                before.setdefault(replica, (log.appended_bytes, log.log_end_offset))
             try:
                 header = check_produced(batch)
                 if header.attributes & TRANSACTIONAL:
@@ -291,6 +298,10 @@ class Express:
         else:
             for _ in taken:
                 backlog.popleft()
+        for replica, (appended_bytes, end) in before.items():
+            log = replica.log
+            flow = self._session.service.received[replica.metadata.topic.name]
+            flow.add(log.appended_bytes - appended_bytes, log.log_end_offset - end)
         run = Run(self._session, taken, size)
         self._session.enter(run)
         run.wait(ends)

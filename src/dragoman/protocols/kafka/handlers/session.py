@@ -35,7 +35,7 @@ from dragoman.protocols.kafka.errors import OversizedMessageError
 from dragoman.protocols.kafka.handlers.express import Express
 from dragoman.protocols.kafka.handlers.refusals import refusal_of
 from dragoman.protocols.kafka.handlers.service import REQUESTS, KafkaService
-from dragoman.protocols.kafka.messages import Message, ProduceResponse
+from dragoman.protocols.kafka.messages import FetchResponse, Message, ProduceResponse
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import OrderedSession, Waiting
 from dragoman.replication.replica import Replica
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from dragoman.protocols.kafka.handlers.login import Asked, Login
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
+#: Replies whose handlers count the errors: there are many, and next to none has one.
+_COUNTED: Final = frozenset((ProduceResponse, FetchResponse))
 
 
 class Call:
@@ -152,9 +154,8 @@ class Call:
 
     def reply(self, message: Message) -> None:
         request = self.request
-        codes = CODES_IN[type(message)](message)
-        if codes:
-            self._count(codes)
+        if type(message) not in _COUNTED:
+            self.count_errors(message)
         if self.service.broker.throttles.is_on:
             from dragoman.protocols.kafka.handlers.quota_use import metered
 
@@ -177,11 +178,8 @@ class Call:
             self.service.budget.take(held)
 
     def count_errors(self, message: Message) -> None:
-        """Count the codes in a part of a reply that is encoded by itself."""
-        self._count(CODES_IN[type(message)](message))
-
-    def _count(self, codes: list[int]) -> None:
-        for code in codes:
+        """Count the codes in a reply, or in a part of one that is encoded by itself."""
+        for code in CODES_IN[type(message)](message):
             self.counter.failed(code)
 
     def finish_silently(self) -> None:
@@ -392,6 +390,8 @@ class KafkaSession(OrderedSession[KafkaService]):
             refusal = refusal_of(call.request.api_key, call.version, error)
         if refusal is not None:
             self.channel.complain(_said(call.request, error), doing="refusing a request of")
+            if type(refusal) in _COUNTED:
+                call.count_errors(refusal)
             call.reply(refusal)
         else:
             # A reply that its version cannot encode is a fault of this node.

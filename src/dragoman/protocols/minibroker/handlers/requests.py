@@ -174,6 +174,7 @@ def _append(
 
     def placed(offset: int, error: DragomanError | None) -> None:
         if error is None:
+            service.received[topic.name].add(len(key) + len(request.payload), 1)
             place.reply(published_frame(partition, offset))
         else:
             session.refuse(place, error)

@@ -166,7 +166,14 @@ def read(
         tail = session.reading = LocalReader(replica, offset, _nothing)
     # Whatever the number of stuck readers, one more may read at least its first record.
     bytes_max = max(1, min(bytes_max, session.service.budget.room // 2))
-    return _read(tail, offset, count, bytes_max)
+    found = _read(tail, offset, count, bytes_max)
+    _count_sent(session, replica, found)
+    return found
+
+
+def _count_sent(session: MlogSession, replica: Replica, found: list[Record]) -> None:
+    if found:
+        session.service.sent[replica.metadata.topic.name].add_records(found)
 
 
 def _read(tail: LocalReader, offset: int, count: int, bytes_max: int) -> list[Record]:
@@ -200,6 +207,7 @@ class _Stream:
     def start(self) -> None:
         found = _read(self._tail, self._tail.offset, self._count, MLOG_FETCH_BYTES_MAX)
         if found:
+            _count_sent(self._session, self._tail.replica, found)
             self._session.reply(self._place, FetchStreamResp(entries=as_entries(found)))
             return
         if self._session.channel.is_ended:
@@ -229,6 +237,7 @@ class _Stream:
         except DragomanError as error:
             self._answer(error)
             return
+        _count_sent(self._session, self._tail.replica, found)
         self._answer(found)
 
     def _answer(self, outcome: list[Record] | DragomanError | None = None) -> None:

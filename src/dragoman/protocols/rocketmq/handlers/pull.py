@@ -318,6 +318,8 @@ class _Pull:
         self._keep_reader()
         topic = self._partition.topic.name
         call.node.traffic.pulled(call.fields["consumerGroup"], topic, self._given)
+        if body:
+            call.service.sent[topic].add(len(body), self._given)
         call.reply(
             code,
             _REMARKS[code],
