@@ -62,6 +62,8 @@ GROUP_BYTES_MAX = 8 << 20
 LARGE_PART_BYTES_MIN = 256 << 10
 #: Appended bytes kept in memory for tail readers, over all partitions. The oldest go first.
 TAIL_BYTES_MAX = 16 << 20
+#: Bytes that are read to find the time of a record: the usual `index.interval.bytes` and a header.
+OFFSET_TIME_BYTES_MAX = 4096 + 61
 #: Size up to which the small batches of one commit are joined in memory, per partition. Larger
 #: ones keep their own buffers.
 TAIL_CHUNK_BYTES_MAX = 16 << 10

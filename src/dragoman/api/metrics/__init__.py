@@ -7,6 +7,7 @@ long (`telemetry/snapshot.py`).
 - `node`: the whole snapshot; connections, requests and the process itself.
 - `log`: the journal, the segments and their damage.
 - `replicas`: partitions, leaders and followers, and the quorum of the metadata.
+- `lag`: how far groups are behind.
 - `groups`: groups, transactions and delayed records that this node coordinates.
 - `pipelines`: what pipelines have reported.
 """

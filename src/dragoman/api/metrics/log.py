@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from dragoman.api.cluster import damaged_ranges
 from dragoman.api.metrics.histograms import distribution
+from dragoman.api.node_ports import NodeBroker
 from dragoman.broker.partitions import Extent
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import CorruptionError, FormatError
 from dragoman.limits import METRIC_SERIES_MAX
 from dragoman.log.directory import QUARANTINE
 from dragoman.telemetry.catalogue import Stats
-
-if TYPE_CHECKING:
-    from dragoman.api.node import NodeBroker
 
 #: Partitions that are looked at, and manifests that are read, between two pauses.
 _PARTITIONS_AT_ONCE = 500
@@ -95,7 +92,7 @@ class LogMetrics:
                 self._stored.pop(partition.partition_id, None)
             elif partition.partition_id not in self._stored:
                 seen += _PARTITIONS_AT_ONCE // _MANIFESTS_AT_ONCE
-            extent = self._extent(partition)
+            extent = self.extent(partition)
             total += extent.size
             if partition.leader == node_id:
                 name = partition.topic.name
@@ -120,7 +117,8 @@ class LogMetrics:
             },
         }
 
-    def _extent(self, partition: PartitionMetadata) -> Extent:
+    def extent(self, partition: PartitionMetadata) -> Extent:
+        """The extent of a partition of which this node has a replica."""
         known = self._stored.get(partition.partition_id)
         if known is not None:
             return known

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from dragoman import __version__
 from dragoman.api.captures import CaptureService
 from dragoman.api.metrics.groups import group_stats
 from dragoman.api.metrics.histograms import distribution
+from dragoman.api.metrics.lag import GroupLag
 from dragoman.api.metrics.log import LogMetrics
 from dragoman.api.metrics.pipelines import Pipelines, pipeline_stats
 from dragoman.api.metrics.replicas import replica_stats
+from dragoman.api.node_ports import RunningNode
 from dragoman.histogram import Histogram
 from dragoman.net.requests import Requests
 from dragoman.operating_system import process_usage
 from dragoman.telemetry.catalogue import Stats
-
-if TYPE_CHECKING:
-    from dragoman.api.node import RunningNode
 
 
 class NodeMetrics:
@@ -36,6 +34,7 @@ class NodeMetrics:
         self._captures = captures
         self._pipelines = pipelines
         self._log = LogMetrics(node.broker)
+        self._lag = GroupLag(node.broker, self._log)
         self._requests = requests
         self._is_ready = is_ready
 
@@ -48,6 +47,7 @@ class NodeMetrics:
         yield from self._log.stats()
         yield from replica_stats(broker)
         yield from group_stats(broker)
+        yield from self._lag.stats()
         yield self._captures.stats()
         yield pipeline_stats(self._pipelines)
         yield {f"process_{name}": value for name, value in process_usage().items()}
