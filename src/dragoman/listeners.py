@@ -262,6 +262,11 @@ class Listeners:
         """The counts of requests of every service."""
         return [each.requests for each in self.services.values()]
 
+    @property
+    def subscriber_count(self) -> int:
+        """Subscriptions to which the node pushes records."""
+        return sum(each.subscriber_count for each in self.services.values())
+
     def find(self, name: str) -> OpenListener | None:
         return next((each for each in self.opened if each.name == name), None)
 

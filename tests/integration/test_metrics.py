@@ -12,6 +12,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 
+from dragoman.telemetry.catalogue import ALIASES
 from dragoman.testing import EphemeralBroker
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/http.md").read_text()
@@ -102,3 +103,32 @@ def test_metrics_follow_what_clients_do() -> None:
     assert values["dragoman_fetched_bytes_total",] > 0
     assert values["dragoman_groups", "Empty"] == 1
     assert values["dragoman_leader_partitions",] == values["dragoman_partitions",]
+
+
+def test_metrics_have_the_names_of_other_programs() -> None:
+    settings = {"metrics.aliases": "kafka_exporter,minibroker"}
+    with EphemeralBroker(listeners=("http", "kafka"), settings=settings) as broker:
+        use(broker)
+        families = list(plain_families(scraped(broker)))
+    values = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+    }
+    shown = {
+        each.name + ("_total" if each.type == "counter" else "")
+        for each in families
+        if not each.name.startswith("dragoman_")
+    }
+    assert shown == {name for names in ALIASES.values() for name in names}
+    partitions = values["kafka_topic_partitions", "orders"]
+    ends = [
+        values["kafka_topic_partition_current_offset", "orders", str(index)]
+        for index in range(int(partitions))
+    ]
+    assert sum(ends) == 10
+    assert values["kafka_brokers",] == 1
+    assert values["kafka_consumergroup_lag_sum", "readers", "orders"] == 0
+    assert values["kafka_consumergroup_current_offset_sum", "readers", "orders"] == 10
+    assert values["kafka_topic_partition_leader", "orders", "0"] == 1
+    assert values["minibroker_publishes_total",] == 0

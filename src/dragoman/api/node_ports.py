@@ -99,6 +99,9 @@ class NodeListeners(OpenListeners, Protocol):
     @property
     def loop_lag(self) -> LoopLag: ...
 
+    @property
+    def subscriber_count(self) -> int: ...
+
     def requests(self) -> list[Requests[Any]]:
         """The counts of requests of every service."""
         ...

@@ -73,6 +73,7 @@ class StoreStats:
         "appended_bytes",
         "checkpoint_seconds",
         "committed_bytes",
+        "compacted_records",
         "cut_bytes",
         "damage",
         "dirty_bytes",
@@ -81,6 +82,7 @@ class StoreStats:
         "group_batches",
         "group_bytes",
         "groups",
+        "rolls",
         "sync_seconds",
     )
 
@@ -98,6 +100,9 @@ class StoreStats:
         #: Acknowledged bytes that are in the journal and not yet in their segments.
         self.dirty_bytes = 0
         self.flushed_bytes = 0
+        #: Segments that were closed, and records that compaction removed.
+        self.rolls = 0
+        self.compacted_records = 0
         self.checkpoint_seconds = Histogram(_SECONDS)
         #: Of durable writes to the journal.
         self.sync_seconds = Histogram(_SECONDS)

@@ -85,6 +85,11 @@ class Service(Generic[CoreT_co]):
         #: Read once for all requests of a read, and once for all replies of a flush.
         self.monotonic = broker.clock.monotonic
 
+    @property
+    def subscriber_count(self) -> int:
+        """Subscriptions to which the node pushes records."""
+        return 0
+
     @classmethod
     def counted_requests(cls) -> Requests[Any]:
         """Counters for the requests that the protocol has."""

@@ -41,6 +41,12 @@ class Metric(msgspec.Struct, frozen=True):
     labels: tuple[str, ...] = ()
     #: What becomes of a gauge's series beyond the bound (`snapshot.py`).
     beyond: Literal["sum", "max", "omit"] = "sum"
+    #: Whether the name is another program's, and has no prefix.
+    is_alias: bool = False
+
+    @property
+    def full_name(self) -> str:
+        return self.name if self.is_alias else PREFIX + self.name
 
 
 class StatsError(DragomanError):
@@ -158,6 +164,8 @@ _METRICS = (
         ("topic", "partition"),
         beyond="omit",
     ),
+    Metric("segment_rolls_total", "counter", "Segments that were closed."),
+    Metric("compaction_dropped_records_total", "counter", "Records that compaction removed."),
     Metric("log_dirty_bytes", "gauge", "Bytes in the journal and not yet in segments."),
     Metric("log_quarantined_bytes", "gauge", "Bytes of damaged files that are kept aside."),
     Metric("disk_free_bytes", "gauge", "Free bytes of the data directory's file system."),
@@ -282,3 +290,79 @@ _METRICS = (
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}
+
+
+def _alias(kind: Literal["counter", "gauge"], name: str, text: str, *labels: str) -> Metric:
+    is_sum = "offset" not in name and "leader" not in name
+    return Metric(name, kind, text, labels, "sum" if is_sum else "omit", is_alias=True)
+
+
+_OF_PARTITION = ("topic", "partition")
+_OF_GROUP = ("consumergroup", "topic", "partition")
+#: By value of `metrics.aliases`: metrics under the names of another program.
+_ALIASES: dict[str, tuple[Metric, ...]] = {
+    "kafka_exporter": (
+        _alias("gauge", "kafka_brokers", "Nodes with a session."),
+        _alias("gauge", "kafka_topic_partitions", "Partitions of a topic.", "topic"),
+        _alias(
+            "gauge",
+            "kafka_topic_partition_current_offset",
+            "Offset after the last committed record.",
+            *_OF_PARTITION,
+        ),
+        _alias("gauge", "kafka_topic_partition_oldest_offset", "First offset.", *_OF_PARTITION),
+        _alias("gauge", "kafka_topic_partition_leader", "Number of the leader.", *_OF_PARTITION),
+        _alias(
+            "gauge",
+            "kafka_topic_partition_leader_is_preferred",
+            "1 if the first replica leads.",
+            *_OF_PARTITION,
+        ),
+        _alias("gauge", "kafka_topic_partition_replicas", "Replicas.", *_OF_PARTITION),
+        _alias(
+            "gauge", "kafka_topic_partition_in_sync_replica", "Replicas in sync.", *_OF_PARTITION
+        ),
+        _alias(
+            "gauge",
+            "kafka_topic_partition_under_replicated_partition",
+            "1 if a replica is out of sync.",
+            *_OF_PARTITION,
+        ),
+        _alias("gauge", "kafka_consumergroup_members", "Members of a group.", "consumergroup"),
+        _alias("gauge", "kafka_consumergroup_current_offset", "Committed offset.", *_OF_GROUP),
+        _alias(
+            "gauge",
+            "kafka_consumergroup_current_offset_sum",
+            "Sum of the committed offsets.",
+            "consumergroup",
+            "topic",
+        ),
+        _alias("gauge", "kafka_consumergroup_lag", "Records not committed.", *_OF_GROUP),
+        _alias(
+            "gauge",
+            "kafka_consumergroup_lag_sum",
+            "Records not committed.",
+            "consumergroup",
+            "topic",
+        ),
+    ),
+    "minibroker": (
+        _alias("counter", "minibroker_publishes_total", "PUB requests."),
+        _alias("counter", "minibroker_commits_total", "COMMIT requests."),
+        _alias("gauge", "minibroker_subscribers_active", "Subscriptions."),
+        _alias("counter", "minibroker_segment_rolls_total", "Segments that were closed."),
+        _alias(
+            "counter",
+            "minibroker_compaction_records_dropped_total",
+            "Records that compaction removed.",
+        ),
+    ),
+}
+
+ALIASES: dict[str, dict[str, Metric]] = {
+    program: {metric.name: metric for metric in metrics} for program, metrics in _ALIASES.items()
+}
+#: Every metric that a snapshot may have.
+KNOWN: dict[str, Metric] = METRICS | {
+    name: metric for metrics in ALIASES.values() for name, metric in metrics.items()
+}

@@ -18,7 +18,7 @@ from math import inf, isnan
 from typing import NamedTuple
 
 from dragoman.limits import METRIC_SAMPLES_PER_TURN
-from dragoman.telemetry.catalogue import PREFIX, Distribution, Metric, Number, Stats
+from dragoman.telemetry.catalogue import Distribution, Metric, Number, Stats
 from dragoman.telemetry.snapshot import families
 
 
@@ -68,7 +68,7 @@ def pieces(snapshot: Iterable[Stats], form: TextFormat) -> Iterator[bytes]:
             continue
         metric, series = family
         lines.append(_head(metric, form))
-        name = PREFIX + metric.name
+        name = metric.full_name
         for values, number in series.items():
             _add_samples(lines, name, _labels(metric, values), number)
             if len(lines) >= METRIC_SAMPLES_PER_TURN:
@@ -86,7 +86,7 @@ def _joined(lines: list[str]) -> bytes:
 
 
 def _head(metric: Metric, form: TextFormat) -> str:
-    name, text = PREFIX + metric.name, metric.help.replace("\\", r"\\").replace("\n", r"\n")
+    name, text = metric.full_name, metric.help.replace("\\", r"\\").replace("\n", r"\n")
     if form.is_openmetrics:
         name = name.removesuffix("_total")
         text = text.replace('"', r"\"")

@@ -23,7 +23,15 @@ from heapq import nlargest
 from typing import NamedTuple, TypeAlias
 
 from dragoman import limits
-from dragoman.telemetry.catalogue import METRICS, Distribution, Metric, Number, Stats, StatsError
+from dragoman.telemetry.catalogue import (
+    KNOWN,
+    METRICS,
+    Distribution,
+    Metric,
+    Number,
+    Stats,
+    StatsError,
+)
 
 #: The label of series that are not shown by themselves.
 OTHER = "other"
@@ -49,7 +57,7 @@ def families(snapshot: Iterable[Stats]) -> Iterator[Family | None]:
         if not part:
             yield None
         for name, entry in part.items():
-            metric = METRICS.get(name)
+            metric = KNOWN.get(name)
             if metric is None:
                 raise StatsError(f"not in the catalogue of metrics: {name}")
             if name in seen:

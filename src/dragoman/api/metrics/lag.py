@@ -66,7 +66,7 @@ class GroupLag:
                 partition = topic.partitions[index]
                 if broker.node_id not in partition.replicas:
                     continue
-                records, start = self._behind(partition, committed.offset)
+                records, start = self.behind(partition, committed.offset)
                 time_ms = None
                 if records:
                     key = (partition.partition_id, start)
@@ -80,7 +80,7 @@ class GroupLag:
                     yield {}
         yield _shown(lags, broker.clock.wall_ms())
 
-    def _behind(self, partition: PartitionMetadata, offset: int) -> tuple[int, int]:
+    def behind(self, partition: PartitionMetadata, offset: int) -> tuple[int, int]:
         """Records from a committed offset on, and where they begin: not before the log."""
         replica = self._broker.partitions.opened(partition.partition_id)
         if replica is None:

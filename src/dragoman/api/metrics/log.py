@@ -41,6 +41,8 @@ class LogMetrics:
             "appended_batches_total": stats.appended_batches,
             "appended_bytes_total": stats.appended_bytes,
             "fetched_bytes_total": stats.fetched_bytes,
+            "segment_rolls_total": stats.rolls,
+            "compaction_dropped_records_total": stats.compacted_records,
             "log_dirty_bytes": stats.dirty_bytes,
             "log_damaged_ranges": damaged.total(),
             "topic_damaged_ranges": damaged,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from dragoman import __version__
 from dragoman.api.captures import CaptureService
+from dragoman.api.metrics.aliases import kafka_exporter_stats, minibroker_stats
 from dragoman.api.metrics.groups import group_stats
 from dragoman.api.metrics.histograms import distribution
 from dragoman.api.metrics.lag import GroupLag
@@ -50,6 +51,11 @@ class NodeMetrics:
         yield from self._lag.stats()
         yield self._captures.stats()
         yield pipeline_stats(self._pipelines)
+        aliases = self._node.settings.metrics_aliases
+        if "kafka_exporter" in aliases:
+            yield from kafka_exporter_stats(broker, self._log, self._lag)
+        if "minibroker" in aliases:
+            yield minibroker_stats(broker, self._node.listeners)
         yield {f"process_{name}": value for name, value in process_usage().items()}
 
     def _of_node(self) -> Stats:

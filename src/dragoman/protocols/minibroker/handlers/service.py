@@ -68,8 +68,14 @@ class MinibrokerService(Service[Core]):
     ) -> None:
         super().__init__(broker, budget, advertised)
         self.heartbeat_timeout_s = broker.settings.minibroker_heartbeat_timeout_ms / 1000
+        #: Open subscriptions.
+        self.subscriptions: set[object] = set()
         #: Records without a key that were published since the start, by topic.
         self._turns: dict[str, int] = {}
+
+    @property
+    def subscriber_count(self) -> int:
+        return len(self.subscriptions)
 
     def next_turn(self, topic: str) -> int:
         """The number of the next record without a key: 0, 1, 2 …"""

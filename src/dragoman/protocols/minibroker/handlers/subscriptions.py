@@ -56,6 +56,7 @@ class Subscription:
         self._grant = grants.hold(self._authorize, self._revoked)
         self._window: Window | None = None
         self._streams: dict[int, Stream] = {}
+        session.service.subscriptions.add(self)
 
     def read(self, partition: PartitionMetadata, offset: int) -> None:
         """Push the records of this partition from `offset` on; deleted ones are skipped."""
@@ -80,6 +81,7 @@ class Subscription:
             self._window.committed(partition, offset)
 
     def close(self) -> None:
+        self._session.service.subscriptions.discard(self)
         self._grant.release()
         for stream in self._streams.values():
             stream.close()
