@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import urllib.request
 from pathlib import Path
 
@@ -132,3 +133,16 @@ def test_metrics_have_the_names_of_other_programs() -> None:
     assert values["kafka_consumergroup_current_offset_sum", "readers", "orders"] == 10
     assert values["kafka_topic_partition_leader", "orders", "0"] == 1
     assert values["minibroker_publishes_total",] == 0
+
+
+def test_metrics_are_there_as_json() -> None:
+    with EphemeralBroker(listeners=("http", "kafka")) as broker:
+        use(broker)
+        url = f"http://{broker.address('http')}/api/v1/metrics?prefix=dragoman_group_lag"
+        with urllib.request.urlopen(url, timeout=60) as response:
+            page = json.load(response)
+    assert page["next"] is None
+    lags = {each["name"]: each["series"] for each in page["items"]}
+    assert lags["dragoman_group_lag_records"] == [
+        {"labels": {"group": "readers", "topic": "orders"}, "value": 0}
+    ]

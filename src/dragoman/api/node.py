@@ -16,6 +16,7 @@ from dragoman.api.captures import CaptureService
 from dragoman.api.cluster import ClusterService, damaged_ranges
 from dragoman.api.groups import GroupService
 from dragoman.api.keys import CertificateService, KeyService
+from dragoman.api.metrics.listing import MetricService
 from dragoman.api.metrics.node import NodeMetrics
 from dragoman.api.node_ports import NodeBroker, RunningNode
 from dragoman.api.security import RuleService, SecurityService, UserService
@@ -87,6 +88,7 @@ class BrokerView:
         self._metrics = NodeMetrics(
             node, self.captures, self.pipelines, self.requests, lambda: not self.objection()
         )
+        self.metrics = MetricService(self.stats, node.broker)
 
     @property
     def _broker(self) -> NodeBroker:

@@ -47,6 +47,7 @@ from dragoman.api.values import (
     GroupDescription,
     GroupPage,
     KeyCommand,
+    MetricPage,
     MlogEvents,
     Moves,
     NewMoves,
@@ -369,6 +370,20 @@ class Pipelines(Protocol):
     def report_pipeline(self, caller: Caller, status: PipelineStatus) -> None: ...
 
 
+class Metrics(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/metrics",
+        "Metrics whose names begin with `prefix`, in order of name, a page at a time",
+        refuses=(403,),
+    )
+    async def list_metrics(
+        self, caller: Caller, prefix: str, after: str, limit: PageLimit
+    ) -> MetricPage:
+        """`limit` counts metrics; a page also ends before it has very many series."""
+        ...
+
+
 OPERATIONS: Final = tuple(declared_operations)
 
 
@@ -429,6 +444,9 @@ class NodeView(Protocol):
 
     @property
     def pipelines(self) -> Pipelines: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
 
     def is_serving(self) -> bool:
         """Whether the node has started and is not stopping. Otherwise only health and metrics are

@@ -13,6 +13,7 @@ from dragoman import __version__
 from dragoman.api.access_values import SecurityStatus, UserDescription, UserPage, UserSummary
 from dragoman.api.app import create_app
 from dragoman.api.declaration import PageLimit
+from dragoman.api.metrics.listing import MetricService
 from dragoman.api.node import PipelineReports
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
@@ -353,6 +354,7 @@ class FakeNode:
         self.slices = 1
         self.fails_after = -1
         self.pipelines = PipelineReports(SystemClock(), self)
+        self.metrics = MetricService(self.stats, self)
         self.captures = FakeCaptures(self)
         self.keys = FakeKeys(self)
         self.certificates = FakeCertificates(self)

@@ -9,6 +9,7 @@ long (`telemetry/snapshot.py`).
 - `replicas`: partitions, leaders and followers, and the quorum of the metadata.
 - `lag`: how far groups are behind.
 - `groups`: groups, transactions and delayed records that this node coordinates.
+- `listing`: the snapshot as JSON.
 - `aliases`: the same under the names of other programs.
 - `pipelines`: what pipelines have reported.
 """
