@@ -457,7 +457,7 @@ class Checkpointer:
 
     def note_time(self, began_at: float) -> None:
         taken = self.directory.clock.monotonic() - began_at
-        self.directory.stats.checkpoint_seconds.add(taken)
+        self.directory.stats.checkpoint_seconds.add_seconds(taken)
 
     def abandon(self) -> None:
         """Abandon the checkpoint in progress, if there is one."""

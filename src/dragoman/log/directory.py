@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from dragoman.errors import CorruptionError
-from dragoman.histogram import Histogram
+from dragoman.histogram import Histogram, Times
 from dragoman.limits import DAMAGED_PARTITIONS_MAX
 from dragoman.log.journal import JournalDamage
 from dragoman.log.node import (
@@ -59,10 +59,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_FILES)
 log = logging.getLogger("dragoman.log")
 
 
-#: Bounds of histograms.
-_SECONDS: Final = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-_BATCHES: Final = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-_BYTES: Final = (1e3, 1e4, 1e5, 1e6, 1e7)
+#: Bounds of histograms, as lengths in bits.
+_BATCHES: Final = (1, 2, 4, 6, 8, 10)
+_BYTES: Final = (8, 10, 12, 14, 16, 18, 20, 22, 24)
 
 
 class StoreStats:
@@ -103,9 +102,9 @@ class StoreStats:
         #: Segments that were closed, and records that compaction removed.
         self.rolls = 0
         self.compacted_records = 0
-        self.checkpoint_seconds = Histogram(_SECONDS)
+        self.checkpoint_seconds = Times()
         #: Of durable writes to the journal.
-        self.sync_seconds = Histogram(_SECONDS)
+        self.sync_seconds = Times()
         #: Findings of damage since the store was opened.
         self.damage = 0
         #: Torn bytes that recovery cut off.

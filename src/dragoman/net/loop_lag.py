@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dragoman.histogram import Histogram
+from dragoman.histogram import Times
 from dragoman.limits import LOOP_LAG_BUSY_S, LOOP_LAG_IDLE_S
 from dragoman.world import Clock, Handle, Scheduler
-
-_BOUNDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 class LoopLag:
@@ -25,7 +23,7 @@ class LoopLag:
         self._due_at = 0.0
         self._timer: Handle | None = None
         #: By how much timers came late.
-        self.seconds = Histogram(_BOUNDS)
+        self.seconds = Times()
 
     def watch(self) -> None:
         """Measure from now on."""
@@ -36,7 +34,7 @@ class LoopLag:
         self._timer = self._scheduler.call_later(delay, self._due)
 
     def _due(self) -> None:
-        self.seconds.add(max(0.0, self._clock.monotonic() - self._due_at))
+        self.seconds.add_seconds(max(0.0, self._clock.monotonic() - self._due_at))
         self.watch()
 
     def stop(self) -> None:

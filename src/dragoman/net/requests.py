@@ -15,13 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-from dragoman.histogram import Histogram
+from dragoman.histogram import Times
 from dragoman.limits import REQUEST_ERROR_CODES_MAX
 
 Key = TypeVar("Key", bound=Hashable)
 UNKNOWN: Final = "unknown"
-#: Seconds: two bounds a decade, from what memory answers to what a client gives up on.
-_BOUNDS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 class RequestCounter:
@@ -32,9 +30,9 @@ class RequestCounter:
     def __init__(self, name: str) -> None:
         self.name = name
         #: From the read of a request to its reply.
-        self.seconds = Histogram(_BOUNDS)
+        self.seconds = Times()
         #: Adds the time of a request, or of several.
-        self.answered = self.seconds.add
+        self.answered = self.seconds.add_seconds
         #: Requests whose client left before the reply.
         self.dropped = 0
         #: By code: errors in replies.

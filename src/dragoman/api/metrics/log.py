@@ -50,8 +50,8 @@ class LogMetrics:
             "journal_groups_total": stats.groups,
             "journal_bytes_total": stats.committed_bytes,
             "journal_sync_seconds": distribution(stats.sync_seconds),
-            "journal_group_bytes": distribution(stats.group_bytes),
-            "journal_group_batches": distribution(stats.group_batches),
+            "journal_group_bytes": distribution(stats.group_bytes, stats.committed_bytes),
+            "journal_group_batches": distribution(stats.group_batches, stats.appended_batches),
             "checkpoint_seconds": distribution(stats.checkpoint_seconds),
             **self._of_disk(),
         }

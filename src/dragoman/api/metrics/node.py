@@ -15,7 +15,7 @@ from dragoman.api.metrics.log import LogMetrics
 from dragoman.api.metrics.pipelines import Pipelines, pipeline_stats
 from dragoman.api.metrics.replicas import replica_stats
 from dragoman.api.node_ports import RunningNode
-from dragoman.histogram import Histogram
+from dragoman.histogram import Times
 from dragoman.net.requests import Requests
 from dragoman.operating_system import process_usage
 from dragoman.telemetry.catalogue import Stats
@@ -103,15 +103,15 @@ class NodeMetrics:
     def _of_requests(self) -> Stats:
         counts: Counter[tuple[str, ...]] = Counter()
         errors: Counter[tuple[str, ...]] = Counter()
-        seconds: dict[tuple[str, ...], Histogram] = {}
-        parked: dict[tuple[str, ...], Histogram] = {}
+        seconds: dict[tuple[str, ...], Times] = {}
+        parked: dict[tuple[str, ...], Times] = {}
         for requests in (*self._node.listeners.requests(), self._requests):
             for each in requests.counters():
                 labels = (requests.protocol, each.name)
                 counts[labels] += each.count
-                _merge(seconds, labels, each.seconds)
+                seconds.setdefault(labels, Times()).merge(each.seconds)
                 if each.parked.seconds.count:
-                    _merge(parked, labels, each.parked.seconds)
+                    parked.setdefault(labels, Times()).merge(each.parked.seconds)
                 for code, count in each.errors.items():
                     errors[(*labels, requests.code_name(code))] += count
         return {
@@ -122,14 +122,3 @@ class NodeMetrics:
                 labels: distribution(each) for labels, each in parked.items()
             },
         }
-
-
-def _merge(
-    merged: dict[tuple[str, ...], Histogram], labels: tuple[str, ...], histogram: Histogram
-) -> None:
-    """Add a histogram of the same bounds: the services of a protocol are counted as one."""
-    found = merged.get(labels)
-    if found is None:
-        found = merged[labels] = Histogram(histogram.bounds)
-    found.counts = [own + other for own, other in zip(found.counts, histogram.counts, strict=True)]
-    found.total += histogram.total

@@ -21,9 +21,11 @@ from struct import Struct
 from typing import Final, Protocol
 
 from dragoman.broker.produce import check_produced, place
+from dragoman.broker.topic_traffic import Flows
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import KAFKA_PRODUCE_ROUTES_MAX
 from dragoman.log.batch import TRANSACTIONAL
+from dragoman.log.partition import PartitionLog
 from dragoman.primitives import uvarint
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import Request
@@ -258,9 +260,9 @@ class Express:
         routes, unpack_head = self._routes, _HEAD.unpack_from
         taken: list[tuple[Route, int, int]] = []
         ends: dict[Replica, int] = {}
-        #: Bytes and end of each log before its first batch.
-        before: dict[Replica, tuple[int, int]] = {}
-        marked: Replica | None = None
+        received = self._session.service.received
+        #: The log that was appended to last, its bytes and its end before that.
+        log, appended_bytes, log_end = route.replica.log, 0, -1
         size = 0
         for frame in backlog:
             if not frame.startswith(route.prefix, 8):
@@ -276,10 +278,11 @@ class Express:
             if batch is None:
                 break
             replica = route.replica
-            if replica is not marked:
-                marked = replica
+            if replica.log is not log or log_end < 0:
+                if log_end >= 0:
+                    _count(received, log, appended_bytes, log_end)
                 log = replica.log
-                before.setdefault(replica, (log.appended_bytes, log.log_end_offset))
+                appended_bytes, log_end = log.appended_bytes, log.log_end_offset
             try:
                 header = check_produced(batch)
                 if header.attributes & TRANSACTIONAL:
@@ -298,14 +301,18 @@ class Express:
         else:
             for _ in taken:
                 backlog.popleft()
-        for replica, (appended_bytes, end) in before.items():
-            log = replica.log
-            flow = self._session.service.received[replica.metadata.topic.name]
-            flow.add(log.appended_bytes - appended_bytes, log.log_end_offset - end)
+        _count(received, log, appended_bytes, log_end)
         run = Run(self._session, taken, size)
         self._session.enter(run)
         run.wait(ends)
         return True
+
+
+def _count(received: Flows, log: PartitionLog, appended_bytes: int, log_end: int) -> None:
+    """Count what was appended since the log had these bytes and this end."""
+    flow = received[log.identity.topic]
+    flow.size += log.appended_bytes - appended_bytes
+    flow.records += log.log_end_offset - log_end
 
 
 def _response(

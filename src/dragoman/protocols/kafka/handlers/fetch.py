@@ -80,6 +80,8 @@ def handle(call: Call) -> None:
                 flow = sent[asked.replica.metadata.topic.name]
                 flow.size += each.size
                 flow.records += each.next_offset - asked.offset
+            elif each.error is not None:
+                call.counter.failed(wire_code(each.error))
         results = list(zip(keys, found, strict=True))
         if session is not None and request.session_epoch > 0:
             results = [(key, each) for key, each in results if session.has_news(key, each)]
@@ -87,9 +89,6 @@ def handle(call: Call) -> None:
             for key, each in results:
                 session.has_news(key, each)
         session_id = session.session_id if session is not None else NO_SESSION
-        for _, each in results:
-            if each.error is not None:
-                call.counter.failed(wire_code(each.error))
         call.reply(_response(session_id, results))
 
     parked = broker.fetches.begin(wanted, limits, finish)
