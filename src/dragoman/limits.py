@@ -633,7 +633,7 @@ LOOP_LAG_IDLE_S = 5.0
 #: Codes of errors that are counted for one request; a protocol has a fixed number of them. Further
 #: ones are counted as `unknown`.
 REQUEST_ERROR_CODES_MAX = 100
-#: Samples that a scrape writes in one turn of the loop, a tenth of a millisecond. Further ones
+#: Samples that a scrape writes in one turn of the loop, two tenths of a millisecond. Further ones
 #: follow in later turns.
 METRIC_SAMPLES_PER_TURN = 1000
 #: Log lines of one kind that peers can cause, in one interval. Further ones are counted, and

@@ -104,6 +104,10 @@ class LogMetrics:
             if seen >= _PARTITIONS_AT_ONCE:
                 seen = 0
                 yield {}
+        if len(self._stored) > len(held):
+            # Partitions that are gone.
+            ids = {each.partition_id for each in held}
+            self._stored = {each: self._stored[each] for each in ids & self._stored.keys()}
         if len(led) > METRIC_SERIES_MAX:
             led.clear()
         yield {
