@@ -135,6 +135,10 @@ $(BENCH_VENV)/bench.stamp: $(INSTALLED) README.md $(SOURCES)
 bench-versions: $(VENV)/dev.stamp ## CPU per record, start and memory of two versions; BEFORE=SRC_DIR ARGS="--only kafka"
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/versions.py --before $(BEFORE) $(ARGS)
 
+.PHONY: metrics-cost
+metrics-cost: $(VENV)/dev.stamp ## scrapes and counting with 10,000 partitions and 200 groups; BEFORE=SRC_DIR compares
+	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/metrics_cost.py $(if $(BEFORE),--before $(BEFORE)) $(ARGS)
+
 .PHONY: cdc-torture
 cdc-torture: $(VENV)/dev.stamp ## a captured database under load, kills and restarts, against pg_recvlogical; ARGS="--seed 2"
 	PYTHONPATH=tests:examples $(BIN)/python -m cdc_torture.run $(ARGS)

@@ -15,7 +15,7 @@ from pathlib import Path
 from dragoman import limits
 from dragoman.api.operations import OPERATIONS
 from dragoman.spark import options
-from dragoman.telemetry.catalogue import METRICS, PREFIX
+from dragoman.telemetry.catalogue import ALIASES, METRICS, PREFIX
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dragoman"
@@ -63,9 +63,18 @@ def metrics_table() -> str:
     return "\n".join(rows)
 
 
+def aliases_table() -> str:
+    rows = ["| alias | metric | kind | labels | meaning |", "|---|---|---|---|---|"]
+    for program, metrics in ALIASES.items():
+        for each in metrics.values():
+            labels = ", ".join(f"`{label}`" for label in each.labels)
+            rows.append(f"| `{program}` | `{each.name}` | {each.kind} | {labels} | {each.help} |")
+    return "\n".join(rows)
+
+
 LIMITS_TABLES = {"limits": limits_table}
 SPARK_TABLES = {"options": options.table}
-HTTP_TABLES = {"operations": operations_table, "metrics": metrics_table}
+HTTP_TABLES = {"operations": operations_table, "metrics": metrics_table, "aliases": aliases_table}
 
 
 def with_tables(page: str, tables: Mapping[str, Callable[[], str]]) -> str:

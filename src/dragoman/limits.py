@@ -62,6 +62,8 @@ GROUP_BYTES_MAX = 8 << 20
 LARGE_PART_BYTES_MIN = 256 << 10
 #: Appended bytes kept in memory for tail readers, over all partitions. The oldest go first.
 TAIL_BYTES_MAX = 16 << 20
+#: Bytes that are read to find the time of a record: the usual `index.interval.bytes` and a header.
+OFFSET_TIME_BYTES_MAX = 4096 + 61
 #: Size up to which the small batches of one commit are joined in memory, per partition. Larger
 #: ones keep their own buffers.
 TAIL_CHUNK_BYTES_MAX = 16 << 10
@@ -620,8 +622,23 @@ CONFIG_FILE_BYTES_MAX = 1 << 20
 #: Smaller: refused.
 MEMORY_BUDGET_BYTES_MIN = 1 << 20
 #: Series of one metric, so that a scrape stays small whatever clients call themselves. Further
-#: ones are left out and counted.
-METRIC_SERIES_MAX = 1000
+#: ones are combined in one series, and counted.
+METRIC_SERIES_MAX = 2000
+#: Flows of topics that are counted: a topic has one by direction and protocol. Topics beyond it are
+#: counted together.
+TOPIC_FLOWS_MAX = 1900
+#: Characters of a label: a topic of Kafka may have so many. Series with a longer one are combined
+#: in one series, and counted.
+METRIC_LABEL_CHARS_MAX = 249
+#: Seconds between two measurements of the loop's lag, while clients send and otherwise.
+LOOP_LAG_BUSY_S = 0.5
+LOOP_LAG_IDLE_S = 5.0
+#: Codes of errors that are counted for one request; a protocol has a fixed number of them. Further
+#: ones are counted as `unknown`.
+REQUEST_ERROR_CODES_MAX = 100
+#: Samples that a scrape writes in one turn of the loop, two tenths of a millisecond. Further ones
+#: follow in later turns.
+METRIC_SAMPLES_PER_TURN = 1000
 #: Log lines of one kind that peers can cause, in one interval. Further ones are counted, and
 #: logged as one line at its end.
 LIMITED_LOG_LINES_MAX = 10

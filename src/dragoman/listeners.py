@@ -53,7 +53,9 @@ from dragoman.net.listener import (
     OpenListener,
     open_listener,
 )
+from dragoman.net.loop_lag import LoopLag
 from dragoman.net.operator_socket import OperatorSocket, open_operator_socket
+from dragoman.net.requests import Requests
 from dragoman.net.stalled import StalledPeers
 from dragoman.net.tls.contexts import ListenerContext, TlsContexts
 from dragoman.net.tls.handshakes import Handshakes
@@ -181,6 +183,9 @@ class Listeners:
         self._stalled = StalledPeers(self.budget, self.channels, loop)
         self.contexts = TlsContexts(plain_files, clock, loop)
         self.handshakes = Handshakes(self.budget, loop)
+        self.loop_lag = LoopLag(
+            loop, clock, lambda: sum(each.bytes_in for each in self.channels.values())
+        )
         self._sweeper: Handle | None = None
         #: The rules that name the owners of certificates, when connections were last examined.
         self._mapping_rules = settings.ssl_principal_mapping_rules
@@ -239,6 +244,7 @@ class Listeners:
         self.sweep()
         self._stalled.watch()
         self.contexts.watch()
+        self.loop_lag.watch()
 
     async def _open_vip(self) -> None:
         """Open the VIP port last, so that it takes no port configured for another listener. A port
@@ -264,6 +270,15 @@ class Listeners:
             log.warning(text, error, address)
         else:
             self.opened.append(opened)
+
+    def requests(self) -> list[Requests[Any]]:
+        """The counts of requests of every service."""
+        return [each.requests for each in self.services.values()]
+
+    @property
+    def subscriber_count(self) -> int:
+        """Subscriptions to which the node pushes records."""
+        return sum(each.subscriber_count for each in self.services.values())
 
     def find(self, name: str) -> OpenListener | None:
         return next((each for each in self.opened if each.name == name), None)
@@ -550,6 +565,7 @@ class Listeners:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._stalled.stop()
+        self.loop_lag.stop()
         self.contexts.stop()
         self.handshakes.stop()
 

@@ -73,7 +73,7 @@ def test_service_manager_that_has_gone_does_not_disturb_the_node(tmp_path: Path)
 #: What costs a start time and memory, and only some nodes need: those with users, rules, secrets,
 #: certificates, other nodes, etcd, captures, HTTP clients.
 _FOR_SOME_NODES = """
-    anyio cryptography cyclopts h11 jwt prometheus_client psycopg re2 rich scramp starlette uvicorn
+    anyio cryptography cyclopts h11 jwt psycopg re2 rich scramp starlette uvicorn
     http.client ipaddress json shutil tempfile urllib.parse
     dragoman.api.node dragoman.api.operations
     dragoman.broker.access dragoman.broker.access_rules dragoman.broker.first_access

@@ -239,6 +239,7 @@ SEEN_ELSEWHERE = {
     "held.record.check.after.ms": "test_holding.test_the_owner_is_asked_at_the_times_that_are_set",
     "held.record.check.interval.ms": "the same",
     "held.record.check.max": "the same",
+    "metrics.aliases": "test_metrics.test_metrics_have_the_names_of_other_programs",
     "http.metrics.authentication": "test_authentication.test_health_is_open_and_metrics_are",
     "bootstrap.users.file": "test_foundation",
     "peer.secret.file": "test_peer_authentication",

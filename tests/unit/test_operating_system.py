@@ -10,6 +10,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,8 +29,10 @@ from dragoman.operating_system import (
     SpareDescriptors,
     SystemClock,
     allow_open_files,
+    process_usage,
     system_random,
 )
+from dragoman.telemetry.catalogue import METRICS
 from dragoman.types import Buffer
 from dragoman.world import BackgroundJob, Replacement, admit, perform, read_whole
 
@@ -315,3 +318,22 @@ def test_lock_is_lost_only_when_its_file_is_gone_or_another(
     (tmp_path / "lock").touch()
     assert not lock.is_ours()
     lock.release()
+
+
+def test_use_of_resources_is_known_on_linux() -> None:
+    used = process_usage()
+    assert used["resident_memory_bytes"] > 1_000_000
+    assert used["virtual_memory_bytes"] >= used["resident_memory_bytes"]
+    assert 1_000_000_000 < used["start_time_seconds"] <= time.time() + 1
+    assert used["cpu_seconds_total"] > 0
+    assert 0 < used["open_fds"] < used["max_fds"]
+    assert {f"process_{name}" for name in used} <= METRICS.keys()
+
+
+def test_use_that_the_system_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_such_file(*_: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("builtins.open", no_such_file)
+    monkeypatch.setattr(os, "listdir", no_such_file)
+    assert process_usage().keys() == {"cpu_seconds_total", "max_fds"}

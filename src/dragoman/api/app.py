@@ -7,10 +7,10 @@ the response.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from functools import cache
 from inspect import isawaitable
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -34,10 +34,7 @@ from dragoman.api.request_ids import RequestIds
 from dragoman.broker.errors import ClusterNotAuthorized
 from dragoman.errors import MALFORMED, DragomanError
 from dragoman.security import access
-
-if TYPE_CHECKING:
-    from dragoman.telemetry.metrics import Exposition
-
+from dragoman.telemetry.exposition import format_for, pieces
 
 _encoder = msgspec.json.Encoder()
 
@@ -203,8 +200,17 @@ def _endpoint(
         # HEAD is GET without a body, which the server leaves out.
         method = "GET" if request.method == "HEAD" else request.method
         request.scope.setdefault("state", {})[BEGUN] = True
-        with admission_of(request).operation():
-            return await respond(operations[method], node, request)
+        operation = operations[method]
+        counter = node.requests[f"{method} {operation.path}"]
+        began_at = time.monotonic()
+        try:
+            with admission_of(request).operation():
+                return await respond(operation, node, request)
+        except Exception as error:
+            counter.failed(error.code if isinstance(error, DragomanError) else "internal")
+            raise
+        finally:
+            counter.answered(time.monotonic() - began_at)
 
     return endpoint
 
@@ -212,27 +218,23 @@ def _endpoint(
 class _Metrics:
     def __init__(self, node: NodeView) -> None:
         self._node = node
-        self._exposition: Exposition | None = None
 
     async def scrape(self, request: Request) -> Response:
         if not self._is_allowed(request):
             raise ClusterNotAuthorized("metrics are for those who may describe the cluster")
-        if self._exposition is None:
-            # The import takes a tenth of a second and would block the loop.
-            self._exposition = await asyncio.to_thread(self._load)
-        text, content_type = self._exposition.render(request.headers.get("accept", ""))
-        return Response(text, headers={"content-type": content_type})
+        form = format_for(request.headers.get("accept", ""))
+        text: list[bytes] = []
+        for piece in pieces(self._node.stats(), form):
+            text.append(piece)
+            # Other clients are served between two pieces.
+            await asyncio.sleep(0)
+        return Response(b"".join(text), headers={"content-type": form.content_type})
 
     def _is_allowed(self, request: Request) -> bool:
         if not self._node.metrics_require_login:
             return True
         wanted = access.Operation.DESCRIBE, access.Resource.CLUSTER, access.CLUSTER_NAME
         return self._node.authorizer.is_allowed(caller_of(request), *wanted)
-
-    def _load(self) -> Exposition:
-        from dragoman.telemetry.metrics import Exposition
-
-        return Exposition(self._node.stats)
 
 
 async def _openapi(_request: Request) -> Response:

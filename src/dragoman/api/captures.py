@@ -95,7 +95,16 @@ class CaptureService:
             values = {(each.name,): getattr(each.status, field) for each in running}
             return {name: value for name, value in values.items() if value >= 0}
 
+        tables: Counter[tuple[str, ...]] = Counter()
+        rows: Counter[tuple[str, ...]] = Counter()
+        for each in running:
+            for table in each.status.tables:
+                tables[each.name, "done" if table.is_done else "left"] += 1
+                rows[(each.name,)] += table.rows
+
         return {
+            "capture_snapshot_tables": tables,
+            "capture_snapshot_rows": rows,
             "captures": {(state,): count for state, count in states.items()},
             "capture_rows_total": {(each.name,): each.rows for each in running},
             "capture_transactions_total": known("transactions"),

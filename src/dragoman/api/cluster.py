@@ -222,7 +222,7 @@ class ClusterService:
             groups=len(broker.coordination.groups.table),
             nodes=tuple(self._nodes()),
             leaderless=sum(each.leader == NO_LEADER for each in partitions),
-            under_replicated=sum(map(_is_under_replicated, partitions)),
+            under_replicated=sum(map(is_under_replicated, partitions)),
             moving=len(image.moving),
             unclean=sum(each.unclean_epoch >= 0 for each in partitions),
             attention=tuple(map(_status, _shown(chain(moving, others)))),
@@ -484,13 +484,13 @@ def _name(partition: PartitionMetadata) -> str:
     return f"{partition.topic.name}-{partition.index}"
 
 
-def _is_under_replicated(partition: PartitionMetadata) -> bool:
+def is_under_replicated(partition: PartitionMetadata) -> bool:
     """Whether a replica is out of sync, apart from one that a move has just added."""
     return any(node not in partition.in_sync for node in partition.before or partition.replicas)
 
 
 def _wants_attention(partition: PartitionMetadata) -> bool:
-    return partition.unclean_epoch >= 0 or _is_under_replicated(partition)
+    return partition.unclean_epoch >= 0 or is_under_replicated(partition)
 
 
 def _status(partition: PartitionMetadata) -> PartitionStatus:

@@ -6,38 +6,25 @@ Pipelines run outside the node and report to it; their reports are kept in memor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterator
 
 import msgspec
 
-from dragoman import __version__, limits
+from dragoman import limits
 from dragoman.api.access import Access, Rights
 from dragoman.api.captures import CaptureService
-from dragoman.api.cluster import (
-    ClusterBroker,
-    ClusterNode,
-    ClusterService,
-    OpenListeners,
-    damaged_ranges,
-)
-from dragoman.api.groups import GroupBroker, GroupService
+from dragoman.api.cluster import ClusterService, damaged_ranges
+from dragoman.api.groups import GroupService
 from dragoman.api.health_checks import HealthChecks
 from dragoman.api.keys import CertificateService, KeyService
-from dragoman.api.security import RuleService, SecurityBroker, SecurityService, UserService
-from dragoman.api.topics import TopicBroker, TopicService
+from dragoman.api.metrics.listing import MetricService
+from dragoman.api.metrics.node import NodeMetrics
+from dragoman.api.node_ports import NodeBroker, RunningNode
+from dragoman.api.security import RuleService, SecurityService, UserService
+from dragoman.api.topics import TopicService
 from dragoman.api.values import Check, PipelineList, PipelineStatus
-from dragoman.broker.cluster_key import ClusterKeyService
-from dragoman.broker.context import NodeContext
-from dragoman.broker.partitions import Partitions
-from dragoman.captures.service import Captures
-from dragoman.config.settings import Settings
-from dragoman.net.admission import MemoryBudget
-from dragoman.net.channel import Channels
-from dragoman.net.tls.contexts import TlsContexts
-from dragoman.net.tls.handshakes import Handshakes
+from dragoman.net.requests import Requests
 from dragoman.security.access import Caller, Operation, Resource
-from dragoman.security.audit import AuditLog
 from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import Logins
 from dragoman.telemetry.catalogue import Stats
@@ -62,6 +49,10 @@ class PipelineReports:
 
     def list_pipelines(self, caller: Caller) -> PipelineList:
         is_shown = self._access.sees(caller, Resource.PIPELINE)
+        return PipelineList(items=tuple(each for each in self.statuses() if is_shown(each.name)))
+
+    def statuses(self) -> list[PipelineStatus]:
+        """The last report of each pipeline, in order of name."""
         now = self._clock.monotonic()
         found = []
         for name, (at, status) in sorted(self._reports.items()):
@@ -71,80 +62,8 @@ class PipelineReports:
             if status.state in _ALIVE and now - at > limits.PIPELINE_SILENCE_S:
                 problem = f"no report for {now - at:.0f} s"
                 status = msgspec.structs.replace(status, state="died", problem=problem)
-            if is_shown(name):
-                found.append(status)
-        return PipelineList(items=tuple(found))
-
-
-class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, SecurityBroker, Protocol):
-    """The part of the broker that the services, health and metrics use."""
-
-    @property
-    def context(self) -> NodeContext: ...
-
-    @property
-    def settings(self) -> Settings: ...
-
-    @property
-    def logins(self) -> Logins: ...
-
-    @property
-    def authorizer(self) -> Authorizer: ...
-
-    @property
-    def cluster_key(self) -> ClusterKeyService: ...
-
-    @property
-    def audit(self) -> AuditLog: ...
-
-    @property
-    def is_ready(self) -> bool: ...
-
-    @property
-    def is_stopping(self) -> bool: ...
-
-    @property
-    def partitions(self) -> Partitions: ...
-
-
-class NodeListeners(OpenListeners, Protocol):
-    @property
-    def channels(self) -> Mapping[str, Channels]: ...
-
-    @property
-    def budget(self) -> MemoryBudget: ...
-
-    @property
-    def contexts(self) -> TlsContexts: ...
-
-    @property
-    def handshakes(self) -> Handshakes: ...
-
-    def hidden_from(self, topic: str) -> tuple[str, ...]:
-        """Protocols that this node serves and whose clients cannot name the topic."""
-        ...
-
-
-class RunningNode(ClusterNode, Protocol):
-    """The part of the node that the view uses. The composition root provides it."""
-
-    @property
-    def broker(self) -> NodeBroker: ...
-
-    @property
-    def captures(self) -> Captures: ...
-
-    @property
-    def settings(self) -> Settings: ...
-
-    @property
-    def listeners(self) -> NodeListeners: ...
-
-    @property
-    def peer_budget(self) -> MemoryBudget: ...
-
-    @property
-    def started_at_wall_ms(self) -> int: ...
+            found.append(status)
+        return found
 
 
 class BrokerView:
@@ -167,6 +86,11 @@ class BrokerView:
         self.users = UserService(node.broker)
         self.pipelines = PipelineReports(node.clock, node.broker)
         self._health = HealthChecks(node)
+        self.requests: Requests[str] = Requests("http", str)
+        self._metrics = NodeMetrics(
+            node, self.captures, self.pipelines, self.requests, lambda: not self.objection()
+        )
+        self.metrics = MetricService(self.stats, node.broker)
 
     @property
     def _broker(self) -> NodeBroker:
@@ -235,39 +159,5 @@ class BrokerView:
     def allowed_hosts(self) -> tuple[str, ...]:
         return self._node.settings.http_allowed_hosts
 
-    def stats(self) -> Stats:
-        node, broker = self._node, self._broker
-        store = broker.store.stats
-        labelled = node.listeners.channels.items()
-        handshakes = node.listeners.handshakes
-        return {
-            "build_info": {(__version__, str(broker.node_id)): 1},
-            "ready": int(not self.objection()),
-            "uptime_seconds": node.clock.monotonic() - node.started_at,
-            "topics": len(broker.image.topics),
-            "partitions": len(broker.image.partitions),
-            "connections": {(name,): len(each.open) for name, each in labelled},
-            "connections_total": {(name,): each.accepted for name, each in labelled},
-            "connections_refused_total": {(name,): each.refused for name, each in labelled},
-            "tls_handshakes": handshakes.count,
-            "tls_handshakes_total": {
-                ("completed",): handshakes.completed,
-                ("failed",): handshakes.failed - handshakes.displaced,
-                ("displaced",): handshakes.displaced,
-            },
-            "tls_certificate_expiry_seconds": {
-                (each.listener,): each.expires_ms / 1000
-                for each in node.listeners.contexts.states()
-            },
-            "received_bytes_total": {(name,): each.bytes_in for name, each in labelled},
-            "sent_bytes_total": {(name,): each.bytes_out for name, each in labelled},
-            "in_flight_bytes": node.listeners.budget.used,
-            "peer_in_flight_bytes": node.peer_budget.used,
-            "appended_bytes_total": store.committed_bytes,
-            "log_bytes": sum(each.log.size for each in broker.partitions),
-            "log_damaged_ranges": len(damaged_ranges(broker.store)),
-            "log_damage_found_total": store.damage,
-            "journal_groups_total": store.groups,
-            "journal_bytes_total": store.committed_bytes,
-            **self.captures.stats(),
-        }
+    def stats(self) -> Iterator[Stats]:
+        return self._metrics.snapshot()

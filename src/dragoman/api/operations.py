@@ -11,7 +11,7 @@ block the loop. This module imports no HTTP server library.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
 from typing import Final, Protocol
 
 from dragoman.api.access_values import (
@@ -48,6 +48,7 @@ from dragoman.api.values import (
     GroupDescription,
     GroupPage,
     KeyCommand,
+    MetricPage,
     MlogEvents,
     Moves,
     NewMoves,
@@ -62,6 +63,7 @@ from dragoman.api.values import (
     Transfer,
 )
 from dragoman.captures.definition import Definition
+from dragoman.net.requests import Requests
 from dragoman.security.access import Caller
 from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import TokenLogin
@@ -369,6 +371,20 @@ class Pipelines(Protocol):
     def report_pipeline(self, caller: Caller, status: PipelineStatus) -> None: ...
 
 
+class Metrics(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/metrics",
+        "Metrics whose names begin with `prefix`, in order of name, a page at a time",
+        refuses=(403,),
+    )
+    async def list_metrics(
+        self, caller: Caller, prefix: str, after: str, limit: PageLimit
+    ) -> MetricPage:
+        """`limit` counts metrics; a page also ends before it has very many series."""
+        ...
+
+
 OPERATIONS: Final = tuple(declared_operations)
 
 
@@ -430,6 +446,9 @@ class NodeView(Protocol):
     @property
     def pipelines(self) -> Pipelines: ...
 
+    @property
+    def metrics(self) -> Metrics: ...
+
     def is_serving(self) -> bool:
         """Whether the node has started and is not stopping. Otherwise only health and metrics are
         served.
@@ -477,6 +496,11 @@ class NodeView(Protocol):
         """Additional host names that the operator has allowed (`config/hosts.py`)."""
         ...
 
-    def stats(self) -> Stats:
-        """A snapshot for the metrics; every name in it is in the catalogue."""
+    @property
+    def requests(self) -> Requests[str]:
+        """The counts of operations, by method and path."""
+        ...
+
+    def stats(self) -> Iterator[Stats]:
+        """A snapshot for the metrics, in parts; every name in it is in the catalogue."""
         ...

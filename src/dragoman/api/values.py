@@ -423,6 +423,40 @@ class PipelineList(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[PipelineStatus, ...]
 
 
+class MetricHistogram(msgspec.Struct, frozen=True, kw_only=True):
+    """How many values were above the bound before and at most each bound; the last count has no
+    bound.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    #: Sum of all values.
+    total: float
+
+
+class MetricSeries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One series: a value, or a histogram."""
+
+    labels: dict[str, str] = {}
+    value: float | None = None
+    histogram: MetricHistogram | None = None
+
+
+class MetricDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric and its series. Of those beyond its bound, the labels are `other`."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    series: tuple[MetricSeries, ...]
+
+
+class MetricPage(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[MetricDescription, ...]
+    #: Value of `after` for the next page.
+    next: str | None = None
+
+
 # The name is in the OpenAPI document.
 class Told(msgspec.Struct, frozen=True, kw_only=True):
     """What was done, as text for people."""

@@ -36,6 +36,7 @@ from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replica_ends import ReplicaEndFinder
 from dragoman.broker.staged_writes import StagedWrites
 from dragoman.broker.throttles import Throttles
+from dragoman.broker.topic_traffic import TopicTraffic
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions.service import Transactions
 from dragoman.broker.work_queue import WorkQueue
@@ -180,6 +181,7 @@ class Broker:
         partitions.on_led = self._led
         partitions.on_resigned = self._resigned
         self.fetches = Fetches(scheduler)
+        self.traffic = TopicTraffic()
         self.registry = Registry(Refusals(ERROR_BY_NAME))
         self.directory = Directory(context)
         self.rpc = Rpc(self.node_id, self.registry, self.directory, scheduler)
@@ -504,6 +506,7 @@ class Broker:
 
     def _restored(self) -> None:
         """A snapshot has replaced the image, and every object in it."""
+        self.traffic.keep(self.image.topics)
         self.partitions.restored()
         self._reconfigure()
         self.logins.all_changed()
@@ -544,6 +547,7 @@ class Broker:
             self.logins.names_changed()
 
     def _drop_deleted(self, topic: TopicMetadata) -> None:
+        self.traffic.keep(self.image.topics)
         self.partitions.drop(topic)
         if self.is_ready:
             # Partitions that were not used since the start have directories, too.

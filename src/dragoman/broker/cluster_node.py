@@ -171,6 +171,9 @@ class ClusterNode:
             self._etcd = self.quorum = _etcd_quorum(context, gateway)
             self._etcd.on_failed = self._quorum_failed
         self.quorum.on_role = self._role_changed
+        #: How often the metadata got another leader, as far as this node saw it.
+        self.metadata_leader_changes = 0
+        self._counted_leader = NO_LEADER
         self.changes = Changes(self.quorum, context.scheduler, links.forward)
         session_s = settings.broker_session_timeout_ms / 1000
         heartbeat_s = settings.broker_heartbeat_interval_ms / 1000
@@ -476,6 +479,9 @@ class ClusterNode:
     def _role_changed(self, changed: RoleChanged) -> None:
         if not self._is_alone:
             self._log.role_changed(changed, self._why_elected())
+        if changed.leader not in (NO_LEADER, self._counted_leader):
+            self._counted_leader = changed.leader
+            self.metadata_leader_changes += 1
         if changed.role is not Role.LEADER and self.access.is_controller:
             self.access.is_controller = False
             self.changes.lead(False)

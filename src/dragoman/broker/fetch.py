@@ -42,6 +42,8 @@ class Fetched(NamedTuple):
     buffers: list[Buffer]
     size: int
     aborted: list[tuple[int, int]] | None
+    #: The offset after the last record.
+    next_offset: int = -1
 
 
 class FetchLimits(NamedTuple):
@@ -93,6 +95,7 @@ def _read_one(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -
     limit = stable if committed_only else log.high_watermark
     aborted: list[tuple[int, int]] | None = None
     buffers, size = _NOTHING, 0
+    next_offset = wanted.offset
     error = wanted.error
     if log.is_removed:
         error = UnknownTopic(f"{log.describe()} is gone")
@@ -107,6 +110,7 @@ def _read_one(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -
                 buffers, size, next_offset = log.read(wanted.offset, max(room, 0), limit)
                 if size > room and not is_first:
                     buffers, size = _NOTHING, 0
+                log.store.directory.stats.fetched_bytes += size
             else:
                 log.check_offset(wanted.offset)
         except DragomanError as refused:
@@ -121,7 +125,8 @@ def _read_one(wanted: Wanted, room: int, committed_only: bool, is_first: bool) -
                         (each.producer_id, each.first_offset)
                         for each in log.producers.aborted_between(wanted.offset, next_offset)
                     ]
-    return Fetched(error, log.high_watermark, stable, log.log_start_offset, buffers, size, aborted)
+    watermark, start = log.high_watermark, log.log_start_offset
+    return Fetched(error, watermark, stable, start, buffers, size, aborted, next_offset)
 
 
 class Fetch:

@@ -10,19 +10,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import RequestTimedOut, UnknownTopic, UnknownTopicId
 from dragoman.cluster.metadata import METADATA_PARTITION_ID, PartitionMetadata, TopicMetadata
 from dragoman.errors import CorruptionError, DragomanError, LogError
 from dragoman.log.directory import PARTITIONS
-from dragoman.log.manifest import Identity
+from dragoman.log.manifest import NAME as MANIFEST
+from dragoman.log.manifest import Identity, decode_manifest
 from dragoman.log.partition import PartitionLog
 from dragoman.log.store import LogStore
 from dragoman.replication.replica import Replica, not_leader
+from dragoman.world import read_whole
 
 log = logging.getLogger("dragoman.broker")
 _ESCAPED_NAME_CHARACTERS_MAX = 120
+
+
+class Extent(NamedTuple):
+    """Bytes of a partition's segments, and the ends of its log."""
+
+    size: int
+    log_start_offset: int
+    log_end_offset: int
 
 
 class Partitions:
@@ -86,17 +97,30 @@ class Partitions:
         return found
 
     def open_log(self, metadata: PartitionMetadata) -> PartitionLog:
-        identity = Identity(
-            partition_id=metadata.partition_id,
-            topic=metadata.topic.name,
-            partition=metadata.index,
-            topic_id=metadata.topic.topic_id.hex(),
-        )
+        identity = _identity(metadata)
         config = self._context.config_of(metadata.topic)
         # The metadata may be older than the data: other nodes may have the partition by now.
         is_shared = self._context.settings.is_clustered
         directory = directory_name(identity)
         return self._store.partition(identity, directory, config, is_shared=is_shared)
+
+    def extent(self, metadata: PartitionMetadata) -> Extent:
+        """The extent of a partition; that of one that is not open is what its manifest lists.
+
+        Raises `OSError` and `FormatError` where that cannot be read.
+        """
+        found = self._replicas.get(metadata.partition_id)
+        if found is not None:
+            log = found.log
+            return Extent(log.size, log.log_start_offset, log.log_end_offset)
+        path = f"{PARTITIONS}/{directory_name(_identity(metadata))}/{MANIFEST}"
+        try:
+            manifest = decode_manifest(read_whole(self._store.disk, path), path)
+        except FileNotFoundError:
+            return Extent(0, 0, 0)
+        clean_end = manifest.clean_end.size if manifest.clean_end is not None else 0
+        size = sum(each.size for each in manifest.segments) + clean_end
+        return Extent(size, manifest.log_start_offset, manifest.log_end_offset)
 
     # ---- leadership without followers
 
@@ -215,6 +239,15 @@ class Partitions:
         if replica.on_unreadable is not None and replica.log.is_damaged:
             error = CorruptionError(replica.log.directory, 0, "damaged")
             replica.on_unreadable(replica, error)
+
+
+def _identity(metadata: PartitionMetadata) -> Identity:
+    return Identity(
+        partition_id=metadata.partition_id,
+        topic=metadata.topic.name,
+        partition=metadata.index,
+        topic_id=metadata.topic.topic_id.hex(),
+    )
 
 
 def directory_name(identity: Identity) -> str:

@@ -188,6 +188,9 @@ class MetadataImage:
         self.rules_revision = 0
         #: Changes whenever a topic is created, deleted or extended.
         self.topics_revision = 0
+        #: Changes of leaders and in-sync sets, for metrics; not part of the state.
+        self.leader_changes = 0
+        self.in_sync_changes = 0
 
     # ---- feature levels
 
@@ -368,6 +371,8 @@ class MetadataImage:
         assert event.partition_epoch == partition.partition_epoch + 1
         assert event.leader_epoch >= partition.leader_epoch
         self.replaced = Placed(partition.leader, partition.in_sync)
+        self.leader_changes += event.leader != partition.leader
+        self.in_sync_changes += event.in_sync != partition.members
         self.set_holders(event)
         if event.is_unclean:
             self.partitions[event.partition_id].unclean_epoch = event.leader_epoch

@@ -323,6 +323,7 @@ class Checkpoint:
         self._checkpoints = checkpoints
         self._directory = checkpoints.directory
         self._sequence = checkpoints.commits.safe_sequence()
+        self._began_at = checkpoints.directory.clock.monotonic()
         self._left = partitions
         self._count = len(partitions)
         self._began = checkpoints.directory.clock.monotonic()
@@ -350,6 +351,7 @@ class Checkpoint:
         if directory.has_failed():
             return
         if not self._left:
+            self._checkpoints.note_time(self._began_at)
             self._checkpoints.finished(self._sequence if self._is_complete else None)
             return
         count = CHECKPOINT_FILES_PER_JOB
@@ -473,9 +475,12 @@ class Checkpointer:
         if log.isEnabledFor(logging.DEBUG) and self._current is not None:
             self._current.log_end()
         self._current = None
-        self.directory.stats.checkpoints += 1
         if sequence is not None and self._release(sequence) and self._journal.live_files:
             self.start()
+
+    def note_time(self, began_at: float) -> None:
+        taken = self.directory.clock.monotonic() - began_at
+        self.directory.stats.checkpoint_seconds.add_seconds(taken)
 
     def abandon(self) -> None:
         """Abandon the checkpoint in progress, if there is one."""
@@ -504,10 +509,11 @@ class Checkpointer:
             return False
         assert self._current is None
         sequence = self.commits.safe_sequence()
+        began_at = self.directory.clock.monotonic()
         is_complete = self.save_all(clean=False)
         if self.directory.has_failed():
             return False
-        self.directory.stats.checkpoints += 1
+        self.note_time(began_at)
         return is_complete and self._release(sequence)
 
     def save_all(self, *, clean: bool) -> bool:

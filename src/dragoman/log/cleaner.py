@@ -225,6 +225,7 @@ class _Round:
         if self._is_void(None):
             return
         self._is_complete = True
+        self._directory.stats.compacted_records += self._dropped
         if self._map_end > self._partition.cleaned_offset:
             self._partition.cleaned_offset = self._map_end
             self._partition.manifest_version += 1

@@ -16,10 +16,12 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Final
 
 import msgspec
 
 from dragoman.errors import CorruptionError
+from dragoman.histogram import Histogram, Times
 from dragoman.limits import DAMAGED_PARTITIONS_MAX, DAMAGED_PLACES_MAX
 from dragoman.log.journal import JournalDamage
 from dragoman.log.node import (
@@ -58,34 +60,60 @@ FULL = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_FILES)
 log = logging.getLogger("dragoman.log")
 
 
+#: Bounds of histograms, as lengths in bits.
+_BATCHES: Final = (1, 2, 4, 6, 8, 10)
+_BYTES: Final = (8, 10, 12, 14, 16, 18, 20, 22, 24)
+
+
 class StoreStats:
     """Plain counters of a store, for its exporters."""
 
     __slots__ = (
+        "appended_batches",
         "appended_bytes",
-        "checkpoints",
+        "checkpoint_seconds",
         "committed_bytes",
+        "compacted_records",
         "cut_bytes",
         "damage",
         "dirty_bytes",
+        "fetched_bytes",
         "flushed_bytes",
+        "group_batches",
+        "group_bytes",
         "groups",
+        "rolls",
         "sync_seconds",
     )
 
     def __init__(self) -> None:
         self.groups = 0
+        #: Bytes of all groups, with the headers of their entries.
         self.committed_bytes = 0
+        #: What was appended, counted when its group is closed.
+        self.appended_batches = 0
         self.appended_bytes = 0
+        self.group_batches = Histogram(_BATCHES)
+        self.group_bytes = Histogram(_BYTES)
+        #: Bytes of batches that were read for readers.
+        self.fetched_bytes = 0
         #: Acknowledged bytes that are in the journal and not yet in their segments.
         self.dirty_bytes = 0
         self.flushed_bytes = 0
-        self.checkpoints = 0
-        self.sync_seconds = 0.0
+        #: Segments that were closed, and records that compaction removed.
+        self.rolls = 0
+        self.compacted_records = 0
+        self.checkpoint_seconds = Times()
+        #: Of durable writes to the journal.
+        self.sync_seconds = Times()
         #: Findings of damage since the store was opened.
         self.damage = 0
         #: Torn bytes that recovery cut off.
         self.cut_bytes = 0
+
+    @property
+    def checkpoints(self) -> int:
+        return self.checkpoint_seconds.count
 
 
 class FileCache:

@@ -91,6 +91,7 @@ class GroupCommit:
         self._admit_limit = -1
         self._is_scheduled = False
         self._in_flight: list[Flight] | None = None
+        self._in_flight_since = 0.0
         self._staged_ballot: Ballot | None = None
         #: The ballot of the group that is being written.
         self._flying_ballot: Ballot | None = None
@@ -252,7 +253,7 @@ class GroupCommit:
 
     def _commit_of(self, partitions: list[PartitionLog]) -> None:
         group: list[Flight] = []
-        size = 0
+        size = batches = entries = 0
         ballot, self._staged_ballot = self._staged_ballot, None
         if ballot is not None:
             size += ENTRY_BYTES + len(ballot_entry_data(ballot))
@@ -260,14 +261,22 @@ class GroupCommit:
             runs, partition.staged = partition.staged, []
             del self._staged[partition]
             group.append((partition, runs, partition.log_end_offset))
+            entries += len(runs)
             for run in runs:
                 size += run.size + ENTRY_BYTES
+                batches += len(run.chunks)
                 if len(run.chunks) > 1:
                     run.chunks = join_small(run.chunks, run.size)
         self._staged_bytes -= size
         self._admit_limit = -1
-        self._stats.groups += 1
-        self._stats.committed_bytes += size
+        stats = self._stats
+        stats.groups += 1
+        stats.committed_bytes += size
+        stats.appended_batches += batches
+        stats.appended_bytes += size - (entries + (ballot is not None)) * ENTRY_BYTES
+        # `Histogram.add`, without a call for each group.
+        stats.group_batches.counts[batches.bit_length()] += 1
+        stats.group_bytes.counts[size.bit_length()] += 1
         if self._durability is Durability.OS:
             self._commit_to_segments(group)
             return
@@ -288,6 +297,7 @@ class GroupCommit:
             self._committed(group)
             return
         self._in_flight = group
+        self._in_flight_since = started
 
         def synced(error: OSError | None) -> None:
             self.slow_syncs.note(self._clock.monotonic() - started, size)
@@ -307,6 +317,7 @@ class GroupCommit:
         group = self._in_flight
         assert group is not None
         self._in_flight = None
+        self._stats.sync_seconds.add_seconds(self._clock.monotonic() - self._in_flight_since)
         self._acknowledge()
         self._committed(group)
         if self.has_staged and self._in_flight is None:
@@ -323,7 +334,7 @@ class GroupCommit:
         Large groups are left out: bandwidth bounds them, not the disk's latency.
         """
         taken = self._clock.monotonic() - started
-        self._stats.sync_seconds += taken
+        self._stats.sync_seconds.add_seconds(taken)
         self.slow_syncs.note(taken, size)
         if size < GROUP_BYTES_MAX // 64:
             sample = min(taken, 4 * FAST_SYNC_S)

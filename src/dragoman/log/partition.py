@@ -350,6 +350,8 @@ class PartitionLog(ReadableLog):
         segment.checksum = crc32c(data, segment.checksum)
         segment.size = position
         self.appended_bytes += len(data)
+        # The batches are staged as one.
+        self.store.directory.stats.appended_batches += len(found) - 1
         base = self.log_end_offset
         self.log_end_offset = segment.next_offset = found[-1][0].last_offset + 1
         self.commits.stage(self, segment, start, base, data, len(data))

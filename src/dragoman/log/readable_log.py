@@ -123,7 +123,7 @@ class ReadableLog:
                 f"{self.log_start_offset}..{self.log_end_offset}"
             )
 
-    def _segments_from(self, offset: int) -> Iterator[Segment]:
+    def segments_from(self, offset: int) -> Iterator[Segment]:
         """Segments that may hold the offset or later ones, in order."""
         start = max(0, bisect_right(self._bases, offset) - 1)
         for index in range(start, len(self.segments)):
@@ -145,7 +145,7 @@ class ReadableLog:
         if 0 <= self.tail.first_offset <= offset:
             buffers, next_offset = self.tail.read(offset, limit_offset, bytes_max)
             return ReadResult(buffers, sum(map(len, buffers)), next_offset)
-        for segment in self._segments_from(offset):
+        for segment in self.segments_from(offset):
             try:
                 result = read_segment(self, segment, offset, bytes_max, limit_offset)
             except CorruptionError as error:

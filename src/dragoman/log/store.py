@@ -343,6 +343,7 @@ class LogStore:
 
     def segment_rolled(self, partition: PartitionLog) -> None:
         self._work[partition] = None
+        self.stats.rolls += 1
         self.on_rolled(partition)
 
     def manifest_due(self, partition: PartitionLog) -> None:

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
-from typing import ClassVar, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar
 
 from dragoman.broker.caller_rights import REFUSALS
 from dragoman.broker.errors import NotAuthorized
 from dragoman.broker.grants import StandingRights
 from dragoman.broker.throttles import Throttles
+from dragoman.broker.topic_traffic import TopicTraffic
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.config.settings import Settings
 from dragoman.framing import Scratch
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
+from dragoman.net.requests import Requests
 from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import Logins
-from dragoman.world import Scheduler
+from dragoman.world import Clock, Scheduler
 
 Key = TypeVar("Key")
 Arguments = ParamSpec("Arguments")
@@ -42,12 +44,15 @@ class Core(Protocol):
     def settings(self) -> Settings: ...
 
     scheduler: Scheduler
+    clock: Clock
     authorizer: Authorizer
     logins: Logins
     #: Rights of work that outlives its request.
     grants: StandingRights
     #: Quotas of clients.
     throttles: Throttles
+    #: What goes into topics and comes out of them.
+    traffic: TopicTraffic
 
 
 CoreT_co = TypeVar("CoreT_co", bound=Core, covariant=True)
@@ -58,6 +63,8 @@ class Service(Generic[CoreT_co]):
 
     #: The listener whose addresses appear in replies, for this node and for the others.
     advertised_listener: str
+    #: The counts of requests on these connections, by what their sessions know a request by.
+    requests: Requests[Any]
     #: Separates the words of operations and kinds of resources in the texts of refusals.
     word_separator: ClassVar[str] = "_"
 
@@ -72,6 +79,22 @@ class Service(Generic[CoreT_co]):
         #: Host and port at which a client on this channel reaches this node.
         self.advertised = advertised
         self.scratch = Scratch()
+        self.requests = self.counted_requests()
+        #: What clients of this protocol write to topics, and what they read from them.
+        self.received = broker.traffic.received(self.requests.protocol)
+        self.sent = broker.traffic.sent(self.requests.protocol)
+        #: Read once for all requests of a read, and once for all replies of a flush.
+        self.monotonic = broker.clock.monotonic
+
+    @property
+    def subscriber_count(self) -> int:
+        """Subscriptions to which the node pushes records."""
+        return 0
+
+    @classmethod
+    def counted_requests(cls) -> Requests[Any]:
+        """Counters for the requests that the protocol has."""
+        return Requests("", lambda _: None)
 
     def address_of(self, channel: Channel, node: int) -> Address | None:
         """Host and port at which a client on this channel reaches a node of the cluster; None if

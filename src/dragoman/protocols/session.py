@@ -32,6 +32,7 @@ from dragoman.limits import (
 )
 from dragoman.net import connection_log
 from dragoman.net.channel import Channel, Reason
+from dragoman.net.requests import RequestCounter
 from dragoman.protocols.caller_session import CallerSession, ServiceT_co
 from dragoman.protocols.service import Core, Service
 from dragoman.security.access import ANONYMOUS, Caller
@@ -50,6 +51,7 @@ class _Session(CallerSession[ServiceT_co]):
         "_mute",
         "_throttles",
         "_unanswered",
+        "arrived_at",
         "get_buffer",
     )
 
@@ -71,6 +73,8 @@ class _Session(CallerSession[ServiceT_co]):
         self._unanswered = 0
         #: Whether reading is paused because of too many unanswered requests.
         self._is_full = False
+        #: The time of the last read, from which the time of a request is counted.
+        self.arrived_at = 0.0
         self._throttles = service.broker.throttles
         #: Runs while the client is throttled.
         self._mute: Handle | None = None
@@ -254,6 +258,16 @@ class Waiting(Protocol):
         """The number of requests."""
         ...
 
+    @property
+    def counter(self) -> RequestCounter:
+        """Where the requests are counted."""
+        ...
+
+    @property
+    def arrived_at(self) -> float:
+        """`arrived_at` of the session when the requests began."""
+        ...
+
     def take_reply(self) -> Sequence[Buffer]:
         """The buffers to send when the entry leaves; empty for a request without a reply."""
         ...
@@ -266,7 +280,7 @@ class Waiting(Protocol):
 class Place:
     """A request's place in the queue of replies."""
 
-    __slots__ = ("_answer", "_session", "is_done", "size")
+    __slots__ = ("_answer", "_session", "arrived_at", "counter", "is_done", "size")
 
     count = 1
 
@@ -275,6 +289,13 @@ class Place:
         self._answer: Sequence[Buffer] = ()
         self.is_done = False
         self.size = size
+        self.arrived_at = session.arrived_at
+        #: Set by the session once it knows what the request is.
+        self.counter = session.service.requests.unknown
+
+    def parked(self) -> None:
+        """Note that the request waits for records, so that its time says nothing about the node."""
+        self.counter = self.counter.parked
 
     def reply(self, *buffers: Buffer) -> None:
         """Answer the request; without buffers if it has no reply. A second answer is dropped."""
@@ -301,12 +322,13 @@ class OrderedSession(_Session[ServiceT_co]):
     that a reply never waits behind queued pushes.
     """
 
-    __slots__ = ("_answer_bytes", "_is_flushed_soon", "_queue")
+    __slots__ = ("_answer_bytes", "_is_flushed_soon", "_monotonic", "_queue")
 
     unanswered_max = READ_AHEAD_REQUESTS_MAX
 
     def __init__(self, channel: Channel, reader: FrameReader, service: ServiceT_co) -> None:
         super().__init__(channel, reader, service)
+        self._monotonic = service.monotonic
         self._queue: deque[Waiting] = deque()
         self._is_flushed_soon = False
         #: Bytes of the answers that are ready and still queued.
@@ -355,6 +377,7 @@ class OrderedSession(_Session[ServiceT_co]):
             frames = self._reader.buffer_updated(count)
         except DecodeError as error:
             raise self._unreadable(error) from None
+        self.arrived_at = self._monotonic()
         self._unanswered += len(frames)
         self._accept(frames)
 
@@ -368,6 +391,7 @@ class OrderedSession(_Session[ServiceT_co]):
 
     def closed(self) -> None:
         for waiting in self._queue:
+            waiting.counter.dropped += waiting.count
             waiting.drop()
             self._budget.give_back(waiting.size)
         self._queue.clear()
@@ -415,11 +439,18 @@ class OrderedSession(_Session[ServiceT_co]):
         queue = self._queue
         out: list[Buffer] = []
         freed = self._answer_bytes = 0
+        now = 0.0
         while queue and queue[0].is_done:
             first = queue.popleft()
             out += first.take_reply()
             freed += first.size
-            self._unanswered -= first.count
+            count = first.count
+            self._unanswered -= count
+            # `RequestCounter.answered`, without a call for each reply.
+            now = now or self._monotonic()
+            seconds, times = now - first.arrived_at, first.counter.seconds
+            times.counts[int(seconds * 1e6).bit_length()] += count
+            times.total += seconds * count
         if out:
             self.channel.send(out)
             if self._throttles.is_on and self.counts_bytes:
@@ -504,6 +535,7 @@ class MatchedSession(_Session[ServiceT_co]):
             frames = self._reader.buffer_updated(count)
         except DecodeError as error:
             raise self._unreadable(error) from None
+        self.arrived_at = self.service.monotonic()
         self._accept(frames)
 
     def writable(self) -> None:

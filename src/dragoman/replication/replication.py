@@ -96,6 +96,8 @@ class Replication:
         self.member: Member | None = None
         self._life: Life | None = None
         self._is_registering = False
+        #: Whether the controller has ever known this node since it started.
+        self._was_known = False
         self._replicas: dict[int, Replica] = {}
         self._leading: dict[int, LedPartition] = {}
         self._following: dict[int, FollowedPartition] = {}
@@ -285,6 +287,10 @@ class Replication:
             self.member = None
             self._register()
         else:
+            if not self._was_known:
+                # Everything that this node had missed is applied.
+                self._was_known = True
+                self._image.leader_changes = self._image.in_sync_changes = 0
             self.member = Member(event.node_id, event.incarnation)
             self._life.registered()
             if self._is_returning:
@@ -364,6 +370,10 @@ class Replication:
             leader = partition.leader if partition is not None else -1
             raise NotLeader(f"node {leader} leads partition {partition_id}", leader)
         return found
+
+    def led(self) -> list[LedPartition]:
+        """The partitions with further replicas that this node leads."""
+        return list(self._leading.values())
 
     def follower_ends(self, partition_id: int) -> dict[int, int]:
         """The stable ends of the followers of a partition that this node leads."""

@@ -142,6 +142,11 @@ class BrokerProcess:
     def bootstrap_servers(self) -> str:
         return "{}:{}".format(*self.address)
 
+    @property
+    def http_address(self) -> tuple[str, int]:
+        assert self._http is not None
+        return self._http
+
     def sent_bytes(self) -> float:
         """What the node has sent to Kafka clients, by its own count."""
         assert self._http is not None

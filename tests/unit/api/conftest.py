@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
@@ -13,6 +13,7 @@ from dragoman import __version__
 from dragoman.api.access_values import SecurityStatus, UserDescription, UserPage, UserSummary
 from dragoman.api.app import create_app
 from dragoman.api.declaration import PageLimit
+from dragoman.api.metrics.listing import MetricService
 from dragoman.api.node import PipelineReports
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
@@ -60,6 +61,7 @@ from dragoman.captures.control import Finding, Status
 from dragoman.captures.definition import Definition
 from dragoman.config.overrides import validate_topic_config
 from dragoman.errors import AuthenticationFailedError, AuthError, BrokerError
+from dragoman.net.requests import Requests
 from dragoman.operating_system import SystemClock
 from dragoman.security.access import Caller, Operation, Principal, Resource
 from dragoman.security.logins import TokenLogin
@@ -336,6 +338,7 @@ class FakeNode:
         self.logins = FakeLogins()
         self.authorizer = Denying()
         self.metrics_require_login = True
+        self.requests: Requests[str] = Requests("http", str)
         self.accepts_readable_passwords = False
         self.ready = True
         #: Why clients should go elsewhere although it serves.
@@ -355,6 +358,7 @@ class FakeNode:
         self.slices = 1
         self.fails_after = -1
         self.pipelines = PipelineReports(SystemClock(), self)
+        self.metrics = MetricService(self.stats, self)
         self.captures = FakeCaptures(self)
         self.keys = FakeKeys(self)
         self.certificates = FakeCertificates(self)
@@ -451,8 +455,8 @@ class FakeNode:
         self.asked.append(wanted)
         return Told(detail="done")
 
-    def stats(self) -> Stats:
-        return {"topics": len(self.topics), "ready": int(self.ready)}
+    def stats(self) -> Iterator[Stats]:
+        yield {"topics": len(self.topics), "ready": int(self.ready)}
 
     def add_topic(self, name: str) -> None:
         self.topics[name] = self.topics.make(NewTopic(name=name))

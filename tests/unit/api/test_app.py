@@ -75,9 +75,9 @@ async def test_metrics_are_scraped(client: httpx.AsyncClient, node) -> None:
     node.add_topic("orders")
     response = await client.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=")
-    assert "\ndragoman_topics 1.0\n" in response.text
+    assert "\ndragoman_topics 1\n" in response.text
     node.add_topic("more")
-    assert "\ndragoman_topics 2.0\n" in (await client.get("/metrics")).text
+    assert "\ndragoman_topics 2\n" in (await client.get("/metrics")).text
 
 
 async def test_topic_is_created_described_listed_and_deleted(client: httpx.AsyncClient) -> None:
@@ -352,3 +352,15 @@ async def test_a_flag_is_true_or_false(client: httpx.AsyncClient, node) -> None:
     assert "keep_slot: expected true or false, got '1'" in wrong.json()["detail"]
     described = (await client.get("/openapi.json")).json()["paths"]["/api/v1/captures/{name}"]
     assert [each["name"] for each in described["delete"]["parameters"]] == ["name", "keep_slot"]
+
+
+async def test_operations_are_counted_with_their_errors(client: httpx.AsyncClient, node) -> None:
+    await client.get("/api/v1/topics")
+    await client.get("/api/v1/topics/gone")
+    await client.get("/nowhere")
+    counted = {each.name: each for each in node.requests.counters()}
+    assert {name: each.count for name, each in counted.items()} == {
+        "GET /api/v1/topics": 1,
+        "GET /api/v1/topics/{name}": 1,
+    }
+    assert counted["GET /api/v1/topics/{name}"].errors == {"unknown_topic": 1}

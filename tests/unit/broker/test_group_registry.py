@@ -97,6 +97,10 @@ class FlatGroup:
         return bool(self.names)
 
     @property
+    def member_count(self) -> int:
+        return len(self.names)
+
+    @property
     def is_idle(self) -> bool:
         return not self.names
 

@@ -16,13 +16,16 @@ from dragoman.broker.errors import (
     NotAuthorized,
     TransactionalIdNotAuthorized,
 )
+from dragoman.broker.topic_traffic import TopicTraffic
 from dragoman.cluster.events import NodeAdded, NodeRegistered
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.net.admission import MemoryBudget
+from dragoman.operating_system import SystemClock
 from dragoman.protocols.kafka.handlers.session import KafkaSession
 from dragoman.protocols.service import Core, Service, handlers_by_name
 from dragoman.security.access import Caller, Operation, Principal, Resource
 from dragoman.security.authorizer import AllowAll, Authorizer
+from dragoman.world import Clock
 from worlds.broker import Pipe, World
 from worlds.remote_leaders import propose
 
@@ -44,6 +47,8 @@ class Node(NamedTuple):
     image: MetadataImage
     authorizer: Authorizer = ReadOnly()
     node_id: int = 1
+    clock: Clock = SystemClock()
+    traffic: TopicTraffic = TopicTraffic()
 
 
 class Example(Service[Core]):

@@ -26,6 +26,7 @@ from dragoman.api.cluster import ClusterService
 from dragoman.api.declaration import ApiError, PageLimit
 from dragoman.api.groups import GroupService
 from dragoman.api.keys import CertificateService
+from dragoman.api.metrics.listing import MetricService
 from dragoman.api.node import PipelineReports
 from dragoman.api.operations import OPERATIONS
 from dragoman.api.security import RuleService, SecurityService, UserService
@@ -104,6 +105,7 @@ class Stage:
         self.users = UserService(broker)
         self.pipelines = PipelineReports(self.world.clock, broker)
         self.pipelines.report_pipeline(CALLER, STATUS)
+        self.metrics = MetricService(lambda: iter([{"topics": 1}]), broker)
         self.guard = Guard(self.world)
 
 
@@ -240,6 +242,7 @@ ROWS: Final[dict[str, list[Row]]] = {
     "list_pipelines": [
         Row(lambda s: s.pipelines.list_pipelines(CALLER), "describe pipeline p", lacks("'p'"))
     ],
+    "list_metrics": _cluster(lambda s: s.metrics.list_metrics(CALLER, "", "", LIMIT), "describe"),
     "certificate_status": [
         Row(lambda s: s.certificates.certificate_status(CALLER), "describe cluster")
     ],

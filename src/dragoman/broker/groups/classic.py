@@ -233,6 +233,10 @@ class ClassicGroup:
         return len(self._roster) > 0
 
     @property
+    def member_count(self) -> int:
+        return len(self._roster)
+
+    @property
     def is_idle(self) -> bool:
         return not self._roster and not self._rebalance.promises
 

@@ -261,6 +261,10 @@ class DirectGroup:
         return bool(self._members)
 
     @property
+    def member_count(self) -> int:
+        return len(self._members)
+
+    @property
     def is_idle(self) -> bool:
         return not self._members
 

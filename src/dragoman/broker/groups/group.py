@@ -149,6 +149,9 @@ class Membership(Protocol):
     def has_members(self) -> bool: ...
 
     @property
+    def member_count(self) -> int: ...
+
+    @property
     def is_idle(self) -> bool:
         """Whether there are no members, and no pending joins."""
         ...

@@ -74,6 +74,11 @@ class RaftQuorum:
     def term(self) -> int:
         return self._raft.term
 
+    @property
+    def committed_end(self) -> int:
+        """Every entry below is known to be committed."""
+        return self._raft.commit
+
     def ends(self) -> dict[int, int]:
         """The log ends of the nodes, as far as this node knows them."""
         known = {self._raft.node_id: self._raft.storage.end}

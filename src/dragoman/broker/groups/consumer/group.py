@@ -145,6 +145,10 @@ class ConsumerGroup:
         return len(self.roster) > 0
 
     @property
+    def member_count(self) -> int:
+        return len(self.roster)
+
+    @property
     def is_idle(self) -> bool:
         return not self.has_members
 

@@ -221,6 +221,7 @@ class _Consume:
             self._timer = call.service.scheduler.call_later(wait_ms / 1000, self._time_is_up)
             call.session.release = self._end
             call.session.answer_now = self._time_is_up
+            call.place.parked()
             self._grant = call.service.broker.grants.hold(self._authorize, self._revoked)
         self._look()
 
@@ -290,6 +291,7 @@ class _Consume:
                 raise Refusal(f"OFFSET_OUT_OF_RANGE {out_of_range(tail)}") from None
             if records:
                 self._moved[place] = tail.offset
+                self._call.service.sent[place[0]].add_records(records)
                 room -= sum(len(each.key or b"") + len(each.value or b"") for each in records)
                 found += records
         return found
@@ -401,6 +403,7 @@ class Stream:
                     self._tail.seek(records[0].offset)
                     raise
                 self._session.push(frame)
+                self._service.sent[self.name[0]].add_records(records)
                 self._sent_at = self._service.scheduler.time()
                 pushed += len(frame)
                 if pushed >= CURSUS_TURN_BYTES_MAX:

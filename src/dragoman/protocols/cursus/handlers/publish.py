@@ -99,18 +99,25 @@ class PublishHeader:
         broker.leader_queues.add(
             led,
             record,
-            partial(self._placed, session, place),
+            partial(self._placed, session, place, len(payload)),
             is_leader_only=is_leader_only,
             in_leader_queue=session.in_leader_queue(is_leader_only),
             caller=session.caller,
         )
 
     def _placed(
-        self, session: CursusSession, place: Place, offset: int, error: DragomanError | None
+        self,
+        session: CursusSession,
+        place: Place,
+        size: int,
+        offset: int,
+        error: DragomanError | None,
     ) -> None:
         if error is not None:
             session.refuse(place, error)
-        elif self._acks == "0":
+            return
+        session.service.received[self._topic].add(len(self._key) + size, 1)
+        if self._acks == "0":
             place.reply(_OK)
         else:
             place.reply(codec.ack_frame(offset, self._answer_end))
@@ -198,6 +205,7 @@ def _publish(
 ) -> None:
     """Append on this node, or forward to the partition's leader. Raises `DragomanError`."""
     service = session.service
+    reply = partial(_count_published, service, request.batch, reply)
     in_leader_queue = session.in_leader_queue(request.batch.acks not in ACKS_OF_ALL)
     if not service.broker.leader_queues.is_busy(partition, in_leader_queue=in_leader_queue):
         try:
@@ -208,6 +216,15 @@ def _publish(
             append_batch(service, request, replica, reply)
             return
     ask_leader(service, partition, request, reply, in_leader_queue=in_leader_queue)
+
+
+def _count_published(
+    service: CursusService, batch: Batch, reply: Callback[bytes], outcome: bytes | DragomanError
+) -> None:
+    if isinstance(outcome, bytes) and outcome.startswith(_STATUS_OK):
+        size = sum(len(each.key) + len(each.payload) for each in batch.messages)
+        service.received[batch.topic].add(size, len(batch.messages))
+    reply(outcome)
 
 
 def append_batch(

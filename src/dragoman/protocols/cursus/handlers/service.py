@@ -20,6 +20,7 @@ from dragoman.config.settings import Settings
 from dragoman.limits import CURSUS_COORDINATOR_RETRY_S, CURSUS_COORDINATOR_WAIT_S
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
+from dragoman.net.requests import Requests
 from dragoman.outcome import Retry, retried
 from dragoman.protocols import service
 from dragoman.protocols.cursus.errors import Refusal
@@ -58,6 +59,9 @@ REQUESTS: Final[dict[str, str]] = {
     for module, words in _MODULES.items()
     for word in words.split()
 }
+#: What a publish of several messages is counted as, which is not a command.
+BATCH: Final = "PUBLISH_BATCH"
+_COUNTED: Final = {*REQUESTS, BATCH}
 #: Retries until this node has become the coordinator. The original never refuses at this point, so
 #: clients do not expect a refusal.
 _COORDINATED_SOON: Final = Retry(
@@ -141,6 +145,11 @@ class Streams:
 
 class CursusService(Service[Core]):
     advertised_listener = "cursus"
+    requests: Requests[str]
+
+    @classmethod
+    def counted_requests(cls) -> Requests[str]:
+        return Requests("cursus", lambda word: word if word in _COUNTED else None)
 
     def __init__(
         self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]
@@ -148,7 +157,6 @@ class CursusService(Service[Core]):
         super().__init__(broker, budget, advertised)
         self.scheduler = broker.scheduler
         self.idle_s = broker.settings.cursus_idle_timeout_ms / 1000
-        self.requests = 0
         self.streams = Streams()
         self._parts: dict[type[object], object] = {}
         self.state = State(broker.tables)

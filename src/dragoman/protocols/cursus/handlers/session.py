@@ -63,7 +63,7 @@ from dragoman.protocols.cursus.handlers.logins import (
     login_required,
 )
 from dragoman.protocols.cursus.handlers.policy import no_access, policy_of
-from dragoman.protocols.cursus.handlers.service import REQUESTS, CursusService, Stream
+from dragoman.protocols.cursus.handlers.service import BATCH, REQUESTS, CursusService, Stream
 from dragoman.protocols.cursus.messages import Batch, Command
 from dragoman.protocols.service import Address, handlers_by_name
 from dragoman.protocols.session import OrderedSession, Place
@@ -110,6 +110,11 @@ def refusal_text(error: DragomanError, address_of: AddressOf) -> str:
             return "NOT_COORDINATOR" + ("" if where is None else " host={} port={}".format(*where))
     code = next((code for kind, code in _CODES if isinstance(error, kind)), "command_failed")
     return f"{code} reason={quoted(str(error))}"
+
+
+def _code_in(text: str) -> str:
+    """The code of a refusal's text, which begins it."""
+    return text.partition(" ")[0]
 
 
 Request: TypeAlias = Command | Batch | UnreadableRequest
@@ -226,6 +231,7 @@ class Call(Arguments):
         if self.command.word == "READ_STREAM":
             # Clients of this command only understand JSON.
             text = refusal_text(error, self.service.registered)
+            self.place.counter.failed(_code_in(text))
             self.json(msgspec.json.encode({"error": text, "status": "ERROR"}))
         else:
             self.session.refuse(self.place, error)
@@ -341,9 +347,9 @@ class CursusSession(OrderedSession[CursusService]):
             place.reply()
             return
         self._alone = None if self._is_publish else place
-        service = self.service
-        service.requests += 1
+        requests = self.service.requests
         if isinstance(request, Command):
+            place.counter = requests[request.word]
             # Errors of handlers become replies only here.
             call = Call(self, request, place)
             try:
@@ -357,6 +363,7 @@ class CursusSession(OrderedSession[CursusService]):
                 if waiting is not None:
                     start(waiting).then(call.finished)
         elif isinstance(request, Batch):
+            place.counter = requests[BATCH]
             try:
                 if self.must_log_in:
                     self.refused_anonymous()
@@ -365,6 +372,7 @@ class CursusSession(OrderedSession[CursusService]):
             except DragomanError as error:
                 self.refuse(place, error)
         else:
+            place.counter.failed("unreadable")
             place.reply(self.error(request.reply))
             if request.closes:
                 self.close()
@@ -446,8 +454,9 @@ class CursusSession(OrderedSession[CursusService]):
     def refuse(self, place: Place, error: DragomanError) -> None:
         is_structured = isinstance(error, Refusal) and error.is_structured
         text = refusal_text(error, self.service.registered)
+        code = _code_in(text)
+        place.counter.failed(code)
         if connection_log.is_on():
-            code, _, _ = text.partition(" ")
             self.note_failure(None, "", None, code, text)
         place.reply(self.error(text, is_structured=is_structured))
 

@@ -21,13 +21,16 @@ from struct import Struct
 from typing import Final, Protocol
 
 from dragoman.broker.produce import check_produced, place
+from dragoman.broker.topic_traffic import Flows
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import KAFKA_PRODUCE_ROUTES_MAX
 from dragoman.log.batch import TRANSACTIONAL
+from dragoman.log.partition import PartitionLog
 from dragoman.net import connection_log
 from dragoman.primitives import uvarint
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import Request
+from dragoman.protocols.kafka.constants import ApiKey
 from dragoman.protocols.kafka.decoder_source import rest_of_uvarint
 from dragoman.protocols.kafka.handlers.refusals import refused_partition
 from dragoman.protocols.kafka.handlers.service import KafkaService
@@ -63,6 +66,7 @@ class Line(Protocol):
     def service(self) -> KafkaService: ...
 
     caller: Caller
+    arrived_at: float
 
     def enter(self, waiting: Waiting) -> None:
         """Reserve a place in the queue of replies."""
@@ -124,7 +128,16 @@ class Route:
 class Run:
     """Requests of one read, with one place in the queue of replies."""
 
-    __slots__ = ("_failed", "_session", "_taken", "_waiting", "is_done", "size")
+    __slots__ = (
+        "_failed",
+        "_session",
+        "_taken",
+        "_waiting",
+        "arrived_at",
+        "counter",
+        "is_done",
+        "size",
+    )
 
     def __init__(self, session: Line, taken: list[tuple[Route, int, int]], size: int):
         self._session = session
@@ -134,6 +147,8 @@ class Run:
         #: later.
         self._failed: dict[Replica, tuple[DragomanError, int]] = {}
         self._waiting = 0
+        self.arrived_at = session.arrived_at
+        self.counter = session.service.requests[ApiKey.PRODUCE]
         self.is_done = False
         self.size = size
 
@@ -174,6 +189,7 @@ class Run:
         error, _ = failed
         version = route.head & 0xFFFF
         part = refused_partition(route.replica.metadata.index, error, version)
+        self.counter.failed(part.error_code)
         if connection_log.is_on():
             self._session.note_failure(correlation_id, "Produce", None, error.code, str(error))
         return codec.join(_response(route.replica, part, version, correlation_id))
@@ -253,6 +269,9 @@ class Express:
         routes, unpack_head = self._routes, _HEAD.unpack_from
         taken: list[tuple[Route, int, int]] = []
         ends: dict[Replica, int] = {}
+        received = self._session.service.received
+        #: The log that was appended to last, its bytes and its end before that.
+        log, appended_bytes, log_end = route.replica.log, 0, -1
         size = 0
         for frame in backlog:
             if not frame.startswith(route.prefix, 8):
@@ -268,6 +287,11 @@ class Express:
             if batch is None:
                 break
             replica = route.replica
+            if replica.log is not log or log_end < 0:
+                if log_end >= 0:
+                    _count(received, log, appended_bytes, log_end)
+                log = replica.log
+                appended_bytes, log_end = log.appended_bytes, log.log_end_offset
             try:
                 header = check_produced(batch)
                 if header.attributes & TRANSACTIONAL:
@@ -286,10 +310,18 @@ class Express:
         else:
             for _ in taken:
                 backlog.popleft()
+        _count(received, log, appended_bytes, log_end)
         run = Run(self._session, taken, size)
         self._session.enter(run)
         run.wait(ends)
         return True
+
+
+def _count(received: Flows, log: PartitionLog, appended_bytes: int, log_end: int) -> None:
+    """Count what was appended since the log had these bytes and this end."""
+    flow = received[log.identity.topic]
+    flow.size += log.appended_bytes - appended_bytes
+    flow.records += log.log_end_offset - log_end
 
 
 def _response(

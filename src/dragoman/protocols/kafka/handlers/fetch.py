@@ -44,6 +44,7 @@ def handle(call: Call) -> None:
     try:
         session = call.service.fetch_sessions.open(request, call.version >= _IDS_SINCE_VERSION)
     except SessionError as error:
+        call.counter.failed(error.code)
         call.reply(FetchResponse(error_code=error.code))
         return
     broker = call.service.broker
@@ -65,7 +66,7 @@ def handle(call: Call) -> None:
         room=lambda: budget.room // 2,
     )
 
-    grants = broker.grants
+    grants, sent = broker.grants, call.service.sent
     revision = grants.revision
 
     def finish(found: list[Fetched]) -> None:
@@ -74,6 +75,13 @@ def handle(call: Call) -> None:
             found = [_still_allowed(call, *each) for each in zip(wanted, found, strict=True)]
         if call.version < _ZSTD_SINCE_VERSION:
             found = [_without_zstd(each) for each in found]
+        for asked, each in zip(wanted, found, strict=True):
+            if each.size and asked.replica is not None:
+                flow = sent[asked.replica.metadata.topic.name]
+                flow.size += each.size
+                flow.records += each.next_offset - asked.offset
+            elif each.error is not None:
+                call.counter.failed(wire_code(each.error))
         results = list(zip(keys, found, strict=True))
         if session is not None and request.session_epoch > 0:
             results = [(key, each) for key, each in results if session.has_news(key, each)]

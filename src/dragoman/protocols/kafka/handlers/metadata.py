@@ -73,6 +73,7 @@ async def _named(call: Call, request: m.MetadataRequest) -> list[Buffer]:
             found = _refused(call, topic, error)
             if connection_log.is_on():
                 note_failures(call, m.MetadataResponse(topics=[found]))
+        call.count_errors(found)
         return encoder.element(found)
 
     def weigh(topic: m.MetadataRequestTopic) -> int:

@@ -119,7 +119,7 @@ class _Produce:
             else:
                 self._place(write)
         except DragomanError as error:
-            replies.append(refused_partition(partition.index, error, self._call.version))
+            replies.append(self._refusal(partition.index, error))
 
     def _enrol(self, write: _Write) -> None:
         """Append a transactional batch once its partition has been added to the transaction."""
@@ -165,6 +165,10 @@ class _Produce:
         except DragomanError as error:
             self._refuse(write, error)
             return
+        if not appended.is_duplicate:
+            flow = self._call.service.received[replica.metadata.topic.name]
+            flow.size += len(write.batch)
+            flow.records += write.header.last_offset_delta + 1
         append_time_ms = -1
         if replica.config.message_timestamp_type == "LogAppendTime":
             append_time_ms = appended.timestamp if appended.is_duplicate else self._now_ms
@@ -196,7 +200,12 @@ class _Produce:
 
     def _refuse(self, write: _Write, error: DragomanError) -> None:
         index = write.replies[write.at].index
-        write.replies[write.at] = refused_partition(index, error, self._call.version)
+        write.replies[write.at] = self._refusal(index, error)
+
+    def _refusal(self, index: int, error: DragomanError) -> ProduceResponsePartition:
+        refused = refused_partition(index, error, self._call.version)
+        self._call.counter.failed(refused.error_code)
+        return refused
 
     def _find(self, topic: ProduceRequestTopic, index: int) -> Replica:
         call, partitions = self._call, self._call.service.broker.partitions

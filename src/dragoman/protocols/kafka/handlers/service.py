@@ -20,9 +20,12 @@ from dragoman.limits import KAFKA_FENCED_NODE_LISTED_S
 from dragoman.log.store import LogStore
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
+from dragoman.net.requests import Requests
 from dragoman.protocols import service
 from dragoman.protocols.kafka.constants import ApiKey
+from dragoman.protocols.kafka.errors import KNOWN_CODES
 from dragoman.protocols.kafka.handlers.fetch_sessions import FetchSessions
+from dragoman.protocols.kafka.notation import name_of
 from dragoman.protocols.service import Address, Service
 from dragoman.world import Clock, Random, Scheduler
 
@@ -124,9 +127,24 @@ class Core(service.Core, Protocol):
     fetches: Fetches
 
 
+def _request_name(api_key: int) -> str | None:
+    name = name_of(api_key, "Request") if api_key in REQUESTS else None
+    return None if name is None else name.removesuffix("Request")
+
+
+def _code_name(code: int | str) -> str:
+    known = KNOWN_CODES.get(code) if isinstance(code, int) else None
+    return str(code) if known is None else known.name
+
+
 class KafkaService(Service[Core]):
     advertised_listener = "kafka"
     word_separator = " "
+    requests: Requests[int]
+
+    @classmethod
+    def counted_requests(cls) -> Requests[int]:
+        return Requests("kafka", _request_name, _code_name)
 
     def __init__(
         self,
@@ -135,7 +153,6 @@ class KafkaService(Service[Core]):
         advertised: Callable[[Channel], Address],
     ) -> None:
         super().__init__(broker, budget, advertised)
-        self.requests = 0
         self.fetch_sessions = FetchSessions(
             lambda: broker.settings.max_incremental_fetch_session_cache_slots,
             broker.clock,

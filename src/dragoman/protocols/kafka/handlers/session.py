@@ -31,11 +31,12 @@ from dragoman.outcome import start
 from dragoman.protocols.kafka import codec
 from dragoman.protocols.kafka.connection import Request, ServerConnection
 from dragoman.protocols.kafka.constants import ApiKey, is_accepted
+from dragoman.protocols.kafka.error_codes import CODES_IN
 from dragoman.protocols.kafka.errors import OversizedMessageError
 from dragoman.protocols.kafka.handlers.express import Express
 from dragoman.protocols.kafka.handlers.refusals import refusal_of
 from dragoman.protocols.kafka.handlers.service import REQUESTS, KafkaService
-from dragoman.protocols.kafka.messages import Message, ProduceResponse
+from dragoman.protocols.kafka.messages import FetchResponse, Message, ProduceResponse
 from dragoman.protocols.service import handlers_by_name
 from dragoman.protocols.session import OrderedSession, Waiting
 from dragoman.replication.replica import Replica
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from dragoman.protocols.kafka.handlers.login import Asked, Login
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
+#: Replies whose handlers count the errors: there are many, and next to none has one.
+_COUNTED: Final = frozenset((ProduceResponse, FetchResponse))
 
 
 class Call:
@@ -55,8 +58,10 @@ class Call:
         "_on_drop",
         "_on_end",
         "_reply",
+        "arrived_at",
         "begun_at",
         "caller",
+        "counter",
         "grant",
         "is_done",
         "request",
@@ -73,6 +78,8 @@ class Call:
         #: The connection's caller when the request began. A connection may reauthenticate
         #: (KIP-368), which does not change the permissions of its earlier requests.
         self.caller = session.caller
+        self.arrived_at = session.arrived_at
+        self.counter = session.service.requests[request.api_key]
         #: Bytes of the node's memory budget that the request occupies.
         self.size = len(request.frame)
         self.is_done = False
@@ -154,6 +161,8 @@ class Call:
 
     def reply(self, message: Message) -> None:
         request = self.request
+        if type(message) not in _COUNTED:
+            self.count_errors(message)
         if self.service.broker.throttles.is_on:
             from dragoman.protocols.kafka.handlers.quota_use import metered
 
@@ -179,6 +188,11 @@ class Call:
             self.size += held
             self.service.budget.take(held)
 
+    def count_errors(self, message: Message) -> None:
+        """Count the codes in a reply, or in a part of one that is encoded by itself."""
+        for code in CODES_IN[type(message)](message):
+            self.counter.failed(code)
+
     def finish_silently(self) -> None:
         """Finish a request without a reply (Produce with acks=0)."""
         assert not self.is_done
@@ -203,8 +217,9 @@ class Call:
 
     def on_end(self, answer: Callable[[], None]) -> None:
         """Register a callback for the case that the client closes its half of the connection: a
-        parked request is then answered at once.
+        parked request is then answered at once. Its time is counted as that of a parked one.
         """
+        self.counter = self.counter.parked
         if self.session.channel.is_ended:
             answer()
         else:
@@ -390,6 +405,8 @@ class KafkaSession(OrderedSession[KafkaService]):
             number = call.request.correlation_id
             said = _said(call.request, error)
             self.channel.complain(said, doing="refusing a request of", request=number)
+            if type(refusal) in _COUNTED:
+                call.count_errors(refusal)
             call.reply(refusal)
         else:
             # A reply that its version cannot encode is a fault of this node.
@@ -413,7 +430,6 @@ class KafkaSession(OrderedSession[KafkaService]):
 
     def enter(self, waiting: Waiting) -> None:
         """Reserve a place in the queue of replies. The frames are already charged to the budget."""
-        self.service.requests += waiting.count
         self._queue.append(waiting)
 
     def learn(self, request: Request, records: Buffer, replica: Replica) -> None:

@@ -43,7 +43,9 @@ def answer_array(call: Call, rest: Message, field: str, elements: Elements) -> N
 def _encoded(call: Call, rest: Message, field: str, elements: Elements) -> Steps[list[Buffer]]:
     encoder = array_encoder(type(rest), field, call.version)
     encoded: list[bytes] = []
+    call.count_errors(rest)
     for element, items in elements:
+        call.count_errors(element)
         encoded.append(encoder.element(element))
         yield items
     return encoder.frame(rest, encoded, call.request.correlation_id)

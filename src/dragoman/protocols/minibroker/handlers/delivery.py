@@ -26,6 +26,7 @@ long:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dragoman.broker.errors import Overloaded
@@ -151,6 +152,7 @@ class Stream:
     """Reads one partition for one connection."""
 
     __slots__ = (
+        "_count_sent",
         "_frames",
         "_index",
         "_pusher",
@@ -168,8 +170,10 @@ class Stream:
         partition: PartitionMetadata,
         offset: int,
         window: Window | None,
+        count_sent: Callable[[Sequence[Record]], None],
     ) -> None:
         self._pusher = pusher
+        self._count_sent = count_sent
         self._topic = partition.topic.name
         self._index = partition.index
         self._tail = readers.open(partition, offset, self._changed)
@@ -200,6 +204,7 @@ class Stream:
             return []
         if window is not None:
             window.sent(self._index, [record.offset for record in records])
+        self._count_sent(records)
         frame = self._frames.frame
         return [frame(each.offset, each.key or b"", each.value or b"") for each in records]
 

@@ -173,7 +173,11 @@ def _append(
         partition = led[turn % len(led)] if led else partition
 
     def placed(offset: int, error: DragomanError | None) -> None:
-        place.reply(published_frame(partition, offset) if error is None else session.refusal(error))
+        if error is None:
+            service.received[topic.name].add(len(key) + len(request.payload), 1)
+            place.reply(published_frame(partition, offset))
+        else:
+            session.refuse(place, error)
 
     record = Record(key=key or None, value=request.payload, timestamp=broker.clock.wall_ms())
     partition_metadata = topic.partitions[partition]
@@ -250,7 +254,7 @@ def _joined(
     """Called with the group's answer, unless the member has left."""
     if isinstance(partitions, DragomanError):
         del session.subscriptions[subscription.topic]
-        place.reply(session.refusal(partitions))
+        session.refuse(place, partitions)
     else:
         place.reply(codec.encode(m.Joined(group=subscription.group, partitions=partitions)))
         subscription.take(partitions)

@@ -13,6 +13,7 @@ from dragoman.broker.topics import Topics
 from dragoman.config.settings import Settings
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
+from dragoman.net.requests import Requests
 from dragoman.protocols import service
 from dragoman.protocols.minibroker import messages as m
 from dragoman.protocols.service import Address, Service
@@ -50,16 +51,31 @@ class Core(service.Core, Protocol):
     topics: Topics
 
 
+def _request_name(kind: type[m.Request]) -> str | None:
+    return kind.__name__ if kind in REQUESTS else None
+
+
 class MinibrokerService(Service[Core]):
     advertised_listener = "minibroker"
+    requests: Requests[type[m.Request]]
+
+    @classmethod
+    def counted_requests(cls) -> Requests[type[m.Request]]:
+        return Requests("minibroker", _request_name)
 
     def __init__(
         self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]
     ) -> None:
         super().__init__(broker, budget, advertised)
         self.heartbeat_timeout_s = broker.settings.minibroker_heartbeat_timeout_ms / 1000
+        #: Open subscriptions.
+        self.subscriptions: set[object] = set()
         #: Records without a key that were published since the start, by topic.
         self._turns: dict[str, int] = {}
+
+    @property
+    def subscriber_count(self) -> int:
+        return len(self.subscriptions)
 
     def next_turn(self, topic: str) -> int:
         """The number of the next record without a key: 0, 1, 2 …"""

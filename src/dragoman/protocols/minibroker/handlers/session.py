@@ -83,14 +83,16 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
             # The protocol has no login: only a certificate or an address could name the client.
             self.refused_anonymous()
             self.channel.complain(ANONYMOUS_REFUSED)
+            place.counter.failed("anonymous")
             place.reply(codec.encode(Failed(reason=ANONYMOUS_REFUSED)))
             self.close()
             return
         try:
             request = codec.decode_request(frame)
+            place.counter = self.service.requests[type(request)]
             waiting = HANDLERS[type(request)](self, request, place)
         except DragomanError as error:
-            place.reply(self.refusal(error))
+            self.refuse(place, error)
         else:
             if waiting is not None:
                 start(waiting).then(partial(self._finished, place))
@@ -98,12 +100,13 @@ class MinibrokerSession(OrderedSession[MinibrokerService]):
     def _finished(self, place: Place, result: DragomanError | None) -> None:
         """Called when a handler's coroutine has replied, or raised the error to reply with."""
         if result is not None:
-            place.reply(self.refusal(result))
+            self.refuse(place, result)
 
-    def refusal(self, error: DragomanError) -> bytes:
+    def refuse(self, place: Place, error: DragomanError) -> None:
+        place.counter.failed(error.code)
         if connection_log.is_on():
             self.note_failure(None, "", None, error.code, str(error))
-        return refusal(error, self.service.registered)
+        place.reply(refusal(error, self.service.registered))
 
     # ---- the end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from dragoman.broker.errors import UnknownTopic
@@ -9,6 +10,7 @@ from dragoman.broker.groups.remote_members import FirstAssigned, MemberSpec
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.limits import MEMBER_JOIN_RETRY_S
+from dragoman.log.batch import Record
 from dragoman.net.channel import Channel
 from dragoman.outcome import attempt, ignore, pause, start
 from dragoman.protocols.minibroker import codec, errors
@@ -54,14 +56,18 @@ class Subscription:
         self._grant = grants.hold(self._authorize, self._revoked)
         self._window: Window | None = None
         self._streams: dict[int, Stream] = {}
+        session.service.subscriptions.add(self)
 
     def read(self, partition: PartitionMetadata, offset: int) -> None:
         """Push the records of this partition from `offset` on; deleted ones are skipped."""
         session = self._session
         readers = session.service.broker.readers
-        stream = Stream(session.pusher, readers, partition, offset, self._window)
+        stream = Stream(session.pusher, readers, partition, offset, self._window, self._count_sent)
         self._streams[partition.index] = stream
         stream.begin()
+
+    def _count_sent(self, records: Sequence[Record]) -> None:
+        self._session.service.sent[self.topic].add_records(records)
 
     def _authorize(self) -> None:
         self._session.authorize(Operation.READ, Resource.TOPIC, self.topic)
@@ -75,6 +81,7 @@ class Subscription:
             self._window.committed(partition, offset)
 
     def close(self) -> None:
+        self._session.service.subscriptions.discard(self)
         self._grant.release()
         for stream in self._streams.values():
             stream.close()

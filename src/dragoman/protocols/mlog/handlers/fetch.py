@@ -167,7 +167,14 @@ def read(
         tail = session.reading = LocalReader(replica, offset, _nothing)
     # Whatever the number of stuck readers, one more may read at least its first record.
     bytes_max = max(1, min(bytes_max, session.service.budget.room // 2))
-    return _read(tail, offset, count, bytes_max)
+    found = _read(tail, offset, count, bytes_max)
+    _count_sent(session, replica, found)
+    return found
+
+
+def _count_sent(session: MlogSession, replica: Replica, found: list[Record]) -> None:
+    if found:
+        session.service.sent[replica.metadata.topic.name].add_records(found)
 
 
 def _read(tail: LocalReader, offset: int, count: int, bytes_max: int) -> list[Record]:
@@ -201,6 +208,7 @@ class _Stream:
     def start(self) -> None:
         found = _read(self._tail, self._tail.offset, self._count, MLOG_FETCH_BYTES_MAX)
         if found:
+            _count_sent(self._session, self._tail.replica, found)
             self._session.reply(self._place, FetchStreamResp(entries=as_entries(found)))
             return
         if self._session.channel.is_ended:
@@ -209,6 +217,7 @@ class _Stream:
         broker = self._session.service.broker
         wait_s = broker.settings.mlog_stream_wait_ms / 1000
         self._session.wait(self._stop, self._answer)
+        self._place.parked()
         self._grant = broker.grants.hold(self._authorize, self._answer)
         self._timer = broker.scheduler.call_later(wait_s, self._answer)
         try:
@@ -229,6 +238,7 @@ class _Stream:
         except DragomanError as error:
             self._answer(error)
             return
+        _count_sent(self._session, self._tail.replica, found)
         self._answer(found)
 
     def _answer(self, outcome: list[Record] | DragomanError | None = None) -> None:

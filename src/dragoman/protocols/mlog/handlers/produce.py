@@ -34,10 +34,11 @@ def handle_produce(session: MlogSession, request: Produce, place: Place) -> None
     if not request.value:
         raise Refused(ErrorCode.VALUES_REQUIRED, VALUE_REQUIRED_TEXT)
     replica = _partition(session, request.topic, request.acks, place)
-    broker, encoding = session.service.broker, session.encoding
+    broker, encoding, size = session.service.broker, session.encoding, len(request.value)
 
     def placed(offset: int, error: DragomanError | None) -> None:
         if error is None:
+            session.service.received[replica.metadata.topic.name].add(size, 1)
             place.reply(encode_produced(offset, encoding))
         else:
             session.fail(place, error)
@@ -60,6 +61,8 @@ def handle_produce_batch(session: MlogSession, request: ProduceBatch, place: Pla
 
     def placed(offset: int, error: DragomanError | None) -> None:
         if error is None:
+            flow = session.service.received[replica.metadata.topic.name]
+            flow.add_records(records)
             last = offset + count - 1
             session.reply(
                 place, ProduceBatchResp(base_offset=offset, last_offset=last, count=count)

@@ -17,8 +17,10 @@ from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
+from dragoman.net.requests import Requests
 from dragoman.protocols import service
 from dragoman.protocols.mlog import messages as m
+from dragoman.protocols.mlog.errors import ErrorCode
 from dragoman.protocols.service import Address, Service
 from dragoman.protocols.session import Place
 from dragoman.rpc import Rpc
@@ -103,8 +105,21 @@ class Core(service.Core, Protocol):
     partitions: Partitions
 
 
+def _request_name(kind: type[m.Message]) -> str | None:
+    return kind.__name__ if kind in REQUESTS else None
+
+
+def _code_name(code: int | str) -> str:
+    return ErrorCode(code).name if isinstance(code, int) else code
+
+
 class MlogService(Service[Core]):
     advertised_listener = "mlog"
+    requests: Requests[type[m.Message]]
+
+    @classmethod
+    def counted_requests(cls) -> Requests[type[m.Message]]:
+        return Requests("mlog", _request_name, _code_name)
 
     def __init__(
         self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]

@@ -115,6 +115,7 @@ class MlogSession(OrderedSession[MlogService]):
 
     def received(self, frame: bytearray, place: Place) -> None:
         request = self._connection.receive(frame)
+        place.counter = self.service.requests[type(request)]
         handler = HANDLERS.get(type(request))
         if self.must_log_in:
             # The protocol has no login: only a certificate or an address could name the client.
@@ -157,6 +158,7 @@ class MlogSession(OrderedSession[MlogService]):
 
     def fail(self, place: Place, error: DragomanError) -> None:
         refused = refusal(error)
+        place.counter.failed(refused.code)
         if connection_log.is_on():
             self.note_failure(None, "", None, ErrorCode(refused.code).name, refused.message)
         self.reply(place, refused)

@@ -159,6 +159,10 @@ class ListedGroup:
         return bool(self._nodes)
 
     @property
+    def member_count(self) -> int:
+        return len(self._nodes)
+
+    @property
     def is_idle(self) -> bool:
         return not self._nodes
 

@@ -300,6 +300,7 @@ class _Pull:
 
     def _gone(self) -> None:
         self._call.is_done = True
+        self._call.counter.dropped += 1
         if self._timer is not None:
             self._timer.cancel()
         if self._grant is not None:
@@ -317,6 +318,8 @@ class _Pull:
         self._keep_reader()
         topic = self._partition.topic.name
         call.node.traffic.pulled(call.fields["consumerGroup"], topic, self._given)
+        if body:
+            call.service.sent[topic].add(len(body), self._given)
         call.reply(
             code,
             _REMARKS[code],

@@ -327,7 +327,7 @@ def _place(call: Call, topic: TopicMetadata, queue: int, sent: list[Sent]) -> No
     broker = call.broker
     partition = topic.partitions[queue]
     now_ms = broker.clock.wall_ms()
-    placed = _Placed(call, partition.partition_id, queue, sent)
+    placed = _Placed(call, topic.name, partition.partition_id, queue, sent)
     is_leader_only = sent[0].properties.get(Property.WAIT) == "false"
     caller = record_caller(call, topic)
     add = partial(broker.leader_queues.add, is_leader_only=is_leader_only, caller=caller)
@@ -347,10 +347,13 @@ def _place(call: Call, topic: TopicMetadata, queue: int, sent: list[Sent]) -> No
 class _Placed:
     """Answers a send when its messages are appended."""
 
-    __slots__ = ("_call", "_offsets", "_partition_id", "_queue", "_sent")
+    __slots__ = ("_call", "_offsets", "_partition_id", "_queue", "_sent", "_topic")
 
-    def __init__(self, call: Call, partition_id: int, queue: int, sent: list[Sent]) -> None:
+    def __init__(
+        self, call: Call, topic: str, partition_id: int, queue: int, sent: list[Sent]
+    ) -> None:
         self._call = call
+        self._topic = topic
         self._partition_id = partition_id
         self._queue = queue
         self._sent = sent
@@ -373,6 +376,8 @@ class _Placed:
             self._answer(range(offset, offset + len(self._sent)))
 
     def _answer(self, offsets: Sequence[int]) -> None:
+        flow = self._call.service.received[self._topic]
+        flow.add(sum(len(each.body) for each in self._sent), len(self._sent))
         reply_sent(self._call, self._partition_id, self._queue, offsets, self._sent[0])
 
 

@@ -12,7 +12,8 @@ from dragoman.errors import SecretError
 from dragoman.limits import HOST_NAMES_MAX
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
-from dragoman.protocols.rocketmq.constants import Request
+from dragoman.net.requests import Requests
+from dragoman.protocols.rocketmq.constants import Request, Response
 from dragoman.protocols.rocketmq.handlers.core import Core
 from dragoman.protocols.rocketmq.handlers.node import node_of
 from dragoman.protocols.rocketmq.messages import host_bytes
@@ -83,9 +84,26 @@ REQUESTS: Final[dict[int, str]] = {
 }
 
 
+def _request_name(code: int) -> str | None:
+    return Request(code).name if code in REQUESTS else None
+
+
+#: Names of the codes of answers.
+_CODES: Final = {int(code): code.name for code in Response}
+
+
+def _code_name(code: int | str) -> str:
+    return _CODES.get(code, str(code)) if isinstance(code, int) else code
+
+
 class RocketmqService(Service[Core]):
     #: The listener that routes advertise to clients.
     advertised_listener = "rocketmq-broker"
+    requests: Requests[int]
+
+    @classmethod
+    def counted_requests(cls) -> Requests[int]:
+        return Requests("rocketmq", _request_name, _code_name)
 
     def __init__(
         self, broker: Core, budget: MemoryBudget, advertised: Callable[[Channel], Address]

@@ -60,6 +60,16 @@ _INT_DIGITS_MAX = 20
 #: Requests whose bodies are messages, and may be large.
 _WITH_MESSAGES = frozenset(code for code in Request if code.name.startswith("SEND_"))
 _TRUE = ("true", "1", "True")
+#: Codes of answers that are no errors.
+_RESULTS = frozenset(
+    (
+        Response.SUCCESS,
+        Response.PULL_NOT_FOUND,
+        Response.PULL_RETRY_IMMEDIATELY,
+        Response.QUERY_NOT_FOUND,
+        Response.NO_MESSAGE,
+    )
+)
 #: What an operation on the retries of a group needs on the group.
 _OF_GROUP = {
     Operation.WRITE: Operation.READ,
@@ -86,7 +96,18 @@ Handler: TypeAlias = "Callable[[Call], Answering | None]"
 class Call:
     """A request, and the only answer to it: any further answer is dropped."""
 
-    __slots__ = ("_size", "body", "caller", "code", "fields", "is_done", "request", "session")
+    __slots__ = (
+        "_size",
+        "arrived_at",
+        "body",
+        "caller",
+        "code",
+        "counter",
+        "fields",
+        "is_done",
+        "request",
+        "session",
+    )
 
     def __init__(
         self, session: RocketmqSession, request: Command, caller: Caller, size: int
@@ -98,6 +119,8 @@ class Call:
         self.code = request.code
         self.fields = request.fields
         self.body = request.body
+        self.arrived_at = session.arrived_at
+        self.counter = session.service.requests[request.code]
         self._size = size
         self.is_done = False
 
@@ -259,9 +282,10 @@ class Call:
     ) -> None:
         if self.is_done:
             return
-        self.is_done = True
         session, request = self.session, self.request
-        session.finished(self._size)
+        self.finish()
+        if code not in _RESULTS:
+            self.counter.failed(code)
         if not request.flag & IS_ONE_WAY:
             session.send_command(
                 Command(
@@ -281,16 +305,21 @@ class Call:
         """Reply with this header in JSON, and no body."""
         if self.is_done:
             return
-        self.is_done = True
-        self.session.finished(self._size)
+        self.finish()
         if not self.request.flag & IS_ONE_WAY:
             self.session.send(frame_of(header.encode()))
 
     def dismiss(self) -> None:
         """Leave the request unanswered."""
         if not self.is_done:
-            self.is_done = True
-            self.session.finished(self._size)
+            self.finish()
+
+    def finish(self) -> None:
+        """Count the request as answered; called once, before the answer is sent."""
+        self.is_done = True
+        session = self.session
+        session.finished(self._size)
+        self.counter.answered(session.service.monotonic() - self.arrived_at)
 
     def refuse(self, error: DragomanError) -> None:
         number, text = refusal(error)
@@ -321,6 +350,7 @@ class Call:
         self.session.finished(self._size)
         self._size = 0
         self.session.begun(0)
+        self.counter = self.counter.parked
 
 
 def _run(handler: Handler, call: Call) -> None:
