@@ -121,7 +121,6 @@ class CaptureAuthorizer:
     def __init__(self, image: MetadataImage, inner: Authorizer) -> None:
         self._image = image
         self._inner = inner
-        self._others_allowed = inner.is_allowed
         self._rights = CaptureRights(image, self)
 
     @property
@@ -131,12 +130,9 @@ class CaptureAuthorizer:
     def is_allowed(
         self, caller: Caller, operation: Operation, resource: Resource, name: str
     ) -> bool:
-        if caller.principal.kind == CAPTURE_KIND:
-            return self._decide(self._inner.is_allowed, caller, operation, resource, name)
-        # Asked with nearly each request: in the first mode without a further call.
-        return self._image.security_mode == SECURITY_MODE_FIRST or self._others_allowed(
-            caller, operation, resource, name
-        )
+        if caller.principal.kind != CAPTURE_KIND:
+            return self._inner.is_allowed(caller, operation, resource, name)
+        return self._decide(self._inner.is_allowed, caller, operation, resource, name)
 
     def may(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
         if caller.principal.kind != CAPTURE_KIND:

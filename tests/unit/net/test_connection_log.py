@@ -27,9 +27,7 @@ LISTENERS = ("kafka", "rocketmq", "rocketmq-broker", "cursus", "minibroker", "ml
 
 @pytest.fixture
 def running() -> Iterator[Running]:
-    listeners = tuple(
-        Listener(name=name, bind=Address("127.0.0.1", 0), explicit=True) for name in LISTENERS
-    )
+    listeners = tuple(Listener(name=name, bind=Address("127.0.0.1", 0)) for name in LISTENERS)
     node = Running(uvloop.new_event_loop, Settings(listeners=listeners))
     yield node
     node.stop()
