@@ -57,8 +57,8 @@ async def respond(operation: Operation, node: NodeView, request: Request) -> Res
     answer: object = getattr(service, operation.name)(**arguments)
     if isawaitable(answer):
         answer = await answer
-    if operation.answer is None:
-        return Response(status_code=operation.status)
+    if answer is None:
+        return Response(status_code=204)
     headers = {}
     if operation.creates:
         name: object = getattr(answer, "name", None)

@@ -7,7 +7,8 @@ operation's; its signature declares the rest:
     a parameter that is a `Caller`    the caller (`authentication.py`); not part of the request
     a parameter that is another struct  the JSON body of the request
     any other parameter               optional query parameter
-    the return type                   the JSON body of the response; None: 204 without a body
+    the return type                   the JSON body of the response; None: 204 without a body,
+                                      also in a union with a type
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import Parameter as Argument
 from inspect import signature
-from typing import Final, Literal, NewType, TypeAlias, TypeVar
+from types import NoneType
+from typing import Final, Literal, NewType, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -34,7 +36,7 @@ class ApiError(DragomanError):
         self.code = code
 
 
-Method: TypeAlias = Literal["GET", "POST", "DELETE"]
+Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
 Function = TypeVar("Function", bound=Callable[..., object])
 #: Maximum number of items of one page.
 PageLimit = NewType("PageLimit", int)
@@ -125,6 +127,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     caller: str
     #: Type of the response's body, or None without one.
     answer: type | None
+    #: Whether a response may also be 204, without that body.
+    may_be_empty: bool
     #: Error statuses of this operation, in addition to those that every operation has.
     refusals: tuple[int, ...]
     #: Whether it is a POST that changes nothing, because its question is too long for a path.
@@ -153,7 +157,7 @@ def operation(
     def declare(function: Function) -> Function:
         declared = signature(function, eval_str=True)
         _, *arguments = declared.parameters.values()
-        answer = declared.return_annotation
+        answer, may_be_empty = _answer_of(declared.return_annotation)
         callers = [each for each in arguments if each.annotation is Caller]
         bodies = [each for each in arguments if _is_body(each)]
         others = [each for each in arguments if each not in callers and each not in bodies]
@@ -169,6 +173,7 @@ def operation(
                 body=Body(name=bodies[0].name, type=bodies[0].annotation) if bodies else None,
                 caller=callers[0].name if callers else "",
                 answer=answer,
+                may_be_empty=may_be_empty,
                 refusals=refuses,
                 is_question=is_question,
             )
@@ -176,6 +181,14 @@ def operation(
         return function
 
     return declare
+
+
+def _answer_of(annotation: object) -> tuple[type | None, bool]:
+    """The type of the body, and whether a response may come without it."""
+    kinds = [each for each in get_args(annotation) if each is not NoneType]
+    found = kinds[0] if kinds else annotation
+    assert found is None or isinstance(found, type)
+    return found, bool(kinds)
 
 
 def _is_body(argument: Argument) -> bool:

@@ -93,6 +93,8 @@ def _health(
 
 def _operation(operation: Operation, schema_of: dict[type, dict[str, object]]) -> dict[str, object]:
     answers: dict[str, object] = {str(operation.status): _answer(operation, schema_of)}
+    if operation.may_be_empty:
+        answers["204"] = {"description": HTTPStatus.NO_CONTENT.phrase}
     for status in sorted({*_COMMON_REFUSALS, *operation.refusals}):
         content = {MEDIA_TYPE: {"schema": schema_of[Problem]}}
         answers[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}

@@ -32,6 +32,15 @@ from dragoman.api.access_values import (
     UserPage,
 )
 from dragoman.api.declaration import PageLimit, declared_operations, operation
+from dragoman.api.topic_values import (
+    AddedPartitions,
+    NewPartitions,
+    TopicChange,
+    TopicConfiguration,
+    TopicDeletion,
+    TruncatedTopic,
+    Truncation,
+)
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,
@@ -90,16 +99,64 @@ class Topics(Protocol):
     @operation(
         "GET",
         "/api/v1/topics/{name}",
-        "A topic with its partitions and configuration",
+        "A topic with its configuration and its partitions, a page at a time",
         refuses=(404,),
     )
-    def describe_topic(self, caller: Caller, name: str) -> TopicDescription: ...
+    async def describe_topic(
+        self, caller: Caller, name: str, after: str, limit: PageLimit
+    ) -> TopicDescription: ...
 
     @operation(
-        "DELETE", "/api/v1/topics/{name}", "Delete a topic and its records", refuses=(400, 404)
+        "PATCH",
+        "/api/v1/topics/{name}",
+        "Change keys of a topic's configuration; `validate_only=true` only checks the change",
+        refuses=(*_BODY, 404),
     )
-    async def delete_topic(self, caller: Caller, name: str) -> None:
+    async def alter_topic(
+        self, caller: Caller, name: str, change: TopicChange, validate_only: bool
+    ) -> TopicConfiguration: ...
+
+    @operation(
+        "DELETE",
+        "/api/v1/topics/{name}",
+        "Delete a topic and its records; `validate_only=true` only says what would be deleted",
+        refuses=(400, 404),
+    )
+    async def delete_topic(
+        self, caller: Caller, name: str, validate_only: bool
+    ) -> TopicDeletion | None:
         """Returns when the deletion is durable."""
+        ...
+
+    @operation(
+        "GET",
+        "/api/v1/topics/{name}/config",
+        "The configuration of a topic, with the source of each value",
+        refuses=(404,),
+    )
+    def topic_configuration(self, caller: Caller, name: str) -> TopicConfiguration: ...
+
+    @operation(
+        "POST",
+        "/api/v1/topics/{name}/partitions",
+        "Add partitions to a topic; `validate_only=true` only checks the request",
+        refuses=(*_BODY, 404),
+    )
+    async def add_partitions(
+        self, caller: Caller, name: str, wanted: NewPartitions, validate_only: bool
+    ) -> AddedPartitions: ...
+
+    @operation(
+        "POST",
+        "/api/v1/topics/{name}/truncate",
+        "Delete the records of a topic before offsets or a time; `validate_only=true` only says "
+        "what would be deleted",
+        refuses=(*_BODY, 404),
+    )
+    async def truncate_topic(
+        self, caller: Caller, name: str, wanted: Truncation, validate_only: bool
+    ) -> TruncatedTopic:
+        """Refused as a whole when a partition refuses it."""
         ...
 
 

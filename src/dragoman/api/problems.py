@@ -32,6 +32,8 @@ MEDIA_TYPE = "application/problem+json"
 STATUS_BY_CODE: Mapping[str, int] = {
     "unknown_topic": 404,
     "unknown_group": 404,
+    "offset_out_of_range": 400,
+    "not_leader": 503,
     "unknown_node": 404,
     "unknown_capture": 404,
     "topic_exists": 409,

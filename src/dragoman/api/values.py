@@ -52,6 +52,8 @@ class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
     config: tuple[ConfigValue, ...]
     #: Protocols of this node whose clients cannot name the topic, and therefore do not see it.
     hidden_from: tuple[str, ...] = ()
+    #: The `after` of the next page of partitions; null on the last page.
+    next: str | None = None
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -14,6 +14,7 @@ from dragoman.api.access_values import SecurityStatus, UserDescription, UserPage
 from dragoman.api.app import create_app
 from dragoman.api.declaration import PageLimit
 from dragoman.api.node import PipelineReports
+from dragoman.api.topic_values import TopicConfiguration
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
     CaptureCheck,
@@ -99,12 +100,21 @@ class FakeTopics(dict[str, TopicDescription]):
         )
         return TopicPage(items=items, next=following)
 
-    def describe_topic(self, caller: Caller, name: str) -> TopicDescription:
+    def describe_topic(
+        self,
+        caller: Caller,
+        name: str,
+        after: str = "",
+        limit: PageLimit = PageLimit(1000),  # noqa: B008
+    ) -> TopicDescription:
         if self._node.failure is not None:
             raise self._node.failure
         if name not in self:
             raise UnknownTopicError(f"there is no topic {name!r}")
         return self[name]
+
+    def topic_configuration(self, caller: Caller, name: str) -> TopicConfiguration:
+        return TopicConfiguration(name=name, items=self.describe_topic(caller, name).config)
 
     async def create_topic(self, caller: Caller, topic: NewTopic) -> TopicDescription:
         await self._node.may_create.wait()
@@ -116,7 +126,7 @@ class FakeTopics(dict[str, TopicDescription]):
         self[topic.name] = self.make(topic)
         return self[topic.name]
 
-    async def delete_topic(self, caller: Caller, name: str) -> None:
+    async def delete_topic(self, caller: Caller, name: str, validate_only: bool) -> None:
         if name not in self:
             raise UnknownTopicError(f"there is no topic {name!r}")
         del self[name]

@@ -27,8 +27,10 @@ from dragoman.api.declaration import ApiError, PageLimit
 from dragoman.api.groups import GroupService
 from dragoman.api.keys import CertificateService
 from dragoman.api.node import PipelineReports
+from dragoman.api.node_service import serve_other_nodes
 from dragoman.api.operations import OPERATIONS
 from dragoman.api.security import RuleService, SecurityService, UserService
+from dragoman.api.topic_values import NewPartitions, TopicChange, Truncation
 from dragoman.api.topics import TopicService
 from dragoman.api.values import (
     CaptureCheck,
@@ -90,6 +92,7 @@ class Stage:
         topic = m.OffsetCommitRequestTopic(name="t", partitions=[partition])
         commit = m.OffsetCommitRequest(group_id="g", topics=[topic])
         Wire(self.world).ask(commit, 8, m.OffsetCommitResponse)
+        serve_other_nodes(broker, broker.leader_queues)
         node: Any = SimpleNamespace(broker=broker)
         self.topics = TopicService(broker, lambda _: ())
         self.groups = GroupService(broker)
@@ -152,14 +155,43 @@ ROWS: Final[dict[str, list[Row]]] = {
         )
     ],
     "describe_topic": [
-        Row(lambda s: s.topics.describe_topic(CALLER, "t"), "describe topic t"),
+        Row(lambda s: s.topics.describe_topic(CALLER, "t", "", LIMIT), "describe topic t"),
         Row(
-            lambda s: s.topics.describe_topic(CALLER, "t"),
+            lambda s: s.topics.describe_topic(CALLER, "t", "", LIMIT),
             "describe topic t,describe_configs topic t",
             lambda answer: is_refusal(answer) or not getattr(answer, "config", ()),
         ),
     ],
-    "delete_topic": [Row(lambda s: s.topics.delete_topic(CALLER, "fresh"), "delete topic fresh")],
+    "alter_topic": [
+        Row(
+            lambda s: s.topics.alter_topic(CALLER, "t", TopicChange(), True),
+            "alter_configs topic t",
+        )
+    ],
+    "topic_configuration": [
+        Row(lambda s: s.topics.topic_configuration(CALLER, "t"), "describe_configs topic t")
+    ],
+    "add_partitions": [
+        Row(
+            lambda s: s.topics.add_partitions(CALLER, "t", NewPartitions(total=2), True),
+            "alter topic t",
+        )
+    ],
+    "truncate_topic": [
+        Row(
+            lambda s: s.topics.truncate_topic(CALLER, "t", Truncation(offsets={0: 0}), True),
+            "delete topic t",
+        )
+    ],
+    "delete_topic": [
+        Row(lambda s: s.topics.delete_topic(CALLER, "fresh", False), "delete topic fresh"),
+        Row(lambda s: s.topics.delete_topic(CALLER, "t", True), "delete topic t"),
+        Row(
+            lambda s: s.topics.delete_topic(CALLER, "t", True),
+            "delete topic t,describe group g",
+            lambda answer: is_refusal(answer) or not getattr(answer, "groups", ()),
+        ),
+    ],
     "list_groups": [
         Row(lambda s: s.groups.list_groups(CALLER, "", LIMIT), "describe group g", lacks("'g'"))
     ],
