@@ -8,7 +8,9 @@ from typing import Protocol, TypeVar
 
 from dragoman.api.groups import GroupService
 from dragoman.api.node_service import serve_other_nodes
+from dragoman.api.records import RecordService
 from dragoman.api.topics import TopicService
+from dragoman.net.admission import MemoryBudget
 from worlds.broker import World
 
 Result = TypeVar("Result")
@@ -27,6 +29,8 @@ class Services:
         serve_other_nodes(broker, broker.leader_queues)
         self.topics = TopicService(broker, lambda _: ())
         self.groups = GroupService(broker)
+        self.budget = MemoryBudget(64 << 20)
+        self.records = RecordService(broker, self.budget)
 
 
 def ask(worlds: Settling, work: Coroutine[object, None, Result]) -> Result:

@@ -41,6 +41,19 @@ Function = TypeVar("Function", bound=Callable[..., object])
 #: Maximum number of items of one page.
 PageLimit = NewType("PageLimit", int)
 
+#: Number of a partition, in the path.
+PartitionIndex = NewType("PartitionIndex", int)
+#: Offset at which a reader begins.
+FirstOffset = NewType("FirstOffset", int)
+#: Maximum number of records of one response.
+RecordLimit = NewType("RecordLimit", int)
+#: Maximum number of bytes of the records of one response; the first record may exceed it.
+ReadBytes = NewType("ReadBytes", int)
+#: Bytes after which a key, a value or a header is cut.
+ValueBytes = NewType("ValueBytes", int)
+#: How keys and values are shown.
+ValueForm: TypeAlias = Literal["text", "json", "base64"]
+
 # ---- types of parameters
 
 
@@ -71,6 +84,42 @@ def _page_limit(name: str, text: str) -> PageLimit:
     return PageLimit(limit)
 
 
+def _number(lowest: int, highest: int, default: int | None) -> ParameterType:
+    """A number within bounds."""
+
+    def parse(name: str, text: str) -> int:
+        is_number = text.isascii() and text.isdigit() and len(text) <= 19
+        if not is_number or not lowest <= int(text) <= highest:
+            expected = f"a number from {lowest} to {highest}"
+            raise ApiError(400, "invalid_request", f"{name}: expected {expected}, got {text!r}")
+        return int(text)
+
+    schema: dict[str, object] = {"type": "integer", "minimum": lowest, "maximum": highest}
+    if default is not None:
+        schema["default"] = default
+    return ParameterType(schema, parse, default)
+
+
+def _word(*words: str) -> ParameterType:
+    """One of these words, by default the first."""
+
+    def parse(name: str, text: str) -> str:
+        if text not in words:
+            expected = ", ".join(words)
+            raise ApiError(400, "invalid_request", f"{name}: expected {expected}, got {text!r}")
+        return text
+
+    return ParameterType(
+        {"type": "string", "enum": list(words), "default": words[0]}, parse, words[0]
+    )
+
+
+def _partition_index(_name: str, text: str) -> PartitionIndex:
+    if not _is_number(text):
+        raise ApiError(404, "unknown_topic", f"{text!r} is not the number of a partition")
+    return PartitionIndex(int(text))
+
+
 def _node_id(_name: str, text: str) -> NodeId:
     if not _is_number(text):
         raise ApiError(404, "unknown_node", f"{text!r} is not the number of a node")
@@ -92,6 +141,13 @@ _PARAMETER_TYPES: Final[dict[object, ParameterType]] = {
     bool: ParameterType({"type": "boolean"}, _flag, False),
     PageLimit: ParameterType(_LIMIT_SCHEMA, _page_limit, limits.HTTP_PAGE_ITEMS_MAX),
     NodeId: ParameterType(_TEXT_SCHEMA, _node_id),
+    PartitionIndex: ParameterType({"type": "integer", "minimum": 0}, _partition_index),
+    FirstOffset | None: _number(0, (1 << 63) - 1, None),
+    RecordLimit: _number(1, limits.HTTP_RECORDS_MAX, limits.HTTP_RECORDS_DEFAULT),
+    RecordLimit | None: _number(1, limits.HTTP_RECORDS_MAX, None),
+    ReadBytes: _number(1, limits.HTTP_READ_BYTES_MAX, limits.HTTP_READ_BYTES_DEFAULT),
+    ValueBytes: _number(0, limits.HTTP_VALUE_BYTES_MAX, limits.HTTP_VALUE_BYTES_DEFAULT),
+    ValueForm: _word("text", "json", "base64"),
 }
 
 

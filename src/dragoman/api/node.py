@@ -24,6 +24,7 @@ from dragoman.api.cluster import (
 from dragoman.api.groups import GroupBroker, GroupService
 from dragoman.api.health_checks import HealthChecks
 from dragoman.api.keys import CertificateService, KeyService
+from dragoman.api.records import RecordBroker, RecordService
 from dragoman.api.security import RuleService, SecurityBroker, SecurityService, UserService
 from dragoman.api.topics import TopicBroker, TopicService
 from dragoman.api.values import Check, PipelineList, PipelineStatus
@@ -76,7 +77,7 @@ class PipelineReports:
         return PipelineList(items=tuple(found))
 
 
-class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, SecurityBroker, Protocol):
+class NodeBroker(TopicBroker, RecordBroker, GroupBroker, ClusterBroker, SecurityBroker, Protocol):
     """The part of the broker that the services, health and metrics use."""
 
     @property
@@ -153,6 +154,7 @@ class BrokerView:
     def __init__(self, node: RunningNode) -> None:
         self._node = node
         self.topics = TopicService(node.broker, node.listeners.hidden_from)
+        self.records = RecordService(node.broker, node.listeners.budget)
         self.groups = GroupService(node.broker)
         self.cluster = ClusterService(node, lambda: not self.objection())
         self.captures = CaptureService(

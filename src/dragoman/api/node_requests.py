@@ -11,6 +11,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from dragoman.api.values import GroupDescription, GroupSummary
 from dragoman.security.access import Caller
 
 A_co = TypeVar("A_co", bound=msgspec.Struct, covariant=True)
@@ -66,4 +67,91 @@ class MeasureTopic(NodeRequest[TopicUse], frozen=True, kw_only=True, tag="Measur
     topic: str
 
 
-Request: TypeAlias = TruncatePartition | MeasureTopic
+class FoundOffset(msgspec.Struct, frozen=True, kw_only=True):
+    #: None: all records are older.
+    offset: int | None = None
+
+
+class FindOffset(NodeRequest[FoundOffset], frozen=True, kw_only=True, tag="FindOffset"):
+    """The first record of a partition at or after a time."""
+
+    topic: str
+    partition: int
+    time_ms: int
+
+
+# ---- groups
+
+
+class GroupRows(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[GroupSummary, ...] = ()
+
+
+class ListGroups(NodeRequest[GroupRows], frozen=True, kw_only=True, tag="ListGroups"):
+    """The first groups after a name, in order, that the node coordinates and the caller may
+    describe.
+    """
+
+    after: str = ""
+    limit: int
+
+
+class DescribeGroup(NodeRequest[GroupDescription], frozen=True, kw_only=True, tag="DescribeGroup"):
+    """A group with its first offsets after a partition, without the ends of the logs."""
+
+    group: str
+    after: tuple[str, int] | None = None
+    limit: int
+
+
+class StoredOffsets(msgspec.Struct, frozen=True, kw_only=True):
+    """Topic, partition and committed offset."""
+
+    items: tuple[tuple[str, int, int], ...] = ()
+
+
+class FindOffsets(NodeRequest[StoredOffsets], frozen=True, kw_only=True, tag="FindOffsets"):
+    """The committed offsets of a group in these topics, or in all that the caller may describe."""
+
+    group: str
+    topics: tuple[str, ...] = ()
+
+
+class ResetOffsets(NodeRequest[Done], frozen=True, kw_only=True, tag="ResetOffsets"):
+    """Commit offsets for a group without members: all, or none."""
+
+    group: str
+    items: tuple[tuple[str, int, int], ...]
+    validate_only: bool = False
+
+
+class RemoveOffsets(NodeRequest[StoredOffsets], frozen=True, kw_only=True, tag="RemoveOffsets"):
+    """Delete the committed offsets of a group in a topic that no member reads."""
+
+    group: str
+    topic: str
+    validate_only: bool = False
+
+
+class RemovedGroup(msgspec.Struct, frozen=True, kw_only=True):
+    offsets: int = 0
+
+
+class RemoveGroup(NodeRequest[RemovedGroup], frozen=True, kw_only=True, tag="RemoveGroup"):
+    """Delete a group without members, and its offsets."""
+
+    group: str
+    validate_only: bool = False
+
+
+Request: TypeAlias = (
+    TruncatePartition
+    | MeasureTopic
+    | FindOffset
+    | ListGroups
+    | DescribeGroup
+    | FindOffsets
+    | ResetOffsets
+    | RemoveOffsets
+    | RemoveGroup
+)

@@ -6,6 +6,7 @@ an HTTP server.
 
 from __future__ import annotations
 
+from dragoman.api.node_groups import NodeGroups
 from dragoman.api.node_rpc import PROTOCOL, NodeHandlers
 from dragoman.api.node_topics import NodeBroker, NodeTopics
 from dragoman.broker.leader_queues import LeaderQueues
@@ -15,5 +16,6 @@ def serve_other_nodes(broker: NodeBroker, queues: LeaderQueues) -> NodeHandlers:
     """Register the handlers of requests that other nodes send."""
     handlers = NodeHandlers()
     NodeTopics(broker).serve(handlers)
+    NodeGroups(broker).serve(handlers)
     queues.protocols[PROTOCOL] = handlers.answer
     return handlers

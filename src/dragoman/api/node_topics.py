@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from dragoman.api.node_requests import MeasureTopic, TopicUse, Truncated, TruncatePartition
+from dragoman.api.node_requests import (
+    FindOffset,
+    FoundOffset,
+    MeasureTopic,
+    TopicUse,
+    Truncated,
+    TruncatePartition,
+)
 from dragoman.api.node_rpc import NodeHandlers
 from dragoman.broker.caller_rights import authorize
 from dragoman.broker.errors import InvalidTopicName
@@ -62,6 +69,7 @@ class NodeTopics:
     def serve(self, handlers: NodeHandlers) -> None:
         handlers.serve(TruncatePartition, self._truncate)
         handlers.serve(MeasureTopic, self._measure)
+        handlers.serve(FindOffset, self._find_offset)
 
     async def _truncate(self, request: TruncatePartition) -> Truncated:
         broker, topic = self._broker, request.topic
@@ -74,6 +82,13 @@ class NodeTopics:
         if request.validate_only:
             return Truncated(before=before, after=max(before, replica.check_deletable(offset)))
         return Truncated(before=before, after=replica.delete_below(offset))
+
+    async def _find_offset(self, request: FindOffset) -> FoundOffset:
+        broker, topic = self._broker, request.topic
+        authorize(broker.authorizer, request.caller, Operation.DESCRIBE, Resource.TOPIC, topic)
+        log = broker.partitions.find(topic, request.partition).log
+        found = log.offset_for_time(request.time_ms, log.high_watermark)
+        return FoundOffset(offset=None if found is None else found[0])
 
     async def _measure(self, request: MeasureTopic) -> TopicUse:
         broker = self._broker

@@ -31,7 +31,19 @@ from dragoman.api.access_values import (
     UserDescription,
     UserPage,
 )
-from dragoman.api.declaration import PageLimit, declared_operations, operation
+from dragoman.api.declaration import (
+    FirstOffset,
+    PageLimit,
+    PartitionIndex,
+    ReadBytes,
+    RecordLimit,
+    ValueBytes,
+    ValueForm,
+    declared_operations,
+    operation,
+)
+from dragoman.api.group_values import GroupDeletion, OffsetChanges, OffsetReset, RemovedOffsets
+from dragoman.api.record_values import NewRecords, RecordPage, WrittenRecords
 from dragoman.api.topic_values import (
     AddedPartitions,
     NewPartitions,
@@ -160,17 +172,88 @@ class Topics(Protocol):
         ...
 
 
+class Records(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/topics/{name}/partitions/{partition}/records",
+        "Records of a partition from an offset, from a time, or the last ones, a page at a time",
+        refuses=(404,),
+    )
+    async def read_records(
+        self,
+        caller: Caller,
+        name: str,
+        partition: PartitionIndex,
+        offset: FirstOffset | None,
+        time: str,
+        last: RecordLimit | None,
+        limit: RecordLimit,
+        bytes: ReadBytes,  # noqa: A002 # the name of the parameter in the query
+        max_value_bytes: ValueBytes,
+        values: ValueForm,
+    ) -> RecordPage:
+        """Only committed records; those of aborted transactions are left out."""
+        ...
+
+    @operation(
+        "POST",
+        "/api/v1/topics/{name}/records",
+        "Write records, and return their offsets when all in-sync replicas have them",
+        refuses=(*_BODY, 404),
+    )
+    async def write_records(
+        self, caller: Caller, name: str, wanted: NewRecords
+    ) -> WrittenRecords: ...
+
+
 class Groups(Protocol):
-    @operation("GET", "/api/v1/groups", "Groups in order of name, a page at a time")
-    def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage: ...
+    @operation("GET", "/api/v1/groups", "Groups of all nodes in order of name, a page at a time")
+    async def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage: ...
 
     @operation(
         "GET",
         "/api/v1/groups/{name}",
-        "A group with its members, committed offsets and lag",
+        "A group with its members, and its committed offsets and lag, a page at a time",
         refuses=(404,),
     )
-    def describe_group(self, caller: Caller, name: str) -> GroupDescription: ...
+    async def describe_group(
+        self, caller: Caller, name: str, after: str, limit: PageLimit
+    ) -> GroupDescription: ...
+
+    @operation(
+        "POST",
+        "/api/v1/groups/{name}/reset",
+        "Set the committed offsets of a group without members; `validate_only=true` only says what "
+        "would change",
+        refuses=_REQUEST,
+    )
+    async def reset_group(
+        self, caller: Caller, name: str, wanted: OffsetReset, validate_only: bool
+    ) -> OffsetChanges:
+        """All offsets are committed, or none."""
+        ...
+
+    @operation(
+        "DELETE",
+        "/api/v1/groups/{name}",
+        "Delete a group without members, and its offsets; `validate_only=true` only says what "
+        "would be deleted",
+        refuses=(404, 409),
+    )
+    async def delete_group(
+        self, caller: Caller, name: str, validate_only: bool
+    ) -> GroupDeletion | None: ...
+
+    @operation(
+        "DELETE",
+        "/api/v1/groups/{name}/offsets",
+        "Delete the committed offsets of a group in the topic `topic`, which no member reads; "
+        "`validate_only=true` only says which",
+        refuses=(404, 409),
+    )
+    async def delete_group_offsets(
+        self, caller: Caller, name: str, topic: str, validate_only: bool
+    ) -> RemovedOffsets: ...
 
 
 class Cluster(Protocol):
@@ -459,6 +542,9 @@ class NodeView(Protocol):
 
     @property
     def topics(self) -> Topics: ...
+
+    @property
+    def records(self) -> Records: ...
 
     @property
     def groups(self) -> Groups: ...

@@ -82,6 +82,8 @@ class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[GroupSummary, ...]
     #: The `after` of the next page; null on the last page.
     next: str | None
+    #: Nodes that did not answer: the groups that they coordinate are missing.
+    unreachable: tuple[int, ...] = ()
 
 
 class GroupAssignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +103,7 @@ class GroupOffset(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     #: Next offset to read.
     committed_offset: int
-    #: Null when the partition does not exist any more or this node does not lead it.
+    #: Null when the partition does not exist any more or its leader does not answer.
     log_end_offset: int | None
     lag_records: int | None
 
@@ -113,7 +115,10 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     coordinator: int
     members: tuple[GroupMember, ...]
+    #: In order of topic and partition.
     offsets: tuple[GroupOffset, ...]
+    #: The `after` of the next page of offsets; null on the last page.
+    next: str | None = None
 
 
 class ListenerStatus(msgspec.Struct, frozen=True, kw_only=True):

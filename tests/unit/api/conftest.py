@@ -14,6 +14,7 @@ from dragoman.api.access_values import SecurityStatus, UserDescription, UserPage
 from dragoman.api.app import create_app
 from dragoman.api.declaration import PageLimit
 from dragoman.api.node import PipelineReports
+from dragoman.api.record_values import Payload, ReadRecord, RecordPage
 from dragoman.api.topic_values import TopicConfiguration
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
@@ -164,17 +165,30 @@ class FakeTopics(dict[str, TopicDescription]):
 class FakeGroups(dict[str, GroupDescription]):
     """Groups by name."""
 
-    def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage:
+    async def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage:
         names, following = page_of(self, after, limit)
         items = tuple(
             GroupSummary(group=name, protocol="kafka", state="stable", members=1) for name in names
         )
         return GroupPage(items=items, next=following)
 
-    def describe_group(self, caller: Caller, name: str) -> GroupDescription:
+    async def describe_group(
+        self, caller: Caller, name: str, after: str, limit: PageLimit
+    ) -> GroupDescription:
         if name not in self:
             raise UnknownGroupError(f"there is no group {name!r}")
         return self[name]
+
+
+class FakeRecords:
+    async def read_records(self, partition: int, **_: object) -> RecordPage:
+        value = Payload(encoding="text", data=Raw(b'"v"'), size=1)
+        record = ReadRecord(
+            partition=partition, offset=0, timestamp=1, key=None, value=value, headers=()
+        )
+        return RecordPage(
+            topic="t", partition=0, items=(record,), next=None, log_start_offset=0, end_offset=1
+        )
 
 
 class FakeCaptures(dict[str, CaptureDescription]):
@@ -356,6 +370,7 @@ class FakeNode:
         self.checks = (Check("recovery", "ok"), Check("damage", "warning", "in orders-0"))
         self.topics = FakeTopics(self)
         self.groups = FakeGroups()
+        self.records = FakeRecords()
         #: Raised by the next mutation or description.
         self.failure: Exception | None = None
         self.copies = 1

@@ -23,12 +23,22 @@ from dragoman.api.access_values import (
 )
 from dragoman.api.captures import CaptureService
 from dragoman.api.cluster import ClusterService
-from dragoman.api.declaration import ApiError, PageLimit
+from dragoman.api.declaration import (
+    ApiError,
+    PageLimit,
+    PartitionIndex,
+    ReadBytes,
+    RecordLimit,
+    ValueBytes,
+)
+from dragoman.api.group_values import OffsetReset
 from dragoman.api.groups import GroupService
 from dragoman.api.keys import CertificateService
 from dragoman.api.node import PipelineReports
 from dragoman.api.node_service import serve_other_nodes
 from dragoman.api.operations import OPERATIONS
+from dragoman.api.record_values import NewRecord, NewRecords
+from dragoman.api.records import RecordService
 from dragoman.api.security import RuleService, SecurityService, UserService
 from dragoman.api.topic_values import NewPartitions, TopicChange, Truncation
 from dragoman.api.topics import TopicService
@@ -48,6 +58,7 @@ from dragoman.broker.errors import NotAuthorized
 from dragoman.captures.definition import Definition
 from dragoman.cluster.events import CaptureDefined
 from dragoman.errors import DragomanError
+from dragoman.net.admission import MemoryBudget
 from dragoman.net.tls.contexts import TlsContexts
 from dragoman.operating_system import RealPlainFiles
 from dragoman.protocols.kafka import messages as m
@@ -96,6 +107,7 @@ class Stage:
         node: Any = SimpleNamespace(broker=broker)
         self.topics = TopicService(broker, lambda _: ())
         self.groups = GroupService(broker)
+        self.records = RecordService(broker, MemoryBudget(64 << 20))
         self.cluster = ClusterService(node, lambda: True)
         captures: Any = self.world.captures
         self.captures = NamedCaptures(broker.context, captures, broker, broker.audit)
@@ -138,6 +150,21 @@ class Row(NamedTuple):
     @property
     def all_needs(self) -> list[Need]:
         return [need(each) for each in self.needs.split(",") if each]
+
+
+def _read_records(stage: Stage, time: str) -> object:
+    return stage.records.read_records(
+        CALLER,
+        "t",
+        PartitionIndex(0),
+        None,
+        time,
+        None,
+        RecordLimit(1),
+        ReadBytes(100),
+        ValueBytes(100),
+        "text",
+    )
 
 
 def _cluster(ask: Ask, operation: str) -> list[Row]:
@@ -192,16 +219,44 @@ ROWS: Final[dict[str, list[Row]]] = {
             lambda answer: is_refusal(answer) or not getattr(answer, "groups", ()),
         ),
     ],
+    "read_records": [
+        Row(lambda s: _read_records(s, ""), "read topic t"),
+        # Kafka's clients find the offset of a time by a request of its own.
+        Row(lambda s: _read_records(s, "1"), "read topic t,describe topic t"),
+    ],
+    "write_records": [
+        Row(
+            lambda s: s.records.write_records(
+                CALLER, "t", NewRecords(records=(NewRecord(value="v"),))
+            ),
+            "write topic t",
+        )
+    ],
     "list_groups": [
         Row(lambda s: s.groups.list_groups(CALLER, "", LIMIT), "describe group g", lacks("'g'"))
     ],
     "describe_group": [
-        Row(lambda s: s.groups.describe_group(CALLER, "g"), "describe group g"),
+        Row(lambda s: s.groups.describe_group(CALLER, "g", "", LIMIT), "describe group g"),
         Row(
-            lambda s: s.groups.describe_group(CALLER, "g"),
+            lambda s: s.groups.describe_group(CALLER, "g", "", LIMIT),
             "describe group g,describe topic t",
             lambda answer: is_refusal(answer) or not getattr(answer, "offsets", ()),
         ),
+    ],
+    "reset_group": [
+        Row(
+            lambda s: s.groups.reset_group(
+                CALLER, "g", OffsetReset(to="latest", topics=("t",)), True
+            ),
+            "read group g,describe group g,read topic t,describe topic t",
+        )
+    ],
+    "delete_group": [Row(lambda s: s.groups.delete_group(CALLER, "g", True), "delete group g")],
+    "delete_group_offsets": [
+        Row(
+            lambda s: s.groups.delete_group_offsets(CALLER, "g", "t", True),
+            "delete group g,read topic t",
+        )
     ],
     "cluster_status": _cluster(lambda s: s.cluster.cluster_status(CALLER), "describe"),
     "mlog_events": _cluster(lambda s: s.cluster.mlog_events(CALLER), "describe"),
