@@ -887,6 +887,16 @@ HTTP_READ_STEP_BYTES = 1 << 20
 HTTP_SHOWN_RECORDS_PER_TURN = 100
 #: Bytes that are shown as JSON in one turn of the loop, after which the next turn continues.
 HTTP_SHOWN_BYTES_PER_TURN = 256 << 10
+#: Streams of events at a time. One more is answered 503.
+HTTP_STREAMS_MAX = 64
+#: Partitions of one stream of events. More: refused.
+HTTP_STREAM_PARTITIONS_MAX = 100
+#: Bytes that a stream of events is charged to the memory budget.
+HTTP_STREAM_BYTES = 256 << 10
+#: Bytes of batches that a stream of events reads at a time; at least one record.
+HTTP_EVENT_BYTES_PER_STEP = 64 << 10
+#: Seconds without an event after which a stream sends a heartbeat.
+HTTP_HEARTBEAT_SECONDS = 15
 #: Seconds that a reader waits for records of another node. Then it answers with what it has, or
 #: 503.
 HTTP_READ_SECONDS = 10

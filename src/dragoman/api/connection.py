@@ -26,7 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from dragoman import limits
-from dragoman.api.admission import BEGUN
+from dragoman.api.admission import BEGUN, STREAM
 from dragoman.api.origin import ORIGIN, Origin
 from dragoman.api.request_ids import request_id
 from dragoman.log_limiter import LogLimiter
@@ -36,11 +36,13 @@ from dragoman.world import Clock
 
 def least_needed(connections: Iterable[HttpConnection]) -> HttpConnection | None:
     """The connection to close when there are too many: of the host with most idle connections, the
-    one that has been idle for longest. None when operations run for all connections.
+    one that has been idle for longest; failing that, a stream of events. None when operations run
+    for all connections.
     """
     still_open = [each for each in connections if not each.is_leaving]
     found = [each for each in still_open if each.is_quiet]
     found = found or [each for each in still_open if each.is_queued]
+    found = found or [each for each in still_open if each.is_stream]
     held = Counter(each.host for each in found)
     return min(found, key=lambda each: (-held[each.host], each.quiet_rank), default=None)
 
@@ -184,6 +186,11 @@ class HttpConnection(H11Protocol):
     def cut(self) -> None:
         self._is_cut = True
         self.transport.abort()
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether its response goes on until either side ends it."""
+        return self.cycle is not None and bool(self.cycle.scope["state"].get(STREAM))
 
     @property
     def is_queued(self) -> bool:

@@ -13,7 +13,8 @@ operation's; its signature declares the rest:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
 from inspect import Parameter as Argument
 from inspect import signature
 from types import NoneType
@@ -36,6 +37,28 @@ class ApiError(DragomanError):
         self.code = code
 
 
+class EventStream(ABC):
+    """The answer of an operation that goes on: Server-Sent Events."""
+
+    #: Raises `DragomanError` when the caller may not receive more.
+    check: Callable[[], None] = staticmethod(lambda: None)
+
+    @abstractmethod
+    def events(self) -> AsyncIterator[bytes]:
+        """Whole events, until the stream ends."""
+        ...
+
+    @abstractmethod
+    def end(self, error: DragomanError) -> None:
+        """End the stream, with the reason as its last event."""
+        ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """The client has gone, or has received the last event. May be called again."""
+        ...
+
+
 Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
 Function = TypeVar("Function", bound=Callable[..., object])
 #: Maximum number of items of one page.
@@ -51,6 +74,8 @@ RecordLimit = NewType("RecordLimit", int)
 ReadBytes = NewType("ReadBytes", int)
 #: Bytes after which a key, a value or a header is cut.
 ValueBytes = NewType("ValueBytes", int)
+#: The id of the last event that a client of a stream has received.
+LastEventId = NewType("LastEventId", str)
 #: How keys and values are shown.
 ValueForm: TypeAlias = Literal["text", "json", "base64"]
 
@@ -64,6 +89,8 @@ class ParameterType(msgspec.Struct, frozen=True):
     parse: Callable[[str, str], object]
     #: The value of a query parameter that is absent.
     default: object = None
+    #: The header that carries it, instead of the query.
+    header: str = ""
 
 
 def _text(_name: str, text: str) -> str:
@@ -147,6 +174,7 @@ _PARAMETER_TYPES: Final[dict[object, ParameterType]] = {
     RecordLimit | None: _number(1, limits.HTTP_RECORDS_MAX, None),
     ReadBytes: _number(1, limits.HTTP_READ_BYTES_MAX, limits.HTTP_READ_BYTES_DEFAULT),
     ValueBytes: _number(0, limits.HTTP_VALUE_BYTES_MAX, limits.HTTP_VALUE_BYTES_DEFAULT),
+    LastEventId: ParameterType(_TEXT_SCHEMA, _text, "", header="Last-Event-ID"),
     ValueForm: _word("text", "json", "base64"),
 }
 
@@ -156,7 +184,7 @@ _PARAMETER_TYPES: Final[dict[object, ParameterType]] = {
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    place: Literal["path", "query"]
+    place: Literal["path", "query", "header"]
     type: ParameterType
 
 
@@ -253,8 +281,10 @@ def _is_body(argument: Argument) -> bool:
 
 
 def _parameter(argument: Argument, path: str) -> Parameter:
+    kind = _PARAMETER_TYPES[argument.annotation]
+    is_in_path = f"{{{argument.name}}}" in path
     return Parameter(
         name=argument.name,
-        place="path" if f"{{{argument.name}}}" in path else "query",
-        type=_PARAMETER_TYPES[argument.annotation],
+        place="path" if is_in_path else "header" if kind.header else "query",
+        type=kind,
     )

@@ -6,7 +6,7 @@ Pipelines run outside the node and report to it; their reports are kept in memor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 import msgspec
@@ -30,9 +30,11 @@ from dragoman.api.topics import TopicBroker, TopicService
 from dragoman.api.values import Check, PipelineList, PipelineStatus
 from dragoman.broker.cluster_key import ClusterKeyService
 from dragoman.broker.context import NodeContext
+from dragoman.broker.grants import StandingRights
 from dragoman.broker.partitions import Partitions
 from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings
+from dragoman.errors import DragomanError
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channels
 from dragoman.net.tls.contexts import TlsContexts
@@ -91,6 +93,9 @@ class NodeBroker(TopicBroker, RecordBroker, GroupBroker, ClusterBroker, Security
 
     @property
     def authorizer(self) -> Authorizer: ...
+
+    @property
+    def grants(self) -> StandingRights: ...
 
     @property
     def cluster_key(self) -> ClusterKeyService: ...
@@ -236,6 +241,11 @@ class BrokerView:
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
         return self._node.settings.http_allowed_hosts
+
+    def hold_right(
+        self, check: Callable[[], None], ended: Callable[[DragomanError], None]
+    ) -> Callable[[], None]:
+        return self._broker.grants.hold(check, ended).release
 
     def stats(self) -> Stats:
         node, broker = self._node, self._broker

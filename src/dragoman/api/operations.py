@@ -11,7 +11,7 @@ block the loop. This module imports no HTTP server library.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Final, Protocol
 
 from dragoman.api.access_values import (
@@ -32,7 +32,9 @@ from dragoman.api.access_values import (
     UserPage,
 )
 from dragoman.api.declaration import (
+    EventStream,
     FirstOffset,
+    LastEventId,
     PageLimit,
     PartitionIndex,
     ReadBytes,
@@ -83,6 +85,7 @@ from dragoman.api.values import (
     Transfer,
 )
 from dragoman.captures.definition import Definition
+from dragoman.errors import DragomanError
 from dragoman.security.access import Caller
 from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import TokenLogin
@@ -204,6 +207,26 @@ class Records(Protocol):
     async def write_records(
         self, caller: Caller, name: str, wanted: NewRecords
     ) -> WrittenRecords: ...
+
+    @operation(
+        "GET",
+        "/api/v1/topics/{name}/events",
+        "Records of a topic, or of its `partitions` such as `0,2`, as Server-Sent Events, from "
+        "`latest`, `earliest` or an offset",
+        refuses=(404,),
+    )
+    async def record_events(
+        self,
+        caller: Caller,
+        name: str,
+        partitions: str,
+        begin: str,
+        last_event_id: LastEventId,
+        max_value_bytes: ValueBytes,
+        values: ValueForm,
+    ) -> EventStream:
+        """Resumes after `Last-Event-ID`."""
+        ...
 
 
 class Groups(Protocol):
@@ -618,6 +641,14 @@ class NodeView(Protocol):
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
         """Additional host names that the operator has allowed (`config/hosts.py`)."""
+        ...
+
+    def hold_right(
+        self, check: Callable[[], None], ended: Callable[[DragomanError], None]
+    ) -> Callable[[], None]:
+        """Check again whenever rules or users change, and call `ended` with the first refusal.
+        Returns what releases the right.
+        """
         ...
 
     def stats(self) -> Stats:

@@ -1,4 +1,4 @@
-"""Records over HTTP: a page of a partition, and a batch to write.
+"""Records over HTTP: a page of a partition, a batch to write, and events as records arrive.
 
 Any node serves them: it reads its own replica or asks the leader, and passes records on to their
 leaders, as for clients of the protocols that are not redirected.
@@ -16,13 +16,16 @@ from dragoman import limits
 from dragoman.api.access import Access
 from dragoman.api.declaration import (
     ApiError,
+    EventStream,
     FirstOffset,
+    LastEventId,
     PartitionIndex,
     ReadBytes,
     RecordLimit,
     ValueBytes,
     ValueForm,
 )
+from dragoman.api.events import RecordEvents, positions_of
 from dragoman.api.node_requests import FindOffset
 from dragoman.api.node_rpc import NodeCalls
 from dragoman.api.payloads import new_record, read_record, size_of
@@ -35,7 +38,13 @@ from dragoman.api.record_values import (
     WrittenRecords,
 )
 from dragoman.api.times import time_ms_of
-from dragoman.broker.errors import InvalidTopicName, RequestTimedOut, UnknownTopic
+from dragoman.broker.errors import (
+    InvalidTopicName,
+    Overloaded,
+    RequestTimedOut,
+    ShuttingDown,
+    UnknownTopic,
+)
 from dragoman.broker.leader_queues import LeaderQueues
 from dragoman.broker.readers import Ends, Readers
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata, TopicMetadata
@@ -73,6 +82,9 @@ class RecordBroker(Protocol):
     def random(self) -> Random: ...
 
     @property
+    def on_stopping(self) -> list[Callable[[], None]]: ...
+
+    @property
     def authorizer(self) -> Authorizer: ...
 
 
@@ -83,6 +95,8 @@ class RecordService:
         self._access = Access(broker)
         self._calls = NodeCalls(broker.rpc)
         self._turns = Turns()
+        self._streams: dict[RecordEvents, None] = {}
+        broker.on_stopping.append(self._stop)
 
     def _topic(self, name: str) -> TopicMetadata:
         topic = self._broker.image.topics.get(name)
@@ -194,6 +208,63 @@ class RecordService:
         offset = ends.last_stable_offset if found.offset is None else found.offset
         return min(max(offset, ends.log_start_offset), ends.last_stable_offset)
 
+    # ---- events
+
+    async def record_events(
+        self,
+        caller: Caller,
+        name: str,
+        partitions: str,
+        begin: str,
+        last_event_id: LastEventId,
+        max_value_bytes: ValueBytes,
+        values: ValueForm,
+    ) -> EventStream:
+        self._access.require(caller, Operation.READ, Resource.TOPIC, name)
+        topic = self._topic(name)
+        known = positions_of(last_event_id)
+        wanted = (
+            _chosen(partitions, len(topic.partitions))
+            if partitions
+            else (sorted(known) or list(range(len(topic.partitions))))
+        )
+        if len(wanted) > limits.HTTP_STREAM_PARTITIONS_MAX:
+            text = f"a stream has {limits.HTTP_STREAM_PARTITIONS_MAX} partitions: choose some"
+            raise ApiError(400, "invalid_request", f"partitions: {text}")
+        chosen = {index: self._partition(name, index) for index in wanted}
+        first = _begin_of(begin)
+        ends = await settled(self._broker.readers.all_ends(list(chosen.values())))
+        positions = {
+            index: known[index] if index in known else _within(first, each)
+            for index, each in zip(wanted, ends, strict=True)
+        }
+        if len(self._streams) >= limits.HTTP_STREAMS_MAX:
+            raise Overloaded(f"this node serves {limits.HTTP_STREAMS_MAX} streams already")
+        if self._budget.room < limits.HTTP_STREAM_BYTES:
+            raise Overloaded("the memory budget of the node is used up; try again")
+        self._budget.take(limits.HTTP_STREAM_BYTES)
+
+        def open_reader(index: int, on_change: Callable[[], None]) -> PartitionReader:
+            return PartitionReader(
+                self._broker.readers, chosen[index], positions[index], self._turns, on_change
+            )
+
+        def show(index: int, record: Record) -> ReadRecord:
+            return read_record(index, values, max_value_bytes, record)
+
+        stream = RecordEvents(positions, open_reader, show, self._released)
+        stream.check = applied(self._access.require, caller, Operation.READ, Resource.TOPIC, name)
+        self._streams[stream] = None
+        return stream
+
+    def _released(self, stream: RecordEvents) -> None:
+        if self._streams.pop(stream, self) is None:
+            self._budget.give_back(limits.HTTP_STREAM_BYTES)
+
+    def _stop(self) -> None:
+        for each in list(self._streams):
+            each.end(ShuttingDown("the node is stopping"))
+
     # ---- writing
 
     async def write_records(self, caller: Caller, name: str, wanted: NewRecords) -> WrittenRecords:
@@ -244,6 +315,39 @@ class RecordService:
             caller=caller,
         )
         return await appended
+
+
+def _chosen(text: str, count: int) -> list[int]:
+    """The partitions that a parameter such as `0,2` names. Raises `ApiError`."""
+    found = []
+    for each in text.split(","):
+        if not (each.isascii() and each.isdigit() and len(each) <= 9):
+            raise ApiError(
+                400,
+                "invalid_request",
+                f"partitions: expected numbers such as 0,2, got {text[:100]!r}",
+            )
+        if int(each) >= count:
+            raise UnknownTopic(f"there is no partition {int(each)}")
+        found.append(int(each))
+    return sorted(set(found))
+
+
+def _begin_of(text: str) -> int | None:
+    """The offset at which a stream begins; None: at the end. Raises `ApiError`."""
+    if text in ("", "latest"):
+        return None
+    if text == "earliest":
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        expected = "latest, earliest or an offset"
+        raise ApiError(400, "invalid_request", f"begin: expected {expected}, got {text[:100]!r}")
+    return int(text)
+
+
+def _within(offset: int | None, ends: Ends) -> int:
+    end = ends.last_stable_offset
+    return end if offset is None else min(max(offset, ends.log_start_offset), end)
 
 
 class _Page:

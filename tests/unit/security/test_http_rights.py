@@ -25,6 +25,7 @@ from dragoman.api.captures import CaptureService
 from dragoman.api.cluster import ClusterService
 from dragoman.api.declaration import (
     ApiError,
+    LastEventId,
     PageLimit,
     PartitionIndex,
     ReadBytes,
@@ -223,6 +224,14 @@ ROWS: Final[dict[str, list[Row]]] = {
         Row(lambda s: _read_records(s, ""), "read topic t"),
         # Kafka's clients find the offset of a time by a request of its own.
         Row(lambda s: _read_records(s, "1"), "read topic t,describe topic t"),
+    ],
+    "record_events": [
+        Row(
+            lambda s: s.records.record_events(
+                CALLER, "t", "", "latest", LastEventId(""), ValueBytes(100), "text"
+            ),
+            "read topic t",
+        )
     ],
     "write_records": [
         Row(
