@@ -202,6 +202,12 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
+def known_caller(scope: Scope) -> Caller | None:
+    """The caller that a request was authenticated with, if it was."""
+    caller = scope.get("state", {}).get(_CALLER)
+    return caller if isinstance(caller, Caller) else None
+
+
 def is_still_known(request: Request) -> bool:
     """Whether the request would be accepted now, from the same caller."""
     is_still: Callable[[], bool] = request.scope["state"][_IS_STILL]

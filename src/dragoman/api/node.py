@@ -21,6 +21,8 @@ from dragoman.api.cluster import (
     OpenListeners,
     damaged_ranges,
 )
+from dragoman.api.connections import ConnectionListeners, ConnectionService
+from dragoman.api.damage import DamageService
 from dragoman.api.groups import GroupBroker, GroupService
 from dragoman.api.health_checks import HealthChecks
 from dragoman.api.keys import CertificateService, KeyService
@@ -113,7 +115,7 @@ class NodeBroker(TopicBroker, RecordBroker, GroupBroker, ClusterBroker, Security
     def partitions(self) -> Partitions: ...
 
 
-class NodeListeners(OpenListeners, Protocol):
+class NodeListeners(OpenListeners, ConnectionListeners, Protocol):
     @property
     def channels(self) -> Mapping[str, Channels]: ...
 
@@ -172,6 +174,8 @@ class BrokerView:
         self.security = SecurityService(node.broker)
         self.rules = RuleService(node.broker)
         self.users = UserService(node.broker)
+        self.connections = ConnectionService(node.broker, node.listeners, node.clock)
+        self.damage = DamageService(node.broker)
         self.pipelines = PipelineReports(node.clock, node.broker)
         self._health = HealthChecks(node)
 

@@ -31,6 +31,7 @@ from dragoman.api.access_values import (
     UserDescription,
     UserPage,
 )
+from dragoman.api.connection_values import ConnectionPage, DamagePage
 from dragoman.api.declaration import (
     EventStream,
     FirstOffset,
@@ -327,6 +328,31 @@ class Cluster(Protocol):
     async def change_settings(self, caller: Caller, wanted: NewSettings) -> Told: ...
 
 
+class Connections(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/connections",
+        "The connections to this node, or to its listener `listener`, a page at a time",
+    )
+    def list_connections(
+        self, caller: Caller, listener: str, after: str, limit: PageLimit
+    ) -> ConnectionPage: ...
+
+    @operation(
+        "DELETE", "/api/v1/connections/{name}", "Close a connection to this node", refuses=(404,)
+    )
+    def close_connection(self, caller: Caller, name: str) -> None: ...
+
+
+class Damage(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/damage",
+        "What this node has found damaged on its disk, a page at a time",
+    )
+    def list_damage(self, caller: Caller, after: str, limit: PageLimit) -> DamagePage: ...
+
+
 class Captures(Protocol):
     @operation(
         "GET", "/api/v1/captures", "Captures of databases in order of name, a page at a time"
@@ -574,6 +600,12 @@ class NodeView(Protocol):
 
     @property
     def cluster(self) -> Cluster: ...
+
+    @property
+    def connections(self) -> Connections: ...
+
+    @property
+    def damage(self) -> Damage: ...
 
     @property
     def captures(self) -> Captures: ...

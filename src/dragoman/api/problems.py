@@ -45,6 +45,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "coordinator_not_available": 503,
     "unknown_node": 404,
     "unknown_capture": 404,
+    "unknown_connection": 404,
     "topic_exists": 409,
     "capture_exists": 409,
     "capture_refused": 409,

@@ -12,6 +12,7 @@ from msgspec import Raw
 from dragoman import __version__
 from dragoman.api.access_values import SecurityStatus, UserDescription, UserPage, UserSummary
 from dragoman.api.app import create_app
+from dragoman.api.connection_values import ConnectionPage, DamagePage
 from dragoman.api.declaration import PageLimit
 from dragoman.api.node import PipelineReports
 from dragoman.api.record_values import Payload, ReadRecord, RecordPage
@@ -188,6 +189,20 @@ class FakeRecords:
         )
         return RecordPage(
             topic="t", partition=0, items=(record,), next=None, log_start_offset=0, end_offset=1
+        )
+
+
+class FakeConnections:
+    def list_connections(
+        self, caller: Caller, listener: str, after: str, limit: PageLimit
+    ) -> ConnectionPage:
+        return ConnectionPage(node_id=1, items=(), next=None)
+
+
+class FakeDamage:
+    def list_damage(self, caller: Caller, after: str, limit: PageLimit) -> DamagePage:
+        return DamagePage(
+            node_id=1, items=(), next=None, journal=(), quarantine=(), quarantined_bytes=0
         )
 
 
@@ -371,6 +386,8 @@ class FakeNode:
         self.topics = FakeTopics(self)
         self.groups = FakeGroups()
         self.records = FakeRecords()
+        self.connections = FakeConnections()
+        self.damage = FakeDamage()
         #: Raised by the next mutation or description.
         self.failure: Exception | None = None
         self.copies = 1

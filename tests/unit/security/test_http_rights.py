@@ -23,6 +23,8 @@ from dragoman.api.access_values import (
 )
 from dragoman.api.captures import CaptureService
 from dragoman.api.cluster import ClusterService
+from dragoman.api.connections import ConnectionService
+from dragoman.api.damage import DamageService
 from dragoman.api.declaration import (
     ApiError,
     LastEventId,
@@ -120,6 +122,9 @@ class Stage:
         self.users = UserService(broker)
         self.pipelines = PipelineReports(self.world.clock, broker)
         self.pipelines.report_pipeline(CALLER, STATUS)
+        listeners: Any = SimpleNamespace(channels={}, http_connections=lambda: iter(()))
+        self.connections = ConnectionService(broker, listeners, self.world.clock)
+        self.damage = DamageService(broker)
         self.guard = Guard(self.world)
 
 
@@ -267,6 +272,13 @@ ROWS: Final[dict[str, list[Row]]] = {
             "delete group g,read topic t",
         )
     ],
+    "list_connections": _cluster(
+        lambda s: s.connections.list_connections(CALLER, "", "", LIMIT), "describe"
+    ),
+    "close_connection": _cluster(
+        lambda s: s.connections.close_connection(CALLER, "kafka-9"), "alter"
+    ),
+    "list_damage": _cluster(lambda s: s.damage.list_damage(CALLER, "", LIMIT), "describe"),
     "cluster_status": _cluster(lambda s: s.cluster.cluster_status(CALLER), "describe"),
     "mlog_events": _cluster(lambda s: s.cluster.mlog_events(CALLER), "describe"),
     "add_node": _cluster(
