@@ -886,6 +886,40 @@ HTTP_CHANGES_AT_ONCE_MAX = 100
 HTTP_CHANGES_SECONDS = 5.0
 #: Items in one page of a listing. A request for more is refused.
 HTTP_PAGE_ITEMS_MAX = 1000
+#: Records in one response or request. A request for more, or with more, is refused.
+HTTP_RECORDS_MAX = 1000
+#: Records in one response to a request that does not say how many.
+HTTP_RECORDS_DEFAULT = 100
+#: Headers of one record that is written. More: refused.
+HTTP_HEADERS_MAX = 1000
+#: Bytes of the records of one response, charged twice to the memory budget; the first record may
+#: exceed it. A request for more is refused.
+HTTP_READ_BYTES_MAX = 4 << 20
+#: Bytes of the records of one response to a request that does not say how many.
+HTTP_READ_BYTES_DEFAULT = 1 << 20
+#: Bytes of a key, value or header in a response. A request for more is refused.
+HTTP_VALUE_BYTES_MAX = 1 << 20
+#: Bytes after which a key, value or header is cut in the response to a request that does not say.
+HTTP_VALUE_BYTES_DEFAULT = 64 << 10
+#: Bytes of batches that a reader reads in one turn of the loop; it continues in the next one.
+HTTP_READ_STEP_BYTES = 1 << 20
+#: Records that are shown as JSON in one turn of the loop. Further ones: in the next turns.
+HTTP_SHOWN_RECORDS_PER_TURN = 100
+#: Bytes that are shown as JSON in one turn of the loop, after which the next turn continues.
+HTTP_SHOWN_BYTES_PER_TURN = 256 << 10
+#: Streams of events at a time. One more is answered 503.
+HTTP_STREAMS_MAX = 64
+#: Partitions of one stream of events. More: refused.
+HTTP_STREAM_PARTITIONS_MAX = 100
+#: Bytes that a stream of events is charged to the memory budget.
+HTTP_STREAM_BYTES = 256 << 10
+#: Bytes of batches that a stream of events reads at a time; at least one record.
+HTTP_EVENT_BYTES_PER_STEP = 64 << 10
+#: Seconds without an event after which a stream sends a heartbeat.
+HTTP_HEARTBEAT_SECONDS = 15
+#: Seconds that a reader waits for records of another node. Then it answers with what it has, or
+#: 503.
+HTTP_READ_SECONDS = 10
 
 # ---- command line
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -66,6 +66,7 @@ from dragoman.protocols.service import Service
 from dragoman.world import Clock, Handle, HostNames, PlainFiles
 
 if TYPE_CHECKING:
+    from dragoman.api.connection import HttpConnection
     from dragoman.api.listener import HttpListener
     from dragoman.api.operations import NodeView
     from dragoman.net.peer_connections import PeerConnections
@@ -224,7 +225,7 @@ class Listeners:
         """
         from dragoman.api.origin import operator_origin
 
-        http = self._http_listener(DESCRIPTORS_LEFT_BY_NODES)
+        http = self._http_listener(DESCRIPTORS_LEFT_BY_NODES, "operator")
         try:
             self._operator_socket = await open_operator_socket(
                 directory, self._loop, http.factory(operator_origin), LISTEN_BACKLOG
@@ -283,6 +284,12 @@ class Listeners:
     def find(self, name: str) -> OpenListener | None:
         return next((each for each in self.opened if each.name == name), None)
 
+    def http_connections(self) -> Iterator[HttpConnection]:
+        """Those of all listeners with HTTP, and of the administrator's socket."""
+        for each in (self._http, self._operator_http):
+            if each is not None:
+                yield from each.connections()
+
     # ---- the sessions of a listener's connections
 
     def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
@@ -304,7 +311,7 @@ class Listeners:
         from dragoman.api.origin import listener_origin
 
         if self._http is None:
-            self._http = self._http_listener(DESCRIPTORS_LEFT_BY_HTTP)
+            self._http = self._http_listener(DESCRIPTORS_LEFT_BY_HTTP, "http")
         security = self._security(name)
         make = self._http.factory(
             partial(
@@ -321,7 +328,7 @@ class Listeners:
 
         return self._with_tls(name, make, security, refusal)
 
-    def _http_listener(self, descriptors_left: int) -> HttpListener:
+    def _http_listener(self, descriptors_left: int, name: str) -> HttpListener:
         # Cheap: what serves HTTP is imported with the first connection.
         from dragoman.api.listener import HttpListener
 
@@ -329,6 +336,7 @@ class Listeners:
             self._http_view,
             self._clock,
             self._loop,
+            name=name,
             descriptor_max=self._descriptor_max(descriptors_left),
             give_way=self._give_way,
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dragoman.api.node_service import serve_other_nodes
 from dragoman.broker.broker import Broker, audit_file_of
 from dragoman.captures.kafka_access import local_access
 from dragoman.captures.logins import CaptureLogins
@@ -153,6 +154,7 @@ class Node:
             self.broker,
         )
         self.broker.attach(self.captures)
+        serve_other_nodes(self.broker, self.broker.leader_queues)
         logins = CaptureLogins(self.broker.image, self.broker.keys, random)
         self.broker.logins.processes = logins
         self.capture_processes = CaptureProcesses(

@@ -16,6 +16,8 @@ from dragoman.api.declaration import ApiError
 
 #: Key in the state of a request's scope, set once its operation has begun.
 BEGUN = "begun"
+#: The same, set while the response is a stream of events: it gives way when nothing else can.
+STREAM = "stream"
 
 
 class Admission:

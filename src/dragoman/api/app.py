@@ -17,14 +17,14 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragoman import limits
-from dragoman.api.admission import BEGUN, Admission, Pace
-from dragoman.api.authentication import Authentication, caller_of
-from dragoman.api.declaration import ApiError, Operation, Parameter
+from dragoman.api.admission import BEGUN, STREAM, Admission, Pace
+from dragoman.api.authentication import Authentication, caller_of, is_still_known
+from dragoman.api.declaration import ApiError, EventStream, Operation, Parameter
 from dragoman.api.health import HealthPages
 from dragoman.api.hosts import OwnHosts
 from dragoman.api.openapi import openapi_document
@@ -32,11 +32,12 @@ from dragoman.api.operations import OPERATIONS, NodeView
 from dragoman.api.problems import on_fault, on_http_exception, on_refusal
 from dragoman.api.request_ids import RequestIds
 from dragoman.broker.errors import ClusterNotAuthorized
-from dragoman.errors import MALFORMED, DragomanError
+from dragoman.errors import MALFORMED, AuthenticationFailedError, DragomanError
 from dragoman.security import access
 from dragoman.telemetry.exposition import format_for, pieces
 
 _encoder = msgspec.json.Encoder()
+_EVENTS = "text/event-stream"
 
 
 async def respond(operation: Operation, node: NodeView, request: Request) -> Response:
@@ -54,14 +55,49 @@ async def respond(operation: Operation, node: NodeView, request: Request) -> Res
     answer: object = getattr(service, operation.name)(**arguments)
     if isawaitable(answer):
         answer = await answer
-    if operation.answer is None:
-        return Response(status_code=operation.status)
+    if answer is None:
+        return Response(status_code=204)
+    if isinstance(answer, EventStream):
+        return _event_response(request, node, answer)
     headers = {}
     if operation.creates:
         name: object = getattr(answer, "name", None)
         assert isinstance(name, str)
         headers["location"] = f"{operation.path}/{quote(name, safe='')}"
     return Response(_encoder.encode(answer), operation.status, headers, "application/json")
+
+
+def _event_response(request: Request, node: NodeView, stream: EventStream) -> Response:
+    # A proxy that collects events before it passes them on would hold them back.
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    if request.method == "HEAD":
+        stream.close()
+        return Response(headers=headers, media_type=_EVENTS)
+    request.scope["state"][STREAM] = True
+    may_receive = stream.check
+
+    def check() -> None:
+        if not is_still_known(request):
+            raise AuthenticationFailedError("the login has ended")
+        may_receive()
+
+    stream.check = check
+    return _EventResponse(stream, node, headers)
+
+
+class _EventResponse(StreamingResponse):
+    def __init__(self, stream: EventStream, node: NodeView, headers: dict[str, str]) -> None:
+        super().__init__(stream.events(), headers=headers, media_type=_EVENTS)
+        self._stream = stream
+        self._node = node
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        held = self._node.hold_right(self._stream.check, self._stream.end)
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            held()
+            self._stream.close()
 
 
 def admission_of(request: Request) -> Admission:
@@ -78,7 +114,10 @@ def _read_parameter(request: Request, parameter: Parameter) -> object:
         except UnicodeDecodeError:
             raise ApiError(400, "invalid_request", "the name in the path is not UTF-8") from None
         return parameter.type.parse(parameter.name, text)
-    given = request.query_params.get(parameter.name)
+    if parameter.place == "header":
+        given = request.headers.get(parameter.type.header)
+    else:
+        given = request.query_params.get(parameter.name)
     return parameter.type.default if given is None else parameter.type.parse(parameter.name, given)
 
 

@@ -21,6 +21,7 @@ import base64
 import binascii
 import ipaddress
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeAlias
 
 import msgspec
@@ -38,6 +39,8 @@ from dragoman.security.access import ANONYMOUS, Caller
 _CALLER: Final = "caller"
 #: Key of what finds the caller of a request for an exempt path.
 _RECOGNISE: Final = "recognise"
+#: Key of a function that says whether the request would still be accepted.
+_IS_STILL: Final = "is_still"
 Recognise: TypeAlias = Callable[[Request], Awaitable[Caller | None]]
 #: In the audit log.
 _PROTOCOL: Final = "http"
@@ -81,7 +84,9 @@ class Authentication:
                     refusal.headers.append("www-authenticate", each)
                 await refusal(scope, receive, send)
                 return
-            scope.setdefault("state", {})[_CALLER] = found
+            state = scope.setdefault("state", {})
+            state[_CALLER] = found
+            state[_IS_STILL] = partial(self._is_still, request, found)
             receive = self._examined_again(request, found, receive)
         await self._app(scope, receive, send)
 
@@ -195,6 +200,18 @@ def caller_of(request: Request) -> Caller:
     caller = request.scope["state"][_CALLER]
     assert isinstance(caller, Caller)
     return caller
+
+
+def known_caller(scope: Scope) -> Caller | None:
+    """The caller that a request was authenticated with, if it was."""
+    caller = scope.get("state", {}).get(_CALLER)
+    return caller if isinstance(caller, Caller) else None
+
+
+def is_still_known(request: Request) -> bool:
+    """Whether the request would be accepted now, from the same caller."""
+    is_still: Callable[[], bool] = request.scope["state"][_IS_STILL]
+    return is_still()
 
 
 async def caller_if_known(request: Request) -> Caller | None:

@@ -26,7 +26,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from dragoman import limits
-from dragoman.api.admission import BEGUN
+from dragoman.api.admission import BEGUN, STREAM
+from dragoman.api.authentication import known_caller
 from dragoman.api.origin import ORIGIN, Origin
 from dragoman.api.request_ids import request_id
 from dragoman.log_limiter import LogLimiter
@@ -36,11 +37,13 @@ from dragoman.world import Clock
 
 def least_needed(connections: Iterable[HttpConnection]) -> HttpConnection | None:
     """The connection to close when there are too many: of the host with most idle connections, the
-    one that has been idle for longest. None when operations run for all connections.
+    one that has been idle for longest; failing that, a stream of events. None when operations run
+    for all connections.
     """
     still_open = [each for each in connections if not each.is_leaving]
     found = [each for each in still_open if each.is_quiet]
     found = found or [each for each in still_open if each.is_queued]
+    found = found or [each for each in still_open if each.is_stream]
     held = Counter(each.host for each in found)
     return min(found, key=lambda each: (-held[each.host], each.quiet_rank), default=None)
 
@@ -50,7 +53,7 @@ class Engine:
     connections.
     """
 
-    def __init__(self, app: ASGIApp, clock: Clock) -> None:
+    def __init__(self, app: ASGIApp, clock: Clock, listener: str = "http") -> None:
         # uvicorn handles HTTP only: no logger configuration, no lifespan, no sockets.
         self.config = Config(
             app,
@@ -66,6 +69,8 @@ class Engine:
         )
         self.config.load()
         self.state = ServerState()
+        #: The first part of the names of connections.
+        self.listener = listener
         self.ranks = count()
         #: Numbers of connections, for the log.
         self.numbers = count(1)
@@ -112,6 +117,9 @@ class Engine:
             self._limiter = LogLimiter(logger, loop)
         return cast(logging.Logger, LimitedLogger(logger, self._limiter, request))
 
+    def now(self) -> float:
+        return self._clock.monotonic()
+
     def stamp(self) -> None:
         """Set the Date header of responses to the current second."""
         second = self._clock.wall_ms() // 1000
@@ -148,7 +156,8 @@ class HttpConnection(H11Protocol):
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, origin: Origin) -> None:
         super().__init__(engine.config, engine.state, {ORIGIN: origin}, loop)
         self._engine = engine
-        self._name = f"http-{next(engine.numbers)}"
+        self.name = f"{engine.listener}-{next(engine.numbers)}"
+        self.opened_at = engine.now()
         self.logger = engine.limited(self.logger, loop, self._request_id)
         self._deadline: asyncio.TimerHandle | None = None
         #: Runs when the client has closed its half and a response is still due.
@@ -158,6 +167,20 @@ class HttpConnection(H11Protocol):
         self._is_cut = False
         #: Lower for connections that were made, or last answered, earlier.
         self.quiet_rank = next(engine.ranks)
+
+    @property
+    def user(self) -> str:
+        """The principal of its current or last request; empty before the first one."""
+        caller = None if self.cycle is None else known_caller(cast(Scope, self.cycle.scope))
+        return "" if caller is None else str(caller.principal)
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.transport.get_extra_info("ssl_object") is not None
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self.transport.get_write_buffer_size()
 
     @property
     def host(self) -> str:
@@ -186,6 +209,11 @@ class HttpConnection(H11Protocol):
         self.transport.abort()
 
     @property
+    def is_stream(self) -> bool:
+        """Whether its response goes on until either side ends it."""
+        return self.cycle is not None and bool(self.cycle.scope["state"].get(STREAM))
+
+    @property
     def is_queued(self) -> bool:
         """Whether its request has not begun."""
         assert self.cycle is not None
@@ -194,7 +222,7 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if connection_log.is_on():
-            connection_log.opened(self._name, self.client or ("", 0), "http")
+            connection_log.opened(self.name, self.client or ("", 0), "http")
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -249,7 +277,7 @@ class HttpConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if connection_log.is_on():
             why = str(exc) if exc else "this node cut it" if self._is_cut else "it ended"
-            connection_log.closed(self._name, self.client or ("", 0), why)
+            connection_log.closed(self.name, self.client or ("", 0), why)
         self._disarm()
         self._delivered()
         if self._ending is not None:

@@ -7,15 +7,18 @@ operation's; its signature declares the rest:
     a parameter that is a `Caller`    the caller (`authentication.py`); not part of the request
     a parameter that is another struct  the JSON body of the request
     any other parameter               optional query parameter
-    the return type                   the JSON body of the response; None: 204 without a body
+    the return type                   the JSON body of the response; None: 204 without a body,
+                                      also in a union with a type
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
 from inspect import Parameter as Argument
 from inspect import signature
-from typing import Final, Literal, NewType, TypeAlias, TypeVar
+from types import NoneType
+from typing import Final, Literal, NewType, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -34,10 +37,47 @@ class ApiError(DragomanError):
         self.code = code
 
 
-Method: TypeAlias = Literal["GET", "POST", "DELETE"]
+class EventStream(ABC):
+    """The answer of an operation that goes on: Server-Sent Events."""
+
+    #: Raises `DragomanError` when the caller may not receive more.
+    check: Callable[[], None] = staticmethod(lambda: None)
+
+    @abstractmethod
+    def events(self) -> AsyncIterator[bytes]:
+        """Whole events, until the stream ends."""
+        ...
+
+    @abstractmethod
+    def end(self, error: DragomanError) -> None:
+        """End the stream, with the reason as its last event."""
+        ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """The client has gone, or has received the last event. May be called again."""
+        ...
+
+
+Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
 Function = TypeVar("Function", bound=Callable[..., object])
 #: Maximum number of items of one page.
 PageLimit = NewType("PageLimit", int)
+
+#: Number of a partition, in the path.
+PartitionIndex = NewType("PartitionIndex", int)
+#: Offset at which a reader begins.
+FirstOffset = NewType("FirstOffset", int)
+#: Maximum number of records of one response.
+RecordLimit = NewType("RecordLimit", int)
+#: Maximum number of bytes of the records of one response; the first record may exceed it.
+ReadBytes = NewType("ReadBytes", int)
+#: Bytes after which a key, a value or a header is cut.
+ValueBytes = NewType("ValueBytes", int)
+#: The id of the last event that a client of a stream has received.
+LastEventId = NewType("LastEventId", str)
+#: How keys and values are shown.
+ValueForm: TypeAlias = Literal["text", "json", "base64"]
 
 # ---- types of parameters
 
@@ -49,6 +89,8 @@ class ParameterType(msgspec.Struct, frozen=True):
     parse: Callable[[str, str], object]
     #: The value of a query parameter that is absent.
     default: object = None
+    #: The header that carries it, instead of the query.
+    header: str = ""
 
 
 def _text(_name: str, text: str) -> str:
@@ -67,6 +109,42 @@ def _page_limit(name: str, text: str) -> PageLimit:
         expected = f"a number from 1 to {limits.HTTP_PAGE_ITEMS_MAX}"
         raise ApiError(400, "invalid_request", f"{name}: expected {expected}, got {text!r}")
     return PageLimit(limit)
+
+
+def _number(lowest: int, highest: int, default: int | None) -> ParameterType:
+    """A number within bounds."""
+
+    def parse(name: str, text: str) -> int:
+        is_number = text.isascii() and text.isdigit() and len(text) <= 19
+        if not is_number or not lowest <= int(text) <= highest:
+            expected = f"a number from {lowest} to {highest}"
+            raise ApiError(400, "invalid_request", f"{name}: expected {expected}, got {text!r}")
+        return int(text)
+
+    schema: dict[str, object] = {"type": "integer", "minimum": lowest, "maximum": highest}
+    if default is not None:
+        schema["default"] = default
+    return ParameterType(schema, parse, default)
+
+
+def _word(*words: str) -> ParameterType:
+    """One of these words, by default the first."""
+
+    def parse(name: str, text: str) -> str:
+        if text not in words:
+            expected = ", ".join(words)
+            raise ApiError(400, "invalid_request", f"{name}: expected {expected}, got {text!r}")
+        return text
+
+    return ParameterType(
+        {"type": "string", "enum": list(words), "default": words[0]}, parse, words[0]
+    )
+
+
+def _partition_index(_name: str, text: str) -> PartitionIndex:
+    if not _is_number(text):
+        raise ApiError(404, "unknown_topic", f"{text!r} is not the number of a partition")
+    return PartitionIndex(int(text))
 
 
 def _node_id(_name: str, text: str) -> NodeId:
@@ -90,6 +168,14 @@ _PARAMETER_TYPES: Final[dict[object, ParameterType]] = {
     bool: ParameterType({"type": "boolean"}, _flag, False),
     PageLimit: ParameterType(_LIMIT_SCHEMA, _page_limit, limits.HTTP_PAGE_ITEMS_MAX),
     NodeId: ParameterType(_TEXT_SCHEMA, _node_id),
+    PartitionIndex: ParameterType({"type": "integer", "minimum": 0}, _partition_index),
+    FirstOffset | None: _number(0, (1 << 63) - 1, None),
+    RecordLimit: _number(1, limits.HTTP_RECORDS_MAX, limits.HTTP_RECORDS_DEFAULT),
+    RecordLimit | None: _number(1, limits.HTTP_RECORDS_MAX, None),
+    ReadBytes: _number(1, limits.HTTP_READ_BYTES_MAX, limits.HTTP_READ_BYTES_DEFAULT),
+    ValueBytes: _number(0, limits.HTTP_VALUE_BYTES_MAX, limits.HTTP_VALUE_BYTES_DEFAULT),
+    LastEventId: ParameterType(_TEXT_SCHEMA, _text, "", header="Last-Event-ID"),
+    ValueForm: _word("text", "json", "base64"),
 }
 
 
@@ -98,7 +184,7 @@ _PARAMETER_TYPES: Final[dict[object, ParameterType]] = {
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    place: Literal["path", "query"]
+    place: Literal["path", "query", "header"]
     type: ParameterType
 
 
@@ -125,6 +211,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     caller: str
     #: Type of the response's body, or None without one.
     answer: type | None
+    #: Whether a response may also be 204, without that body.
+    may_be_empty: bool
     #: Error statuses of this operation, in addition to those that every operation has.
     refusals: tuple[int, ...]
     #: Whether it is a POST that changes nothing, because its question is too long for a path.
@@ -153,7 +241,7 @@ def operation(
     def declare(function: Function) -> Function:
         declared = signature(function, eval_str=True)
         _, *arguments = declared.parameters.values()
-        answer = declared.return_annotation
+        answer, may_be_empty = _answer_of(declared.return_annotation)
         callers = [each for each in arguments if each.annotation is Caller]
         bodies = [each for each in arguments if _is_body(each)]
         others = [each for each in arguments if each not in callers and each not in bodies]
@@ -169,6 +257,7 @@ def operation(
                 body=Body(name=bodies[0].name, type=bodies[0].annotation) if bodies else None,
                 caller=callers[0].name if callers else "",
                 answer=answer,
+                may_be_empty=may_be_empty,
                 refusals=refuses,
                 is_question=is_question,
             )
@@ -178,14 +267,24 @@ def operation(
     return declare
 
 
+def _answer_of(annotation: object) -> tuple[type | None, bool]:
+    """The type of the body, and whether a response may come without it."""
+    kinds = [each for each in get_args(annotation) if each is not NoneType]
+    found = kinds[0] if kinds else annotation
+    assert found is None or isinstance(found, type)
+    return found, bool(kinds)
+
+
 def _is_body(argument: Argument) -> bool:
     kind = argument.annotation
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not Caller
 
 
 def _parameter(argument: Argument, path: str) -> Parameter:
+    kind = _PARAMETER_TYPES[argument.annotation]
+    is_in_path = f"{{{argument.name}}}" in path
     return Parameter(
         name=argument.name,
-        place="path" if f"{{{argument.name}}}" in path else "query",
-        type=_PARAMETER_TYPES[argument.annotation],
+        place="path" if is_in_path else "header" if kind.header else "query",
+        type=kind,
     )

@@ -1,26 +1,52 @@
-"""Groups that this node coordinates: their members, committed offsets and lag."""
+"""Groups of the whole cluster, and their administration.
+
+A group is described and changed by the node that coordinates it; the ends of logs, and the offset
+of a time, come from the leaders of the partitions.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from dragoman.api.access import Access
 from dragoman.api.declaration import ApiError, PageLimit
-from dragoman.api.topics import page_of
-from dragoman.api.values import (
-    GroupAssignment,
-    GroupDescription,
-    GroupMember,
-    GroupOffset,
-    GroupPage,
-    GroupSummary,
+from dragoman.api.group_values import (
+    GroupDeletion,
+    OffsetChange,
+    OffsetChanges,
+    OffsetReset,
+    RemovedOffsets,
 )
+from dragoman.api.node_requests import (
+    A_co,
+    DescribeGroup,
+    FindOffset,
+    FindOffsets,
+    ListGroups,
+    NodeRequest,
+    RemoveGroup,
+    RemoveOffsets,
+    ResetOffsets,
+)
+from dragoman.api.node_rpc import NodeCalls
+from dragoman.api.times import time_ms_of
+from dragoman.api.values import GroupDescription, GroupOffset, GroupPage
+from dragoman.broker.directory import NO_NODE
+from dragoman.broker.errors import GroupNotFound, UnknownTopic
 from dragoman.broker.groups.coordinator import GroupCoordinator
-from dragoman.broker.partitions import Partitions
+from dragoman.broker.groups.records import OFFSETS_TOPIC
+from dragoman.broker.readers import Ends, Readers
+from dragoman.cluster.metadata import MetadataImage, PartitionMetadata
 from dragoman.errors import DragomanError
+from dragoman.limits import HTTP_CHANGES_AT_ONCE_MAX, HTTP_CHANGES_MAX
+from dragoman.net.future import settled
+from dragoman.outcome import attempt, gather, start
+from dragoman.rpc import Coordinator, Leader, Node, Rpc
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
-from dragoman.types import GroupId
 
 
 class Coordination(Protocol):
@@ -32,85 +58,315 @@ class GroupBroker(Protocol):
     """What the service uses of the broker."""
 
     @property
-    def node_id(self) -> int: ...
+    def image(self) -> MetadataImage: ...
 
     @property
     def coordination(self) -> Coordination: ...
 
     @property
-    def partitions(self) -> Partitions: ...
+    def readers(self) -> Readers: ...
+
+    @property
+    def rpc(self) -> Rpc: ...
 
     @property
     def authorizer(self) -> Authorizer: ...
+
+
+class _Target(NamedTuple):
+    """A partition whose committed offset changes."""
+
+    metadata: PartitionMetadata
+    before: int | None
 
 
 class GroupService:
     def __init__(self, broker: GroupBroker) -> None:
         self._broker = broker
         self._access = Access(broker)
+        self._calls = NodeCalls(broker.rpc)
 
-    def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage:
-        groups = self._broker.coordination.groups.table
-        listed = {each.group_id: each for each in groups.listings()}
-        names, following = page_of(self._access.shown(caller, Resource.GROUP, listed), after, limit)
-        items = tuple(
-            GroupSummary(
-                group=each.group_id,
-                protocol=each.owner or "",
-                state=each.state.value,
-                members=len(groups.describe(each.group_id).members),
-            )
-            for each in (listed[GroupId(name)] for name in names)
+    async def _call(self, name: str, request: NodeRequest[A_co]) -> A_co:
+        """Call the coordinator of a group. Raises `ApiError` for a group that does not exist."""
+        groups = self._broker.coordination.groups
+        unknown = ApiError(404, "unknown_group", f"there is no group {name!r}")
+        if OFFSETS_TOPIC not in self._broker.image.topics:
+            is_reset = isinstance(request, ResetOffsets)
+            if groups.log.leader_of(name) == NO_NODE and not is_reset:
+                # No group has committed anything yet; the call would create the topic.
+                raise unknown
+        try:
+            return await self._calls.call(request, Coordinator(OFFSETS_TOPIC, name))
+        except GroupNotFound:
+            raise unknown from None
+
+    # ---- reading
+
+    async def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage:
+        return await settled(self._list(caller, after, limit))
+
+    async def _list(self, caller: Caller, after: str, limit: int) -> GroupPage:
+        nodes = sorted(self._broker.image.nodes)
+        request = ListGroups(caller=caller, after=after, limit=limit + 1)
+        answers = await gather(
+            [start(attempt(self._calls.call(request, Node(each)))) for each in nodes]
         )
-        return GroupPage(items=items, next=following)
+        # While a group changes its coordinator, two nodes may list it.
+        found = {
+            row.group: row
+            for each in answers
+            if not isinstance(each, DragomanError)
+            for row in each.items
+        }
+        names = sorted(found)
+        page = names[:limit]
+        return GroupPage(
+            items=tuple(found[name] for name in page),
+            next=page[-1] if len(names) > limit else None,
+            unreachable=tuple(
+                node
+                for node, each in zip(nodes, answers, strict=True)
+                if isinstance(each, DragomanError)
+            ),
+        )
 
-    def describe_group(self, caller: Caller, name: str) -> GroupDescription:
+    async def describe_group(
+        self, caller: Caller, name: str, after: str, limit: PageLimit
+    ) -> GroupDescription:
         """Topics that the caller may not describe are left out."""
         self._access.require(caller, Operation.DESCRIBE, Resource.GROUP, name)
-        is_shown = self._access.sees(caller, Resource.TOPIC)
-        coordination = self._broker.coordination
-        group_id = GroupId(name)
-        if coordination.groups.table.get(group_id) is None:
-            raise ApiError(404, "unknown_group", f"there is no group {name!r}")
-        described = coordination.groups.table.describe(group_id)
-        assigned = coordination.groups.table.assignments(group_id)
-        return GroupDescription(
-            group=name,
-            protocol=described.owner or "",
-            state=described.state.value,
-            generation=described.generation,
-            coordinator=self._broker.node_id,
-            members=tuple(
-                GroupMember(
-                    member_id=each.member_id,
-                    client_id=each.client_id,
-                    host=each.client_host,
-                    assignment=tuple(
-                        GroupAssignment(topic=topic, partitions=tuple(partitions))
-                        for topic, partitions in assigned.get(each.member_id, ())
-                        if is_shown(topic)
-                    ),
-                )
-                for each in described.members
-            ),
+        request = DescribeGroup(
+            caller=caller, group=name, after=_partition_of(after) if after else None, limit=limit
+        )
+        return await settled(self._described(name, request))
+
+    async def _described(self, name: str, request: DescribeGroup) -> GroupDescription:
+        described = await self._call(name, request)
+        known = {
+            (each.topic, each.partition): metadata
+            for each in described.offsets
+            if (metadata := self._find(each.topic, each.partition)) is not None
+        }
+        ends = dict(zip(known, await self._ends(known.values()), strict=True))
+        return msgspec.structs.replace(
+            described,
             offsets=tuple(
-                self._offset(topic, partition, committed.offset)
-                for (topic, partition), committed in sorted(
-                    coordination.groups.offsets.all_committed(group_id).items()
-                )
-                if is_shown(topic)
+                _with_end(each, ends.get((each.topic, each.partition)))
+                for each in described.offsets
             ),
         )
 
-    def _offset(self, topic: str, partition: int, committed: int) -> GroupOffset:
-        try:
-            end: int | None = self._broker.partitions.find(topic, partition).log.high_watermark
-        except DragomanError:
-            end = None
-        return GroupOffset(
-            topic=topic,
-            partition=partition,
-            committed_offset=committed,
-            log_end_offset=end,
-            lag_records=None if end is None else max(0, end - committed),
+    def _find(self, topic: str, partition: int) -> PartitionMetadata | None:
+        found = self._broker.image.topics.get(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return None
+        return found.partitions[partition]
+
+    async def _ends(self, partitions: Iterable[PartitionMetadata]) -> list[Ends | DragomanError]:
+        """The ends of partitions, in order, from their leaders."""
+        found: list[Ends | DragomanError] = []
+        for some in _slices(partitions):
+            ends = self._broker.readers.ends
+            found += await gather([start(attempt(ends(each))) for each in some])
+        return found
+
+    # ---- reset
+
+    async def reset_group(
+        self, caller: Caller, name: str, wanted: OffsetReset, validate_only: bool
+    ) -> OffsetChanges:
+        """Kafka's tools need the same rights: they describe the group and the ends of the topics,
+        and then commit.
+        """
+        for operation in (Operation.READ, Operation.DESCRIBE):
+            self._access.require(caller, operation, Resource.GROUP, name)
+        _check(wanted)
+        return await settled(self._reset(caller, name, wanted, validate_only=validate_only))
+
+    async def _reset(
+        self, caller: Caller, name: str, wanted: OffsetReset, *, validate_only: bool
+    ) -> OffsetChanges:
+        targets = await self._targets(caller, name, wanted)
+        topics = {each.metadata.topic.name for each in targets}
+        for topic in sorted(topics):
+            for operation in (Operation.READ, Operation.DESCRIBE):
+                self._access.require(caller, operation, Resource.TOPIC, topic)
+        if len(targets) > HTTP_CHANGES_MAX:
+            text = f"{len(targets)} partitions; one request resets {HTTP_CHANGES_MAX}: name topics"
+            raise ApiError(400, "invalid_request", text)
+        items = tuple(
+            [
+                OffsetChange(
+                    topic=target.metadata.topic.name,
+                    partition=target.metadata.index,
+                    before=target.before,
+                    after=offset,
+                )
+                for target, offset in zip(
+                    targets, await self._offsets(caller, wanted, targets), strict=True
+                )
+            ]
         )
+        request = ResetOffsets(
+            caller=caller,
+            group=name,
+            items=tuple((each.topic, each.partition, each.after) for each in items),
+            validate_only=validate_only,
+        )
+        await self._call(name, request)
+        return OffsetChanges(group=name, items=items, validated_only=validate_only)
+
+    async def _targets(self, caller: Caller, name: str, wanted: OffsetReset) -> list[_Target]:
+        named = tuple(sorted({*wanted.topics, *(each.topic for each in wanted.offsets)}))
+        for topic in named:
+            self._access.require(caller, Operation.DESCRIBE, Resource.TOPIC, topic)
+        stored: dict[tuple[str, int], int] = {}
+        try:
+            found = await self._call(name, FindOffsets(caller=caller, group=name, topics=named))
+            stored = {(topic, index): offset for topic, index, offset in found.items}
+        except ApiError:
+            # A group may get offsets before its first member comes.
+            if not named or wanted.shift is not None:
+                raise
+        if wanted.offsets:
+            partitions = [(each.topic, each.partition) for each in wanted.offsets]
+        elif wanted.topics:
+            partitions = [
+                (topic, index)
+                for topic in named
+                for index in range(len(self._topic_partitions(topic)))
+                if wanted.shift is None or (topic, index) in stored
+            ]
+        else:
+            partitions = sorted(stored)
+        return [_Target(self._existing(*each), stored.get(each)) for each in partitions]
+
+    def _topic_partitions(self, topic: str) -> Sequence[PartitionMetadata]:
+        found = self._broker.image.topics.get(topic)
+        if found is None:
+            raise ApiError(404, "unknown_topic", f"there is no topic {topic!r}")
+        return found.partitions
+
+    def _existing(self, topic: str, partition: int) -> PartitionMetadata:
+        found = self._find(topic, partition)
+        if found is None:
+            raise UnknownTopic(f"there is no partition {partition} of topic {topic!r}")
+        return found
+
+    async def _offsets(
+        self, caller: Caller, wanted: OffsetReset, targets: list[_Target]
+    ) -> list[int]:
+        """The new offset of each partition, within its log."""
+        ends = []
+        for each in await self._ends(target.metadata for target in targets):
+            if isinstance(each, DragomanError):
+                raise each
+            ends.append(each)
+        if wanted.time is not None:
+            asked: list[int | None] = await self._at_time(
+                caller, time_ms_of("time", wanted.time), targets
+            )
+        elif wanted.offsets:
+            asked = [each.offset for each in wanted.offsets]
+        elif wanted.shift is not None:
+            asked = [(target.before or 0) + wanted.shift for target in targets]
+        elif wanted.offset is not None:
+            asked = [wanted.offset] * len(targets)
+        else:
+            asked = [0 if wanted.to == "earliest" else None] * len(targets)
+        return [
+            each.high_watermark
+            if offset is None
+            else min(max(offset, each.log_start_offset), each.high_watermark)
+            for each, offset in zip(ends, asked, strict=True)
+        ]
+
+    async def _at_time(
+        self, caller: Caller, time_ms: int, targets: list[_Target]
+    ) -> list[int | None]:
+        """The offsets of a time; None: all records are older."""
+        found: list[int | None] = []
+        for some in _slices(target.metadata for target in targets):
+            calls = [
+                self._calls.call(
+                    FindOffset(
+                        caller=caller,
+                        topic=each.topic.name,
+                        partition=each.index,
+                        time_ms=time_ms,
+                    ),
+                    Leader(each.partition_id),
+                )
+                for each in some
+            ]
+            found += [each.offset for each in await gather(list(map(start, calls)))]
+        return found
+
+    # ---- deletion
+
+    async def delete_group(
+        self, caller: Caller, name: str, validate_only: bool
+    ) -> GroupDeletion | None:
+        self._access.require(caller, Operation.DELETE, Resource.GROUP, name)
+        request = RemoveGroup(caller=caller, group=name, validate_only=validate_only)
+        removed = await settled(self._call(name, request))
+        return GroupDeletion(group=name, offsets=removed.offsets) if validate_only else None
+
+    async def delete_group_offsets(
+        self, caller: Caller, name: str, topic: str, validate_only: bool
+    ) -> RemovedOffsets:
+        self._access.require(caller, Operation.DELETE, Resource.GROUP, name)
+        if not topic:
+            raise ApiError(400, "invalid_request", "topic: missing")
+        self._access.require(caller, Operation.READ, Resource.TOPIC, topic)
+        if topic not in self._broker.image.topics:
+            raise ApiError(404, "unknown_topic", f"there is no topic {topic!r}")
+        request = RemoveOffsets(caller=caller, group=name, topic=topic, validate_only=validate_only)
+        removed = await settled(self._call(name, request))
+        partitions = tuple(index for _, index, _ in removed.items)
+        return RemovedOffsets(
+            group=name, topic=topic, partitions=partitions, validated_only=validate_only
+        )
+
+
+def _partition_of(after: str) -> tuple[str, int]:
+    """The partition that `next` of a description names. Raises `ApiError`."""
+    topic, at, index = after.rpartition("@")
+    if not (at and index.isascii() and index.isdigit() and len(index) <= 9):
+        text = f"after: expected `next` of the page before, got {after[:300]!r}"
+        raise ApiError(400, "invalid_request", text)
+    return topic, int(index)
+
+
+def _with_end(offset: GroupOffset, ends: Ends | DragomanError | None) -> GroupOffset:
+    if not isinstance(ends, Ends):
+        return offset
+    lag = max(0, ends.high_watermark - offset.committed_offset)
+    return msgspec.structs.replace(offset, log_end_offset=ends.high_watermark, lag_records=lag)
+
+
+def _check(wanted: OffsetReset) -> None:
+    """Raises `ApiError`."""
+    given = [
+        each
+        for each in (wanted.to, wanted.offset, wanted.shift, wanted.time, wanted.offsets or None)
+        if each is not None
+    ]
+    if len(given) != 1:
+        raise ApiError(
+            400, "invalid_request", "give exactly one of to, offset, shift, time and offsets"
+        )
+    if wanted.time is not None:
+        time_ms_of("time", wanted.time)
+    if wanted.offsets and wanted.topics:
+        raise ApiError(400, "invalid_request", "topics: not with offsets")
+    if len({(each.topic, each.partition) for each in wanted.offsets}) < len(wanted.offsets):
+        raise ApiError(400, "invalid_request", "offsets: a partition is named twice")
+
+
+def _slices(partitions: Iterable[PartitionMetadata]) -> Iterator[list[PartitionMetadata]]:
+    """As many at a time as are asked for at once."""
+    left = list(partitions)
+    while left:
+        yield left[:HTTP_CHANGES_AT_ONCE_MAX]
+        left = left[HTTP_CHANGES_AT_ONCE_MAX:]

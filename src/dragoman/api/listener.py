@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from dragoman import limits
@@ -34,7 +34,7 @@ from dragoman.net.admission import DescriptorShare, all_descriptors
 from dragoman.world import Clock
 
 if TYPE_CHECKING:
-    from dragoman.api.connection import Engine
+    from dragoman.api.connection import Engine, HttpConnection
     from dragoman.api.operations import NodeView
 
 logger = logging.getLogger(__name__)
@@ -49,10 +49,11 @@ class HttpListener:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         *,
+        name: str = "http",
         descriptor_max: Callable[[], int] = all_descriptors,
         give_way: Callable[[], bool] | None = None,
     ) -> None:
-        """`view` is called once, with the first connection.
+        """`view` is called once, with the first connection. `name` is that of connections.
 
         A connection with a descriptor above `descriptor_max` replaces another HTTP connection,
         or a connection that `give_way` closes on another listener. If neither exists, the new
@@ -62,6 +63,7 @@ class HttpListener:
         self.descriptors = DescriptorShare(descriptor_max, self._make_room_anywhere)
         self._give_way = give_way
         self._view = view
+        self._name = name
         self._clock = clock
         self._loop = loop
         self._engine: Engine | None = None
@@ -77,6 +79,10 @@ class HttpListener:
     @property
     def connection_count(self) -> int:
         return len(self._waiting) + (len(self._engine.state.connections) if self._engine else 0)
+
+    def connections(self) -> Iterator[HttpConnection]:
+        """Those that may have sent a request."""
+        return iter(()) if self._engine is None else self._engine.connections()
 
     async def close(self, grace_seconds: float) -> None:
         """Let requests in progress finish for up to `grace_seconds`, then cut every connection."""
@@ -156,7 +162,7 @@ class HttpListener:
         from dragoman.api.app import create_app
         from dragoman.api.connection import Engine
 
-        return Engine(create_app(self._view()), self._clock)
+        return Engine(create_app(self._view()), self._clock, self._name)
 
     def _hand_over(self, arrival: Arrival, engine: Engine) -> None:
         from dragoman.api.connection import HttpConnection

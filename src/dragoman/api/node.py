@@ -6,7 +6,7 @@ Pipelines run outside the node and report to it; their reports are kept in memor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -14,15 +14,19 @@ from dragoman import limits
 from dragoman.api.access import Access, Rights
 from dragoman.api.captures import CaptureService
 from dragoman.api.cluster import ClusterService, damaged_ranges
+from dragoman.api.connections import ConnectionService
+from dragoman.api.damage import DamageService
 from dragoman.api.groups import GroupService
 from dragoman.api.health_checks import HealthChecks
 from dragoman.api.keys import CertificateService, KeyService
 from dragoman.api.metrics.listing import MetricService
 from dragoman.api.metrics.node import NodeMetrics
 from dragoman.api.node_ports import NodeBroker, RunningNode
+from dragoman.api.records import RecordService
 from dragoman.api.security import RuleService, SecurityService, UserService
 from dragoman.api.topics import TopicService
 from dragoman.api.values import Check, PipelineList, PipelineStatus
+from dragoman.errors import DragomanError
 from dragoman.net.requests import Requests
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
@@ -72,6 +76,7 @@ class BrokerView:
     def __init__(self, node: RunningNode) -> None:
         self._node = node
         self.topics = TopicService(node.broker, node.listeners.hidden_from)
+        self.records = RecordService(node.broker, node.listeners.budget)
         self.groups = GroupService(node.broker)
         self.cluster = ClusterService(node, lambda: not self.objection())
         self.captures = CaptureService(
@@ -84,6 +89,8 @@ class BrokerView:
         self.security = SecurityService(node.broker)
         self.rules = RuleService(node.broker)
         self.users = UserService(node.broker)
+        self.connections = ConnectionService(node.broker, node.listeners, node.clock)
+        self.damage = DamageService(node.broker)
         self.pipelines = PipelineReports(node.clock, node.broker)
         self._health = HealthChecks(node)
         self.requests: Requests[str] = Requests("http", str)
@@ -158,6 +165,11 @@ class BrokerView:
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
         return self._node.settings.http_allowed_hosts
+
+    def hold_right(
+        self, check: Callable[[], None], ended: Callable[[DragomanError], None]
+    ) -> Callable[[], None]:
+        return self._broker.grants.hold(check, ended).release
 
     def stats(self) -> Iterator[Stats]:
         return self._metrics.snapshot()

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dragoman.api.cluster import ClusterBroker, ClusterNode, OpenListeners
+from dragoman.api.connections import ConnectionListeners
 from dragoman.api.groups import GroupBroker
+from dragoman.api.records import RecordBroker
 from dragoman.api.security import SecurityBroker
 from dragoman.api.topics import TopicBroker
 from dragoman.broker.cluster_key import ClusterKeyService
@@ -14,6 +16,7 @@ from dragoman.broker.cluster_node import ClusterNode as BrokerOfCluster
 from dragoman.broker.context import NodeContext
 from dragoman.broker.coordination import Coordination
 from dragoman.broker.delayed import DelayedRecords
+from dragoman.broker.grants import StandingRights
 from dragoman.broker.partitions import Partitions
 from dragoman.broker.topic_traffic import TopicTraffic
 from dragoman.captures.service import Captures
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from dragoman.cluster.etcd.quorum import EtcdQuorum
 
 
-class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, SecurityBroker, Protocol):
+class NodeBroker(TopicBroker, RecordBroker, GroupBroker, ClusterBroker, SecurityBroker, Protocol):
     """The part of the broker that the services, health and metrics use."""
 
     @property
@@ -48,6 +51,9 @@ class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, SecurityBroker, Protoc
 
     @property
     def authorizer(self) -> Authorizer: ...
+
+    @property
+    def grants(self) -> StandingRights: ...
 
     @property
     def cluster_key(self) -> ClusterKeyService: ...
@@ -83,7 +89,7 @@ class NodeBroker(TopicBroker, GroupBroker, ClusterBroker, SecurityBroker, Protoc
     def clock(self) -> Clock: ...
 
 
-class NodeListeners(OpenListeners, Protocol):
+class NodeListeners(OpenListeners, ConnectionListeners, Protocol):
     @property
     def channels(self) -> Mapping[str, Channels]: ...
 

@@ -7,7 +7,7 @@ from http import HTTPStatus
 import msgspec
 
 from dragoman import __version__
-from dragoman.api.declaration import Operation, Parameter
+from dragoman.api.declaration import EventStream, Operation, Parameter
 from dragoman.api.operations import OPERATIONS
 from dragoman.api.problems import MEDIA_TYPE
 from dragoman.api.values import Health, Problem
@@ -45,7 +45,8 @@ _HEALTH: dict[str, tuple[str, str, dict[str, object]]] = {
 def openapi_document() -> dict[str, object]:
     types: list[type] = [Problem, Health]
     for each in OPERATIONS:
-        types += [kind for kind in (each.answer, each.body and each.body.type) if kind]
+        kinds = (each.answer, each.body and each.body.type)
+        types += [kind for kind in kinds if kind not in (None, EventStream)]  # type: ignore[misc]
     references, schemas = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
@@ -93,6 +94,8 @@ def _health(
 
 def _operation(operation: Operation, schema_of: dict[type, dict[str, object]]) -> dict[str, object]:
     answers: dict[str, object] = {str(operation.status): _answer(operation, schema_of)}
+    if operation.may_be_empty:
+        answers["204"] = {"description": HTTPStatus.NO_CONTENT.phrase}
     for status in sorted({*_COMMON_REFUSALS, *operation.refusals}):
         content = {MEDIA_TYPE: {"schema": schema_of[Problem]}}
         answers[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
@@ -110,7 +113,9 @@ def _operation(operation: Operation, schema_of: dict[type, dict[str, object]]) -
 
 def _answer(operation: Operation, schema_of: dict[type, dict[str, object]]) -> dict[str, object]:
     document: dict[str, object] = {"description": HTTPStatus(operation.status).phrase}
-    if operation.answer is not None:
+    if operation.answer is EventStream:
+        document["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+    elif operation.answer is not None:
         document["content"] = {"application/json": {"schema": schema_of[operation.answer]}}
     return document
 
@@ -118,7 +123,7 @@ def _answer(operation: Operation, schema_of: dict[type, dict[str, object]]) -> d
 def _parameter(parameter: Parameter) -> dict[str, object]:
     required = {"required": True} if parameter.place == "path" else {}
     return {
-        "name": parameter.name,
+        "name": parameter.type.header or parameter.name,
         "in": parameter.place,
         **required,
         "schema": parameter.type.schema,

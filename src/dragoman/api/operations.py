@@ -11,7 +11,7 @@ block the loop. This module imports no HTTP server library.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Final, Protocol
 
 from dragoman.api.access_values import (
@@ -31,7 +31,31 @@ from dragoman.api.access_values import (
     UserDescription,
     UserPage,
 )
-from dragoman.api.declaration import PageLimit, declared_operations, operation
+from dragoman.api.connection_values import ConnectionPage, DamagePage
+from dragoman.api.declaration import (
+    EventStream,
+    FirstOffset,
+    LastEventId,
+    PageLimit,
+    PartitionIndex,
+    ReadBytes,
+    RecordLimit,
+    ValueBytes,
+    ValueForm,
+    declared_operations,
+    operation,
+)
+from dragoman.api.group_values import GroupDeletion, OffsetChanges, OffsetReset, RemovedOffsets
+from dragoman.api.record_values import NewRecords, RecordPage, WrittenRecords
+from dragoman.api.topic_values import (
+    AddedPartitions,
+    NewPartitions,
+    TopicChange,
+    TopicConfiguration,
+    TopicDeletion,
+    TruncatedTopic,
+    Truncation,
+)
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,
@@ -63,6 +87,7 @@ from dragoman.api.values import (
     Transfer,
 )
 from dragoman.captures.definition import Definition
+from dragoman.errors import DragomanError
 from dragoman.net.requests import Requests
 from dragoman.security.access import Caller
 from dragoman.security.authorizer import Authorizer
@@ -92,30 +117,169 @@ class Topics(Protocol):
     @operation(
         "GET",
         "/api/v1/topics/{name}",
-        "A topic with its partitions and configuration",
+        "A topic with its configuration and its partitions, a page at a time",
         refuses=(404,),
     )
-    def describe_topic(self, caller: Caller, name: str) -> TopicDescription: ...
+    async def describe_topic(
+        self, caller: Caller, name: str, after: str, limit: PageLimit
+    ) -> TopicDescription: ...
 
     @operation(
-        "DELETE", "/api/v1/topics/{name}", "Delete a topic and its records", refuses=(400, 404)
+        "PATCH",
+        "/api/v1/topics/{name}",
+        "Change keys of a topic's configuration; `validate_only=true` only checks the change",
+        refuses=(*_BODY, 404),
     )
-    async def delete_topic(self, caller: Caller, name: str) -> None:
+    async def alter_topic(
+        self, caller: Caller, name: str, change: TopicChange, validate_only: bool
+    ) -> TopicConfiguration: ...
+
+    @operation(
+        "DELETE",
+        "/api/v1/topics/{name}",
+        "Delete a topic and its records; `validate_only=true` only says what would be deleted",
+        refuses=(400, 404),
+    )
+    async def delete_topic(
+        self, caller: Caller, name: str, validate_only: bool
+    ) -> TopicDeletion | None:
         """Returns when the deletion is durable."""
+        ...
+
+    @operation(
+        "GET",
+        "/api/v1/topics/{name}/config",
+        "The configuration of a topic, with the source of each value",
+        refuses=(404,),
+    )
+    def topic_configuration(self, caller: Caller, name: str) -> TopicConfiguration: ...
+
+    @operation(
+        "POST",
+        "/api/v1/topics/{name}/partitions",
+        "Add partitions to a topic; `validate_only=true` only checks the request",
+        refuses=(*_BODY, 404),
+    )
+    async def add_partitions(
+        self, caller: Caller, name: str, wanted: NewPartitions, validate_only: bool
+    ) -> AddedPartitions: ...
+
+    @operation(
+        "POST",
+        "/api/v1/topics/{name}/truncate",
+        "Delete the records of a topic before offsets or a time; `validate_only=true` only says "
+        "what would be deleted",
+        refuses=(*_BODY, 404),
+    )
+    async def truncate_topic(
+        self, caller: Caller, name: str, wanted: Truncation, validate_only: bool
+    ) -> TruncatedTopic:
+        """Refused as a whole when a partition refuses it."""
+        ...
+
+
+class Records(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/topics/{name}/partitions/{partition}/records",
+        "Records of a partition from an offset, from a time, or the last ones, a page at a time",
+        refuses=(404,),
+    )
+    async def read_records(
+        self,
+        caller: Caller,
+        name: str,
+        partition: PartitionIndex,
+        offset: FirstOffset | None,
+        time: str,
+        last: RecordLimit | None,
+        limit: RecordLimit,
+        bytes: ReadBytes,  # noqa: A002 # the name of the parameter in the query
+        max_value_bytes: ValueBytes,
+        values: ValueForm,
+    ) -> RecordPage:
+        """Only committed records; those of aborted transactions are left out."""
+        ...
+
+    @operation(
+        "POST",
+        "/api/v1/topics/{name}/records",
+        "Write records, and return their offsets when all in-sync replicas have them",
+        refuses=(*_BODY, 404),
+    )
+    async def write_records(
+        self, caller: Caller, name: str, wanted: NewRecords
+    ) -> WrittenRecords: ...
+
+    @operation(
+        "GET",
+        "/api/v1/topics/{name}/events",
+        "Records of a topic, or of its `partitions` such as `0,2`, as Server-Sent Events, from "
+        "`latest`, `earliest` or an offset",
+        refuses=(404,),
+    )
+    async def record_events(
+        self,
+        caller: Caller,
+        name: str,
+        partitions: str,
+        begin: str,
+        last_event_id: LastEventId,
+        max_value_bytes: ValueBytes,
+        values: ValueForm,
+    ) -> EventStream:
+        """Resumes after `Last-Event-ID`."""
         ...
 
 
 class Groups(Protocol):
-    @operation("GET", "/api/v1/groups", "Groups in order of name, a page at a time")
-    def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage: ...
+    @operation("GET", "/api/v1/groups", "Groups of all nodes in order of name, a page at a time")
+    async def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage: ...
 
     @operation(
         "GET",
         "/api/v1/groups/{name}",
-        "A group with its members, committed offsets and lag",
+        "A group with its members, and its committed offsets and lag, a page at a time",
         refuses=(404,),
     )
-    def describe_group(self, caller: Caller, name: str) -> GroupDescription: ...
+    async def describe_group(
+        self, caller: Caller, name: str, after: str, limit: PageLimit
+    ) -> GroupDescription: ...
+
+    @operation(
+        "POST",
+        "/api/v1/groups/{name}/reset",
+        "Set the committed offsets of a group without members; `validate_only=true` only says what "
+        "would change",
+        refuses=_REQUEST,
+    )
+    async def reset_group(
+        self, caller: Caller, name: str, wanted: OffsetReset, validate_only: bool
+    ) -> OffsetChanges:
+        """All offsets are committed, or none."""
+        ...
+
+    @operation(
+        "DELETE",
+        "/api/v1/groups/{name}",
+        "Delete a group without members, and its offsets; `validate_only=true` only says what "
+        "would be deleted",
+        refuses=(404, 409),
+    )
+    async def delete_group(
+        self, caller: Caller, name: str, validate_only: bool
+    ) -> GroupDeletion | None: ...
+
+    @operation(
+        "DELETE",
+        "/api/v1/groups/{name}/offsets",
+        "Delete the committed offsets of a group in the topic `topic`, which no member reads; "
+        "`validate_only=true` only says which",
+        refuses=(404, 409),
+    )
+    async def delete_group_offsets(
+        self, caller: Caller, name: str, topic: str, validate_only: bool
+    ) -> RemovedOffsets: ...
 
 
 class Cluster(Protocol):
@@ -164,6 +328,31 @@ class Cluster(Protocol):
         refuses=_REQUEST,
     )
     async def change_settings(self, caller: Caller, wanted: NewSettings) -> Told: ...
+
+
+class Connections(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/connections",
+        "The connections to this node, or to its listener `listener`, a page at a time",
+    )
+    def list_connections(
+        self, caller: Caller, listener: str, after: str, limit: PageLimit
+    ) -> ConnectionPage: ...
+
+    @operation(
+        "DELETE", "/api/v1/connections/{name}", "Close a connection to this node", refuses=(404,)
+    )
+    def close_connection(self, caller: Caller, name: str) -> None: ...
+
+
+class Damage(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/damage",
+        "What this node has found damaged on its disk, a page at a time",
+    )
+    def list_damage(self, caller: Caller, after: str, limit: PageLimit) -> DamagePage: ...
 
 
 class Captures(Protocol):
@@ -420,10 +609,19 @@ class NodeView(Protocol):
     def topics(self) -> Topics: ...
 
     @property
+    def records(self) -> Records: ...
+
+    @property
     def groups(self) -> Groups: ...
 
     @property
     def cluster(self) -> Cluster: ...
+
+    @property
+    def connections(self) -> Connections: ...
+
+    @property
+    def damage(self) -> Damage: ...
 
     @property
     def captures(self) -> Captures: ...
@@ -499,6 +697,14 @@ class NodeView(Protocol):
     @property
     def requests(self) -> Requests[str]:
         """The counts of operations, by method and path."""
+        ...
+
+    def hold_right(
+        self, check: Callable[[], None], ended: Callable[[DragomanError], None]
+    ) -> Callable[[], None]:
+        """Check again whenever rules or users change, and call `ended` with the first refusal.
+        Returns what releases the right.
+        """
         ...
 
     def stats(self) -> Iterator[Stats]:

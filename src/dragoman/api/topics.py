@@ -1,12 +1,29 @@
-"""Topics as this node sees them, and their creation and deletion."""
+"""Topics as this node sees them, and their administration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol
+
+import msgspec
 
 from dragoman.api.access import Access
 from dragoman.api.declaration import ApiError, PageLimit
+from dragoman.api.node_requests import MeasureTopic, Truncated, TruncatePartition
+from dragoman.api.node_rpc import NodeCalls
+from dragoman.api.node_topics import MARKS_ITEMS
+from dragoman.api.times import time_ms_of
+from dragoman.api.topic_values import (
+    AddedPartitions,
+    NewPartitions,
+    TopicChange,
+    TopicConfiguration,
+    TopicDeletion,
+    TruncatedPartition,
+    TruncatedTopic,
+    Truncation,
+)
 from dragoman.api.values import (
     ConfigValue,
     NewTopic,
@@ -16,14 +33,24 @@ from dragoman.api.values import (
     TopicSummary,
 )
 from dragoman.broker import topics as broker_topics
-from dragoman.broker.errors import NotAuthorized
-from dragoman.broker.partitions import Partitions
+from dragoman.broker.errors import (
+    InvalidConfig,
+    InvalidTopicName,
+    NotAuthorized,
+    TopicDeletionDisabled,
+    UnknownTopic,
+)
+from dragoman.broker.replica_marks import ReplicaMarks
+from dragoman.broker.work_queue import Steps, WorkQueue
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata, TopicMetadata
-from dragoman.config.overrides import describe_topic_config
+from dragoman.config.keys import near_match
+from dragoman.config.overrides import TOPIC_CONFIG, describe_topic_config
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
-from dragoman.log.partition import PartitionLog
-from dragoman.net.future import future_of
+from dragoman.limits import HTTP_CHANGES_AT_ONCE_MAX, HTTP_PAGE_ITEMS_MAX
+from dragoman.net.future import future_of, settled
+from dragoman.outcome import attempt, gather, start
+from dragoman.rpc import Leader, Node, Rpc
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
 
@@ -41,7 +68,13 @@ class TopicBroker(Protocol):
     def topics(self) -> broker_topics.Topics: ...
 
     @property
-    def partitions(self) -> Partitions: ...
+    def replica_marks(self) -> ReplicaMarks: ...
+
+    @property
+    def work(self) -> WorkQueue: ...
+
+    @property
+    def rpc(self) -> Rpc: ...
 
     @property
     def authorizer(self) -> Authorizer: ...
@@ -53,6 +86,7 @@ class TopicService:
         self._broker = broker
         self._access = Access(broker)
         self._hidden_from = hidden_from
+        self._calls = NodeCalls(broker.rpc)
 
     def list_topics(self, caller: Caller, after: str, limit: PageLimit) -> TopicPage:
         shown = self._access.shown(caller, Resource.TOPIC, self._broker.image.topics)
@@ -60,51 +94,80 @@ class TopicService:
         items = tuple(_summary(self._broker.image.topics[name]) for name in names)
         return TopicPage(items=items, next=following)
 
-    def describe_topic(self, caller: Caller, name: str) -> TopicDescription:
+    async def describe_topic(
+        self, caller: Caller, name: str, after: str, limit: PageLimit
+    ) -> TopicDescription:
         """The configuration is empty for a caller that may not describe it."""
         self._access.require(caller, Operation.DESCRIBE, Resource.TOPIC, name)
-        has_config = self._access.is_allowed(
-            caller, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name
-        )
-        return self._describe(name, has_config=has_config)
+        begin = 0
+        if after:
+            if not (after.isascii() and after.isdigit() and len(after) <= 9):
+                text = f"after: expected the number of a partition, got {after[:100]!r}"
+                raise ApiError(400, "invalid_request", text)
+            begin = int(after) + 1
+        return await self._describe(caller, name, begin, limit)
 
-    def _describe(self, name: str, *, has_config: bool) -> TopicDescription:
-        topic = self._broker.image.topics.get(name)
-        if topic is None:
-            raise ApiError(404, "unknown_topic", f"there is no topic {name!r}")
+    async def _describe(
+        self, caller: Caller, name: str, begin: int = 0, limit: int = HTTP_PAGE_ITEMS_MAX
+    ) -> TopicDescription:
+        topic = self._existing(name)
+        end = begin + limit
         return TopicDescription(
             name=topic.name,
             topic_id=topic.topic_id.hex(),
             internal=topic.is_internal,
-            partitions=tuple(self._partition(each) for each in topic.partitions),
-            config=tuple(
-                ConfigValue(
-                    name=entry.key.name,
-                    value=entry.text,
-                    source=entry.source.value,
-                    effective=getattr(entry.key, "effective", True),
-                )
-                for entry in describe_topic_config(self._broker.settings, topic.config)
-                if has_config
+            partitions=await settled(
+                self._broker.work.run(self._partitions(topic.partitions[begin:end]))
             ),
+            config=self._config_shown_to(caller, topic),
             hidden_from=() if topic.is_internal else self._hidden_from(name),
+            next=str(end - 1) if end < len(topic.partitions) else None,
         )
 
+    def _existing(self, name: str) -> TopicMetadata:
+        topic = self._broker.image.topics.get(name)
+        if topic is None:
+            raise ApiError(404, "unknown_topic", f"there is no topic {name!r}")
+        return topic
+
+    def _config_shown_to(self, caller: Caller, topic: TopicMetadata) -> tuple[ConfigValue, ...]:
+        may = self._access.is_allowed
+        if not may(caller, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, topic.name):
+            return ()
+        return self._config(topic.config)
+
+    def _config(self, overrides: Mapping[str, str]) -> tuple[ConfigValue, ...]:
+        return tuple(
+            ConfigValue(
+                name=entry.key.name,
+                value=entry.text,
+                source=entry.source.value,
+                effective=getattr(entry.key, "effective", True),
+            )
+            for entry in describe_topic_config(self._broker.settings, overrides)
+        )
+
+    def _partitions(
+        self, wanted: Sequence[PartitionMetadata]
+    ) -> Steps[tuple[PartitionDescription, ...]]:
+        found = []
+        for each in wanted:
+            found.append(self._partition(each))
+            yield MARKS_ITEMS
+        return tuple(found)
+
     def _partition(self, metadata: PartitionMetadata) -> PartitionDescription:
-        try:
-            log: PartitionLog | None = self._broker.partitions.held(metadata).log
-        except DragomanError:
-            log = None
+        marks = self._broker.replica_marks.find(metadata)
         return PartitionDescription(
             partition=metadata.index,
             leader=metadata.leader if metadata.leader != NO_LEADER else None,
             leader_epoch=metadata.leader_epoch,
             replicas=metadata.replicas,
             in_sync=metadata.in_sync,
-            log_start_offset=log.log_start_offset if log is not None else None,
-            high_watermark=log.high_watermark if log is not None else None,
-            log_end_offset=log.log_end_offset if log is not None else None,
-            size_bytes=log.size if log is not None else None,
+            log_start_offset=marks.log_start_offset if marks is not None else None,
+            high_watermark=marks.high_watermark if marks is not None else None,
+            log_end_offset=marks.log_end_offset if marks is not None else None,
+            size_bytes=marks.size if marks is not None else None,
         )
 
     async def create_topic(self, caller: Caller, topic: NewTopic) -> TopicDescription:
@@ -119,17 +182,170 @@ class TopicService:
             config=topic.config,
         )
         await future_of(self._broker.topics.create(new))
-        has_config = self._access.is_allowed(
-            caller, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, topic.name
-        )
-        return self._describe(topic.name, has_config=has_config)
+        return await self._describe(caller, topic.name)
 
-    async def delete_topic(self, caller: Caller, name: str) -> None:
+    # ---- configuration
+
+    def topic_configuration(self, caller: Caller, name: str) -> TopicConfiguration:
+        self._access.require(caller, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name)
+        return TopicConfiguration(name=name, items=self._config(self._existing(name).config))
+
+    async def alter_topic(
+        self, caller: Caller, name: str, change: TopicChange, validate_only: bool
+    ) -> TopicConfiguration:
+        self._access.require(caller, Operation.ALTER_CONFIGS, Resource.TOPIC, name)
+        self._existing(name)
+        alter = partial(_altered, change)
+        if validate_only:
+            config = self._broker.topics.check_altered(name, alter)
+        else:
+            await settled(self._broker.topics.alter_config(name, alter))
+            config = self._existing(name).config
+        may = self._access.is_allowed
+        is_shown = may(caller, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name)
+        return TopicConfiguration(
+            name=name,
+            items=self._config(config) if is_shown else (),
+            validated_only=validate_only,
+        )
+
+    # ---- partitions
+
+    async def add_partitions(
+        self, caller: Caller, name: str, wanted: NewPartitions, validate_only: bool
+    ) -> AddedPartitions:
+        self._access.require(caller, Operation.ALTER, Resource.TOPIC, name)
+        topic = self._existing(name)
+        if topic.is_internal:
+            # The partition of a group or transactional id depends on the number of partitions.
+            raise InvalidTopicName(f"the partitions of {name} cannot be changed")
+        before = len(topic.partitions)
+        self._broker.topics.check_request(wanted.total - before)
+        self._broker.topics.check_added(topic, wanted.total, ())
+        if not validate_only:
+            await settled(self._broker.topics.add_partitions(name, wanted.total, ()))
+        return AddedPartitions(
+            name=name, before=before, total=wanted.total, validated_only=validate_only
+        )
+
+    # ---- deletion
+
+    async def delete_topic(
+        self, caller: Caller, name: str, validate_only: bool
+    ) -> TopicDeletion | None:
         self._access.require(caller, Operation.DELETE, Resource.TOPIC, name)
         topic = self._broker.image.topics.get(name)
         if topic is not None and topic.is_internal:
             raise NotAuthorized(f"topic {name!r} is internal to the broker")
-        await future_of(self._broker.topics.delete(name))
+        if validate_only:
+            return await settled(self._measured(caller, self._existing(name)))
+        await settled(self._broker.topics.delete(name))
+        return None
+
+    async def _measured(self, caller: Caller, topic: TopicMetadata) -> TopicDeletion:
+        if not self._broker.settings.delete_topic_enable:
+            raise TopicDeletionDisabled("delete.topic.enable is false")
+        nodes = sorted(self._broker.image.nodes)
+        request = MeasureTopic(caller=caller, topic=topic.name)
+        answers = await gather(
+            [start(attempt(self._calls.call(request, Node(each)))) for each in nodes]
+        )
+        found = [each for each in answers if not isinstance(each, DragomanError)]
+        groups = sorted({group for each in found for group in each.groups})
+        return TopicDeletion(
+            name=topic.name,
+            partitions=len(topic.partitions),
+            records=sum(each.records for each in found),
+            size_bytes=sum(each.size_bytes for each in found),
+            groups=tuple(groups[:HTTP_PAGE_ITEMS_MAX]),
+            group_count=sum(each.group_count for each in found),
+            unreachable=tuple(
+                node
+                for node, each in zip(nodes, answers, strict=True)
+                if isinstance(each, DragomanError)
+            ),
+        )
+
+    async def truncate_topic(
+        self, caller: Caller, name: str, wanted: Truncation, validate_only: bool
+    ) -> TruncatedTopic:
+        self._access.require(caller, Operation.DELETE, Resource.TOPIC, name)
+        topic = self._existing(name)
+        if topic.is_internal:
+            raise InvalidTopicName(f"records of {name} are the broker's own")
+        requests = list(_truncations(caller, topic, wanted))
+        items = await settled(self._truncated(topic, requests, validate_only=validate_only))
+        return TruncatedTopic(name=name, items=items, validated_only=validate_only)
+
+    async def _truncated(
+        self, topic: TopicMetadata, requests: list[TruncatePartition], *, validate_only: bool
+    ) -> tuple[TruncatedPartition, ...]:
+        checks = [msgspec.structs.replace(each, validate_only=True) for each in requests]
+        answers = await self._on_leaders(topic, checks)
+        for each in answers:
+            if isinstance(each, DragomanError):
+                raise each
+        if not validate_only:
+            answers = await self._on_leaders(topic, requests)
+        return tuple(
+            TruncatedPartition(partition=request.partition, before=-1, after=-1, problem=str(each))
+            if isinstance(each, DragomanError)
+            else TruncatedPartition(
+                partition=request.partition, before=each.before, after=each.after
+            )
+            for request, each in zip(requests, answers, strict=True)
+        )
+
+    async def _on_leaders(
+        self, topic: TopicMetadata, requests: list[TruncatePartition]
+    ) -> list[Truncated | DragomanError]:
+        """The answers of the partitions' leaders, in order."""
+        answers: list[Truncated | DragomanError] = []
+        for begin in range(0, len(requests), HTTP_CHANGES_AT_ONCE_MAX):
+            some = requests[begin : begin + HTTP_CHANGES_AT_ONCE_MAX]
+            leaders = [Leader(topic.partitions[each.partition].partition_id) for each in some]
+            answers += await gather(
+                [
+                    start(attempt(self._calls.call(request, leader)))
+                    for request, leader in zip(some, leaders, strict=True)
+                ]
+            )
+        return answers
+
+
+def _altered(change: TopicChange, current: Mapping[str, str]) -> dict[str, str]:
+    """The overrides of a topic after a change. Raises `InvalidConfig`."""
+    config = dict(current)
+    for name in (*change.set, *change.unset):
+        if name not in TOPIC_CONFIG:
+            raise InvalidConfig(f"unknown configuration {name!r}{near_match(name, TOPIC_CONFIG)}")
+    both = change.set.keys() & set(change.unset)
+    if both:
+        raise InvalidConfig(f"{min(both)!r} is both set and unset")
+    for name in change.unset:
+        config.pop(name, None)
+    return config | change.set
+
+
+def _truncations(
+    caller: Caller, topic: TopicMetadata, wanted: Truncation
+) -> Iterator[TruncatePartition]:
+    if bool(wanted.offsets) == (wanted.time is not None):
+        raise ApiError(400, "invalid_request", "give either offsets or a time")
+    if wanted.partitions and wanted.time is None:
+        raise ApiError(400, "invalid_request", "partitions: only with a time")
+    time_ms = None if wanted.time is None else time_ms_of("time", wanted.time)
+    every = range(len(topic.partitions))
+    for index in sorted(wanted.offsets or set(wanted.partitions or every)):
+        if index not in every:
+            raise UnknownTopic(f"there is no partition {index} of topic {topic.name!r}")
+        yield TruncatePartition(
+            caller=caller,
+            topic=topic.name,
+            partition=index,
+            offset=wanted.offsets.get(index, -1),
+            time_ms=time_ms,
+        )
 
 
 def _summary(topic: TopicMetadata) -> TopicSummary:

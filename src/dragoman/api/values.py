@@ -52,6 +52,8 @@ class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
     config: tuple[ConfigValue, ...]
     #: Protocols of this node whose clients cannot name the topic, and therefore do not see it.
     hidden_from: tuple[str, ...] = ()
+    #: The `after` of the next page of partitions; null on the last page.
+    next: str | None = None
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,6 +82,8 @@ class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[GroupSummary, ...]
     #: The `after` of the next page; null on the last page.
     next: str | None
+    #: Nodes that did not answer: the groups that they coordinate are missing.
+    unreachable: tuple[int, ...] = ()
 
 
 class GroupAssignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +103,7 @@ class GroupOffset(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     #: Next offset to read.
     committed_offset: int
-    #: Null when the partition does not exist any more or this node does not lead it.
+    #: Null when the partition does not exist any more or its leader does not answer.
     log_end_offset: int | None
     lag_records: int | None
 
@@ -111,7 +115,10 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     coordinator: int
     members: tuple[GroupMember, ...]
+    #: In order of topic and partition.
     offsets: tuple[GroupOffset, ...]
+    #: The `after` of the next page of offsets; null on the last page.
+    next: str | None = None
 
 
 class ListenerStatus(msgspec.Struct, frozen=True, kw_only=True):

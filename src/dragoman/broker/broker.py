@@ -34,6 +34,7 @@ from dragoman.broker.quotas import ClientQuotas
 from dragoman.broker.readers import Readers
 from dragoman.broker.refusal_names import ERROR_BY_NAME
 from dragoman.broker.replica_ends import ReplicaEndFinder
+from dragoman.broker.replica_marks import ReplicaMarks
 from dragoman.broker.staged_writes import StagedWrites
 from dragoman.broker.throttles import Throttles
 from dragoman.broker.topic_traffic import TopicTraffic
@@ -233,6 +234,7 @@ class Broker:
             context, partitions, self.cluster.replication.follower_ends, self.rpc
         )
         self.replica_ends.serve(self.registry)
+        self.replica_marks = ReplicaMarks(context, store, partitions)
         #: By protocol, the state that its listeners share.
         self.shared: dict[str, object] = {}
         self.tables = GlobalTables(

@@ -17,6 +17,7 @@ from dragoman.client_core.errors import (
 from dragoman.client_core.tls import TlsSettings
 from dragoman.log.compression import Codec
 from dragoman.log.isolation import VisibleBatches, visible_records
+from dragoman.partitioner import murmur2, partition_for_key
 from dragoman.protocols.kafka.client.client import (
     BlockingKafkaClient,
     BlockingProducer,
@@ -41,7 +42,6 @@ from dragoman.protocols.kafka.client.errors import (
     UnsupportedRequestError,
 )
 from dragoman.protocols.kafka.client.login import SaslLogin, SaslMechanism
-from dragoman.protocols.kafka.client.produce import murmur2, partition_for_key
 from dragoman.protocols.kafka.client.producer import Delivery, Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.staged_writes import StagedBatch, StagedPiece, StagingPlace

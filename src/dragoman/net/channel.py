@@ -299,6 +299,7 @@ class Channel(asyncio.BufferedProtocol):
         "_session",
         "_transport",
         "_unsent",
+        "client_id",
         "end_reason",
         "is_closing",
         "is_ended",
@@ -307,6 +308,7 @@ class Channel(asyncio.BufferedProtocol):
         "last_active",
         "local_address",
         "number",
+        "opened_at",
         "peer_address",
     )
 
@@ -343,7 +345,9 @@ class Channel(asyncio.BufferedProtocol):
         #: Whether the peer has been sent anything, or is an identified node: its requests were
         #: understood.
         self.is_working = False
-        self.last_active = 0.0
+        self.opened_at = self.last_active = 0.0
+        #: What the client calls itself, if its protocol and its requests say so.
+        self.client_id = ""
         self.local_address: tuple[str, int] = ("", 0)
         self.peer_address: tuple[str, int] = ("", 0)
 
@@ -356,6 +360,11 @@ class Channel(asyncio.BufferedProtocol):
     def name(self) -> str:
         """How lines of the log call the connection."""
         return f"{self._channels.listener}-{self.number}"
+
+    @property
+    def session(self) -> Session | None:
+        """None before the connection is made, and after it is lost."""
+        return self._session
 
     @property
     def security(self) -> ListenerSecurity:
@@ -398,7 +407,7 @@ class Channel(asyncio.BufferedProtocol):
             if not self._channels.closes_idle:
                 # Without keep-alive, a lost peer has to be detected in another way.
                 keep_alive(connected)
-        self.last_active = self._loop.time()
+        self.opened_at = self.last_active = self._loop.time()
         if connection_log.is_on():
             connection_log.opened(self.name, self.peer_address, base_name(self.listener))
         self._session = self._make_session(self)

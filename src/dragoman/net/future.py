@@ -12,6 +12,12 @@ from dragoman.outcome import Outcome, start
 T = TypeVar("T")
 
 
+async def settled(work: Outcome[T] | Coroutine[object, None, T]) -> T:
+    """The result, without a turn of the loop where it is known at once."""
+    outcome = work if isinstance(work, Outcome) else start(work)
+    return outcome.result() if outcome.is_settled else await future_of(outcome)
+
+
 def future_of(work: Outcome[T] | Coroutine[object, None, T]) -> asyncio.Future[T]:
     """Start the work now, and return a future of the running loop for its result.
 
@@ -20,7 +26,7 @@ def future_of(work: Outcome[T] | Coroutine[object, None, T]) -> asyncio.Future[T
     outcome = work if isinstance(work, Outcome) else start(work)
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-    def settled(result: T | DragomanError) -> None:
+    def take(result: T | DragomanError) -> None:
         if future.done():
             return
         if isinstance(result, DragomanError):
@@ -28,5 +34,5 @@ def future_of(work: Outcome[T] | Coroutine[object, None, T]) -> asyncio.Future[T
         else:
             future.set_result(result)
 
-    outcome.then(settled)
+    outcome.then(take)
     return future

@@ -224,6 +224,15 @@ class Replica:
         before are no error. Durable when it returns.
         """
         log = self.log
+        log.move_log_start(self.check_deletable(offset))
+        parked, self.parked = self.parked, None
+        for fetch in parked or ():
+            fetch.log_start_moved(self)
+        return log.log_start_offset
+
+    def check_deletable(self, offset: int) -> int:
+        """The offset below which `delete_below` would delete. Raises what it raises."""
+        log = self.log
         if not self.config.is_retained_by_age_or_size:
             raise RecordsNotDeletable(f"{log.describe()}: cleanup.policy is not delete")
         wanted = log.high_watermark if offset == ALL_COMMITTED else offset
@@ -231,11 +240,7 @@ class Replica:
             raise OffsetOutOfRangeError(
                 f"{log.describe()}: offset {offset} is not in 0 .. {log.high_watermark}"
             )
-        log.move_log_start(wanted)
-        parked, self.parked = self.parked, None
-        for fetch in parked or ():
-            fetch.log_start_moved(self)
-        return log.log_start_offset
+        return wanted
 
     def expire_waiters(self, end: int, error: DragomanError) -> None:
         """Time out producers of records below `end`."""

@@ -12,9 +12,12 @@ from msgspec import Raw
 from dragoman import __version__
 from dragoman.api.access_values import SecurityStatus, UserDescription, UserPage, UserSummary
 from dragoman.api.app import create_app
+from dragoman.api.connection_values import ConnectionPage, DamagePage
 from dragoman.api.declaration import PageLimit
 from dragoman.api.metrics.listing import MetricService
 from dragoman.api.node import PipelineReports
+from dragoman.api.record_values import Payload, ReadRecord, RecordPage
+from dragoman.api.topic_values import TopicConfiguration
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
     CaptureCheck,
@@ -101,12 +104,21 @@ class FakeTopics(dict[str, TopicDescription]):
         )
         return TopicPage(items=items, next=following)
 
-    def describe_topic(self, caller: Caller, name: str) -> TopicDescription:
+    def describe_topic(
+        self,
+        caller: Caller,
+        name: str,
+        after: str = "",
+        limit: PageLimit = PageLimit(1000),  # noqa: B008
+    ) -> TopicDescription:
         if self._node.failure is not None:
             raise self._node.failure
         if name not in self:
             raise UnknownTopicError(f"there is no topic {name!r}")
         return self[name]
+
+    def topic_configuration(self, caller: Caller, name: str) -> TopicConfiguration:
+        return TopicConfiguration(name=name, items=self.describe_topic(caller, name).config)
 
     async def create_topic(self, caller: Caller, topic: NewTopic) -> TopicDescription:
         await self._node.may_create.wait()
@@ -118,7 +130,7 @@ class FakeTopics(dict[str, TopicDescription]):
         self[topic.name] = self.make(topic)
         return self[topic.name]
 
-    async def delete_topic(self, caller: Caller, name: str) -> None:
+    async def delete_topic(self, caller: Caller, name: str, validate_only: bool) -> None:
         if name not in self:
             raise UnknownTopicError(f"there is no topic {name!r}")
         del self[name]
@@ -156,17 +168,44 @@ class FakeTopics(dict[str, TopicDescription]):
 class FakeGroups(dict[str, GroupDescription]):
     """Groups by name."""
 
-    def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage:
+    async def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage:
         names, following = page_of(self, after, limit)
         items = tuple(
             GroupSummary(group=name, protocol="kafka", state="stable", members=1) for name in names
         )
         return GroupPage(items=items, next=following)
 
-    def describe_group(self, caller: Caller, name: str) -> GroupDescription:
+    async def describe_group(
+        self, caller: Caller, name: str, after: str, limit: PageLimit
+    ) -> GroupDescription:
         if name not in self:
             raise UnknownGroupError(f"there is no group {name!r}")
         return self[name]
+
+
+class FakeRecords:
+    async def read_records(self, partition: int, **_: object) -> RecordPage:
+        value = Payload(encoding="text", data=Raw(b'"v"'), size=1)
+        record = ReadRecord(
+            partition=partition, offset=0, timestamp=1, key=None, value=value, headers=()
+        )
+        return RecordPage(
+            topic="t", partition=0, items=(record,), next=None, log_start_offset=0, end_offset=1
+        )
+
+
+class FakeConnections:
+    def list_connections(
+        self, caller: Caller, listener: str, after: str, limit: PageLimit
+    ) -> ConnectionPage:
+        return ConnectionPage(node_id=1, items=(), next=None)
+
+
+class FakeDamage:
+    def list_damage(self, caller: Caller, after: str, limit: PageLimit) -> DamagePage:
+        return DamagePage(
+            node_id=1, items=(), next=None, journal=(), quarantine=(), quarantined_bytes=0
+        )
 
 
 class FakeCaptures(dict[str, CaptureDescription]):
@@ -349,6 +388,9 @@ class FakeNode:
         self.checks = (Check("recovery", "ok"), Check("damage", "warning", "in orders-0"))
         self.topics = FakeTopics(self)
         self.groups = FakeGroups()
+        self.records = FakeRecords()
+        self.connections = FakeConnections()
+        self.damage = FakeDamage()
         #: Raised by the next mutation or description.
         self.failure: Exception | None = None
         self.copies = 1

@@ -342,7 +342,12 @@ async def _send_only(client: socket.socket, served: Served, request: bytes) -> N
 def test_address_with_most_quiet_connections_loses_the_oldest() -> None:
     def connection(host: str, since: int, *, is_quiet: bool = True) -> SimpleNamespace:
         return SimpleNamespace(
-            host=host, quiet_rank=since, is_quiet=is_quiet, is_queued=False, is_leaving=False
+            host=host,
+            quiet_rank=since,
+            is_quiet=is_quiet,
+            is_queued=False,
+            is_stream=False,
+            is_leaving=False,
         )
 
     scraper = connection("10.0.0.1", 1)
@@ -441,6 +446,7 @@ heavy = {"uvicorn", "starlette", "h11", "dragoman.api.operations"}
 
 class Clock:
     def wall_ms(self): return 0
+    def monotonic(self): return 0.0
 
 class Node:
     allowed_hosts = ()

@@ -54,6 +54,9 @@ def test_bounds_are_the_real_ones() -> None:
         "request body": f"{limits.HTTP_BODY_BYTES_MAX} bytes",
         "request line and headers, while incomplete": f"{limits.HTTP_HEADER_BYTES_MAX} bytes",
         "connections": str(limits.HTTP_CONNECTIONS_MAX),
+        "streams of events": (
+            f"{limits.HTTP_STREAMS_MAX}, of {limits.HTTP_STREAM_PARTITIONS_MAX} partitions each"
+        ),
         "operations at a time": str(limits.HTTP_OPERATIONS_MAX),
         "time for a request's head": f"{limits.HTTP_REQUEST_SECONDS} s",
         "time for a request's body": f"{limits.HTTP_REQUEST_SECONDS} s",
@@ -63,5 +66,6 @@ def test_bounds_are_the_real_ones() -> None:
         ),
         "idle time between requests": f"{limits.HTTP_KEEP_ALIVE_SECONDS} s",
     }
+    assert f"after {limits.HTTP_HEARTBEAT_SECONDS} seconds" in PAGE
     assert f"{limits.METRIC_SERIES_MAX} series" in PAGE
     assert f"1 to {limits.HTTP_PAGE_ITEMS_MAX}" in PAGE

@@ -23,13 +23,28 @@ from dragoman.api.access_values import (
 )
 from dragoman.api.captures import CaptureService
 from dragoman.api.cluster import ClusterService
-from dragoman.api.declaration import ApiError, PageLimit
+from dragoman.api.connections import ConnectionService
+from dragoman.api.damage import DamageService
+from dragoman.api.declaration import (
+    ApiError,
+    LastEventId,
+    PageLimit,
+    PartitionIndex,
+    ReadBytes,
+    RecordLimit,
+    ValueBytes,
+)
+from dragoman.api.group_values import OffsetReset
 from dragoman.api.groups import GroupService
 from dragoman.api.keys import CertificateService
 from dragoman.api.metrics.listing import MetricService
 from dragoman.api.node import PipelineReports
+from dragoman.api.node_service import serve_other_nodes
 from dragoman.api.operations import OPERATIONS
+from dragoman.api.record_values import NewRecord, NewRecords
+from dragoman.api.records import RecordService
 from dragoman.api.security import RuleService, SecurityService, UserService
+from dragoman.api.topic_values import NewPartitions, TopicChange, Truncation
 from dragoman.api.topics import TopicService
 from dragoman.api.values import (
     CaptureCheck,
@@ -47,6 +62,7 @@ from dragoman.broker.errors import NotAuthorized
 from dragoman.captures.definition import Definition
 from dragoman.cluster.events import CaptureDefined
 from dragoman.errors import DragomanError
+from dragoman.net.admission import MemoryBudget
 from dragoman.net.tls.contexts import TlsContexts
 from dragoman.operating_system import RealPlainFiles
 from dragoman.protocols.kafka import messages as m
@@ -91,9 +107,11 @@ class Stage:
         topic = m.OffsetCommitRequestTopic(name="t", partitions=[partition])
         commit = m.OffsetCommitRequest(group_id="g", topics=[topic])
         Wire(self.world).ask(commit, 8, m.OffsetCommitResponse)
+        serve_other_nodes(broker, broker.leader_queues)
         node: Any = SimpleNamespace(broker=broker)
         self.topics = TopicService(broker, lambda _: ())
         self.groups = GroupService(broker)
+        self.records = RecordService(broker, MemoryBudget(64 << 20))
         self.cluster = ClusterService(node, lambda: True)
         captures: Any = self.world.captures
         self.captures = NamedCaptures(broker.context, captures, broker, broker.audit)
@@ -106,6 +124,9 @@ class Stage:
         self.pipelines = PipelineReports(self.world.clock, broker)
         self.pipelines.report_pipeline(CALLER, STATUS)
         self.metrics = MetricService(lambda: iter([{"topics": 1}]), broker)
+        listeners: Any = SimpleNamespace(channels={}, http_connections=lambda: iter(()))
+        self.connections = ConnectionService(broker, listeners, self.world.clock)
+        self.damage = DamageService(broker)
         self.guard = Guard(self.world)
 
 
@@ -139,6 +160,21 @@ class Row(NamedTuple):
         return [need(each) for each in self.needs.split(",") if each]
 
 
+def _read_records(stage: Stage, time: str) -> object:
+    return stage.records.read_records(
+        CALLER,
+        "t",
+        PartitionIndex(0),
+        None,
+        time,
+        None,
+        RecordLimit(1),
+        ReadBytes(100),
+        ValueBytes(100),
+        "text",
+    )
+
+
 def _cluster(ask: Ask, operation: str) -> list[Row]:
     return [Row(ask, f"{operation} cluster")]
 
@@ -154,25 +190,97 @@ ROWS: Final[dict[str, list[Row]]] = {
         )
     ],
     "describe_topic": [
-        Row(lambda s: s.topics.describe_topic(CALLER, "t"), "describe topic t"),
+        Row(lambda s: s.topics.describe_topic(CALLER, "t", "", LIMIT), "describe topic t"),
         Row(
-            lambda s: s.topics.describe_topic(CALLER, "t"),
+            lambda s: s.topics.describe_topic(CALLER, "t", "", LIMIT),
             "describe topic t,describe_configs topic t",
             lambda answer: is_refusal(answer) or not getattr(answer, "config", ()),
         ),
     ],
-    "delete_topic": [Row(lambda s: s.topics.delete_topic(CALLER, "fresh"), "delete topic fresh")],
+    "alter_topic": [
+        Row(
+            lambda s: s.topics.alter_topic(CALLER, "t", TopicChange(), True),
+            "alter_configs topic t",
+        )
+    ],
+    "topic_configuration": [
+        Row(lambda s: s.topics.topic_configuration(CALLER, "t"), "describe_configs topic t")
+    ],
+    "add_partitions": [
+        Row(
+            lambda s: s.topics.add_partitions(CALLER, "t", NewPartitions(total=2), True),
+            "alter topic t",
+        )
+    ],
+    "truncate_topic": [
+        Row(
+            lambda s: s.topics.truncate_topic(CALLER, "t", Truncation(offsets={0: 0}), True),
+            "delete topic t",
+        )
+    ],
+    "delete_topic": [
+        Row(lambda s: s.topics.delete_topic(CALLER, "fresh", False), "delete topic fresh"),
+        Row(lambda s: s.topics.delete_topic(CALLER, "t", True), "delete topic t"),
+        Row(
+            lambda s: s.topics.delete_topic(CALLER, "t", True),
+            "delete topic t,describe group g",
+            lambda answer: is_refusal(answer) or not getattr(answer, "groups", ()),
+        ),
+    ],
+    "read_records": [
+        Row(lambda s: _read_records(s, ""), "read topic t"),
+        # Kafka's clients find the offset of a time by a request of its own.
+        Row(lambda s: _read_records(s, "1"), "read topic t,describe topic t"),
+    ],
+    "record_events": [
+        Row(
+            lambda s: s.records.record_events(
+                CALLER, "t", "", "latest", LastEventId(""), ValueBytes(100), "text"
+            ),
+            "read topic t",
+        )
+    ],
+    "write_records": [
+        Row(
+            lambda s: s.records.write_records(
+                CALLER, "t", NewRecords(records=(NewRecord(value="v"),))
+            ),
+            "write topic t",
+        )
+    ],
     "list_groups": [
         Row(lambda s: s.groups.list_groups(CALLER, "", LIMIT), "describe group g", lacks("'g'"))
     ],
     "describe_group": [
-        Row(lambda s: s.groups.describe_group(CALLER, "g"), "describe group g"),
+        Row(lambda s: s.groups.describe_group(CALLER, "g", "", LIMIT), "describe group g"),
         Row(
-            lambda s: s.groups.describe_group(CALLER, "g"),
+            lambda s: s.groups.describe_group(CALLER, "g", "", LIMIT),
             "describe group g,describe topic t",
             lambda answer: is_refusal(answer) or not getattr(answer, "offsets", ()),
         ),
     ],
+    "reset_group": [
+        Row(
+            lambda s: s.groups.reset_group(
+                CALLER, "g", OffsetReset(to="latest", topics=("t",)), True
+            ),
+            "read group g,describe group g,read topic t,describe topic t",
+        )
+    ],
+    "delete_group": [Row(lambda s: s.groups.delete_group(CALLER, "g", True), "delete group g")],
+    "delete_group_offsets": [
+        Row(
+            lambda s: s.groups.delete_group_offsets(CALLER, "g", "t", True),
+            "delete group g,read topic t",
+        )
+    ],
+    "list_connections": _cluster(
+        lambda s: s.connections.list_connections(CALLER, "", "", LIMIT), "describe"
+    ),
+    "close_connection": _cluster(
+        lambda s: s.connections.close_connection(CALLER, "kafka-9"), "alter"
+    ),
+    "list_damage": _cluster(lambda s: s.damage.list_damage(CALLER, "", LIMIT), "describe"),
     "cluster_status": _cluster(lambda s: s.cluster.cluster_status(CALLER), "describe"),
     "mlog_events": _cluster(lambda s: s.cluster.mlog_events(CALLER), "describe"),
     "add_node": _cluster(

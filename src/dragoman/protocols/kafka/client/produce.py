@@ -4,14 +4,10 @@ A batch with a producer id and a sequence number can always be retried: the brok
 answers with its base offset. A batch without them is retried only when the broker has certainly not
 written it. Otherwise the caller gets the error, because only the caller can choose between losing
 the batch and duplicating it.
-
-All clients must map a key to the same partition. The hash is murmur2, as in the Java client,
-librdkafka's `murmur2_random` and kafka-python.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 
 import msgspec
@@ -143,31 +139,3 @@ async def new_producer_identity(cluster: Cluster) -> ProducerIdentity:
         return ProducerIdentity(reply.producer_id, reply.producer_epoch)
 
     return await cluster.retry.call(attempt)
-
-
-_SEED = 0x9747B28C
-_MULTIPLIER = 0x5BD1E995
-_MASK = 0xFFFFFFFF
-
-
-def murmur2(data: bytes) -> int:
-    """The 32-bit hash, unsigned."""
-    size = len(data)
-    words = size >> 2
-    state = _SEED ^ size
-    for word in struct.unpack_from(f"<{words}I", data):
-        mixed = (word * _MULTIPLIER) & _MASK
-        mixed = ((mixed ^ (mixed >> 24)) * _MULTIPLIER) & _MASK
-        state = ((state * _MULTIPLIER) & _MASK) ^ mixed
-    rest = data[words * 4 :]
-    if rest:
-        state = ((state ^ int.from_bytes(rest, "little")) * _MULTIPLIER) & _MASK
-    state = ((state ^ (state >> 13)) * _MULTIPLIER) & _MASK
-    return state ^ (state >> 15)
-
-
-def partition_for_key(key: bytes, partition_count: int) -> int:
-    if partition_count == 1:
-        return 0
-    # Java's "to positive" drops the sign bit instead of taking the absolute value.
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -30,12 +30,12 @@ from dragoman.limits import (
 )
 from dragoman.log.batch import NO_PRODUCER, NO_SEQUENCE, Record, build_batch
 from dragoman.log.compression import Codec
+from dragoman.partitioner import partition_for_key
 from dragoman.protocols.kafka.client.cluster import Cluster
 from dragoman.protocols.kafka.client.errors import BatchTooLargeError, UnknownTopicError
 from dragoman.protocols.kafka.client.produce import (
     ProduceOptions,
     new_producer_identity,
-    partition_for_key,
     produce,
 )
 from dragoman.protocols.kafka.client.values import (

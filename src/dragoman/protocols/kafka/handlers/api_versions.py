@@ -73,6 +73,8 @@ def served() -> list[m.ApiVersionsResponseApiKey]:
 
 
 def handle(call: Call) -> None:
+    # The first request of a connection; later ones have the same client id.
+    call.session.channel.client_id = call.client_id
     request = call.decode(m.ApiVersionsRequest)
     code = ErrorCode.NONE
     if call.version >= 3 and not (

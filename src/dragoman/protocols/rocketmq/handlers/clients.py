@@ -242,6 +242,7 @@ class Clients:
 
     def join(self, session: Connection, client_id: str, data: ConsumerData) -> Outcome[None] | None:
         """Add a member, or renew it with a heartbeat. Settled as `LocalGroup.join`."""
+        session.channel.client_id = client_id
         name = data.group_name
         group = self.groups.get(name)
         if group is None:

@@ -7,7 +7,7 @@ from aiokafka.partitioner import DefaultPartitioner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.protocols.kafka.client.produce import murmur2, partition_for_key
+from dragoman.partitioner import murmur2, partition_for_key
 
 
 @pytest.mark.parametrize(

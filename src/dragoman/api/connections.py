@@ -1,0 +1,126 @@
+"""The connections of this node, by listener, and their end at an operator's request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from dragoman.api.access import Access, Rights
+from dragoman.api.connection_values import ConnectionPage, ConnectionStatus
+from dragoman.api.declaration import ApiError, PageLimit
+from dragoman.api.topics import page_of
+from dragoman.broker.administration import Actor, note
+from dragoman.config.listeners import base_name
+from dragoman.net.channel import Channel, Channels
+from dragoman.security.access import Caller, Operation
+from dragoman.security.audit import AuditLog
+from dragoman.world import Clock
+
+if TYPE_CHECKING:
+    from dragoman.api.connection import HttpConnection
+
+    _Connection: TypeAlias = Channel | HttpConnection
+
+
+class ConnectionListeners(Protocol):
+    @property
+    def channels(self) -> Mapping[str, Channels]: ...
+
+    def http_connections(self) -> Iterator[HttpConnection]: ...
+
+
+class ConnectionBroker(Rights, Protocol):
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def audit(self) -> AuditLog: ...
+
+
+class ConnectionService:
+    def __init__(
+        self, broker: ConnectionBroker, listeners: ConnectionListeners, clock: Clock
+    ) -> None:
+        self._broker = broker
+        self._listeners = listeners
+        self._clock = clock
+        self._access = Access(broker)
+
+    def list_connections(
+        self, caller: Caller, listener: str, after: str, limit: PageLimit
+    ) -> ConnectionPage:
+        self._access.require_cluster(caller, Operation.DESCRIBE)
+        found = {
+            name: each
+            for name, each in self._all()
+            if not listener or name.rpartition("-")[0] == listener
+        }
+        names, following = page_of(found, after, limit)
+        return ConnectionPage(
+            node_id=self._broker.node_id,
+            items=tuple(self._status(name, found[name]) for name in names),
+            next=following,
+        )
+
+    def close_connection(self, caller: Caller, name: str) -> None:
+        self._access.require_cluster(caller, Operation.ALTER)
+        found = dict(self._all()).get(name)
+        if found is None:
+            raise ApiError(404, "unknown_connection", f"there is no connection {name!r} here")
+        if isinstance(found, Channel):
+            found.end_reason = "an operator closed it"
+            found.abort()
+        else:
+            found.cut()
+        note(self._broker.audit, "connection.close", Actor(caller, "http"), f"connection:{name}")
+
+    def _all(self) -> Iterator[tuple[str, _Connection]]:
+        for channels in self._listeners.channels.values():
+            for channel in channels.open:
+                yield channel.name, channel
+        for each in self._listeners.http_connections():
+            yield each.name, each
+
+    def _status(self, name: str, found: _Connection) -> ConnectionStatus:
+        now = self._clock.monotonic()
+        if isinstance(found, Channel):
+            session = found.session
+            # Sessions of nodes, and those that detect a protocol, have none.
+            caller: Caller | None = getattr(session, "caller", None)
+            protocol: str = getattr(session, "protocol", "")
+            return ConnectionStatus(
+                id=name,
+                listener=found.listener,
+                protocol=protocol or _protocol_of(found.listener),
+                peer=_text(found.peer_address),
+                user="" if caller is None else str(caller.principal),
+                client_id=found.client_id,
+                encrypted=found.is_encrypted,
+                age_ms=int((now - found.opened_at) * 1000),
+                idle_ms=int((now - found.last_active) * 1000),
+                bytes=found.moved_bytes,
+                in_flight_bytes=found.held_bytes,
+            )
+        return ConnectionStatus(
+            id=name,
+            listener=name.rpartition("-")[0],
+            protocol="http",
+            peer=_text(found.client or ("", 0)),
+            user=found.user,
+            client_id="",
+            encrypted=found.is_encrypted,
+            age_ms=int((now - found.opened_at) * 1000),
+            idle_ms=None,
+            bytes=None,
+            in_flight_bytes=found.unsent_bytes,
+        )
+
+
+def _protocol_of(listener: str) -> str:
+    base = base_name(listener)
+    return "" if base == "any" else base.partition("-")[0]
+
+
+def _text(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,157 @@
+"""Requests that the nodes of a cluster send each other for callers of the HTTP API.
+
+Each travels in the body of a `Relay` (`node_rpc.py`), encoded as msgpack. Fields with defaults may
+be added: earlier releases ignore them. A request carries its caller, and the node that executes it
+decides.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from dragoman.api.values import GroupDescription, GroupSummary
+from dragoman.security.access import Caller
+
+A_co = TypeVar("A_co", bound=msgspec.Struct, covariant=True)
+
+
+class NodeRequest(msgspec.Struct, Generic[A_co], frozen=True, kw_only=True, omit_defaults=True):
+    """The answer to a `NodeRequest[Truncated]` is a `Truncated`."""
+
+    caller: Caller
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """The request was carried out; it has no result."""
+
+
+# ---- topics
+
+
+class Truncated(msgspec.Struct, frozen=True, kw_only=True):
+    """The start of a log before and after its truncation."""
+
+    before: int
+    after: int
+
+
+class TruncatePartition(NodeRequest[Truncated], frozen=True, kw_only=True, tag="TruncatePartition"):
+    """Delete the records of a partition below an offset, or before a time."""
+
+    topic: str
+    partition: int
+    #: -1: all committed records.
+    offset: int = -1
+    #: Milliseconds since 1970; takes precedence over the offset.
+    time_ms: int | None = None
+    #: Only check, and answer what would be done.
+    validate_only: bool = False
+
+
+class TopicUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node has of a topic: the partitions that it leads, and the groups that it coordinates
+    and the caller may describe.
+    """
+
+    records: int = 0
+    size_bytes: int = 0
+    #: In order of name.
+    groups: tuple[str, ...] = ()
+    #: How many groups there are in all.
+    group_count: int = 0
+
+
+class MeasureTopic(NodeRequest[TopicUse], frozen=True, kw_only=True, tag="MeasureTopic"):
+    topic: str
+
+
+class FoundOffset(msgspec.Struct, frozen=True, kw_only=True):
+    #: None: all records are older.
+    offset: int | None = None
+
+
+class FindOffset(NodeRequest[FoundOffset], frozen=True, kw_only=True, tag="FindOffset"):
+    """The first record of a partition at or after a time."""
+
+    topic: str
+    partition: int
+    time_ms: int
+
+
+# ---- groups
+
+
+class GroupRows(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[GroupSummary, ...] = ()
+
+
+class ListGroups(NodeRequest[GroupRows], frozen=True, kw_only=True, tag="ListGroups"):
+    """The first groups after a name, in order, that the node coordinates and the caller may
+    describe.
+    """
+
+    after: str = ""
+    limit: int
+
+
+class DescribeGroup(NodeRequest[GroupDescription], frozen=True, kw_only=True, tag="DescribeGroup"):
+    """A group with its first offsets after a partition, without the ends of the logs."""
+
+    group: str
+    after: tuple[str, int] | None = None
+    limit: int
+
+
+class StoredOffsets(msgspec.Struct, frozen=True, kw_only=True):
+    """Topic, partition and committed offset."""
+
+    items: tuple[tuple[str, int, int], ...] = ()
+
+
+class FindOffsets(NodeRequest[StoredOffsets], frozen=True, kw_only=True, tag="FindOffsets"):
+    """The committed offsets of a group in these topics, or in all that the caller may describe."""
+
+    group: str
+    topics: tuple[str, ...] = ()
+
+
+class ResetOffsets(NodeRequest[Done], frozen=True, kw_only=True, tag="ResetOffsets"):
+    """Commit offsets for a group without members: all, or none."""
+
+    group: str
+    items: tuple[tuple[str, int, int], ...]
+    validate_only: bool = False
+
+
+class RemoveOffsets(NodeRequest[StoredOffsets], frozen=True, kw_only=True, tag="RemoveOffsets"):
+    """Delete the committed offsets of a group in a topic that no member reads."""
+
+    group: str
+    topic: str
+    validate_only: bool = False
+
+
+class RemovedGroup(msgspec.Struct, frozen=True, kw_only=True):
+    offsets: int = 0
+
+
+class RemoveGroup(NodeRequest[RemovedGroup], frozen=True, kw_only=True, tag="RemoveGroup"):
+    """Delete a group without members, and its offsets."""
+
+    group: str
+    validate_only: bool = False
+
+
+Request: TypeAlias = (
+    TruncatePartition
+    | MeasureTopic
+    | FindOffset
+    | ListGroups
+    | DescribeGroup
+    | FindOffsets
+    | ResetOffsets
+    | RemoveOffsets
+    | RemoveGroup
+)

@@ -1,0 +1,138 @@
+"""Requests about topics for callers of the HTTP API on other nodes: the part that leads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from dragoman.api.node_requests import (
+    FindOffset,
+    FoundOffset,
+    MeasureTopic,
+    TopicUse,
+    Truncated,
+    TruncatePartition,
+)
+from dragoman.api.node_rpc import NodeHandlers
+from dragoman.broker.caller_rights import authorize
+from dragoman.broker.errors import InvalidTopicName
+from dragoman.broker.groups.coordinator import GroupCoordinator
+from dragoman.broker.groups.records import TopicPartition
+from dragoman.broker.partitions import Partitions
+from dragoman.broker.replica_marks import ReplicaMarks
+from dragoman.broker.work_queue import Steps, WorkQueue
+from dragoman.cluster.metadata import MetadataImage
+from dragoman.limits import HTTP_PAGE_ITEMS_MAX
+from dragoman.replication.errors import UnknownTopic
+from dragoman.replication.replica import ALL_COMMITTED, Replica
+from dragoman.security.access import Operation, Resource
+from dragoman.security.authorizer import Authorizer
+
+#: Cost of the marks of a partition, in items of the work queue: it may read a manifest.
+MARKS_ITEMS = 20
+
+
+class Coordination(Protocol):
+    @property
+    def groups(self) -> GroupCoordinator: ...
+
+
+class NodeBroker(Protocol):
+    """What the handlers use of the broker."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def authorizer(self) -> Authorizer: ...
+
+    @property
+    def partitions(self) -> Partitions: ...
+
+    @property
+    def replica_marks(self) -> ReplicaMarks: ...
+
+    @property
+    def coordination(self) -> Coordination: ...
+
+    @property
+    def work(self) -> WorkQueue: ...
+
+
+class NodeTopics:
+    def __init__(self, broker: NodeBroker) -> None:
+        self._broker = broker
+
+    def serve(self, handlers: NodeHandlers) -> None:
+        handlers.serve(TruncatePartition, self._truncate)
+        handlers.serve(MeasureTopic, self._measure)
+        handlers.serve(FindOffset, self._find_offset)
+
+    async def _truncate(self, request: TruncatePartition) -> Truncated:
+        broker, topic = self._broker, request.topic
+        authorize(broker.authorizer, request.caller, Operation.DELETE, Resource.TOPIC, topic)
+        replica = broker.partitions.find(topic, request.partition)
+        if replica.metadata.topic.is_internal:
+            raise InvalidTopicName(f"records of {topic} are the broker's own")
+        before = replica.log.log_start_offset
+        offset = _end_of_truncation(replica, request)
+        if request.validate_only:
+            return Truncated(before=before, after=max(before, replica.check_deletable(offset)))
+        return Truncated(before=before, after=replica.delete_below(offset))
+
+    async def _find_offset(self, request: FindOffset) -> FoundOffset:
+        broker, topic = self._broker, request.topic
+        authorize(broker.authorizer, request.caller, Operation.DESCRIBE, Resource.TOPIC, topic)
+        log = broker.partitions.find(topic, request.partition).log
+        found = log.offset_for_time(request.time_ms, log.high_watermark)
+        return FoundOffset(offset=None if found is None else found[0])
+
+    async def _measure(self, request: MeasureTopic) -> TopicUse:
+        broker = self._broker
+        authorize(
+            broker.authorizer, request.caller, Operation.DELETE, Resource.TOPIC, request.topic
+        )
+        return await broker.work.run(self._measured(request))
+
+    def _measured(self, request: MeasureTopic) -> Steps[TopicUse]:
+        broker = self._broker
+        topic = broker.image.topics.get(request.topic)
+        if topic is None:
+            raise UnknownTopic(f"there is no topic {request.topic!r}")
+        records = size = 0
+        for each in topic.partitions:
+            if each.leader == broker.node_id:
+                marks = broker.replica_marks.find(each)
+                if marks is not None:
+                    records += marks.high_watermark - marks.log_start_offset
+                    size += marks.size
+                yield MARKS_ITEMS
+        groups = []
+        for group in broker.coordination.groups.table:
+            if _has_topic(group.ledger.committed, request.topic):
+                groups.append(str(group.group_id))
+            yield 1 + len(group.ledger.committed) // 10
+        allowed_among = broker.authorizer.allowed_among
+        shown = allowed_among(request.caller, Operation.DESCRIBE, Resource.GROUP, groups)
+        return TopicUse(
+            records=records,
+            size_bytes=size,
+            groups=tuple(sorted(shown)[:HTTP_PAGE_ITEMS_MAX]),
+            group_count=len(shown),
+        )
+
+
+def _has_topic(committed: Iterable[TopicPartition], topic: str) -> bool:
+    return any(name == topic for name, _ in committed)
+
+
+def _end_of_truncation(replica: Replica, request: TruncatePartition) -> int:
+    if request.time_ms is None:
+        return request.offset
+    log = replica.log
+    found = log.offset_for_time(request.time_ms, log.high_watermark)
+    # All records are older.
+    return ALL_COMMITTED if found is None else found[0]
