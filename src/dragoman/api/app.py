@@ -96,7 +96,7 @@ class _EventResponse(StreamingResponse):
         self._node = node
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        held = self._node.hold_right(self._stream.check, self._stream.end)
+        held = self._node.hold_right(self._stream)
         try:
             await super().__call__(scope, receive, send)
         finally:

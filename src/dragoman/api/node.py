@@ -23,6 +23,7 @@ from dragoman.api.cluster import (
 )
 from dragoman.api.connections import ConnectionListeners, ConnectionService
 from dragoman.api.damage import DamageService
+from dragoman.api.declaration import EventStream
 from dragoman.api.groups import GroupBroker, GroupService
 from dragoman.api.health_checks import HealthChecks
 from dragoman.api.keys import CertificateService, KeyService
@@ -36,7 +37,6 @@ from dragoman.broker.grants import StandingRights
 from dragoman.broker.partitions import Partitions
 from dragoman.captures.service import Captures
 from dragoman.config.settings import Settings
-from dragoman.errors import DragomanError
 from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channels
 from dragoman.net.tls.contexts import TlsContexts
@@ -246,10 +246,8 @@ class BrokerView:
     def allowed_hosts(self) -> tuple[str, ...]:
         return self._node.settings.http_allowed_hosts
 
-    def hold_right(
-        self, check: Callable[[], None], ended: Callable[[DragomanError], None]
-    ) -> Callable[[], None]:
-        return self._broker.grants.hold(check, ended).release
+    def hold_right(self, stream: EventStream) -> Callable[[], None]:
+        return self._broker.grants.hold(stream.check, stream.end).release
 
     def stats(self) -> Stats:
         node, broker = self._node, self._broker

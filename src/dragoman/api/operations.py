@@ -86,7 +86,6 @@ from dragoman.api.values import (
     Transfer,
 )
 from dragoman.captures.definition import Definition
-from dragoman.errors import DragomanError
 from dragoman.security.access import Caller
 from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import TokenLogin
@@ -675,11 +674,9 @@ class NodeView(Protocol):
         """Additional host names that the operator has allowed (`config/hosts.py`)."""
         ...
 
-    def hold_right(
-        self, check: Callable[[], None], ended: Callable[[DragomanError], None]
-    ) -> Callable[[], None]:
-        """Check again whenever rules or users change, and call `ended` with the first refusal.
-        Returns what releases the right.
+    def hold_right(self, stream: EventStream) -> Callable[[], None]:
+        """Check the stream's right again whenever rules or users change, and end the stream at the
+        first refusal. Returns what releases the right.
         """
         ...
 
