@@ -25,6 +25,7 @@ from dragoman.api.docs_page import page_of
 from dragoman.api.examples import example_of, parameter_example
 from dragoman.api.openapi import openapi_document
 from dragoman.api.operations import OPERATIONS
+from dragoman.cli.remote import Remote
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
 from nodes.thread import Running
@@ -189,3 +190,20 @@ def test_hostile_texts_stay_texts() -> None:
         {"src": "/docs/docs_page.js", "defer": None}
     ]
     assert not any(name.startswith("on") for _, a in page.found for name in a)
+
+
+def test_commands_show_all_pages_of_a_topic_and_a_group(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = running.node.listeners.find("http")
+    assert opened is not None
+    ask(running, "POST", "/api/v1/topics", {"name": "wide", "partitions": 5})
+    reset = {"to": "latest", "topics": ["wide"]}
+    ask(running, "POST", "/api/v1/groups/paged/reset", reset)
+    remote = Remote(f"http://127.0.0.1:{opened.bound.port}")
+    get = remote.get
+    two_at_a_time = lambda path, kind: get(f"{path}{'&' if '?' in path else '?'}limit=2", kind)  # noqa: E731
+    monkeypatch.setattr(remote, "get", two_at_a_time)
+    topic, group = remote.topic("wide"), remote.group("paged")
+    assert ([each.partition for each in topic.partitions], topic.next) == ([0, 1, 2, 3, 4], None)
+    assert ([each.partition for each in group.offsets], group.next) == ([0, 1, 2, 3, 4], None)
