@@ -106,6 +106,7 @@ CODES = {
     "dragoman.protocols.rocketmq.filters": "filter",
     "dragoman.spark.logs": "incomplete",
     "dragoman.spark.planner": "data_loss",
+    "dragoman.net.listener": "address_taken",
     "dragoman.telemetry.catalogue": "stats",
 }
 

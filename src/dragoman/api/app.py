@@ -25,6 +25,7 @@ from dragoman import limits
 from dragoman.api.admission import BEGUN, STREAM, Admission, Pace
 from dragoman.api.authentication import Authentication, caller_of, is_still_known
 from dragoman.api.declaration import ApiError, EventStream, Operation, Parameter
+from dragoman.api.docs_page import docs_routes
 from dragoman.api.health import HealthPages
 from dragoman.api.hosts import OwnHosts
 from dragoman.api.openapi import openapi_document
@@ -92,7 +93,7 @@ class _EventResponse(StreamingResponse):
         self._node = node
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        held = self._node.hold_right(self._stream.check, self._stream.end)
+        held = self._node.hold_right(self._stream)
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -174,6 +175,7 @@ def create_app(node: NodeView) -> ASGIApp:
         Route("/readyz", health.ready),
         Route("/metrics", _Metrics(node).scrape),
         Route("/openapi.json", _openapi),
+        *docs_routes(),
         *_operation_routes(node),
     ]
     app = Starlette(

@@ -16,6 +16,7 @@ from dragoman.api.captures import CaptureService
 from dragoman.api.cluster import ClusterService, damaged_ranges
 from dragoman.api.connections import ConnectionService
 from dragoman.api.damage import DamageService
+from dragoman.api.declaration import EventStream
 from dragoman.api.groups import GroupService
 from dragoman.api.health_checks import HealthChecks
 from dragoman.api.keys import CertificateService, KeyService
@@ -26,7 +27,6 @@ from dragoman.api.records import RecordService
 from dragoman.api.security import RuleService, SecurityService, UserService
 from dragoman.api.topics import TopicService
 from dragoman.api.values import Check, PipelineList, PipelineStatus
-from dragoman.errors import DragomanError
 from dragoman.net.requests import Requests
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
@@ -166,10 +166,8 @@ class BrokerView:
     def allowed_hosts(self) -> tuple[str, ...]:
         return self._node.settings.http_allowed_hosts
 
-    def hold_right(
-        self, check: Callable[[], None], ended: Callable[[DragomanError], None]
-    ) -> Callable[[], None]:
-        return self._broker.grants.hold(check, ended).release
+    def hold_right(self, stream: EventStream) -> Callable[[], None]:
+        return self._broker.grants.hold(stream.check, stream.end).release
 
     def stats(self) -> Iterator[Stats]:
         return self._metrics.snapshot()

@@ -8,6 +8,7 @@ import msgspec
 
 from dragoman import __version__
 from dragoman.api.declaration import EventStream, Operation, Parameter
+from dragoman.api.examples import example_of, parameter_example
 from dragoman.api.operations import OPERATIONS
 from dragoman.api.problems import MEDIA_TYPE
 from dragoman.api.values import Health, Problem
@@ -102,12 +103,14 @@ def _operation(operation: Operation, schema_of: dict[type, dict[str, object]]) -
     document: dict[str, object] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "parameters": [_parameter(each) for each in operation.parameters],
+        "parameters": [_parameter(operation, each) for each in operation.parameters],
         "responses": answers,
     }
     if operation.body is not None:
-        content = {"application/json": {"schema": schema_of[operation.body.type]}}
-        document["requestBody"] = {"required": True, "content": content}
+        kind = operation.body.type
+        described = {"schema": schema_of[kind], "example": example_of(kind)}
+        body = {"required": True, "content": {"application/json": described}}
+        document["requestBody"] = body
     return document
 
 
@@ -116,15 +119,20 @@ def _answer(operation: Operation, schema_of: dict[type, dict[str, object]]) -> d
     if operation.answer is EventStream:
         document["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
     elif operation.answer is not None:
-        document["content"] = {"application/json": {"schema": schema_of[operation.answer]}}
+        kind = operation.answer
+        described = {"schema": schema_of[kind], "example": example_of(kind)}
+        document["content"] = {"application/json": described}
     return document
 
 
-def _parameter(parameter: Parameter) -> dict[str, object]:
+def _parameter(operation: Operation, parameter: Parameter) -> dict[str, object]:
     required = {"required": True} if parameter.place == "path" else {}
+    value = parameter_example(operation, parameter)
+    example = {} if value is None else {"example": value}
     return {
         "name": parameter.type.header or parameter.name,
         "in": parameter.place,
         **required,
         "schema": parameter.type.schema,
+        **example,
     }

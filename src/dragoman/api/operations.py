@@ -87,7 +87,6 @@ from dragoman.api.values import (
     Transfer,
 )
 from dragoman.captures.definition import Definition
-from dragoman.errors import DragomanError
 from dragoman.net.requests import Requests
 from dragoman.security.access import Caller
 from dragoman.security.authorizer import Authorizer
@@ -699,11 +698,9 @@ class NodeView(Protocol):
         """The counts of operations, by method and path."""
         ...
 
-    def hold_right(
-        self, check: Callable[[], None], ended: Callable[[DragomanError], None]
-    ) -> Callable[[], None]:
-        """Check again whenever rules or users change, and call `ended` with the first refusal.
-        Returns what releases the right.
+    def hold_right(self, stream: EventStream) -> Callable[[], None]:
+        """Check the stream's right again whenever rules or users change, and end the stream at the
+        first refusal. Returns what releases the right.
         """
         ...
 

@@ -21,7 +21,7 @@ from dragoman.cli.kafka_client import (
 from dragoman.cli.output import Output, print_fields, print_json, print_table
 from dragoman.cli.positions import PLACES, Place, parse_place, resolve
 from dragoman.cli.record_clients.session import running
-from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server, group_path
+from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import USAGE, CommandError, say
 from dragoman.client.kafka import Isolation, KafkaClient, TopicPartition
 
@@ -50,7 +50,7 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
     name
         Group to show.
     """
-    group = Remote(server).get(group_path(name), GroupDescription)
+    group = Remote(server).group(name)
     if output == "json":
         print_json(group)
     else:

@@ -14,7 +14,15 @@ import msgspec
 
 from dragoman import limits
 from dragoman.api.access_values import UserPage, UserSummary
-from dragoman.api.values import GroupPage, GroupSummary, Problem, TopicPage, TopicSummary
+from dragoman.api.values import (
+    GroupDescription,
+    GroupPage,
+    GroupSummary,
+    Problem,
+    TopicDescription,
+    TopicPage,
+    TopicSummary,
+)
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.cli.target import DEFAULT_SERVER, DEFAULT_URL, Server, Target
 
@@ -105,6 +113,26 @@ class Remote:
         if response.status >= 300:
             raise CommandError(self._refusal(response.status, data))
         return data
+
+    def topic(self, name: str) -> TopicDescription:
+        """A topic with all of its partitions, which come a page at a time."""
+        path = topic_path(name)
+        found = page = self.get(path, TopicDescription)
+        partitions = list(page.partitions)
+        while page.next is not None:
+            page = self.get(f"{path}?after={quote(page.next, safe='')}", TopicDescription)
+            partitions += page.partitions
+        return msgspec.structs.replace(found, partitions=tuple(partitions), next=None)
+
+    def group(self, name: str) -> GroupDescription:
+        """A group with all of its offsets, which come a page at a time."""
+        path = group_path(name)
+        found = page = self.get(path, GroupDescription)
+        offsets = list(page.offsets)
+        while page.next is not None:
+            page = self.get(f"{path}?after={quote(page.next, safe='')}", GroupDescription)
+            offsets += page.offsets
+        return msgspec.structs.replace(found, offsets=tuple(offsets), next=None)
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._parts is None:

@@ -69,7 +69,7 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
     name
         Topic to show.
     """
-    topic = Remote(server).get(topic_path(name), TopicDescription)
+    topic = Remote(server).topic(name)
     if output == "json":
         print_json(topic)
     else:

@@ -445,6 +445,8 @@ from dragoman.api.listener import HttpListener
 heavy = {"uvicorn", "starlette", "h11", "dragoman.api.operations"}
 
 class Clock:
+    def monotonic(self):
+        return 0.0
     def wall_ms(self): return 0
     def monotonic(self): return 0.0
 
