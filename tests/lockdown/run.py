@@ -172,6 +172,8 @@ class Lockdown:
                     **self._certificate(node),
                     "listener.peer.tls": "optional",
                     "listener.peer.authentication": "optional",
+                    # Later it would close the connections of these clients, which get a name.
+                    "listener.mlog.principals": "127.0.0.0/8=mlog-shop",
                     **self._evidence(),
                 }
                 given = [f"{key}={value}" for key, value in settings.items()]
@@ -216,7 +218,6 @@ class Lockdown:
             self.operator.sets(
                 "ssl.principal.mapping.rules=RULE:^CN=([^,]+).*$/$1/",
                 "listener.minibroker.ssl.client.auth=requested",
-                "listener.mlog.principals=127.0.0.0/8=mlog-shop",
             )
             for name in _CLIENT_LISTENERS:
                 self.operator.sets(
