@@ -1,7 +1,7 @@
 """The partition of a key, as all clients of Kafka choose it.
 
 The hash is murmur2, as in the Java client, librdkafka's `murmur2_random` and kafka-python: records
-with one key go to one partition, whoever writes them.
+with one key go to one partition, whichever client writes them.
 """
 
 from __future__ import annotations

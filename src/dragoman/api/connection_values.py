@@ -13,7 +13,7 @@ class ConnectionStatus(msgspec.Struct, frozen=True, kw_only=True):
     #: As lines of the log call it; unique while the node runs.
     id: str
     listener: str
-    #: Empty while the first bytes on the listener `any` have not told it.
+    #: Empty while the first bytes on the listener `any` have not shown it.
     protocol: str
     #: Address and port.
     peer: str

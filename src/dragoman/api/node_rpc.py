@@ -2,7 +2,7 @@
 
 A request travels as the body of a `Relay` to the node that leads the partition or coordinates the
 group. A node of a release without it refuses a relay of this protocol, so no feature level is
-needed: nothing was done, and the caller is told which node is too old.
+needed: nothing was done, and the refusal names the node that is too old.
 """
 
 from __future__ import annotations

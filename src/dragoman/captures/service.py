@@ -508,7 +508,7 @@ class Captures:
 
     async def check_existing(self, name: str) -> Findings:
         """Examine the database of a capture, unless the capture may not run: its credentials are
-        used for nobody who has lost the right to them.
+        not used for a user who has lost the right to them.
         """
         event = self._existing(name)
         definition = opened(event, self._keys)
