@@ -68,6 +68,9 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     retention_segments: int
     segment_bytes: int
     segment_ms: int
+    #: Whether nothing in a batch has to be changed, or decoded, before it is appended. Known in
+    #: advance, because it is asked for each batch.
+    takes_batches_as_they_are: bool = False
 
     @property
     def is_compacted(self) -> bool:
@@ -262,7 +265,13 @@ def _build(settings: Settings, overrides: tuple[tuple[str, str], ...]) -> TopicC
         for name, key in TOPIC_CONFIG.items()
         if key.effective
     }
-    return msgspec.convert(values, TopicConfig)
+    built = msgspec.convert(values, TopicConfig)
+    return msgspec.structs.replace(
+        built,
+        takes_batches_as_they_are=built.compression_type == "producer"
+        and built.message_timestamp_type == "CreateTime"
+        and not built.is_compacted,
+    )
 
 
 SESSION_TIMEOUT = "consumer.session.timeout.ms"

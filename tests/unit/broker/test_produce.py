@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 from crc32c import crc32c
@@ -18,7 +19,13 @@ from dragoman.broker.errors import (
     MessageTooLarge,
     UnsupportedFormat,
 )
-from dragoman.broker.produce import check_produced, place
+from dragoman.broker.produce import (
+    as_configured,
+    check_produced,
+    check_rules,
+    is_ordinary,
+    place,
+)
 from dragoman.errors import DragomanError
 from dragoman.log.batch import CONTROL, Record, build_batch, read_header, records
 from dragoman.log.compression import Codec
@@ -237,6 +244,37 @@ def test_append_time_topic_stamps_the_batch(world: World) -> None:
     header = check_produced(memoryview(buffer))
     found = records(memoryview(buffer), header)
     assert [each.timestamp for each in found] == [world.clock.wall_ms()] * 2
+
+
+def test_the_rules_have_nothing_to_say_about_an_ordinary_batch(world: World) -> None:
+    """The few comparisons for most batches agree with the rules, and are not idle."""
+    now = world.clock.wall_ms()
+    bounds = {"message.timestamp.before.max.ms": "50", "message.timestamp.after.max.ms": "60"}
+    configs: list[dict[str, str]] = [
+        {},
+        {"compression.type": "gzip"},
+        {"message.timestamp.type": "LogAppendTime"},
+        {"cleanup.policy": "compact"},
+        {"cleanup.policy": ""},
+        {"max.message.bytes": "70"},
+        bounds,
+        bounds | {"cleanup.policy": "compact,delete"},
+    ]
+    times = (-1, 0, now - 51, now - 50, now, now + 60, now + 61, now + 3_600_001)
+    found = []
+    for number, config in enumerate(configs):
+        (replica,) = world.create(f"t{number}", config=config)
+        for first, last in product(times, times):
+            batch = memoryview(timeless(first, last))
+            header = check_produced(batch)
+            found.append(is_ordinary(replica.config, batch, header, now))
+            if found[-1]:
+                before = bytes(batch)
+                fitted = as_configured(replica, batch, header, now)
+                assert fitted == (batch, header)
+                assert bytes(batch) == before
+                check_rules(replica, batch, header, now)
+    assert 50 < sum(found) < len(found) - 50
 
 
 # ---- idempotence, through the same door

@@ -270,9 +270,9 @@ class Express:
         taken: list[tuple[Route, int, int]] = []
         ends: dict[Replica, int] = {}
         received = self._session.service.received
-        #: The log that was appended to last, its bytes and its end before that.
-        log, appended_bytes, log_end = route.replica.log, 0, -1
-        size = 0
+        #: The partition that was appended to last, and what its log had before that.
+        last: Replica | None = None
+        appended_bytes = log_end = size = 0
         for frame in backlog:
             if not frame.startswith(route.prefix, 8):
                 # The request is most often for another partition of the same topic.
@@ -287,10 +287,10 @@ class Express:
             if batch is None:
                 break
             replica = route.replica
-            if replica.log is not log or log_end < 0:
-                if log_end >= 0:
-                    _count(received, log, appended_bytes, log_end)
-                log = replica.log
+            if replica is not last:
+                if last is not None:
+                    _count(received, last.log, appended_bytes, log_end)
+                last, log = replica, replica.log
                 appended_bytes, log_end = log.appended_bytes, log.log_end_offset
             try:
                 header = check_produced(batch)
@@ -305,12 +305,13 @@ class Express:
         self._last = route
         if not taken:
             return False
+        assert last is not None
         if len(taken) == len(backlog):
             backlog.clear()
         else:
             for _ in taken:
                 backlog.popleft()
-        _count(received, log, appended_bytes, log_end)
+        _count(received, last.log, appended_bytes, log_end)
         run = Run(self._session, taken, size)
         self._session.enter(run)
         run.wait(ends)

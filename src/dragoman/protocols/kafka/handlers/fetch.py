@@ -44,7 +44,7 @@ def handle(call: Call) -> None:
     try:
         session = call.service.fetch_sessions.open(request, call.version >= _IDS_SINCE_VERSION)
     except SessionError as error:
-        call.counter.failed(error.code)
+        call.failed(error.code)
         call.reply(FetchResponse(error_code=error.code))
         return
     broker = call.service.broker
@@ -67,6 +67,7 @@ def handle(call: Call) -> None:
     )
 
     grants, sent = broker.grants, call.service.sent
+    sends_all = request.session_epoch <= 0
     revision = grants.revision
 
     def finish(found: list[Fetched]) -> None:
@@ -75,19 +76,16 @@ def handle(call: Call) -> None:
             found = [_still_allowed(call, *each) for each in zip(wanted, found, strict=True)]
         if call.version < _ZSTD_SINCE_VERSION:
             found = [_without_zstd(each) for each in found]
-        for asked, each in zip(wanted, found, strict=True):
+        results: list[tuple[Key, Fetched]] = []
+        for key, asked, each in zip(keys, wanted, found, strict=True):
             if each.size and asked.replica is not None:
                 flow = sent[asked.replica.metadata.topic.name]
                 flow.size += each.size
                 flow.records += each.next_offset - asked.offset
             elif each.error is not None:
-                call.counter.failed(wire_code(each.error))
-        results = list(zip(keys, found, strict=True))
-        if session is not None and request.session_epoch > 0:
-            results = [(key, each) for key, each in results if session.has_news(key, each)]
-        elif session is not None:
-            for key, each in results:
-                session.has_news(key, each)
+                call.failed(wire_code(each.error))
+            if session is None or session.has_news(key, each) or sends_all:
+                results.append((key, each))
         session_id = session.session_id if session is not None else NO_SESSION
         call.reply(_response(session_id, results))
 

@@ -204,7 +204,7 @@ class _Produce:
 
     def _refusal(self, index: int, error: DragomanError) -> ProduceResponsePartition:
         refused = refused_partition(index, error, self._call.version)
-        self._call.counter.failed(refused.error_code)
+        self._call.failed(refused.error_code)
         return refused
 
     def _find(self, topic: ProduceRequestTopic, index: int) -> Replica:

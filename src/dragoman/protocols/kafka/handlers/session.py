@@ -63,6 +63,7 @@ class Call:
         "caller",
         "counter",
         "grant",
+        "has_failed",
         "is_done",
         "request",
         "session",
@@ -83,6 +84,8 @@ class Call:
         #: Bytes of the node's memory budget that the request occupies.
         self.size = len(request.frame)
         self.is_done = False
+        #: Whether its reply has an error.
+        self.has_failed = False
         self._reply: list[Buffer] | None = None
         self._on_drop: Callable[[], None] | None = None
         self._on_end: Callable[[], None] | None = None
@@ -167,7 +170,7 @@ class Call:
             from dragoman.protocols.kafka.handlers.quota_use import metered
 
             message = metered(self, message)
-        if connection_log.is_on():
+        if self.has_failed and connection_log.is_on():
             from dragoman.protocols.kafka.handlers.failures import note_failures
 
             note_failures(self, message)
@@ -191,7 +194,12 @@ class Call:
     def count_errors(self, message: Message) -> None:
         """Count the codes in a reply, or in a part of one that is encoded by itself."""
         for code in CODES_IN[type(message)](message):
-            self.counter.failed(code)
+            self.failed(code)
+
+    def failed(self, code: int) -> None:
+        """Count an error in the reply."""
+        self.has_failed = True
+        self.counter.failed(code)
 
     def finish_silently(self) -> None:
         """Finish a request without a reply (Produce with acks=0)."""
