@@ -76,7 +76,7 @@ def handle(call: Call) -> None:
             found = [_still_allowed(call, *each) for each in zip(wanted, found, strict=True)]
         if call.version < _ZSTD_SINCE_VERSION:
             found = [_without_zstd(each) for each in found]
-        results: list[tuple[Key, Fetched]] = []
+        topics: dict[tuple[str, bytes], list[FetchResponsePartition]] = {}
         for key, asked, each in zip(keys, wanted, found, strict=True):
             if each.size and asked.replica is not None:
                 flow = sent[asked.replica.metadata.topic.name]
@@ -85,9 +85,14 @@ def handle(call: Call) -> None:
             elif each.error is not None:
                 call.failed(wire_code(each.error))
             if session is None or session.has_news(key, each) or sends_all:
-                results.append((key, each))
+                name, topic_id, index = key
+                topics.setdefault((name, topic_id), []).append(_partition(index, each))
         session_id = session.session_id if session is not None else NO_SESSION
-        call.reply(_response(session_id, results))
+        responses = [
+            FetchResponseTopic(topic=name, topic_id=topic_id, partitions=partitions)
+            for (name, topic_id), partitions in topics.items()
+        ]
+        call.reply(FetchResponse(session_id=session_id, responses=responses))
 
     parked = broker.fetches.begin(wanted, limits, finish)
     if parked is None:
@@ -139,19 +144,6 @@ def _still_allowed(call: Call, wanted: Wanted, found: Fetched) -> Fetched:
     except DragomanError as error:
         return refused_fetch(error.with_traceback(None))
     return found
-
-
-def _response(session_id: int, results: list[tuple[Key, Fetched]]) -> FetchResponse:
-    topics: dict[tuple[str, bytes], list[FetchResponsePartition]] = {}
-    for (name, topic_id, index), found in results:
-        topics.setdefault((name, topic_id), []).append(_partition(index, found))
-    return FetchResponse(
-        session_id=session_id,
-        responses=[
-            FetchResponseTopic(topic=name, topic_id=topic_id, partitions=partitions)
-            for (name, topic_id), partitions in topics.items()
-        ],
-    )
 
 
 def _without_zstd(found: Fetched) -> Fetched:
