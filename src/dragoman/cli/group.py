@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.api.values import GroupDescription
+from dragoman.api.values import GroupDescription, GroupSummary
 from dragoman.cli.client_security import NO_LOGIN, PLAIN, EncryptionOptions, LoginOptions
 from dragoman.cli.kafka_client import (
     DEFAULT_BOOTSTRAP,
@@ -18,7 +18,7 @@ from dragoman.cli.kafka_client import (
     offsets_at,
     refuse_live_group,
 )
-from dragoman.cli.output import Output, print_fields, print_json, print_table
+from dragoman.cli.output import Fields, Output, Part, Table, show
 from dragoman.cli.positions import PLACES, Place, parse_place, resolve
 from dragoman.cli.record_clients.session import running
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
@@ -32,13 +32,8 @@ app = App(name="group", help="List and describe groups, and reset their offsets.
 def list_groups(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """List groups."""
     groups = Remote(server).groups()
-    if output == "json":
-        print_json(groups)
-        return
-    print_table(
-        ("GROUP", "PROTOCOL", "STATE", "MEMBERS"),
-        ((each.group, each.protocol, each.state, each.members) for each in groups),
-    )
+    rows = ((each.group, each.protocol, each.state, each.members) for each in groups)
+    show(output, groups, GroupSummary, Table(("GROUP", "PROTOCOL", "STATE", "MEMBERS"), rows))
 
 
 @app.command
@@ -51,14 +46,11 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
         Group to show.
     """
     group = Remote(server).group(name)
-    if output == "json":
-        print_json(group)
-    else:
-        _print_description(group)
+    show(output, group, GroupDescription, *_description(group))
 
 
-def _print_description(group: GroupDescription) -> None:
-    print_fields(
+def _description(group: GroupDescription) -> tuple[Part, ...]:
+    fields = Fields(
         (
             ("group", group.group),
             ("protocol", group.protocol),
@@ -67,8 +59,7 @@ def _print_description(group: GroupDescription) -> None:
             ("coordinator", group.coordinator),
         )
     )
-    print()
-    print_table(
+    members = Table(
         ("MEMBER", "CLIENT", "HOST", "ASSIGNMENT"),
         (
             (
@@ -83,8 +74,7 @@ def _print_description(group: GroupDescription) -> None:
             for member in group.members
         ),
     )
-    print()
-    print_table(
+    offsets = Table(
         ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG"),
         (
             (
@@ -97,6 +87,7 @@ def _print_description(group: GroupDescription) -> None:
             for each in group.offsets
         ),
     )
+    return fields, members, offsets
 
 
 class MovedOffset(msgspec.Struct, frozen=True):
@@ -148,10 +139,7 @@ def reset(
         client,
     ):
         moves = thread.run(lambda: _reset(client, name, topic, partition, place, dry_run=dry_run))
-    if output == "json":
-        print_json(moves)
-    else:
-        _print_moves(moves)
+    show(output, moves, MovedOffset, _moves_table(moves))
     count = "1 offset" if len(moves) == 1 else f"{len(moves)} offsets"
     say(f"{'would move' if dry_run else 'moved'} {count} of group {name!r}")
 
@@ -204,8 +192,8 @@ async def _moves(
     ]
 
 
-def _print_moves(moves: list[MovedOffset]) -> None:
-    print_table(
+def _moves_table(moves: list[MovedOffset]) -> Table:
+    return Table(
         ("TOPIC", "PARTITION", "COMMITTED", "NEW", "END"),
         (
             (

@@ -1,4 +1,12 @@
-"""Prints data on stdout, as a table for people or as JSON for programs.
+"""Prints data on stdout: as tables for people, as JSON or CSV for programs.
+
+    show(output, topics, TopicSummary, Table(("NAME", …), rows))     data, in any form
+    show_change(output, "created topic 'a'", topic, TopicDescription)    what a command changed
+    Stream(output, TopicSummary)                                     items as they come
+
+JSON is the value. CSV (RFC 4180) has a header and one row an item, with the fields of JSON in their
+order; a nested value is JSON text, and null is empty. Tables escape control characters, which a
+terminal would interpret; JSON and CSV have names as they are.
 
 rich draws the tables. It is imported with the first table, because importing it takes time.
 """
@@ -7,51 +15,191 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
 
+from dragoman.cli.status import say
 from dragoman.telemetry.logs import escape
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.table import Table as Grid
 
-Output: TypeAlias = Annotated[
-    Literal["table", "json"], Parameter(help="Format of the data on stdout.")
-]
+OutputForm: TypeAlias = Literal["table", "json", "csv"]
+Output: TypeAlias = Annotated[OutputForm, Parameter(help="Form of the data on stdout.")]
 
 Cell: TypeAlias = str | int | bool | Sequence[int] | None
 
 
-def print_json(value: msgspec.Struct | Sequence[msgspec.Struct]) -> None:
+class Table(NamedTuple):
+    """A table with a heading. Columns of numbers are aligned to the right."""
+
+    columns: Sequence[str]
+    rows: Iterable[Sequence[Cell]]
+
+
+class Fields(NamedTuple):
+    """One name and value a line."""
+
+    pairs: Iterable[tuple[str, Cell]]
+
+
+#: What the table form of data consists of. Text may have several lines.
+Part: TypeAlias = Table | Fields | str
+
+
+def show(
+    output: OutputForm,
+    data: msgspec.Struct | Sequence[msgspec.Struct],
+    kind: type[msgspec.Struct],
+    *parts: Part,
+) -> None:
+    """Print data. `kind` is the type of the data or of its items.
+
+    The parts are the table form, with an empty line between two. Without any, it is a table with a
+    column for each field.
+    """
+    items = (data,) if isinstance(data, msgspec.Struct) else data
+    if output == "json":
+        print_json(data)
+    elif output == "csv":
+        _write(_csv([csv_columns(kind), *map(csv_cells, items)]))
+    else:
+        _print_parts(parts or (_table_of(items, kind),))
+
+
+def show_change(
+    output: OutputForm,
+    message: str,
+    data: msgspec.Struct | Sequence[msgspec.Struct],
+    kind: type[msgspec.Struct],
+) -> None:
+    """Print what a command has changed: a message on stderr, or the data on stdout."""
+    if output == "table":
+        say(message)
+    else:
+        show(output, data, kind)
+
+
+class Stream:
+    """Prints items as they come: one JSON document a line, or rows of CSV below a header."""
+
+    def __init__(self, output: Literal["json", "csv"], kind: type[msgspec.Struct]) -> None:
+        self._output = output
+        if output == "csv":
+            _write(_csv([csv_columns(kind)]))
+
+    def show(self, item: msgspec.Struct) -> None:
+        if self._output == "csv":
+            _write(_csv([csv_cells(item)]))
+        else:
+            _write(msgspec.json.encode(item) + b"\n")
+
+
+# ---- JSON and CSV
+
+
+def print_json(value: object) -> None:
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def csv_columns(kind: type[msgspec.Struct]) -> Sequence[str]:
+    return kind.__struct_encode_fields__
+
+
+def csv_cells(item: msgspec.Struct) -> list[str]:
+    return [_text(getattr(item, name)) for name in item.__struct_fields__]
+
+
+def csv_line(cells: Sequence[str]) -> bytes:
+    return _csv([cells])
+
+
+def _text(value: object) -> str:
+    match plain := msgspec.to_builtins(value):
+        case None:
+            return ""
+        case str():
+            return plain
+        case _:
+            return msgspec.json.encode(plain).decode()
+
+
+def _csv(rows: Iterable[Sequence[str]]) -> bytes:
+    # Imported here: most commands print tables.
+    import csv
+    import io
+
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()
+
+
+def _write(data: bytes) -> None:
+    """Write bytes, whose line ends and encoding the system must not change."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+# ---- tables
+
+
+def _table_of(items: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> Table:
+    names = kind.__struct_fields__
+    return Table(
+        [name.replace("_", " ").upper() for name in names],
+        ([_cell_of(getattr(item, name)) for name in names] for item in items),
+    )
+
+
+def _cell_of(value: object) -> Cell:
+    match plain := msgspec.to_builtins(value):
+        case None | str() | int():
+            return plain
+        case _:
+            return _text(value)
+
+
+def _print_parts(parts: Sequence[Part]) -> None:
+    for number, part in enumerate(parts):
+        if number:
+            print()
+        match part:
+            case Table():
+                print_table(part.columns, part.rows)
+            case Fields():
+                print_fields(part.pairs)
+            case _:
+                for line in part.split("\n"):
+                    print(escape(line))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
     """Print a table in which columns of numbers are aligned to the right."""
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from rich.table import Table as Grid
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    grid = Grid(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     listed = [list(row) for row in rows]
     for index, column in enumerate(columns):
         numeric = bool(listed) and all(_is_number(row[index]) for row in listed)
-        table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
-    _print_rows(table, listed)
+        grid.add_column(column, justify="right" if numeric else "left", no_wrap=True)
+    _print_rows(grid, listed)
 
 
 def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
     """Print one name and value per line."""
-    from rich.table import Table
+    from rich.table import Table as Grid
 
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    _print_rows(table, fields)
+    grid = Grid(box=None, pad_edge=False, show_header=False)
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True)
+    _print_rows(grid, fields)
 
 
-def _print_rows(table: Table, rows: Iterable[Sequence[Cell]]) -> None:
+def _print_rows(grid: Grid, rows: Iterable[Sequence[Cell]]) -> None:
     """Print at full width: a truncated name would be worse than a line that the terminal wraps."""
     from rich.console import Console
     from rich.measure import Measurement
@@ -59,10 +207,10 @@ def _print_rows(table: Table, rows: Iterable[Sequence[Cell]]) -> None:
 
     for row in rows:
         # As Text, a name with brackets is not interpreted as markup.
-        table.add_row(*(Text(_cell(value)) for value in row))
+        grid.add_row(*(Text(_cell(value)) for value in row))
     console = Console(file=sys.stdout, highlight=False)
-    needed = Measurement.get(console, console.options.update(max_width=100_000), table).maximum
-    Console(file=sys.stdout, highlight=False, width=max(needed, 1)).print(table)
+    needed = Measurement.get(console, console.options.update(max_width=100_000), grid).maximum
+    Console(file=sys.stdout, highlight=False, width=max(needed, 1)).print(grid)
 
 
 def _is_number(value: Cell) -> bool:

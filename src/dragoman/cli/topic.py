@@ -11,9 +11,9 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from dragoman import limits
-from dragoman.api.values import GroupDescription, NewTopic, TopicDescription
+from dragoman.api.values import GroupDescription, NewTopic, TopicDescription, TopicSummary
 from dragoman.cli.confirmation import ask, refuse_unasked
-from dragoman.cli.output import Output, print_fields, print_json, print_table
+from dragoman.cli.output import Fields, Output, Part, Table, show, show_change
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server, group_path, topic_path
 from dragoman.cli.status import USAGE, CommandError, say
 from dragoman.telemetry.logs import escape
@@ -50,14 +50,9 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 def list_topics(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """List topics."""
     topics = Remote(server).topics()
-    if output == "json":
-        print_json(topics)
-        return
-    columns = ("NAME", "PARTITIONS", "REPLICAS", "INTERNAL")
-    print_table(
-        columns,
-        ((each.name, each.partitions, each.replication_factor, each.internal) for each in topics),
-    )
+    rows = ((each.name, each.partitions, each.replication_factor, each.internal) for each in topics)
+    table = Table(("NAME", "PARTITIONS", "REPLICAS", "INTERNAL"), rows)
+    show(output, topics, TopicSummary, table)
 
 
 @app.command
@@ -70,10 +65,7 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
         Topic to show.
     """
     topic = Remote(server).topic(name)
-    if output == "json":
-        print_json(topic)
-    else:
-        _print_description(topic)
+    show(output, topic, TopicDescription, *_description(topic))
 
 
 @app.command
@@ -116,9 +108,8 @@ def create(
         config=_parse_config(config),
     )
     topic = Remote(server).post("/api/v1/topics", wanted, TopicDescription)
-    if output == "json":
-        print_json(topic)
-    say(f"created topic {topic.name!r} with partitions: {len(topic.partitions)}")
+    message = f"created topic {topic.name!r} with partitions: {len(topic.partitions)}"
+    show_change(output, message, topic, TopicDescription)
     if topic.hidden_from:
         say(_hidden(topic))
 
@@ -150,14 +141,15 @@ def delete(
     if dry_run or not yes:
         losses = _losses(remote, names)
         if dry_run:
-            _print_losses(losses, output)
+            show(output, losses, Loss, _losses_table(losses))
             return
         ask("\n".join([*map(_loss_text, losses), "Delete for good?"]))
     for name in names:
         remote.delete(topic_path(name))
-        say(f"deleted topic {name!r}")
-    if output == "json":
-        print_json([DeletedTopic(name) for name in names])
+        if output == "table":
+            say(f"deleted topic {name!r}")
+    if output != "table":
+        show(output, [DeletedTopic(name) for name in names], DeletedTopic)
 
 
 def _losses(remote: Remote, names: Sequence[str]) -> list[Loss]:
@@ -204,11 +196,8 @@ def _loss_text(loss: Loss) -> str:
     )
 
 
-def _print_losses(losses: list[Loss], output: Output) -> None:
-    if output == "json":
-        print_json(losses)
-        return
-    print_table(
+def _losses_table(losses: list[Loss]) -> Table:
+    return Table(
         ("NAME", "PARTITIONS", "RECORDS", "BYTES", "GROUPS"),
         (
             (
@@ -238,7 +227,7 @@ def _hidden(topic: TopicDescription) -> str:
     return f"warning: {protocols} cannot express this name, so their clients do not see the topic"
 
 
-def _print_description(topic: TopicDescription) -> None:
+def _description(topic: TopicDescription) -> tuple[Part, ...]:
     fields: list[tuple[str, str | bool]] = [
         ("name", topic.name),
         ("topic id", topic.topic_id),
@@ -246,8 +235,6 @@ def _print_description(topic: TopicDescription) -> None:
     ]
     if topic.hidden_from:
         fields.append(("hidden from", ", ".join(topic.hidden_from)))
-    print_fields(fields)
-    print()
     columns = (
         "PARTITION",
         "LEADER",
@@ -259,7 +246,7 @@ def _print_description(topic: TopicDescription) -> None:
         "END",
         "BYTES",
     )
-    print_table(
+    partitions = Table(
         columns,
         (
             (
@@ -276,11 +263,11 @@ def _print_description(topic: TopicDescription) -> None:
             for each in topic.partitions
         ),
     )
-    print()
-    print_table(
+    config = Table(
         ("CONFIG", "VALUE", "SOURCE"),
         (
             (each.name, each.value, each.source if each.effective else f"{each.source}, no effect")
             for each in topic.config
         ),
     )
+    return Fields(fields), partitions, config
