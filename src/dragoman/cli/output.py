@@ -2,7 +2,7 @@
 
     show(output, topics, TopicSummary, Table(("NAME", …), rows))     data, in any form
     show_change(output, "created topic 'a'", topic, TopicDescription)    what a command changed
-    Stream(output, TopicSummary)                                     items as they come
+    Stream(output, TopicSummary)                                     items as they are found
 
 JSON is the value. CSV (RFC 4180) has a header and one row an item, with the fields of JSON in their
 order; a nested value is JSON text, and null is empty. Tables escape control characters, which a
@@ -14,8 +14,9 @@ rich draws the tables. It is imported with the first table, because importing it
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from io import BytesIO
+from typing import IO, TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
@@ -45,8 +46,21 @@ class Fields(NamedTuple):
     pairs: Iterable[tuple[str, Cell]]
 
 
+class Change(msgspec.Struct, frozen=True):
+    """What a command changed, where the node returns no data about it."""
+
+    name: str
+    detail: str
+
+
+class Lines(NamedTuple):
+    """Text, a line each."""
+
+    lines: Iterable[str]
+
+
 #: What the table form of data consists of. Text may have several lines.
-Part: TypeAlias = Table | Fields | str
+Part: TypeAlias = Table | Fields | Lines | str
 
 
 def show(
@@ -64,7 +78,10 @@ def show(
     if output == "json":
         print_json(data)
     elif output == "csv":
-        _write(_csv([csv_columns(kind), *map(csv_cells, items)]))
+        columns, write = csv_columns(kind), csv_writer()
+        write(columns)
+        for each in items:
+            write(csv_cells(each, columns))
     else:
         _print_parts(parts or (_table_of(items, kind),))
 
@@ -83,18 +100,25 @@ def show_change(
 
 
 class Stream:
-    """Prints items as they come: one JSON document a line, or rows of CSV below a header."""
+    """Prints items as they are found: one JSON document a line, or rows of CSV below a header.
 
-    def __init__(self, output: Literal["json", "csv"], kind: type[msgspec.Struct]) -> None:
+    Items of several kinds share the columns of CSV.
+    """
+
+    def __init__(self, output: Literal["json", "csv"], *kinds: type[msgspec.Struct]) -> None:
         self._output = output
+        self._columns = csv_columns(*kinds)
+        self._write_row = csv_writer()
         if output == "csv":
-            _write(_csv([csv_columns(kind)]))
+            self._write_row(self._columns)
+            sys.stdout.flush()
 
     def show(self, item: msgspec.Struct) -> None:
         if self._output == "csv":
-            _write(_csv([csv_cells(item)]))
+            self._write_row(csv_cells(item, self._columns))
         else:
-            _write(msgspec.json.encode(item) + b"\n")
+            sys.stdout.buffer.write(msgspec.json.encode(item) + b"\n")
+        sys.stdout.flush()
 
 
 # ---- JSON and CSV
@@ -104,16 +128,49 @@ def print_json(value: object) -> None:
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
-def csv_columns(kind: type[msgspec.Struct]) -> Sequence[str]:
-    return kind.__struct_encode_fields__
+def csv_columns(*kinds: type[msgspec.Struct]) -> Sequence[str]:
+    names: list[str] = []
+    for kind in kinds:
+        tag = kind.__struct_config__.tag_field
+        names += ([] if tag is None else [tag]) + list(kind.__struct_encode_fields__)
+    return list(dict.fromkeys(names))
 
 
-def csv_cells(item: msgspec.Struct) -> list[str]:
-    return [_text(getattr(item, name)) for name in item.__struct_fields__]
+def csv_cells(item: msgspec.Struct, columns: Sequence[str]) -> list[str]:
+    # Not the encoded value, which may lack fields that have their default.
+    fields = zip(item.__struct_encode_fields__, item.__struct_fields__, strict=True)
+    cells = {encoded: _text(getattr(item, name)) for encoded, name in fields}
+    config = item.__struct_config__
+    if config.tag_field is not None:
+        cells[config.tag_field] = str(config.tag)
+    return [cells.get(column, "") for column in columns]
 
 
 def csv_line(cells: Sequence[str]) -> bytes:
-    return _csv([cells])
+    line = BytesIO()
+    csv_writer(line)(cells)
+    return line.getvalue()
+
+
+def csv_writer(out: IO[bytes] | None = None) -> Callable[[Iterable[str]], object]:
+    """Writes rows to stdout, or as bytes elsewhere."""
+    # Imported here: most commands print tables.
+    import csv
+
+    if out is None:
+        sys.stdout.flush()
+        out = sys.stdout.buffer
+    return csv.writer(_Utf8(out)).writerow
+
+
+class _Utf8:
+    """Text as bytes: the system must change neither its line ends nor its encoding."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out = out
+
+    def write(self, text: str) -> int:
+        return self._out.write(text.encode())
 
 
 def _text(value: object) -> str:
@@ -124,23 +181,6 @@ def _text(value: object) -> str:
             return plain
         case _:
             return msgspec.json.encode(plain).decode()
-
-
-def _csv(rows: Iterable[Sequence[str]]) -> bytes:
-    # Imported here: most commands print tables.
-    import csv
-    import io
-
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows(rows)
-    return text.getvalue().encode()
-
-
-def _write(data: bytes) -> None:
-    """Write bytes, whose line ends and encoding the system must not change."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
 
 
 # ---- tables
@@ -171,9 +211,15 @@ def _print_parts(parts: Sequence[Part]) -> None:
                 print_table(part.columns, part.rows)
             case Fields():
                 print_fields(part.pairs)
+            case Lines():
+                _print_lines(part.lines)
             case _:
-                for line in part.split("\n"):
-                    print(escape(line))
+                _print_lines(part.split("\n"))
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(escape(line))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:

@@ -286,6 +286,7 @@ def _joined(parts: Sequence[bytes | Write]) -> Write:
 
 
 _ENCODER = msgspec.json.Encoder()
+_COLUMNS: Final = csv_columns(JsonRecord)
 
 
 def write_json(record: IncomingRecord) -> bytes:
@@ -295,11 +296,11 @@ def write_json(record: IncomingRecord) -> bytes:
 
 def write_csv(record: IncomingRecord) -> bytes:
     """One row of CSV, below `csv_header`."""
-    return csv_line(csv_cells(_json_record(record)))
+    return csv_line(csv_cells(_json_record(record), _COLUMNS))
 
 
 def csv_header() -> bytes:
-    return csv_line(csv_columns(JsonRecord))
+    return csv_line(_COLUMNS)
 
 
 def _json_record(record: IncomingRecord) -> JsonRecord:
