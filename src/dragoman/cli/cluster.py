@@ -360,7 +360,14 @@ def _interrupted(error: CommandError, count: int, done: str) -> CommandError:
     """The error of a command that was interrupted and can be repeated for the rest of its work."""
     if not count:
         return error
-    return CommandError(f"{error}; {count} {done}: repeat the command for the rest", error.status)
+    rest = f"{count} {done}: repeat the command for the rest"
+    return CommandError(
+        error.message,
+        error.status,
+        code=error.code,
+        hint="; ".join(filter(None, (error.hint, rest))),
+        request_id=error.request_id,
+    )
 
 
 @contextmanager
@@ -454,7 +461,7 @@ def unclean_elect(
         "are lost for good, even on nodes that still have them. The metadata records the election."
     )
     if not yes and not _confirmed(partition):
-        raise CommandError("not confirmed: nothing was changed")
+        raise CommandError("not confirmed: nothing was changed", code="not_confirmed")
     wanted = Election(topic=topic, partition=int(index), unclean_node=node)
     result = Remote(server).post(f"{_PATH}/elections", wanted, Told)
     show_change(output, result.detail, result, Told)

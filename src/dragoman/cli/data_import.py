@@ -50,14 +50,16 @@ def minibroker(
 
     try:
         topics = find_topics(directory)
-    except (SourceError, OSError) as error:
+    except SourceError as error:
+        raise CommandError(str(error), USAGE, code=error.code) from None
+    except OSError as error:
         raise CommandError(str(error), USAGE) from None
     try:
         imported = _import(_settings(data), topics, skip_damaged=skip_damaged)
     except (DirectoryInUseError, FormatError) as error:
-        raise CommandError(str(error), USAGE) from None
+        raise CommandError(str(error), USAGE, code=error.code) from None
     except DragomanError as error:
-        raise CommandError(f"{error}; the import can be repeated") from None
+        raise CommandError(str(error), code=error.code, hint="the import can be repeated") from None
     if output == "table":
         for problem in imported.problems:
             complain(escape(problem))

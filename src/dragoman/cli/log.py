@@ -44,9 +44,9 @@ def inspect(directory: str, /, *, output: Output = "table") -> int:
             if isinstance(found, Problem) and found.is_damage:
                 status = FAILED
     except FormatError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise CommandError(str(error), USAGE, code=error.code) from None
     except OSError as error:
-        raise CommandError(_not_readable(directory, error)) from None
+        raise _not_readable(directory, error) from None
     return status
 
 
@@ -65,9 +65,9 @@ def verify(directory: str, /, *, output: Output = "table") -> int:
     try:
         result = verified(inspect_all(directory))
     except FormatError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise CommandError(str(error), USAGE, code=error.code) from None
     except OSError as error:
-        raise CommandError(_not_readable(directory, error)) from None
+        raise _not_readable(directory, error) from None
     lines = [describe(problem) for problem in result.problems]
     if result.is_in_use:
         lines.append("a node is using the directory: its newest data may be half written")
@@ -184,14 +184,15 @@ def _refusals(directory: str) -> Iterator[None]:
     try:
         yield
     except CorruptionError as error:
-        advice = f"; run `dragoman log adopt {directory}`" if error.path == "node.json" else ""
-        raise CommandError(f"{error}{advice}") from None
+        hint = f"run `dragoman log adopt {directory}`" if error.path == "node.json" else ""
+        raise CommandError(str(error), code=error.code, hint=hint) from None
     except (DirectoryInUseError, FormatError, ConfigError) as error:
-        raise CommandError(str(error), USAGE) from None
+        raise CommandError(str(error), USAGE, code=error.code) from None
     except OSError as error:
-        raise CommandError(_not_readable(directory, error)) from None
+        raise _not_readable(directory, error) from None
 
 
-def _not_readable(directory: str, error: OSError) -> str:
+def _not_readable(directory: str, error: OSError) -> CommandError:
     where = error.filename or directory
-    return f"{where}: {error.strerror or error}; run the command as the user of the node"
+    hint = "run the command as the user of the node"
+    return CommandError(f"{where}: {error.strerror or error}", hint=hint)

@@ -354,7 +354,7 @@ def _one_line_failures() -> Iterator[None]:
     except ImportError as error:
         raise CommandError(f"{error}: `{install_command('pipelines')}`") from None
     except DragomanError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(str(error), code=error.code) from None
     except Exception as error:
         # Spark has many exception classes, each with a stack trace in its text.
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):

@@ -99,7 +99,7 @@ def sql(
     except CommandError:
         raise
     except DragomanError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(str(error), code=error.code) from None
     except Exception as error:
         # Spark has many exception classes, each with a stack trace in its text.
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):

@@ -224,7 +224,7 @@ def test_reader_that_stops_early_is_no_error() -> None:
     assert (process.stdout, process.stderr) == ("{\n", "")
 
 
-PRINTING = ("--version", "--help", "serve --help", "config schema", "config show --output json")
+PRINTING = ("--version", "--help", "serve --help", "config schema", "config show --output csv")
 
 
 @pytest.mark.parametrize("command", PRINTING)
