@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated, TypeAlias
+
+from cyclopts import Parameter
 
 from dragoman.cli.status import USAGE, CommandError
+
+Yes: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name=["--yes", "-y"],
+        negative="",
+        help="Change without a question. Needed where stdin is not a terminal.",
+    ),
+]
+DryRun: TypeAlias = Annotated[
+    bool, Parameter(negative="", help="Show what would change, and change nothing.")
+]
 
 
 def refuse_unasked(what: str) -> None:

@@ -26,8 +26,10 @@ from dragoman.api.values import (
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.cli.target import DEFAULT_SERVER, DEFAULT_URL, Server, Target
 
-__all__ = ["DEFAULT_SERVER", "Remote", "Server", "group_path", "topic_path"]
+__all__ = ["CHECK_ONLY", "DEFAULT_SERVER", "Remote", "Server", "group_path", "topic_path"]
 
+#: Behind the path of a change: it is only checked, and answered.
+CHECK_ONLY: Final = "?validate_only=true"
 #: Before the data directory of a node on this machine, whose administrator's socket is used.
 _UNIX: Final = "unix:"
 
@@ -62,6 +64,9 @@ class Remote:
         """A POST whose response has no body."""
         self._request("POST", path, msgspec.json.encode(body))
 
+    def patch(self, path: str, body: msgspec.Struct, answer: type[Answer]) -> Answer:
+        return self._decode(self._request("PATCH", path, msgspec.json.encode(body)), answer)
+
     def delete(self, path: str) -> bytes:
         return self._request("DELETE", path)
 
@@ -88,7 +93,10 @@ class Remote:
         raise CommandError(f"{self._url} lists more than {limits.CLI_PAGES_MAX} pages of {what}")
 
     def _request(
-        self, method: Literal["GET", "POST", "DELETE"], path: str, body: bytes | None = None
+        self,
+        method: Literal["GET", "POST", "PATCH", "DELETE"],
+        path: str,
+        body: bytes | None = None,
     ) -> bytes:
         response, data = self._exchange(method, path, body)
         if response.status >= 300:
@@ -97,7 +105,10 @@ class Remote:
         return data
 
     def _exchange(
-        self, method: Literal["GET", "POST", "DELETE"], path: str, body: bytes | None = None
+        self,
+        method: Literal["GET", "POST", "PATCH", "DELETE"],
+        path: str,
+        body: bytes | None = None,
     ) -> tuple[http.client.HTTPResponse, bytes]:
         """A response of any status, and its body. Raises `CommandError` when there is none."""
         connection = self._connection()

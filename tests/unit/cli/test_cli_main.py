@@ -21,8 +21,8 @@ COMMANDS = {
     "sql": (),
     "doctor": (),
     "pipeline": ("init", "run", "list", "status", "stop"),
-    "topic": ("list", "describe", "create", "delete"),
-    "group": ("list", "describe", "reset"),
+    "topic": ("list", "describe", "create", "alter", "partitions", "truncate", "delete"),
+    "group": ("list", "describe", "delete", "reset"),
     "cluster": (
         "status",
         "add",
