@@ -25,7 +25,7 @@ from dragoman.api.access_values import (
     RuleSearch,
 )
 from dragoman.api.values import Told
-from dragoman.cli.output import Output, print_json, print_table
+from dragoman.cli.output import Output, Table, show
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 
@@ -84,6 +84,7 @@ def add(
     prefixed: Annotated[bool, Parameter(negative="")] = False,
     host: str = "*",
     server: Server = DEFAULT_SERVER,
+    output: Output = "table",
 ) -> None:
     """Add access rules: one for each operation.
 
@@ -121,6 +122,9 @@ def add(
         for operation in operations.split(",")
     )
     Remote(server).post(_RULES, AccessRules(rules=rules), Told)
+    if output != "table":
+        show(output, rules, AccessRule)
+        return
     for rule in rules:
         say(f"added: {rule}")
 
@@ -146,12 +150,15 @@ def remove(
     if (wanted == AccessRuleFilter()) != all_:
         raise CommandError("give values of the rules to remove, or --all for every rule", USAGE)
     removed = Remote(server).post(f"{_RULES}/removals", wanted, RemovedRules)
-    if output == "json":
-        print_json(removed)
-    else:
-        for rule in removed.items:
-            say(f"removed: {rule}")
-    say(f"removed rules: {removed.count}")
+    match output:
+        case "json":
+            show(output, removed, RemovedRules)
+        case "csv":
+            show(output, removed.items, AccessRule)
+        case "table":
+            for rule in removed.items:
+                say(f"removed: {rule}")
+            say(f"removed rules: {removed.count}")
 
 
 @app.command(name="list")
@@ -167,10 +174,7 @@ def list_rules(
     to a topic.
     """
     rules = _found(Remote(server), values.filter())
-    if output == "json":
-        print_json(rules)
-        return
-    print_table(
+    table = Table(
         ("PERMISSION", "PRINCIPAL", "HOST", "OPERATION", "RESOURCE", "PATTERN", "NAME"),
         (
             (
@@ -185,6 +189,7 @@ def list_rules(
             for each in rules
         ),
     )
+    show(output, rules, AccessRule, table)
 
 
 @app.command(name="test")
@@ -223,13 +228,11 @@ def answer(
         host=host,
     )
     found = Remote(server).post(f"{_RULES}/tests", question, AccessAnswer)
-    if output == "json":
-        print_json(found)
-    else:
-        because = found.reason if found.rule is None else f"rule: {found.rule}"
-        print(f"{'allowed' if found.allowed else 'denied'}, {because}")
-        if found.mode != "enforce":
-            say(f"the mode is {found.mode}: nothing is refused")
+    because = found.reason if found.rule is None else f"rule: {found.rule}"
+    text = f"{'allowed' if found.allowed else 'denied'}, {because}"
+    show(output, found, AccessAnswer, text)
+    if output == "table" and found.mode != "enforce":
+        say(f"the mode is {found.mode}: nothing is refused")
     return OK if found.allowed else FAILED
 
 

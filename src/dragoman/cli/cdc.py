@@ -28,14 +28,14 @@ from dragoman.captures.addresses import has_secret, hide_secrets, resolved
 from dragoman.captures.control import Finding, decode_finding
 from dragoman.captures.definition import Definition, EnvelopeName, MaskWay
 from dragoman.cli.cdc_display import (
+    list_table,
     print_findings,
-    print_list,
-    print_state,
-    print_states,
+    state_parts,
+    states_table,
     wait_until_it_runs,
     watch,
 )
-from dragoman.cli.output import Output, print_json
+from dragoman.cli.output import Output, Stream, show, show_change
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.client_core import credentials
@@ -264,21 +264,18 @@ def add(
     query = f"?{urlencode({'principal': principal})}" if principal else ""
     capture = remote.post(_PATH + query, definition, CaptureDescription)
     say(f"added capture {name}")
+    message = f"capture {name} is {capture.status.state}"
     if not detach:
         capture = wait_until_it_runs(lambda: _described(remote, name))
-        say(f"capture {name} is {capture.status.state}")
-    if output == "json":
-        print_json(capture)
+        message = f"capture {name} is {capture.status.state}"
+    show_change(output, message, capture, CaptureDescription)
 
 
 @app.command(name="list")
 def list_captures(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """List captures with their tables and channels."""
     captures = _all(Remote(server))
-    if output == "json":
-        print_json(captures)
-    else:
-        print_list(captures)
+    show(output, captures, CaptureDescription, list_table(captures))
 
 
 @app.command
@@ -299,35 +296,44 @@ def status(
     """
     remote = Remote(server)
 
-    def show() -> None:
-        captures = _all(remote) if name is None else [_described(remote, name)]
-        if output == "json":
-            print_json(captures if name is None else captures[0])
+    stream = Stream(output, CaptureDescription) if watch_ and output != "table" else None
+
+    def show_status() -> None:
+        if stream is not None:
+            for each in _all(remote) if name is None else [_described(remote, name)]:
+                stream.show(each)
         elif name is None:
-            print_states(captures)
+            captures = _all(remote)
+            show(output, captures, CaptureDescription, states_table(captures))
         else:
-            print_state(captures[0])
+            capture = _described(remote, name)
+            show(output, capture, CaptureDescription, *state_parts(capture))
+            if output == "table":
+                for warning in capture.status.warnings:
+                    say(f"warning: {warning}")
 
     if watch_:
-        watch(show)
+        watch(show_status)
     else:
-        show()
+        show_status()
 
 
 @app.command
-def pause(name: Name, /, *, server: Server = DEFAULT_SERVER) -> None:
+def pause(name: Name, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """Pause a capture until `resume`. The database retains its WAL until then."""
-    _command(server, name, CaptureCommand(command="pause"))
+    _command(server, output, name, CaptureCommand(command="pause"))
 
 
 @app.command
-def resume(name: Name, /, *, server: Server = DEFAULT_SERVER) -> None:
+def resume(name: Name, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """Resume a capture after `pause`, or retry it at once after a failure."""
-    _command(server, name, CaptureCommand(command="resume"))
+    _command(server, output, name, CaptureCommand(command="resume"))
 
 
 @app.command(name="run-as")
-def run_as(name: Name, principal: str, /, *, server: Server = DEFAULT_SERVER) -> None:
+def run_as(
+    name: Name, principal: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table"
+) -> None:
     """Let a capture run as another user, who has to hold every right that it uses.
 
     Parameters
@@ -335,11 +341,13 @@ def run_as(name: Name, principal: str, /, *, server: Server = DEFAULT_SERVER) ->
     principal
         The user, as User:NAME.
     """
-    _command(server, name, CaptureCommand(command="run_as", principal=principal))
+    _command(server, output, name, CaptureCommand(command="run_as", principal=principal))
 
 
 @app.command
-def rewind(name: Name, /, *, to: str, server: Server = DEFAULT_SERVER) -> None:
+def rewind(
+    name: Name, /, *, to: str, server: Server = DEFAULT_SERVER, output: Output = "table"
+) -> None:
     """Capture the changes after an earlier position again. This duplicates their records in the
     topics.
 
@@ -348,7 +356,7 @@ def rewind(name: Name, /, *, to: str, server: Server = DEFAULT_SERVER) -> None:
     to
         LSN in the WAL of the database, such as 0/16B3748. The slot must still retain it.
     """
-    _command(server, name, CaptureCommand(command="rewind", lsn=to))
+    _command(server, output, name, CaptureCommand(command="rewind", lsn=to))
 
 
 @app.command
@@ -358,6 +366,7 @@ def snapshot(
     *,
     tables: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     server: Server = DEFAULT_SERVER,
+    output: Output = "table",
 ) -> None:
     """Send a snapshot of tables again, while their changes continue.
 
@@ -367,7 +376,7 @@ def snapshot(
         Tables to read, separated by commas; all captured tables by default.
     """
     listed = tuple(part for each in tables for part in each.split(",") if part)
-    _command(server, name, CaptureCommand(command="snapshot", tables=listed))
+    _command(server, output, name, CaptureCommand(command="snapshot", tables=listed))
 
 
 @app.command
@@ -377,6 +386,7 @@ def remove(
     *,
     keep_slot: Annotated[bool, Parameter(negative="")] = False,
     server: Server = DEFAULT_SERVER,
+    output: Output = "table",
 ) -> None:
     """Remove a capture. Its topics are not deleted.
 
@@ -386,7 +396,8 @@ def remove(
         Keep the slot and the publication. The database then retains WAL for the slot.
     """
     query = "?keep_slot=true" if keep_slot else ""
-    say(Remote(server).remove(_path(name) + query, Told).detail)
+    result = Remote(server).remove(_path(name) + query, Told)
+    show_change(output, result.detail, result, Told)
 
 
 @app.command
@@ -419,10 +430,13 @@ def doctor(
         raise CommandError(f"{what} --dsn DSN and --tables TABLES", USAGE)
     else:
         findings = Remote(server).post(_CHECKS, CaptureCheck(name=name), Findings)
-    if output == "json":
-        print_json(findings)
-    else:
-        print_findings(findings.items)
+    match output:
+        case "json":
+            show(output, findings, Findings)
+        case "csv":
+            show(output, findings.items, Finding)
+        case "table":
+            print_findings(findings.items)
     return FAILED if any(each.level == "problem" for each in findings.items) else OK
 
 
@@ -477,5 +491,6 @@ def _all(remote: Remote) -> list[CaptureDescription]:
     raise CommandError(f"the node lists more than {CLI_PAGES_MAX} pages of captures")
 
 
-def _command(server: Server, name: str, wanted: CaptureCommand) -> None:
-    say(Remote(server).post(f"{_path(name)}/commands", wanted, Told).detail)
+def _command(server: Server, output: Output, name: str, wanted: CaptureCommand) -> None:
+    result = Remote(server).post(f"{_path(name)}/commands", wanted, Told)
+    show_change(output, result.detail, result, Told)

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from dragoman.cli.client_security import NO_LOGIN, PLAIN, EncryptionOptions, LoginOptions
+from dragoman.cli.output import Output
 from dragoman.cli.positions import PLACES, parse_place
 from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Plan, Reader, RecordClient
@@ -20,7 +21,9 @@ from dragoman.cli.record_lines import (
     DEFAULT_FORMAT,
     Write,
     compile_format,
+    csv_header,
     needed_features,
+    write_csv,
     write_json,
 )
 from dragoman.cli.status import OK, USAGE, CommandError
@@ -46,6 +49,7 @@ def consume(
     partition: Annotated[tuple[int, ...], Parameter(name=["--partition", "-p"], negative="")] = (),
     format_string: Annotated[str | None, Parameter(name=["--format", "-f"])] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
+    output: Output = "table",
     group: Annotated[str | None, Parameter(name=["--group", "-g"])] = None,
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> int:
@@ -67,7 +71,9 @@ def consume(
     format_string
         Format of a record: %t %p %o %T %k %s %K %S %h %% and \n \t \xNN.
     json
-        Print lines of JSON.
+        Same as --output json.
+    output
+        Form of the records: --format, one JSON object a line, or rows of CSV.
     group
         Group to read for: start at its committed offsets, and commit the offsets of printed
         records. With minibroker and Cursus the command joins the group and is assigned some of the
@@ -75,15 +81,24 @@ def consume(
     isolation
         Isolation level. read_uncommitted includes records of open and aborted transactions.
     """
-    if json and format_string is not None:
-        raise CommandError("--json and --format exclude each other; give one of them", USAGE)
+    form = "json" if json else output
+    if form != "table" and format_string is not None:
+        given = "--json" if json else f"--output {output}"
+        raise CommandError(f"{given} and --format exclude each other; give one of them", USAGE)
     if max_records is not None and max_records < 1:
         raise CommandError(f"--max: expected at least 1, got {max_records}", USAGE)
     if group == "":
         raise CommandError("--group: expected the name of a group, got an empty one", USAGE)
     client = record_client(protocol)
     client.check_login(credentials)
-    write = write_json if json else _format(format_string or DEFAULT_FORMAT, client)
+    write: Write
+    match form:
+        case "json":
+            write = write_json
+        case "csv":
+            write = write_csv
+        case "table":
+            write = _format(format_string or DEFAULT_FORMAT, client)
     plan = Plan(
         bootstrap=client.bootstrap if bootstrap is None else bootstrap,
         topic=topic,
@@ -99,6 +114,8 @@ def consume(
     )
     client.check(plan)
     with client.read(plan) as reader:
+        if form == "csv":
+            sys.stdout.buffer.write(csv_header())
         _print_all(reader, write, max_records)
     return OK
 

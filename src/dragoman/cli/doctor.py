@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from dragoman.cli.diagnosis import directory as data_directory
 from dragoman.cli.diagnosis import node
 from dragoman.cli.diagnosis.finding import Finding, problem
-from dragoman.cli.output import Output, print_json
+from dragoman.cli.output import Output, show
 from dragoman.cli.serve import read_configuration
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError
 from dragoman.cli.target import DEFAULT_SERVER, Server
@@ -62,8 +62,8 @@ def _of(directory: str, config: str) -> Iterator[Finding]:
     yield from data_directory.checks(directory, settings)
 
 
-def _shown(found: Iterable[Finding], output: str) -> list[Finding]:
-    """Print the findings: text as they are made, JSON as one array."""
+def _shown(found: Iterable[Finding], output: Output) -> list[Finding]:
+    """Print the findings: text as they are made, other forms at the end."""
     listed = []
     for each in found:
         listed.append(each)
@@ -71,6 +71,6 @@ def _shown(found: Iterable[Finding], output: str) -> list[Finding]:
             print(escape(f"{each.level:<8} {each.check}: {each.what}"))
             if each.remedy:
                 print(escape(f"{'':<8} → {each.remedy}"))
-    if output == "json":
-        print_json(listed)
+    if output != "table":
+        show(output, listed, Finding)
     return listed

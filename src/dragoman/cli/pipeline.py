@@ -25,7 +25,7 @@ from dragoman.cli.client_security import (
     spark_security,
 )
 from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
-from dragoman.cli.output import Output, print_fields, print_json, print_table
+from dragoman.cli.output import Change, Fields, Output, Table, show, show_change
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.installation import install_command
@@ -58,6 +58,7 @@ def init(
     /,
     *,
     template: Literal["topic-to-delta", "cdc-materialize", "windowed", "sdp"] = "topic-to-delta",
+    output: Output = "table",
 ) -> int:
     """Create a project from a template.
 
@@ -72,9 +73,15 @@ def init(
     """
     from dragoman.pipelines.templates import write_project
 
-    for path in write_project(Path(directory), template):
-        say(f"wrote {path}")
-    say(f"next: dragoman pipeline run {directory}")
+    written = [
+        Change(str(path), f"wrote {path}") for path in write_project(Path(directory), template)
+    ]
+    if output == "table":
+        for each in written:
+            say(each.detail)
+        say(f"next: dragoman pipeline run {directory}")
+    else:
+        show(output, written, Change)
     return OK
 
 
@@ -91,6 +98,7 @@ def run(
     server: Node = "",
     credentials: LoginOptions = NO_LOGIN,
     encryption: EncryptionOptions = PLAIN,
+    output: Output = "table",
 ) -> int:
     """Run a pipeline until it is done, fails, or is stopped. Ctrl-C stops it after a batch.
 
@@ -131,19 +139,28 @@ def run(
         definition = _with(definition, trigger, master, bootstrap)
         definition = _with_security(definition, credentials, encryption)
         status = _run(definition, _root(state), server, is_check=check)
-        if not check:
+        if check:
+            message = f"{definition.file} is valid"
+            show_change(output, message, Change(definition.name, message), Change)
+        elif output != "table" and status is not None:
+            show(output, status, type(status))
+        else:
             _print_profiles(definition)
-        return status
+        return OK
 
 
-def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> int:
+def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> Status | None:
+    """The last status; None of a pipeline that was only checked."""
     from dragoman.cli.pipeline_status import StatusReports, StatusView
     from dragoman.pipelines.runner import Run
     from dragoman.pipelines.state import StateFolder
 
     with StatusView() as view, StatusReports(server) as reports:
+        last: Status | None = None
 
         def watch(status: Status) -> None:
+            nonlocal last
+            last = status
             view.show(status)
             reports.send(status)
 
@@ -151,8 +168,7 @@ def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> 
         say("starting Spark …")
         if is_check:
             run.check()
-            say(f"{definition.file} is valid")
-            return OK
+            return None
 
         def stop(*_: object) -> None:
             if not run.stop():
@@ -170,7 +186,7 @@ def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> 
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
-    return OK
+    return last
 
 
 def _job(target: str, options: tuple[str, ...], bootstrap: str) -> Definition | None:
@@ -257,11 +273,10 @@ def _print_profiles(definition: Definition) -> None:
 def list_(*, state: State = "", server: Node = "", output: Output = "table") -> int:
     """List the pipelines that were run on this machine, or that reported to a node."""
     found = _known(state, server)
-    if output == "json":
-        print_json(found)
-        return OK
-    columns = ("NAME", "STATE", "PID", "ROWS/S", "LAG", "FILE")
-    print_table(columns, ((s.name, s.state, s.pid, *_sums(s), s.file) for s in found))
+    from dragoman.pipelines.state import Status
+
+    rows = ((s.name, s.state, s.pid, *_sums(s), s.file) for s in found)
+    show(output, found, Status, Table(("NAME", "STATE", "PID", "ROWS/S", "LAG", "FILE"), rows))
     return OK
 
 
@@ -290,25 +305,24 @@ def status(name: str, /, *, state: State = "", server: Node = "", output: Output
     if found is None:
         where = f"has not reported to {server}" if server else "was never run here"
         raise CommandError(f"pipeline {name} {where}; `dragoman pipeline list`")
-    if output == "json":
-        print_json(found)
-    else:
-        print_fields(
-            [
-                ("name", found.name),
-                ("state", found.state),
-                ("file", found.file),
-                ("pid", found.pid),
-                ("master", found.master),
-                *([("problem", found.problem)] if found.problem else []),
-            ]
-        )
-        print_table(COLUMNS, map(row, found.parts))
+    fields = Fields(
+        [
+            ("name", found.name),
+            ("state", found.state),
+            ("file", found.file),
+            ("pid", found.pid),
+            ("master", found.master),
+            *([("problem", found.problem)] if found.problem else []),
+        ]
+    )
+    show(output, found, type(found), fields, Table(COLUMNS, map(row, found.parts)))
     return FAILED if found.state in ("failed", "died") else OK
 
 
 @app.command
-def stop(name: str, /, *, state: State = "", timeout: float = 60.0) -> int:
+def stop(
+    name: str, /, *, state: State = "", timeout: float = 60.0, output: Output = "table"
+) -> int:
     """Stop a running pipeline after its current batch.
 
     Parameters
@@ -320,7 +334,8 @@ def stop(name: str, /, *, state: State = "", timeout: float = 60.0) -> int:
 
     folder = StateFolder(_root(state), name)
     with _one_line_failures():
-        say(f"{name} has stopped" if folder.stop(timeout) else f"{name} was killed")
+        message = f"{name} has stopped" if folder.stop(timeout) else f"{name} was killed"
+    show_change(output, message, Change(name, message), Change)
     return OK
 
 
@@ -339,7 +354,7 @@ def _one_line_failures() -> Iterator[None]:
     except ImportError as error:
         raise CommandError(f"{error}: `{install_command('pipelines')}`") from None
     except DragomanError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(str(error), code=error.code) from None
     except Exception as error:
         # Spark has many exception classes, each with a stack trace in its text.
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):

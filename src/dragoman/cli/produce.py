@@ -8,9 +8,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
+import msgspec
 from cyclopts import App, Parameter
 
 from dragoman.cli.client_security import NO_LOGIN, PLAIN, EncryptionOptions, LoginOptions
+from dragoman.cli.output import Output, show_change
 from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Feature, Target, Writer
 from dragoman.cli.record_lines import (
@@ -21,9 +23,17 @@ from dragoman.cli.record_lines import (
     parse_line,
     read_lines,
 )
-from dragoman.cli.status import OK, USAGE, CommandError, say
+from dragoman.cli.status import OK, USAGE, CommandError
 
 app = App(name="produce", help="Write records to a topic.")
+
+
+class Produced(msgspec.Struct, frozen=True):
+    """The JSON output of `produce`."""
+
+    topic: str
+    #: Those that the broker has acknowledged.
+    records: int
 
 
 @app.default
@@ -49,6 +59,7 @@ def produce(
     ] = "none",
     acks: Literal["all", "1", "0"] = "all",
     empty_as_null: Annotated[bool, Parameter(name=["--empty-as-null", "-Z"], negative="")] = False,
+    output: Output = "table",
 ) -> int:
     """Write a record for every line of a file or of stdin.
 
@@ -124,7 +135,8 @@ def produce(
     finally:
         if writer is not None:
             count = writer.written_records
-            say(f"produced {count} {'record' if count == 1 else 'records'} to {topic!r}")
+            message = f"produced {count} {'record' if count == 1 else 'records'} to {topic!r}"
+            show_change(output, message, Produced(topic, count), Produced)
     return OK
 
 

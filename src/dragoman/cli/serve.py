@@ -178,7 +178,7 @@ def serve(arguments: Sequence[str]) -> int:
                 "the node cannot start", extra={"error": str(error), "status": USAGE}
             )
             return USAGE
-        raise CommandError(str(error), USAGE) from None
+        raise CommandError(str(error), USAGE, code=error.code) from None
 
 
 def _run(settings: Settings, config_path: str) -> int:

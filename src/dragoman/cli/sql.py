@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -19,7 +18,7 @@ from dragoman.cli.client_security import (
     spark_security,
 )
 from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
-from dragoman.cli.output import print_table
+from dragoman.cli.output import csv_writer, print_table
 from dragoman.cli.status import OK, USAGE, CommandError, say
 from dragoman.errors import DragomanError
 from dragoman.installation import install_command
@@ -100,7 +99,7 @@ def sql(
     except CommandError:
         raise
     except DragomanError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(str(error), code=error.code) from None
     except Exception as error:
         # Spark has many exception classes, each with a stack trace in its text.
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
@@ -118,9 +117,9 @@ def _write(result: Query, output: str, to: str) -> int | None:
             result.write_parquet(to)
             return None
         case "csv":
-            writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(result.columns)
-            return _each(result.rows(), lambda row: writer.writerow(map(_text, row)))
+            write = csv_writer()
+            write(result.columns)
+            return _each(result.rows(), lambda row: write(map(_text, row)))
         case "json":
             encode = msgspec.json.Encoder(enc_hook=_text).encode
             return _each(result.dictionaries(), lambda row: print(encode(row).decode()))

@@ -14,9 +14,10 @@ from dragoman.api.access_values import (
     TokenDescription,
     UserCommand,
     UserDescription,
+    UserSummary,
 )
 from dragoman.api.values import Told
-from dragoman.cli.output import Output, print_fields, print_json, print_table
+from dragoman.cli.output import Change, Fields, Output, Part, Table, show, show_change
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.secret_input import Reference, new_secret
 from dragoman.cli.status import USAGE, CommandError, say
@@ -60,9 +61,7 @@ def create(
     password = None if no_password else new_secret("password", new_password)
     wanted = NewUser(name=name, password=password)
     user = Remote(server).post(_USERS, wanted, UserDescription)
-    if output == "json":
-        print_json(user)
-    say(f"created user {user.name!r}")
+    show_change(output, f"created user {user.name!r}", user, UserDescription)
 
 
 @app.command
@@ -73,6 +72,7 @@ def password(
     new_password: Reference = "",
     remove: Annotated[bool, Parameter(negative="")] = False,
     server: Server = DEFAULT_SERVER,
+    output: Output = "table",
 ) -> None:
     """Change the password of a user. Connections that are logged in stay open.
 
@@ -84,12 +84,11 @@ def password(
         Take the password away instead.
     """
     if remove:
-        _command(name, UserCommand(command="remove_password"), server)
-        say(f"user {name!r} has no password any more")
-        return
-    secret = new_secret("password", new_password)
-    _command(name, UserCommand(command="set_password", secret=secret), server)
-    say(f"changed the password of user {name!r}")
+        command, message = UserCommand(command="remove_password"), "has no password any more"
+    else:
+        secret = new_secret("password", new_password)
+        command, message = UserCommand(command="set_password", secret=secret), "has a new password"
+    _change(name, command, f"user {name!r} {message}", server, output)
 
 
 @app.command
@@ -100,6 +99,7 @@ def signing_secret(
     new_secret_: Annotated[Reference, Parameter(name="--new-secret")] = "",
     remove: Annotated[bool, Parameter(negative="")] = False,
     server: Server = DEFAULT_SERVER,
+    output: Output = "table",
 ) -> None:
     """Set the secret key with which a user signs RocketMQ requests.
 
@@ -113,30 +113,29 @@ def signing_secret(
         Take the signing secret away instead.
     """
     if remove:
-        _command(name, UserCommand(command="remove_signing_secret"), server)
-        say(f"user {name!r} has no signing secret any more")
-        return
-    secret = new_secret("signing secret", new_secret_)
-    _command(name, UserCommand(command="set_signing_secret", secret=secret), server)
-    say(f"set the signing secret of user {name!r}")
+        command = UserCommand(command="remove_signing_secret")
+        message = "has no signing secret any more"
+    else:
+        secret = new_secret("signing secret", new_secret_)
+        command = UserCommand(command="set_signing_secret", secret=secret)
+        message = "has a new signing secret"
+    _change(name, command, f"user {name!r} {message}", server, output)
 
 
 @app.command
-def enable(name: str, /, *, server: Server = DEFAULT_SERVER) -> None:
+def enable(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """Let a disabled user log in again."""
-    _command(name, UserCommand(command="enable"), server)
-    say(f"enabled user {name!r}")
+    _change(name, UserCommand(command="enable"), f"enabled user {name!r}", server, output)
 
 
 @app.command
-def disable(name: str, /, *, server: Server = DEFAULT_SERVER) -> None:
+def disable(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """Refuse the logins of a user and close its connections."""
-    _command(name, UserCommand(command="disable"), server)
-    say(f"disabled user {name!r}")
+    _change(name, UserCommand(command="disable"), f"disabled user {name!r}", server, output)
 
 
 @app.command
-def delete(*names: str, server: Server = DEFAULT_SERVER) -> None:
+def delete(*names: str, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """Delete users and close their connections. Their access rules remain.
 
     Parameters
@@ -147,18 +146,20 @@ def delete(*names: str, server: Server = DEFAULT_SERVER) -> None:
     if not names:
         raise CommandError("NAMES: expected the name of at least one user", USAGE)
     remote = Remote(server)
+    deleted = []
     for name in names:
-        say(remote.remove(_user_path(name), Told).detail)
+        deleted.append(Change(name, remote.remove(_user_path(name), Told).detail))
+        if output == "table":
+            say(deleted[-1].detail)
+    if output != "table":
+        show(output, deleted, Change)
 
 
 @app.command(name="list")
 def list_users(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """List users."""
     users = Remote(server).users()
-    if output == "json":
-        print_json(users)
-        return
-    print_table(
+    table = Table(
         ("USER", "ENABLED", "PASSWORD", "SIGNING SECRET", "TOKENS"),
         (
             (
@@ -171,6 +172,7 @@ def list_users(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> 
             for each in users
         ),
     )
+    show(output, users, UserSummary, table)
 
 
 @app.command
@@ -183,10 +185,7 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
         User to show.
     """
     user = Remote(server).get(_user_path(name), UserDescription)
-    if output == "json":
-        print_json(user)
-        return
-    print_fields(
+    fields = Fields(
         (
             ("name", user.name),
             ("enabled", user.enabled),
@@ -194,9 +193,8 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
             ("signing secret", user.signing_secret),
         )
     )
-    if user.tokens:
-        print()
-        _print_tokens(user.tokens)
+    tokens: tuple[Part, ...] = (_tokens(user.tokens),) if user.tokens else ()
+    show(output, user, UserDescription, fields, *tokens)
 
 
 @token.command(name="create")
@@ -231,15 +229,14 @@ def create_token(
     lifetime_ms = None if days is None else days * _DAY_MS
     wanted = NewToken(label=label, lifetime_ms=lifetime_ms, read_only=read_only)
     created = Remote(server).post(f"{_user_path(name)}/tokens", wanted, CreatedToken)
-    if output == "json":
-        print_json(created)
-    else:
-        print(created.token)
+    show(output, created, CreatedToken, created.token)
     say(f"made token {created.description.token_id} of user {name!r}; it is not shown again")
 
 
 @token.command(name="revoke")
-def revoke_token(name: str, token_id: str, /, *, server: Server = DEFAULT_SERVER) -> None:
+def revoke_token(
+    name: str, token_id: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table"
+) -> None:
     """Revoke an API token.
 
     Parameters
@@ -250,13 +247,14 @@ def revoke_token(name: str, token_id: str, /, *, server: Server = DEFAULT_SERVER
         Id of the token, as `user describe` shows it.
     """
     Remote(server).delete(f"{_user_path(name)}/tokens/{quote(token_id, safe='')}")
-    say(f"revoked token {token_id} of user {name!r}")
+    message = f"revoked token {token_id} of user {name!r}"
+    show_change(output, message, Change(token_id, message), Change)
 
 
-def _print_tokens(tokens: tuple[TokenDescription, ...]) -> None:
+def _tokens(tokens: tuple[TokenDescription, ...]) -> Table:
     from dragoman.world import utc_text
 
-    print_table(
+    return Table(
         ("TOKEN", "LABEL", "READ-ONLY", "CREATED", "EXPIRES"),
         (
             (
@@ -271,5 +269,6 @@ def _print_tokens(tokens: tuple[TokenDescription, ...]) -> None:
     )
 
 
-def _command(name: str, command: UserCommand, server: Server) -> None:
-    Remote(server).post(f"{_user_path(name)}/commands", command, UserDescription)
+def _change(name: str, command: UserCommand, message: str, server: Server, output: Output) -> None:
+    user = Remote(server).post(f"{_user_path(name)}/commands", command, UserDescription)
+    show_change(output, message, user, UserDescription)

@@ -199,7 +199,7 @@ def _secret(path: str) -> str:
     try:
         return resolved(f"file:{path}")
     except ConfigError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise CommandError(str(error), USAGE, code=error.code) from None
 
 
 def _subject(text: str) -> str:

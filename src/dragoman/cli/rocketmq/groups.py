@@ -9,9 +9,9 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from dragoman.cli.output import Output
+from dragoman.cli.output import Output, show
 from dragoman.cli.positions import parse_place
-from dragoman.cli.rocketmq.command import Broker, Cluster, Group, Session, Topic, show, time_text
+from dragoman.cli.rocketmq.command import Broker, Cluster, Group, Session, Topic, time_text
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.client.rocketmq import LATEST, GroupOfflineError, SubscriptionGroupConfig, lag_of
 from dragoman.protocols.rocketmq.bodies import Connection
@@ -70,7 +70,7 @@ def consumer_progress(
     """
     if group is None:
         groups = session.admin.list_groups()
-        show([_group_row(session, each) for each in groups], GroupRow, output)
+        show(output, [_group_row(session, each) for each in groups], GroupRow)
         return
     progress = session.admin.examine_consume_stats(group, topic)
     rows = [
@@ -85,7 +85,7 @@ def consumer_progress(
         )
         for queue, each in progress.offsets.items()
     ]
-    show(rows, ProgressRow, output)
+    show(output, rows, ProgressRow)
 
 
 def _group_row(session: Session, group: str) -> GroupRow:

@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from dragoman.cli.output import Output, print_fields, print_json
-from dragoman.cli.rocketmq.command import Group, Session, Topic, show, time_text
+from dragoman.cli.output import Fields, Output, show
+from dragoman.cli.rocketmq.command import Group, Session, Topic, time_text
 from dragoman.cli.status import USAGE, CommandError, say
 from dragoman.client.rocketmq import DeadLetter, Message, MessageQueue, ReceivedMessage
 
@@ -60,12 +60,10 @@ def _view_of(message: ReceivedMessage) -> MessageView:
 
 def _show_one(message: ReceivedMessage, output: Output) -> None:
     view = _view_of(message)
-    if output == "json":
-        print_json(view)
-        return
     properties = " ".join(f"{name}={value}" for name, value in view.properties.items())
     shown = msgspec.structs.asdict(view) | {"keys": " ".join(view.keys), "properties": properties}
-    print_fields((name.replace("_", " "), value) for name, value in shown.items())
+    fields = Fields((name.replace("_", " "), value) for name, value in shown.items())
+    show(output, view, MessageView, fields)
 
 
 def query_msg_by_id(
@@ -126,8 +124,8 @@ def query_msg_by_key(
         Maximum number of messages.
     """
     found = session.admin.query_message(topic, key, max_count=max_count)
-    if output == "json":
-        print_json([_view_of(each) for each in found])
+    if output != "table":
+        show(output, [_view_of(each) for each in found], MessageView)
         return
     rows = [
         MessageRow(
@@ -139,7 +137,7 @@ def query_msg_by_key(
         )
         for each in found
     ]
-    show(rows, MessageRow, output)
+    show(output, rows, MessageRow)
 
 
 def query_msg_by_offset(
@@ -226,11 +224,11 @@ def send_message(
         sent.message_id,
         sent.unique_id,
     )
-    if output == "json":
-        print_json(view)
-    else:
+    if output == "table":
         say(f"sent message {view.unique_id}")
-        show([view], SentView, output)
+        show(output, [view], SentView)
+    else:
+        show(output, view, SentView)
 
 
 # ---- dead letters
@@ -262,15 +260,14 @@ def dlq_list(
         Maximum number of dead letters.
     """
     letters = session.admin.list_dead_letters(group, max_count=max_count)
-    if output == "json":
-        print_json(
-            [
-                LetterView(each.origin_topic, each.origin_message_id, _view_of(each.message))
-                for each in letters
-            ]
-        )
-    else:
-        show([_row(each) for each in letters], LetterRow, output)
+    if output == "table":
+        show(output, [_row(each) for each in letters], LetterRow)
+        return
+    views = [
+        LetterView(each.origin_topic, each.origin_message_id, _view_of(each.message))
+        for each in letters
+    ]
+    show(output, views, LetterView)
 
 
 def _row(letter: DeadLetter) -> LetterRow:
