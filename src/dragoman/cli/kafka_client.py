@@ -46,12 +46,19 @@ def kafka_client(
     bootstrap: str, credentials: Credentials = NO_LOGIN, tls: TlsSettings | None = None
 ) -> KafkaClient:
     """Raises `CommandError` for credentials that cannot be read."""
+    return KafkaClient(bootstrap, client_settings(credentials, tls))
+
+
+def client_settings(
+    credentials: Credentials = NO_LOGIN, tls: TlsSettings | None = None
+) -> ClientSettings:
+    """Raises `CommandError` for credentials that cannot be read."""
     found = credentials.resolved()
     settings = msgspec.structs.replace(_SETTINGS, tls=tls)
     if not found.user:
-        return KafkaClient(bootstrap, settings)
+        return settings
     login = SaslLogin(mechanism=found.mechanism, name=found.user, password=found.password())
-    return KafkaClient(bootstrap, msgspec.structs.replace(settings, login=login))
+    return msgspec.structs.replace(settings, login=login)
 
 
 async def refuse_live_group(client: KafkaClient, group: str) -> None:

@@ -33,6 +33,7 @@ _NOUNS = {
     "acl": "Add, remove, list and test access rules.",
     "security": "Protect the cluster: whether rules are enforced, and the key of its secrets.",
     "rocketmq": "Administer RocketMQ clusters, including those of the original.",
+    "bench": "Measure any broker that speaks Kafka's protocol.",
     "tls": "Make certificates for tests.",
     "doctor": "Check a running node or a data directory, and say what to type.",
     "config": "Show the settings of a node, and change those of running nodes.",

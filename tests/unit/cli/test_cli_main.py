@@ -59,6 +59,7 @@ COMMANDS = {
         "remove",
         "doctor",
     ),
+    "bench": ("produce", "consume", "latency"),
     "tls": ("dev",),
     "config": ("show", "schema", "set", "unset"),
     "rocketmq": (
