@@ -128,7 +128,7 @@ def _navigation(place: str, sections: tuple[Section, ...]) -> str:
     parts = []
     for section in sections:
         places = {address(each.path) for top in section.entries for each in (top, *top.below)}
-        is_open = " open" if place in places else ""
+        is_open = " open" if place in places or (place == "index.html" and not parts) else ""
         items = "".join(_item(each, place) for each in section.entries)
         title = escape(section.title)
         parts.append(f"<details{is_open}><summary>{title}</summary><ul>{items}</ul></details>\n")
