@@ -125,7 +125,7 @@ def _filled(
 
 
 def _navigation(place: str, sections: tuple[Section, ...]) -> str:
-    parts = []
+    parts: list[str] = []
     for section in sections:
         places = {address(each.path) for top in section.entries for each in (top, *top.below)}
         is_open = " open" if place in places or (place == "index.html" and not parts) else ""
@@ -168,7 +168,7 @@ def _turn(path: PurePosixPath, sections: tuple[Section, ...]) -> str:
     if path not in paths:
         return ""
     index, place = paths.index(path), address(path)
-    parts = []
+    parts: list[str] = []
     for name, neighbour in (("before", index - 1), ("after", index + 1)):
         if 0 <= neighbour < len(order):
             link = escape(relative(address(order[neighbour].path), place))
