@@ -59,6 +59,14 @@ def test_limits_table_has_every_limit() -> None:
         assert table.count(f"| `{name}` |") == 1, name
 
 
+def test_classes_of_the_test_kit_are_those_of_the_code() -> None:
+    program = _program("testing_kit")
+    page = program.PAGE.read_text()
+    assert page == program.with_classes(page), "run `make docs`"
+    for row in page.splitlines():
+        assert not re.fullmatch(r"\| `.+` \|\s+\|", row), f"{row} has no docstring"
+
+
 def test_table_without_a_place_is_an_error() -> None:
     with pytest.raises(ValueError, match="no place for the table"):
         _tables().with_tables("# Nothing here\n", _tables().LIMITS_TABLES)

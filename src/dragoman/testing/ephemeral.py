@@ -123,10 +123,12 @@ class EphemeralBroker:
 
     @property
     def bootstrap_servers(self) -> str:
+        """`HOST:PORT` for Kafka clients."""
         return self.address("kafka")
 
     @property
     def http_url(self) -> str:
+        """`http://HOST:PORT`, or `https` with `tls`."""
         scheme = "https" if self._tls is True else "http"
         return f"{scheme}://{self.address('http')}"
 
@@ -219,6 +221,7 @@ class EphemeralBroker:
     # ---- life
 
     def start(self) -> Self:
+        """Returns when the broker serves clients. Raises `ConfigError`, `DirectoryInUseError`."""
         if self._thread is not None:
             raise RuntimeError("the broker is running")
         self._loop = asyncio.new_event_loop()
@@ -365,7 +368,9 @@ class EphemeralBroker:
 
 
 class EphemeralCluster:
-    """Nodes are numbered from 1. `settings` are the keys of `dragoman serve --set`, for all."""
+    """Nodes are numbered from 1 and are `EphemeralBroker`s in `nodes`. `settings` are the keys of
+    `dragoman serve --set`, for all.
+    """
 
     def __init__(
         self,
@@ -397,6 +402,7 @@ class EphemeralCluster:
 
     @property
     def bootstrap_servers(self) -> str:
+        """Those of all nodes, for Kafka clients."""
         return self.addresses("kafka")
 
     # ---- topics and groups

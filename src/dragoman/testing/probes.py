@@ -110,6 +110,7 @@ class TopicProbe:
         return self._run(self._read)
 
     def values(self) -> list[bytes | None]:
+        """The values of `records`."""
         return [each.value for each in self.records()]
 
     def wait_for(self, count: int, *, timeout_s: float = WAIT_SECONDS) -> list[StoredRecord]:

@@ -6,7 +6,7 @@ Method: brokers and clusters in memory, raw requests with a short time-out, and 
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
 from dragoman.testing import EphemeralBroker, EphemeralCluster
 from dragoman.testing.faults import across
@@ -96,22 +96,6 @@ def test_isolated_leader_loses_its_partitions_and_follows_after_the_cut() -> Non
         assert produce(others_than(cluster, leader), "b") == ""
         cluster.heal()
         cluster.nodes[leader].topic("t").assert_values("a", "b")
-
-
-def test_isolated_node_acknowledges_nothing() -> None:
-    with EphemeralCluster() as cluster:
-        cluster.topic("t").create(partitions=1, replicas=3, config={"min.insync.replicas": "2"})
-        leader = cluster.leader("t")
-        cluster.isolate(leader)
-        producer = Producer(
-            {
-                "bootstrap.servers": cluster.nodes[leader].bootstrap_servers,
-                "acks": "all",
-                "transactional.id": "x",
-            }
-        )
-        with pytest.raises(KafkaException):
-            producer.init_transactions(1)
 
 
 def test_cut_is_between_the_parts_and_not_within() -> None:
