@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
 from os.path import relpath
@@ -84,6 +85,11 @@ class _Renderer(RendererHTML):
     def fence(self, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
         token = tokens[index]
         return coloured(token.content, _lexer(token.info.strip(), token.content))
+
+    def code_inline(self, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
+        # Long names may break after their parts.
+        text = re.sub(r"(?<=[_./,=])(?=\w)", "\0", tokens[index].content)
+        return f"<code>{escape(text).replace(chr(0), '<wbr>')}</code>"
 
     def html_block(self, _tokens: Sequence[Token], _index: int, _options: Any, _env: Any) -> str:
         return ""
