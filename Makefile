@@ -107,7 +107,13 @@ docs: $(VENV)/dev.stamp ## write anew the tables and the picture that repeat the
 	$(BIN)/python docs/tables.py
 	$(BIN)/python docs/diagram.py
 	$(BIN)/python docs/configuration_page.py
+	$(BIN)/python docs/http_operations.py
+	$(BIN)/python docs/testing_kit.py
 	$(BIN)/python tests/interop/page.py
+
+.PHONY: site
+site: $(VENV)/dev.stamp ## the documentation as a site in build/site, with all links checked
+	PYTHONPATH=docs $(BIN)/python -m website build/site
 
 # ---- run by hand
 

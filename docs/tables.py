@@ -1,4 +1,4 @@
-"""Writes the tables that repeat the code: limits, the options for Spark, the HTTP API.
+"""Writes the tables that repeat the code: limits, the options for Spark, the HTTP API, metrics.
 
     python docs/tables.py            rewrite them (`make docs`)
 
@@ -22,6 +22,7 @@ SOURCE = ROOT / "src" / "dragoman"
 LIMITS_PAGE = ROOT / "docs" / "reference" / "limits.md"
 SPARK_PAGE = ROOT / "docs" / "reference" / "spark.md"
 HTTP_PAGE = ROOT / "docs" / "reference" / "http.md"
+METRICS_PAGE = ROOT / "docs" / "reference" / "metrics.md"
 
 _LIMIT = re.compile(r"^([A-Z][A-Z0-9_]*) = ")
 _SECTION = re.compile(r"^# ---- (.+)$")
@@ -51,8 +52,15 @@ def _value(name: str) -> str:
 
 def operations_table() -> str:
     rows = ["| operation | does |", "|---|---|"]
-    rows += [f"| `{each.method} {each.path}` | {each.summary} |" for each in OPERATIONS]
+    for each in OPERATIONS:
+        link = f"http-operations.md#{anchor(each.method, each.path)}"
+        rows.append(f"| [`{each.method} {each.path}`]({link}) | {each.summary} |")
     return "\n".join(rows)
+
+
+def anchor(method: str, path: str) -> str:
+    """Of the heading of an operation in http-operations.md, as forges spell it."""
+    return re.sub(r"[^\w\- ]", "", f"{method} {path}".lower()).replace(" ", "-")
 
 
 def metrics_table() -> str:
@@ -74,7 +82,8 @@ def aliases_table() -> str:
 
 LIMITS_TABLES = {"limits": limits_table}
 SPARK_TABLES = {"options": options.table}
-HTTP_TABLES = {"operations": operations_table, "metrics": metrics_table, "aliases": aliases_table}
+HTTP_TABLES = {"operations": operations_table}
+METRICS_TABLES = {"metrics": metrics_table, "aliases": aliases_table}
 
 
 def with_tables(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
@@ -93,3 +102,4 @@ if __name__ == "__main__":
     LIMITS_PAGE.write_text(with_tables(LIMITS_PAGE.read_text(), LIMITS_TABLES))
     SPARK_PAGE.write_text(with_tables(SPARK_PAGE.read_text(), SPARK_TABLES))
     HTTP_PAGE.write_text(with_tables(HTTP_PAGE.read_text(), HTTP_TABLES))
+    METRICS_PAGE.write_text(with_tables(METRICS_PAGE.read_text(), METRICS_TABLES))

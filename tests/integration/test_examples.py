@@ -79,13 +79,14 @@ def test_example_prints_what_it_says(example: str) -> None:
     assert _run(page).rstrip("\n") == shown
 
 
-def test_tests_of_the_testing_tutorial_pass(tmp_path: Path) -> None:
-    blocks = _blocks("docs/tutorials/testing.md", "python")
+@pytest.mark.parametrize("page", ["docs/tutorials/testing.md", "docs/reference/testing-kit.md"])
+def test_tests_of_pages_about_testing_pass(page: str, tmp_path: Path) -> None:
+    blocks = [block for block in _blocks(page, "python") if "def test_" in block]
     for number, block in enumerate(blocks):
         (tmp_path / f"test_tutorial_{number}.py").write_text(block)
     plugin = () if _is_installed() else ("-p", "dragoman.testing.plugin")
     printed = _run("-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, str(tmp_path))
-    assert f"{len(blocks)} passed" in printed
+    assert f"{sum(block.count('def test_') for block in blocks)} passed" in printed
 
 
 def _is_installed() -> bool:

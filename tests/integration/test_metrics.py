@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain_fam
 from dragoman.telemetry.catalogue import ALIASES
 from dragoman.testing import EphemeralBroker
 
-PAGE = (Path(__file__).parents[2] / "docs/reference/http.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text()
 #: Labels that the format itself adds.
 FORMATS_OWN = {"le"}
 

@@ -9,22 +9,21 @@ import ast
 import importlib.util
 import re
 import tomllib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 
 import pytest
+from website.contents import unlisted
+from website.document import read
+from website.links import broken_links
+from website.repository import page_paths
 
 from dragoman.config.listeners import LISTENER_NAMES
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "dragoman"
-PAGES = [
-    path
-    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md"))
-    if not path.name.startswith(".")
-]
+PAGES = page_paths()
 DECISIONS = sorted(ROOT.glob("docs/decisions/0*.md"))
-_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
 def _program(name: str) -> ModuleType:
@@ -58,6 +57,14 @@ def test_limits_table_has_every_limit() -> None:
     assert len(names) > 50
     for name in names:
         assert table.count(f"| `{name}` |") == 1, name
+
+
+def test_classes_of_the_test_kit_are_those_of_the_code() -> None:
+    program = _program("testing_kit")
+    page = program.PAGE.read_text()
+    assert page == program.with_classes(page), "run `make docs`"
+    for row in page.splitlines():
+        assert not re.fullmatch(r"\| `.+` \|\s+\|", row), f"{row} has no docstring"
 
 
 def test_table_without_a_place_is_an_error() -> None:
@@ -110,28 +117,13 @@ def test_no_limit_is_defined_twice() -> None:
 # ---- links
 
 
-def _slug(heading: str) -> str:
-    """A heading as GitHub's anchors spell it."""
-    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
-    return kept.replace(" ", "-")
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_links_and_pictures_lead_somewhere(page: PurePosixPath) -> None:
+    assert list(broken_links(ROOT, read(ROOT, page))) == []
 
 
-def _headings(page: Path) -> set[str]:
-    return {
-        _slug(line.lstrip("#")) for line in page.read_text().splitlines() if line.startswith("#")
-    }
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in _LINK.findall(page.read_text()):
-        if "://" in target:
-            continue
-        name, _, anchor = target.partition("#")
-        path = (page.parent / name).resolve() if name else page
-        assert path.exists(), f"{page.name} links to {target}"
-        if anchor:
-            assert anchor in _headings(path), f"{page.name} links to {target}"
+def test_every_page_is_in_the_table_of_contents() -> None:
+    assert unlisted(ROOT, PAGES) == []
 
 
 def test_pages_were_found() -> None:
@@ -229,9 +221,3 @@ def test_protocol_table_names_the_versions_that_are_tested() -> None:
 def test_picture_of_the_readme_is_what_its_program_draws() -> None:
     diagram = _program("diagram")
     assert diagram.PICTURE.read_text() == diagram.picture(), "run `make docs`"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_pictures_are_there(page: Path) -> None:
-    for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), f"{page.name} shows {target}"

@@ -111,11 +111,8 @@ def _operation(path: str, method: str, operation: _Document) -> Iterator[str]:
     parameters = operation.get("parameters", ())
     if parameters:
         yield from _table(
-            ("parameter", "in", "type", "example"),
-            [
-                (each["name"], each["in"], _type_of(each["schema"]), str(each.get("example", "")))
-                for each in parameters
-            ],
+            ("parameter", "in", "type", "example", "meaning"),
+            [_parameter(each) for each in parameters],
         )
     body = operation.get("requestBody")
     if body is not None:
@@ -131,6 +128,11 @@ def _operation(path: str, method: str, operation: _Document) -> Iterator[str]:
     if method == "get" and not any("text/event-stream" in each for each in contents):
         yield from _form(path, parameters)
     yield "</section>"
+
+
+def _parameter(parameter: _Document) -> Sequence[str]:
+    kind, example = _type_of(parameter["schema"]), str(parameter.get("example", ""))
+    return parameter["name"], parameter["in"], kind, example, parameter.get("description", "")
 
 
 def _content(content: _Document) -> Iterator[str]:

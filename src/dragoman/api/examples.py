@@ -105,6 +105,7 @@ _FIELDS_OF: Final[Mapping[tuple[str, str], object]] = {
     ("CaptureDescription", "name"): "shop",
     ("CertificateStatus", "listener"): "kafka-tls",
     ("CertificateStatus", "problem"): "",
+    ("ConfigValue", "effective"): True,
     ("ConfigValue", "name"): "retention.ms",
     ("ConfigValue", "source"): "topic",
     ("Definition", "name"): "shop",

@@ -9,6 +9,7 @@ import msgspec
 from dragoman import __version__
 from dragoman.api.declaration import EventStream, Operation, Parameter
 from dragoman.api.examples import example_of, parameter_example
+from dragoman.api.meanings import meaning_of
 from dragoman.api.operations import OPERATIONS
 from dragoman.api.problems import MEDIA_TYPE
 from dragoman.api.values import Health, Problem
@@ -78,10 +79,16 @@ def _health(
         "summary": summary,
         "security": [{}],
         "parameters": [
-            {"name": "format", "in": "query", "schema": {"type": "string", "enum": ["json"]}},
+            {
+                "name": "format",
+                "in": "query",
+                "description": "JSON instead of text, as with `Accept: application/json`.",
+                "schema": {"type": "string", "enum": ["json"]},
+            },
             {
                 "name": "verbose",
                 "in": "query",
+                "description": "A line for each check.",
                 "allowEmptyValue": True,
                 "schema": {"type": "string"},
             },
@@ -132,6 +139,7 @@ def _parameter(operation: Operation, parameter: Parameter) -> dict[str, object]:
     return {
         "name": parameter.type.header or parameter.name,
         "in": parameter.place,
+        "description": meaning_of(operation.path, parameter),
         **required,
         "schema": parameter.type.schema,
         **example,

@@ -1,7 +1,7 @@
 """The operations of the JSON API, and the ports that it needs of a node.
 
 Each method of a service protocol below is one operation (`declaration.py`). The routes (`app.py`),
-the OpenAPI document (`openapi.py`) and the table in `docs/reference/http.md` come from
+the OpenAPI document (`openapi.py`) and `docs/reference/http-operations.md` come from
 `OPERATIONS`. The services of a running node (`node.py`) implement the protocols.
 
 A refusal is a `DragomanError`; its `code` reaches the caller and decides the HTTP status

@@ -106,6 +106,8 @@ class PeerConnections:
         self.budget = budget
         #: The shared receive buffer, used by one connection at a time.
         self.scratch = Scratch()
+        #: The loop's own, unless a test replaces it to cut nodes off.
+        self.open_connection = loop.create_connection
         self._loop = loop
         self._random = random
         self._connect_timeout_s = connect_timeout_s
@@ -202,6 +204,14 @@ class PeerConnections:
         else:
             line.link.request(service, header, body, answered, timeout_s)
 
+    def disconnect(self, node: int) -> None:
+        """End the connections with a node as a network does that fails; both nodes dial again."""
+        line = self._lines.get(node)
+        if line is not None and line.link is not None:
+            line.link.abort()
+        for session in [each for each in self._sessions if each.node == node]:
+            session.give_up("the network is cut")
+
     def close(self) -> None:
         for line in self._lines.values():
             line.close()
@@ -219,11 +229,11 @@ class PeerConnections:
             context = self.security.client_context() if line.uses_tls else None
             if context is None:
                 async with asyncio.timeout(self._connect_timeout_s):
-                    await self._loop.create_connection(lambda: link, *line.address)
+                    await self.open_connection(lambda: link, *line.address)
             else:
                 async with asyncio.timeout(PEER_TLS_TIMEOUT_S):
                     # Certificates name nodes, and are not compared with addresses.
-                    await self._loop.create_connection(
+                    await self.open_connection(
                         lambda: link, *line.address, ssl=context, server_hostname=""
                     )
         except (OSError, TimeoutError, ConfigError) as error:

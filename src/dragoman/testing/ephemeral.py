@@ -56,7 +56,9 @@ from dragoman.security.access import Caller
 from dragoman.security.key_file import KEY_BYTES, format_keys, new_key
 from dragoman.security.secrets import KEY_FILE
 from dragoman.server import Node
+from dragoman.testing.faults import Cut, Pause, WriteDelay, across
 from dragoman.testing.memory import MemoryDisk
+from dragoman.testing.probes import GroupProbe, TopicProbe
 from dragoman.testing.sim.background import ImmediateBackground
 from dragoman.world import Background, Disk, DiskSecrets
 
@@ -109,6 +111,9 @@ class EphemeralBroker:
         self._ports: dict[str, int] = {}
         #: Set for a node of a cluster, whose memory outlives it.
         self._memory: MemoryDisk | None = None
+        self._write_delay = WriteDelay()
+        self._cut = Cut()
+        self._pause: Pause | None = None
 
     # ---- addresses
 
@@ -118,10 +123,12 @@ class EphemeralBroker:
 
     @property
     def bootstrap_servers(self) -> str:
+        """`HOST:PORT` for Kafka clients."""
         return self.address("kafka")
 
     @property
     def http_url(self) -> str:
+        """`http://HOST:PORT`, or `https` with `tls`."""
         scheme = "https" if self._tls is True else "http"
         return f"{scheme}://{self.address('http')}"
 
@@ -166,9 +173,55 @@ class EphemeralBroker:
             raise ValueError("this broker keeps nothing on disk")
         return self._directory
 
+    # ---- topics and groups
+
+    def topic(self, name: str) -> TopicProbe:
+        """To create, write, read and assert."""
+        return TopicProbe(name, self._run)
+
+    def group(self, name: str) -> GroupProbe:
+        """Offsets and lag, to read and assert."""
+        return GroupProbe(name, self._run)
+
+    def _run(self, work: Callable[[Broker], Coroutine[None, None, Result]]) -> Result:
+        if self._node is None:
+            raise RuntimeError("the broker is not running")
+        return self._call(work(self._node.broker))
+
+    # ---- faults
+
+    def pause(self) -> None:
+        """Hold the broker as SIGSTOP holds a process: connections stay open, and nothing is
+        answered until `resume`.
+        """
+        if self._loop is None or self._pause is not None:
+            raise RuntimeError("the broker is not running, or paused already")
+        self._pause = Pause(self._loop)
+
+    def resume(self) -> None:
+        """End a pause, if there is one."""
+        pause, self._pause = self._pause, None
+        if pause is not None:
+            pause.end()
+
+    def _cut_off(self, unreachable: Mapping[int, int]) -> None:
+        async def cut(_broker: Broker) -> None:
+            assert self._node is not None
+            assert self._node.peers is not None
+            self._cut.change(self._node.peers.connections, unreachable)
+
+        self._run(cut)
+
+    def slow_disk(self, seconds: float) -> None:
+        """Let each write take so long from now on; 0 ends it. Only of a broker in memory."""
+        if self._storage != "memory":
+            raise ValueError("only a disk in memory can be slow")
+        self._write_delay.seconds = seconds
+
     # ---- life
 
     def start(self) -> Self:
+        """Returns when the broker serves clients. Raises `ConfigError`, `DirectoryInUseError`."""
         if self._thread is not None:
             raise RuntimeError("the broker is running")
         self._loop = asyncio.new_event_loop()
@@ -185,6 +238,7 @@ class EphemeralBroker:
 
     def stop(self) -> None:
         """A clean stop: clients are answered, data made durable."""
+        self.resume()
         if self._thread is None:
             return
         try:
@@ -199,6 +253,7 @@ class EphemeralBroker:
         """Simulate `kill -9`: no request is answered. With a directory, acknowledged records are
         kept for the next `start`.
         """
+        self.resume()
         if self._thread is None:
             return
         try:
@@ -215,6 +270,9 @@ class EphemeralBroker:
 
     def _call(self, work: Coroutine[None, None, Result]) -> Result:
         assert self._loop is not None
+        if self._pause is not None:
+            work.close()
+            raise RuntimeError("the broker is paused")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_SECONDS_MAX)
 
     async def _open(self) -> None:
@@ -230,6 +288,8 @@ class EphemeralBroker:
             random=system_random(),
             hasher=ThreadedHasher(loop.call_soon_threadsafe),
         )
+        if node.peers is not None:
+            self._cut.attach(node.peers.connections)
         # Ports next to a port chosen by the system may belong to others, now or after a restart.
         node.listeners.serves_vip = False
         await node.start()
@@ -260,7 +320,9 @@ class EphemeralBroker:
 
     def _open_storage(self, loop: asyncio.AbstractEventLoop) -> tuple[Disk, Background]:
         if self._storage == "memory":
-            memory = self._memory if self._memory is not None else MemoryDisk()
+            memory = self._memory
+            if memory is None:
+                memory = MemoryDisk(before_write=self._write_delay)
             return memory, ImmediateBackground(memory, loop)
         from dragoman.log.flusher import Flusher
 
@@ -306,7 +368,9 @@ class EphemeralBroker:
 
 
 class EphemeralCluster:
-    """Nodes are numbered from 1. `settings` are the keys of `dragoman serve --set`, for all."""
+    """Nodes are numbered from 1 and are `EphemeralBroker`s in `nodes`. `settings` are the keys of
+    `dragoman serve --set`, for all.
+    """
 
     def __init__(
         self,
@@ -316,6 +380,8 @@ class EphemeralCluster:
         listeners: tuple[str, ...] = ("kafka", "http"),
     ) -> None:
         ports = _free_ports(nodes)
+        self._peer_ports = dict(enumerate(ports, 1))
+        self._isolated: frozenset[int] = frozenset()
         cluster = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(ports, 1))
         self.nodes: dict[int, EphemeralBroker] = {}
         # As an operator does, so that the cluster can store secrets.
@@ -323,7 +389,7 @@ class EphemeralCluster:
         for number in range(1, nodes + 1):
             given = {**(settings or {}), "node.id": str(number), "cluster": cluster}
             node = EphemeralBroker(settings=given, listeners=listeners)
-            node._memory = MemoryDisk()
+            node._memory = MemoryDisk(before_write=node._write_delay)
             DiskSecrets(node._memory).create(KEY_FILE, key)
             self.nodes[number] = node
         self._running: set[int] = set()
@@ -336,7 +402,21 @@ class EphemeralCluster:
 
     @property
     def bootstrap_servers(self) -> str:
+        """Those of all nodes, for Kafka clients."""
         return self.addresses("kafka")
+
+    # ---- topics and groups
+
+    def topic(self, name: str) -> TopicProbe:
+        """To create, write, read and assert, through a running node."""
+        return TopicProbe(name, self._run)
+
+    def group(self, name: str) -> GroupProbe:
+        """Offsets and lag, to read and assert, through a running node."""
+        return GroupProbe(name, self._run)
+
+    def _run(self, work: Callable[[Broker], Coroutine[None, None, Result]]) -> Result:
+        return self.nodes[self._any_number()]._run(work)
 
     # ---- leaders
 
@@ -345,14 +425,55 @@ class EphemeralCluster:
         image = self._anyone().image
         return image.topics[topic].partitions[partition].leader
 
+    def wait_for_leader(self, topic: str, partition: int = 0, *, other_than: int = -1) -> int:
+        """The leader of a partition, once there is one that is not `other_than`. Raises
+        `TimeoutError`.
+        """
+        deadline = time.monotonic() + _START_SECONDS_MAX
+        while (leader := self.leader(topic, partition)) in (-1, other_than):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic}-{partition} is still led by {leader} (-1: by none)")
+            time.sleep(0.01)
+        return leader
+
     def controller(self) -> int:
         """The node that leads the metadata; -1: there is none."""
         return self._anyone().quorum.leader
 
     def _anyone(self) -> Broker:
-        node = self.nodes[min(self._running)]._node
+        node = self.nodes[self._any_number()]._node
         assert node is not None
         return node.broker
+
+    def _any_number(self) -> int:
+        """A node that answers, and that is cut off only if all are."""
+        answering = [each for each in self._running if self.nodes[each]._pause is None]
+        return min(answering, key=lambda each: (each in self._isolated, each))
+
+    # ---- faults
+
+    def pause(self, *numbers: int) -> None:
+        """Hold nodes as SIGSTOP holds processes: connections stay open, and nothing is answered."""
+        for number in numbers:
+            self.nodes[number].pause()
+
+    def resume(self, *numbers: int) -> None:
+        """End the pauses of these nodes, or all."""
+        for number in numbers or self.nodes:
+            self.nodes[number].resume()
+
+    def isolate(self, *numbers: int) -> None:
+        """Cut the network between these nodes and the others, in place of an earlier cut. Clients
+        still reach all nodes.
+        """
+        self._isolated = frozenset(numbers)
+        cuts = across(numbers, self._peer_ports)
+        for number in self._running:
+            self.nodes[number]._cut_off(cuts[number])
+
+    def heal(self) -> None:
+        """End a cut of the network. The nodes connect again after a moment."""
+        self.isolate()
 
     # ---- life
 

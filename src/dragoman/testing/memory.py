@@ -7,7 +7,7 @@ here lives as long as the object. Errors are the operating system's own.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from dragoman.errors import DirectoryInUseError
@@ -17,9 +17,17 @@ from dragoman.types import Buffer
 
 
 class MemoryFile:
-    __slots__ = ("_node", "_path", "_tree", "_writable")
+    __slots__ = ("_before_write", "_node", "_path", "_tree", "_writable")
 
-    def __init__(self, tree: FileTree[FileNode], node: FileNode, path: str, writable: bool) -> None:
+    def __init__(
+        self,
+        tree: FileTree[FileNode],
+        node: FileNode,
+        path: str,
+        writable: bool,
+        before_write: Callable[[], None],
+    ) -> None:
+        self._before_write = before_write
         self._tree = tree
         self._node: FileNode | None = node
         self._path = path
@@ -48,6 +56,7 @@ class MemoryFile:
             return bytes(view[position : position + size])
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        self._before_write()
         data = self._changeable(position).data
         length = sum(map(len, buffers))
         end = position + length
@@ -93,7 +102,12 @@ class MemoryFile:
 
 
 class MemoryDisk:
-    def __init__(self, capacity_bytes: int = MEMORY_DISK_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        capacity_bytes: int = MEMORY_DISK_BYTES_MAX,
+        before_write: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._before_write = before_write
         self._tree: FileTree[FileNode] = FileTree(capacity_bytes)
         self._locked: set[str] = set()
 
@@ -103,7 +117,7 @@ class MemoryDisk:
             self._tree.apply(self._tree.plan_add(path, node))
         else:
             node = self._tree.file(path)
-        return MemoryFile(self._tree, node, path, mode != "read")
+        return MemoryFile(self._tree, node, path, mode != "read", self._before_write)
 
     def names(self, directory: str) -> list[str]:
         return self._tree.names(directory)

@@ -1,4 +1,5 @@
-"""Pytest plugin: the fixture `broker`, a fresh in-memory broker for each test that uses it.
+"""Pytest plugin: the fixtures `broker`, a fresh in-memory broker for each test that uses it, and
+`broker_cluster`, three of them.
 
 Registered by installing the package. Override `broker_settings` in a module or conftest to set
 keys of `dragoman serve --set` for the brokers of that scope.
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from dragoman.testing.ephemeral import EphemeralBroker
+    from dragoman.testing.ephemeral import EphemeralBroker, EphemeralCluster
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def broker_settings() -> Mapping[str, str]:
-    """Keys of `--set` for the fixture `broker`; override it where a test needs some."""
+    """Keys of `--set` for `broker` and `broker_cluster`; override it where a test needs some."""
     return {}
 
 
@@ -40,4 +41,13 @@ def broker(broker_settings: Mapping[str, str]) -> Iterator[EphemeralBroker]:
     from dragoman.testing.ephemeral import EphemeralBroker
 
     with EphemeralBroker(settings=broker_settings) as running:
+        yield running
+
+
+@pytest.fixture
+def broker_cluster(broker_settings: Mapping[str, str]) -> Iterator[EphemeralCluster]:
+    """Three real nodes on loopback, in memory, stopped when the test is over."""
+    from dragoman.testing.ephemeral import EphemeralCluster
+
+    with EphemeralCluster(settings=broker_settings) as running:
         yield running

@@ -202,6 +202,11 @@ async def test_async(broker):
 
 def test_fresh(broker):
     assert not broker._node.broker.image.topics
+
+
+def test_cluster(broker_cluster):
+    broker_cluster.topic("t").create(replicas=3).write("a").assert_values("a")
+    assert broker_cluster.nodes[1]._node.settings.num_partitions == 3
 """
 
 
@@ -223,4 +228,4 @@ def test_plugin_gives_each_test_a_broker(tmp_path: Path) -> None:
         timeout=200,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert "3 passed" in finished.stdout
+    assert "4 passed" in finished.stdout
