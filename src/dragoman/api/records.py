@@ -25,7 +25,7 @@ from dragoman.api.declaration import (
     ValueBytes,
     ValueForm,
 )
-from dragoman.api.events import RecordEvents, positions_of
+from dragoman.api.events import RecordEvents, mark_of, positions_of
 from dragoman.api.node_requests import FindOffset
 from dragoman.api.node_rpc import NodeCalls
 from dragoman.api.payloads import new_record, read_record, size_of
@@ -222,7 +222,8 @@ class RecordService:
     ) -> EventStream:
         self._access.require(caller, Operation.READ, Resource.TOPIC, name)
         topic = self._topic(name)
-        known = positions_of(last_event_id)
+        mark = mark_of(topic.topic_id)
+        known = positions_of(last_event_id, mark)
         wanted = (
             _chosen(partitions, len(topic.partitions))
             if partitions
@@ -234,6 +235,9 @@ class RecordService:
         chosen = {index: self._partition(name, index) for index in wanted}
         first = _begin_of(begin)
         ends = await settled(self._broker.readers.all_ends(list(chosen.values())))
+        for index, each in zip(wanted, ends, strict=True):
+            if known.get(index, 0) > each.log_end_offset:
+                await settled(self._check_known(chosen[index], known[index]))
         positions = {
             index: known[index] if index in known else _within(first, each)
             for index, each in zip(wanted, ends, strict=True)
@@ -252,10 +256,19 @@ class RecordService:
         def show(index: int, record: Record) -> ReadRecord:
             return read_record(index, values, max_value_bytes, record)
 
-        stream = RecordEvents(positions, open_reader, show, self._released)
+        stream = RecordEvents(positions, mark, open_reader, show, self._turns, self._released)
         stream.check = applied(self._access.require, caller, Operation.READ, Resource.TOPIC, name)
         self._streams[stream] = None
         return stream
+
+    async def _check_known(self, partition: PartitionMetadata, offset: int) -> None:
+        """Raises `OffsetOutOfRangeError` for an offset that the leader has not reached: a stream
+        would wait for it in silence.
+        """
+        end = (await self._broker.readers.ends(partition)).log_end_offset
+        if offset > end:
+            where = f"{partition.topic.name}-{partition.index}"
+            raise OffsetOutOfRangeError(f"{where}: offset {offset} is past the end, {end}")
 
     def _released(self, stream: RecordEvents) -> None:
         if self._streams.pop(stream, self) is None:
