@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -58,13 +59,18 @@ class RecordEvents(EventStream):
         open_reader: OpenReader,
         show: Show,
         turns: Turns,
+        count: Callable[[int], float],
         released: Callable[[RecordEvents], None],
     ) -> None:
         """`positions` are the first offsets by partition, in a topic with this mark (`mark_of`);
-        `released` is called once, at the end.
+        `count` counts bytes that are sent, and says for how long to pause; `released` is called
+        once, at the end.
         """
         self._show = show
         self._turns = turns
+        self._count = count
+        self._pause_s = 0.0
+        self._ended = asyncio.Event()
         self._released = released
         self._changed = asyncio.Event()
         self._end: DragomanError | None = None
@@ -84,6 +90,7 @@ class RecordEvents(EventStream):
         """End the stream with an event that says why."""
         self._end = self._end or error
         self._changed.set()
+        self._ended.set()
 
     def close(self) -> None:
         if not self._is_closed:
@@ -100,7 +107,10 @@ class RecordEvents(EventStream):
         yield self._event("start", msgspec.json.encode(self.positions))
         while self._end is None:
             self._check_again()
-            if self._unsent:
+            if self._pause_s:
+                await self._pause()
+                yield b":\n\n"
+            elif self._unsent:
                 yield await self._shown()
             elif self._ready:
                 chunk = await self._step()
@@ -120,6 +130,14 @@ class RecordEvents(EventStream):
         except TimeoutError:
             return False
         return True
+
+    async def _pause(self) -> None:
+        """Send nothing while a quota is exceeded, or until a heartbeat is due."""
+        seconds = min(self._pause_s, limits.HTTP_HEARTBEAT_SECONDS)
+        self._pause_s -= seconds
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
 
     def _check_again(self) -> None:
         """A token may have expired, which is no change that grants hear of."""
@@ -175,6 +193,7 @@ class RecordEvents(EventStream):
                 index, record = self._unsent.popleft()
                 self.positions[index] = record.offset + 1
                 shown += self._event("", msgspec.json.encode(self._show(index, record)))
+        self._pause_s = self._count(len(shown))
         return bytes(shown)
 
     def _event(self, kind: str, data: bytes) -> bytes:

@@ -13,6 +13,7 @@ from dragoman.api.declaration import ApiError, PageLimit
 from dragoman.api.node_requests import MeasureTopic, Truncated, TruncatePartition
 from dragoman.api.node_rpc import NodeCalls
 from dragoman.api.node_topics import MARKS_ITEMS
+from dragoman.api.quotas import CallerQuotas
 from dragoman.api.times import time_ms_of
 from dragoman.api.topic_values import (
     AddedPartitions,
@@ -41,6 +42,7 @@ from dragoman.broker.errors import (
     UnknownTopic,
 )
 from dragoman.broker.replica_marks import ReplicaMarks
+from dragoman.broker.throttles import Throttles
 from dragoman.broker.work_queue import Steps, WorkQueue
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata, TopicMetadata
 from dragoman.config.keys import near_match
@@ -53,6 +55,7 @@ from dragoman.outcome import attempt, gather, start
 from dragoman.rpc import Leader, Node, Rpc
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
+from dragoman.world import Clock
 
 
 class TopicBroker(Protocol):
@@ -79,12 +82,19 @@ class TopicBroker(Protocol):
     @property
     def authorizer(self) -> Authorizer: ...
 
+    @property
+    def throttles(self) -> Throttles: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
 
 class TopicService:
     def __init__(self, broker: TopicBroker, hidden_from: Callable[[str], tuple[str, ...]]) -> None:
         """`hidden_from` gives the protocols whose clients cannot name a topic."""
         self._broker = broker
         self._access = Access(broker)
+        self._quotas = CallerQuotas(broker)
         self._hidden_from = hidden_from
         self._calls = NodeCalls(broker.rpc)
 
@@ -181,6 +191,9 @@ class TopicService:
             else default,
             config=topic.config,
         )
+        # What cannot be created uses nothing of a quota.
+        self._broker.topics.check_new(new)
+        self._quotas.count_mutations(caller, self._broker.topics.count_of(new))
         await future_of(self._broker.topics.create(new))
         return await self._describe(caller, topic.name)
 
@@ -223,6 +236,7 @@ class TopicService:
         self._broker.topics.check_request(wanted.total - before)
         self._broker.topics.check_added(topic, wanted.total, ())
         if not validate_only:
+            self._quotas.count_mutations(caller, wanted.total - before)
             await settled(self._broker.topics.add_partitions(name, wanted.total, ()))
         return AddedPartitions(
             name=name, before=before, total=wanted.total, validated_only=validate_only
@@ -239,6 +253,7 @@ class TopicService:
             raise NotAuthorized(f"topic {name!r} is internal to the broker")
         if validate_only:
             return await settled(self._measured(caller, self._existing(name)))
+        self._quotas.count_mutations(caller, len(self._existing(name).partitions))
         await settled(self._broker.topics.delete(name))
         return None
 
