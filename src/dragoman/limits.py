@@ -892,7 +892,7 @@ PLACE_CHARS_MAX = 64
 HTTP_RECORDS_MAX = 1000
 #: Records in one response to a request that does not say how many.
 HTTP_RECORDS_DEFAULT = 100
-#: Headers of one record that is written. More: refused.
+#: Headers of one record that is written, or shown. More: refused, or left out and counted.
 HTTP_HEADERS_MAX = 1000
 #: Bytes of the records of one response, charged twice to the memory budget; the first record may
 #: exceed it. A request for more is refused.

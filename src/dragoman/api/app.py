@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import cache
+from functools import partial as applied
 from inspect import isawaitable
 from urllib.parse import quote, unquote
 
@@ -30,8 +31,9 @@ from dragoman.api.health import HealthPages
 from dragoman.api.hosts import OwnHosts
 from dragoman.api.openapi import openapi_document
 from dragoman.api.operations import OPERATIONS, NodeView
-from dragoman.api.problems import on_fault, on_http_exception, on_refusal
+from dragoman.api.problems import on_fault, on_http_exception, on_refusal, refused_with
 from dragoman.api.request_ids import RequestIds
+from dragoman.api.response_headers import ResponseHeaders
 from dragoman.broker.errors import ClusterNotAuthorized
 from dragoman.errors import MALFORMED, AuthenticationFailedError, DragomanError
 from dragoman.security import access
@@ -190,7 +192,28 @@ def create_app(node: NodeView) -> ASGIApp:
     app.state.admission = Admission()
     known = Authentication(_RawPath(app), node, exempt=HEALTH_PATHS)
     own = OwnHosts(known, node.own_names, node.allowed_hosts, exempt=HEALTH_PATHS)
-    return RequestIds(_Paced(own))
+    return RequestIds(ResponseHeaders(_Paced(_Refusals(own, node))))
+
+
+#: The name by which requests are counted that no operation gets.
+_REFUSED = "refused"
+
+
+class _Refusals:
+    """Counts requests that no operation gets: of foreign pages, without a login, for no path."""
+
+    def __init__(self, app: ASGIApp, node: NodeView) -> None:
+        self._app = app
+        self._node = node
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began_at = time.monotonic()
+        await self._app(scope, receive, send)
+        code = refused_with(scope)
+        if code:
+            counter = self._node.requests[_REFUSED]
+            counter.failed(code)
+            counter.answered(time.monotonic() - began_at)
 
 
 class _Paced:
@@ -246,7 +269,9 @@ def _endpoint(
         began_at = time.monotonic()
         try:
             with admission_of(request).operation():
-                return await respond(operation, node, request)
+                return await node.quotas.timed(
+                    caller_of(request), applied(respond, operation, node, request)
+                )
         except Exception as error:
             counter.failed(error.code if isinstance(error, DragomanError) else "internal")
             raise

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragoman.api.operations import OPERATIONS, NodeView
 from dragoman.api.origin import ORIGIN, Origin
-from dragoman.api.problems import problem, status_of
+from dragoman.api.problems import refusal, status_of
 from dragoman.errors import AuthenticationFailedError, AuthError
 from dragoman.net.future import future_of
 from dragoman.security.access import ANONYMOUS, Caller
@@ -78,11 +78,11 @@ class Authentication:
             request = Request(scope)
             found = await self._authenticate(request)
             if isinstance(found, _Refusal):
-                refusal = problem(found.status, found.code, found.detail)
+                answer = refusal(scope, found.status, found.code, found.detail)
                 # A header each: Chromium looks only at the first challenge of a header.
                 for each in found.challenges:
-                    refusal.headers.append("www-authenticate", each)
-                await refusal(scope, receive, send)
+                    answer.headers.append("www-authenticate", each)
+                await answer(scope, receive, send)
                 return
             state = scope.setdefault("state", {})
             state[_CALLER] = found

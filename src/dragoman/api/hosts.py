@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dragoman.api.problems import problem
+from dragoman.api.problems import refusal
 from dragoman.config.hosts import host_matches
 
 _LOOPBACK_NAME = "localhost"
@@ -72,13 +72,11 @@ class OwnHosts:
             request = Request(scope)
             detail = self._foreign_host(request)
             if detail:
-                refusal = problem(421, "host_not_allowed", detail)
-                await refusal(scope, receive, send)
+                await refusal(scope, 421, "host_not_allowed", detail)(scope, receive, send)
                 return
             detail = self._foreign_origin(request)
             if detail:
-                refusal = problem(403, "origin_not_allowed", detail)
-                await refusal(scope, receive, send)
+                await refusal(scope, 403, "origin_not_allowed", detail)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

@@ -23,6 +23,7 @@ from dragoman.api.keys import CertificateService, KeyService
 from dragoman.api.metrics.listing import MetricService
 from dragoman.api.metrics.node import NodeMetrics
 from dragoman.api.node_ports import NodeBroker, RunningNode
+from dragoman.api.quotas import CallerQuotas
 from dragoman.api.records import RecordService
 from dragoman.api.security import RuleService, SecurityService, UserService
 from dragoman.api.topics import TopicService
@@ -75,6 +76,7 @@ class BrokerView:
 
     def __init__(self, node: RunningNode) -> None:
         self._node = node
+        self.quotas = CallerQuotas(node.broker)
         self.topics = TopicService(node.broker, node.listeners.hidden_from)
         self.records = RecordService(node.broker, node.listeners.budget)
         self.groups = GroupService(node.broker)

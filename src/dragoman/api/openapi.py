@@ -14,9 +14,9 @@ from dragoman.api.operations import OPERATIONS
 from dragoman.api.problems import MEDIA_TYPE
 from dragoman.api.values import Health, Problem
 
-#: Error statuses of every operation: bad parameters, no login, no right, a fault, a node that is
-#: not ready.
-_COMMON_REFUSALS = (400, 401, 403, 500, 503)
+#: Error statuses of every operation: bad parameters, no login, no right, a quota, a fault, a node
+#: that is not ready.
+_COMMON_REFUSALS = (400, 401, 403, 429, 500, 503)
 #: Credentials, where the listener looks at any; on some, requests without are served, too.
 _SECURITY_SCHEMES = {
     "token": {"type": "http", "scheme": "bearer"},

@@ -46,6 +46,7 @@ from dragoman.api.declaration import (
     operation,
 )
 from dragoman.api.group_values import GroupDeletion, OffsetChanges, OffsetReset, RemovedOffsets
+from dragoman.api.quotas import CallerQuotas
 from dragoman.api.record_values import NewRecords, RecordPage, WrittenRecords
 from dragoman.api.topic_values import (
     AddedPartitions,
@@ -677,6 +678,9 @@ class NodeView(Protocol):
 
     @property
     def authorizer(self) -> Authorizer: ...
+
+    @property
+    def quotas(self) -> CallerQuotas: ...
 
     @property
     def metrics_require_login(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from dragoman import limits
 from dragoman.api.declaration import ApiError
 from dragoman.api.record_values import (
     Encoded,
@@ -52,8 +53,10 @@ def _text_of(piece: bytes, *, is_cut: bool) -> str | None:
 
 
 def _is_json(piece: bytes) -> bool:
+    # Its values are not made: a megabyte may have several hundred thousand of them.
     try:
-        msgspec.json.decode(piece)
+        piece.decode()
+        msgspec.json.decode(piece, type=msgspec.Raw)
     except MALFORMED:
         return False
     return True
@@ -66,10 +69,12 @@ def read_record(partition: int, form: Form, bytes_max: int, record: Record) -> R
         timestamp=record.timestamp,
         key=payload_of(record.key, form, bytes_max),
         value=payload_of(record.value, form, bytes_max),
+        # A record of a megabyte may have half a million headers.
         headers=tuple(
             ReadHeader(name=name, value=payload_of(value, form, bytes_max))
-            for name, value in record.headers
+            for name, value in record.headers[: limits.HTTP_HEADERS_MAX]
         ),
+        header_count=len(record.headers),
     )
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from math import ceil
+from typing import Final
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
+from dragoman.api.admission import BEGUN
 from dragoman.api.declaration import ApiError
+from dragoman.api.quotas import Throttled
 from dragoman.api.request_ids import request_id
 from dragoman.api.values import Problem
 from dragoman.broker.errors import NotAuthorized
@@ -58,6 +63,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "security_mode_refused": 409,
     "secret": 409,
     "overloaded": 503,
+    "throttling_quota_exceeded": 429,
     "disk_full": 507,
 }
 
@@ -72,6 +78,8 @@ _STATUS_BY_CLASS: tuple[tuple[type[DragomanError], int], ...] = (
     (LogError, 503),
 )
 
+#: Key in the state of a request's scope: the code of a refusal before any operation.
+_REFUSED: Final = "refused"
 #: Codes of errors that the HTTP layer itself raises.
 _CODE_BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
 
@@ -94,6 +102,20 @@ def problem(
     return Response(msgspec.json.encode(body), status, headers, MEDIA_TYPE)
 
 
+def refusal(
+    scope: Scope, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """The problem for a request that no operation gets, which is counted by its code."""
+    scope.setdefault("state", {})[_REFUSED] = code
+    return problem(status, code, detail, headers)
+
+
+def refused_with(scope: Scope) -> str:
+    """The code with which a request was refused before an operation began; empty: it was not."""
+    code: str = scope.get("state", {}).get(_REFUSED, "")
+    return code
+
+
 async def on_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, DragomanError)
     if connection_log.is_on():
@@ -107,14 +129,20 @@ async def on_refusal(request: Request, error: Exception) -> Response:
             code=error.code,
             text=str(error),
         )
-    return problem(status_of(error), error.code, str(error))
+    headers = None
+    if isinstance(error, Throttled):
+        headers = {"retry-after": str(ceil(error.retry_after_s))}
+    status = status_of(error)
+    if not request.scope["state"].get(BEGUN):
+        return refusal(request.scope, status, error.code, str(error), headers)
+    return problem(status, error.code, str(error), headers)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _CODE_BY_STATUS.get(error.status_code, "invalid_request")
     detail = f"{request.method} {request.url.path}: {error.detail.lower()}"
-    return problem(error.status_code, code, detail, error.headers)
+    return refusal(request.scope, error.status_code, code, detail, error.headers)
 
 
 async def on_fault(_request: Request, _error: Exception) -> Response:

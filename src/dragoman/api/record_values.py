@@ -37,7 +37,10 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
     key: Payload | None
     #: Null in a tombstone.
     value: Payload | None
+    #: The first headers of the record.
     headers: tuple[ReadHeader, ...]
+    #: How many headers the record has.
+    header_count: int
 
 
 class RecordPage(msgspec.Struct, frozen=True, kw_only=True):

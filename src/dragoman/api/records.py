@@ -25,11 +25,12 @@ from dragoman.api.declaration import (
     ValueBytes,
     ValueForm,
 )
-from dragoman.api.events import RecordEvents, positions_of
+from dragoman.api.events import RecordEvents, mark_of, positions_of
 from dragoman.api.node_requests import FindOffset
 from dragoman.api.node_rpc import NodeCalls
 from dragoman.api.payloads import new_record, read_record, size_of
 from dragoman.api.places import Place
+from dragoman.api.quotas import CallerQuotas
 from dragoman.api.record_reader import PartitionReader, Turns, charged
 from dragoman.api.record_values import (
     NewRecords,
@@ -39,6 +40,7 @@ from dragoman.api.record_values import (
     WrittenRecords,
 )
 from dragoman.api.times import place_in, time_ms_of
+from dragoman.broker.accumulator import size_of as bytes_of
 from dragoman.broker.errors import (
     InvalidTopicName,
     Overloaded,
@@ -48,6 +50,7 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.leader_queues import LeaderQueues
 from dragoman.broker.readers import Ends, Readers
+from dragoman.broker.throttles import Limit, Throttles
 from dragoman.cluster.metadata import MetadataImage, PartitionMetadata, TopicMetadata
 from dragoman.errors import DragomanError, OffsetOutOfRangeError
 from dragoman.log.batch import Record
@@ -88,12 +91,16 @@ class RecordBroker(Protocol):
     @property
     def authorizer(self) -> Authorizer: ...
 
+    @property
+    def throttles(self) -> Throttles: ...
+
 
 class RecordService:
     def __init__(self, broker: RecordBroker, budget: MemoryBudget) -> None:
         self._broker = broker
         self._budget = budget
         self._access = Access(broker)
+        self._quotas = CallerQuotas(broker)
         self._calls = NodeCalls(broker.rpc)
         self._turns = Turns()
         self._streams: dict[RecordEvents, None] = {}
@@ -129,6 +136,7 @@ class RecordService:
         self._access.require(caller, Operation.READ, Resource.TOPIC, name)
         if (offset is not None) + bool(time) + (last is not None) > 1:
             raise ApiError(400, "invalid_request", "give one of offset, time and last")
+        self._quotas.check_bytes(Limit.CONSUMED, caller)
         metadata = self._partition(name, partition)
         time_ms = time_ms_of("time", time, self._broker.clock.wall_ms()) if time else None
         (ends,) = await settled(self._broker.readers.all_ends([metadata]))
@@ -146,6 +154,7 @@ class RecordService:
             await self._fill(
                 page, metadata, applied(read_record, partition, values, max_value_bytes)
             )
+        self._quotas.count_bytes(Limit.CONSUMED, caller, page.size)
         return RecordPage(
             topic=name,
             partition=partition,
@@ -223,7 +232,8 @@ class RecordService:
     ) -> EventStream:
         self._access.require(caller, Operation.READ, Resource.TOPIC, name)
         topic = self._topic(name)
-        known = positions_of(last_event_id)
+        mark = mark_of(topic.topic_id)
+        known = positions_of(last_event_id, mark)
         wanted = (
             _chosen(partitions, len(topic.partitions))
             if partitions
@@ -235,6 +245,9 @@ class RecordService:
         chosen = {index: self._partition(name, index) for index in wanted}
         place = place_in("begin", begin or "latest", self._broker.clock.wall_ms())
         ends = await settled(self._broker.readers.all_ends(list(chosen.values())))
+        for index, each in zip(wanted, ends, strict=True):
+            if known.get(index, 0) > each.log_end_offset:
+                await settled(self._check_known(chosen[index], known[index]))
         positions = {
             index: known[index]
             if index in known
@@ -255,7 +268,11 @@ class RecordService:
         def show(index: int, record: Record) -> ReadRecord:
             return read_record(index, values, max_value_bytes, record)
 
-        stream = RecordEvents(positions, open_reader, show, self._released)
+        self._quotas.check_bytes(Limit.CONSUMED, caller)
+        count = applied(self._quotas.count_bytes, Limit.CONSUMED, caller)
+        stream = RecordEvents(
+            positions, mark, open_reader, show, self._turns, count, self._released
+        )
         stream.check = applied(self._access.require, caller, Operation.READ, Resource.TOPIC, name)
         self._streams[stream] = None
         return stream
@@ -269,6 +286,15 @@ class RecordService:
         offset = place.offset(ends.log_start_offset, ends.last_stable_offset)
         assert offset is not None
         return offset
+
+    async def _check_known(self, partition: PartitionMetadata, offset: int) -> None:
+        """Raises `OffsetOutOfRangeError` for an offset that the leader has not reached: a stream
+        would wait for it in silence.
+        """
+        end = (await self._broker.readers.ends(partition)).log_end_offset
+        if offset > end:
+            where = f"{partition.topic.name}-{partition.index}"
+            raise OffsetOutOfRangeError(f"{where}: offset {offset} is past the end, {end}")
 
     def _released(self, stream: RecordEvents) -> None:
         if self._streams.pop(stream, self) is None:
@@ -286,6 +312,7 @@ class RecordService:
         topic = self._topic(name)
         if topic.is_internal:
             raise InvalidTopicName(f"{name} is a topic that only the broker writes to")
+        self._quotas.check_bytes(Limit.PRODUCED, caller)
         count, now = len(topic.partitions), self._broker.clock.wall_ms()
         without_key = self._broker.random.randrange(count)
         placed: dict[int, list[int]] = {}
@@ -301,6 +328,7 @@ class RecordService:
             self._partition(name, index)
             placed.setdefault(index, []).append(number)
             records.append(record)
+        self._quotas.count_bytes(Limit.PRODUCED, caller, sum(map(bytes_of, records)))
         work = [
             start(attempt(self._append(caller, topic.partitions[index], records, numbers)))
             for index, numbers in placed.items()

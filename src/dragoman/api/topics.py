@@ -14,6 +14,7 @@ from dragoman.api.node_requests import MeasureTopic, Truncated, TruncatePartitio
 from dragoman.api.node_rpc import NodeCalls
 from dragoman.api.node_topics import MARKS_ITEMS
 from dragoman.api.places import Place
+from dragoman.api.quotas import CallerQuotas
 from dragoman.api.times import place_in
 from dragoman.api.topic_values import (
     AddedPartitions,
@@ -43,6 +44,7 @@ from dragoman.broker.errors import (
 )
 from dragoman.broker.readers import Ends, Readers
 from dragoman.broker.replica_marks import ReplicaMarks
+from dragoman.broker.throttles import Throttles
 from dragoman.broker.work_queue import Steps, WorkQueue
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata, TopicMetadata
 from dragoman.config.keys import near_match
@@ -89,6 +91,9 @@ class TopicBroker(Protocol):
     @property
     def authorizer(self) -> Authorizer: ...
 
+    @property
+    def throttles(self) -> Throttles: ...
+
 
 class TruncationEnd(NamedTuple):
     """The first offset to keep, or a time, which takes precedence."""
@@ -102,6 +107,7 @@ class TopicService:
         """`hidden_from` gives the protocols whose clients cannot name a topic."""
         self._broker = broker
         self._access = Access(broker)
+        self._quotas = CallerQuotas(broker)
         self._hidden_from = hidden_from
         self._calls = NodeCalls(broker.rpc)
 
@@ -198,6 +204,9 @@ class TopicService:
             else default,
             config=topic.config,
         )
+        # What cannot be created uses nothing of a quota.
+        self._broker.topics.check_new(new)
+        self._quotas.count_mutations(caller, self._broker.topics.count_of(new))
         await future_of(self._broker.topics.create(new))
         return await self._describe(caller, topic.name)
 
@@ -240,6 +249,7 @@ class TopicService:
         self._broker.topics.check_request(wanted.total - before)
         self._broker.topics.check_added(topic, wanted.total, ())
         if not validate_only:
+            self._quotas.count_mutations(caller, wanted.total - before)
             await settled(self._broker.topics.add_partitions(name, wanted.total, ()))
         return AddedPartitions(
             name=name, before=before, total=wanted.total, validated_only=validate_only
@@ -256,6 +266,7 @@ class TopicService:
             raise NotAuthorized(f"topic {name!r} is internal to the broker")
         if validate_only:
             return await settled(self._measured(caller, self._existing(name)))
+        self._quotas.count_mutations(caller, len(self._existing(name).partitions))
         await settled(self._broker.topics.delete(name))
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -16,6 +17,7 @@ from dragoman.api.connection_values import ConnectionPage, DamagePage
 from dragoman.api.declaration import PageLimit
 from dragoman.api.metrics.listing import MetricService
 from dragoman.api.node import PipelineReports
+from dragoman.api.quotas import CallerQuotas
 from dragoman.api.record_values import Payload, ReadRecord, RecordPage
 from dragoman.api.topic_values import TopicConfiguration, TopicDeletion
 from dragoman.api.topics import page_of
@@ -200,7 +202,13 @@ class FakeRecords:
     async def read_records(self, partition: int, **_: object) -> RecordPage:
         value = Payload(encoding="text", data=Raw(b'"v"'), size=1)
         record = ReadRecord(
-            partition=partition, offset=0, timestamp=1, key=None, value=value, headers=()
+            header_count=0,
+            partition=partition,
+            offset=0,
+            timestamp=1,
+            key=None,
+            value=value,
+            headers=(),
         )
         return RecordPage(
             topic="t", partition=0, items=(record,), next=None, log_start_offset=0, end_offset=1
@@ -392,6 +400,8 @@ class FakeNode:
         self.metrics_require_login = True
         self.requests: Requests[str] = Requests("http", str)
         self.accepts_readable_passwords = False
+        no_quotas = SimpleNamespace(throttles=SimpleNamespace(is_on=False))
+        self.quotas = CallerQuotas(no_quotas)
         self.ready = True
         #: Why clients should go elsewhere although it serves.
         self.reason = ""

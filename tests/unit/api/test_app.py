@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from dragoman import limits
+from dragoman.api.app import create_app
 from dragoman.api.declaration import EventStream
 from dragoman.api.operations import OPERATIONS
 from dragoman.api.problems import STATUS_BY_CODE, status_of
@@ -364,5 +365,37 @@ async def test_operations_are_counted_with_their_errors(client: httpx.AsyncClien
     assert {name: each.count for name, each in counted.items()} == {
         "GET /api/v1/topics": 1,
         "GET /api/v1/topics/{name}": 1,
+        "refused": 1,
     }
+    assert counted["refused"].errors == {"not_found": 1}
     assert counted["GET /api/v1/topics/{name}"].errors == {"unknown_topic": 1}
+
+
+async def test_requests_that_no_operation_gets_are_counted_by_their_refusal(node) -> None:
+    transport = httpx.ASGITransport(create_app(node), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        for _ in range(2):
+            await client.get("/api/v1/topics", headers={"host": "rebound.example.com"})
+        await client.get("/api/v1/topics", headers={"origin": "http://example.com"})
+        await client.put("/api/v1/topics")
+        node.ready = False
+        await client.get("/api/v1/topics")
+        await client.get("/readyz")
+    (counted,) = node.requests.counters()
+    assert counted.name == "refused"
+    assert counted.count == 5
+    assert counted.errors == {
+        "host_not_allowed": 2,
+        "origin_not_allowed": 1,
+        "method_not_allowed": 1,
+        "not_ready": 1,
+    }
+
+
+@pytest.mark.parametrize("path", ["/api/v1/topics", "/api/v1/topics/gone", "/docs", "/livez", "/x"])
+async def test_browsers_neither_keep_responses_nor_guess_their_type(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    response = await client.get(path)
+    assert response.headers.get_list("x-content-type-options") == ["nosniff"]
+    assert response.headers.get_list("cache-control") == ["no-store"]

@@ -210,6 +210,8 @@ async def test_health_is_open_and_metrics_are_by_setting(node) -> None:
             assert (await client.get(path)).status_code == 200
             assert (await client.get(path, headers={"authorization": "Bearer x"})).is_success
         assert (await client.get("/metrics")).status_code == 401
+        (counted,) = node.requests.counters()
+        assert (counted.name, counted.errors) == ("refused", {"unauthenticated": 1})
         assert (await client.get("/metrics", headers={"authorization": "Bearer reads"})).is_success
         for path in ("/openapi.json", "/api/v1/topics", "/api/v1/cluster", "/%6divez", "/nothing"):
             assert (await client.get(path)).status_code == 401

@@ -24,7 +24,8 @@ from dragoman.broker.errors import NotAuthorized, Overloaded, UnknownTopic
 from dragoman.cluster.events import TopicDeleted
 from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
-from dragoman.errors import AuthenticationFailedError
+from dragoman.errors import AuthenticationFailedError, OffsetOutOfRangeError
+from dragoman.log.batch import Record, build_batch
 from dragoman.security.access import Caller, Operation, Resource
 from nodes.thread import Running
 from worlds.broker import World
@@ -44,7 +45,8 @@ def parsed(chunk: bytes) -> Iterator[Event]:
     for block in chunk.decode().strip().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.split("\n") if not line.startswith(":"))
         if fields:
-            yield Event(fields.get("event", ""), fields["id"], json.loads(fields["data"]))
+            known = fields["id"].partition("@")[0]
+            yield Event(fields.get("event", ""), known, json.loads(fields["data"]))
 
 
 class Stage:
@@ -142,6 +144,63 @@ def test_client_that_is_too_slow_is_told_what_it_missed() -> None:
         event = await stream.next()
         assert event == Event("lagging", "0:5", {"partition": 0, "before": 0, "after": 5})
         assert (await stream.next()).data["offset"] == 5
+
+    run(work)
+
+
+def test_stream_does_not_resume_past_the_end_or_in_a_later_topic_of_the_same_name() -> None:
+    async def work() -> None:
+        stage = Stage()
+        stage.world.write(stage.replicas[0], b"0", b"1")
+        (start,) = parsed(await anext((await stage.open()).iterator))
+        assert start.known == "0:2"
+        with pytest.raises(OffsetOutOfRangeError, match="past the end"):
+            await stage.open(last="0:3")
+        id_line = (await anext((await stage.open()).iterator)).split(b"\n")[0].decode()
+        known = id_line.removeprefix("id: ")
+        await stage.open(last=known)
+        topic = stage.world.broker.image.topics["t"]
+        stage.world.apply(TopicDeleted(topic_id=topic.topic_id))
+        (replica,) = stage.world.create("t", 1)
+        stage.world.write(replica, b"0", b"1", b"2")
+        with pytest.raises(OffsetOutOfRangeError, match="created again"):
+            await stage.open(last=known)
+
+    run(work)
+
+
+def test_records_with_many_headers_are_shown_over_several_turns() -> None:
+    async def work() -> None:
+        stage = Stage()
+        headers = (("h", b""),) * limits.HTTP_HEADERS_MAX
+        records = [Record(value=b"", headers=headers) for _ in range(20)]
+        stage.world.append(stage.replicas[0], build_batch(records))
+        stream = await stage.open("earliest")
+        sizes, count = [], 0
+        while count < len(records) + 1:
+            chunk = await anext(stream.iterator)
+            sizes.append(len(chunk))
+            count += len(list(parsed(chunk)))
+        assert max(sizes) < 2 * limits.HTTP_SHOWN_BYTES_PER_TURN
+        assert sum(sizes) > 3 * limits.HTTP_SHOWN_BYTES_PER_TURN
+
+    run(work)
+
+
+def test_busy_stream_notices_that_a_login_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HTTP_HEARTBEAT_SECONDS", 0)
+
+    async def work() -> None:
+        stage = Stage()
+        stage.world.write(stage.replicas[0], b"0")
+        stream = await stage.open("earliest")
+
+        def refuse() -> None:
+            raise AuthenticationFailedError("the token has expired")
+
+        stream.events.check = refuse
+        assert (await stream.next()).kind == "start"
+        assert (await stream.next()).data["code"] == AuthenticationFailedError.code
 
     run(work)
 
@@ -263,8 +322,10 @@ def test_too_many_partitions_are_refused() -> None:
 
 
 def test_ids_are_read_back() -> None:
-    assert positions_of("") == {}
-    assert positions_of("0:1,12:9") == {0: 1, 12: 9}
+    assert positions_of("", "ab") == {}
+    assert positions_of("0:1,12:9", "ab") == positions_of("0:1,12:9@ab", "ab") == {0: 1, 12: 9}
+    with pytest.raises(OffsetOutOfRangeError):
+        positions_of("0:1@cd", "ab")
 
 
 # ---- over sockets
@@ -314,7 +375,7 @@ def test_stream_over_http_and_a_client_that_goes(node: Running) -> None:
         ask(node, post("/api/v1/topics/t/records", '{"records": [{"value": "hello"}]}'))
         while b"hello" not in received:
             received += client.recv(1 << 16)
-        assert b"id: 0:1\n" in received
+        assert b"id: 0:1@" in received
         assert node.look(lambda: len(service._streams)) == 1
     node.wait_until(lambda: not service._streams)
     assert node.look(lambda: node.node.listeners.budget.used) == 0

@@ -26,7 +26,7 @@ from dragoman.api.declaration import (
     ValueBytes,
     ValueForm,
 )
-from dragoman.api.payloads import payload_of
+from dragoman.api.payloads import payload_of, read_record
 from dragoman.api.problems import status_of
 from dragoman.api.record_values import Encoded, NewHeader, NewRecord, NewRecords, RecordPage
 from dragoman.api.records import RecordService
@@ -372,3 +372,34 @@ def test_what_was_written_is_told_apart_from_what_was_not(two: Two) -> None:
 def test_impossible_records_do_not_reach_the_broker(body: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(body, type=NewRecords)
+
+
+def test_record_of_many_headers_is_shown_with_the_first_ones() -> None:
+    headers = tuple((f"h{number}", b"") for number in range(limits.HTTP_HEADERS_MAX + 5))
+    shown = read_record(0, "text", MIB, Record(value=b"v", headers=headers))
+    assert len(shown.headers) == limits.HTTP_HEADERS_MAX
+    assert shown.header_count == len(headers)
+
+
+@pytest.mark.parametrize("value", [b'{"a": [1, "\xc3\xa4"]}', b" 1 ", b"[" + b"[]," * 9 + b"1]"])
+def test_json_is_shown_as_it_is(value: bytes) -> None:
+    payload = payload_of(value, "json", MIB)
+    assert payload is not None
+    assert (payload.encoding, bytes(payload.data)) == ("json", value)
+
+
+@pytest.mark.parametrize("value", [b'"\xff"', b"[1,]", b"NaN", b"1 2", b"[" * 100_000, b""])
+def test_what_is_no_json_is_not_shown_as_json(value: bytes) -> None:
+    payload = payload_of(value, "json", MIB)
+    assert payload is not None
+    assert payload.encoding != "json"
+
+
+def test_json_of_many_values_is_checked_without_making_them() -> None:
+    value = b"[" + b"[]," * 100_000 + b"1]"
+    tracemalloc.start()
+    try:
+        payload_of(value, "json", MIB)
+        assert tracemalloc.get_traced_memory()[1] < MIB
+    finally:
+        tracemalloc.stop()
