@@ -448,6 +448,10 @@ class RealDisk:
         status = os.statvfs(self.root)
         return status.f_bavail * status.f_frsize
 
+    def size_bytes(self) -> int:
+        status = os.statvfs(self.root)
+        return status.f_blocks * status.f_frsize
+
     def lock(self, path: str) -> RealLock:
         fd = os.open(self._path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, CLOSED_FILE)
         try:

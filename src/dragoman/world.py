@@ -195,6 +195,10 @@ class Disk(Protocol):
 
     def free_bytes(self) -> int: ...
 
+    def size_bytes(self) -> int:
+        """The size of the file system, free and used."""
+        ...
+
     def lock(self, path: str) -> Lock:
         """Lock the directory for this process until release or exit. Raises
         `DirectoryInUseError`.

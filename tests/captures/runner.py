@@ -58,7 +58,7 @@ class FakeRunner:
         self.findings: tuple[Finding, ...] | DragomanError = (Finding(level="ok", what="fine"),)
         self.cleaned_up: list[str] = []
 
-    def degradation(self) -> str:
+    def degradation(self, *, with_files: bool) -> str:
         return ""
 
     def objection(self) -> str:

@@ -484,6 +484,14 @@ def _name(partition: PartitionMetadata) -> str:
     return f"{partition.topic.name}-{partition.index}"
 
 
+def has_metadata_leader(broker: ClusterBroker) -> bool:
+    """Whether a leader of the metadata is in reach: without one, nothing of the cluster changes."""
+    leader = broker.quorum.leader
+    if leader in (NO_LEADER, broker.node_id):
+        return leader != NO_LEADER
+    return broker.cluster.replication.controller_silence_s <= limits.QUORUM_CONTACT_WARNING_S
+
+
 def is_under_replicated(partition: PartitionMetadata) -> bool:
     """Whether a replica is out of sync, apart from one that a move has just added."""
     return any(node not in partition.in_sync for node in partition.before or partition.replicas)

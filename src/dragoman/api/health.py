@@ -54,12 +54,12 @@ class HealthPages:
             return _verbose("readyz", await self._checks(request), status)
         if objection:
             return PlainTextResponse(f"not ready: {objection}\n", status)
-        degradation = self._node.degradation()
+        degradation = self._node.degradation(with_files=False)
         if not degradation:
             return PlainTextResponse("ready\n")
-        if not await self._may_see_details(request):
-            degradation = "the data directory is damaged"
-        # The node still serves what is not damaged.
+        if await self._may_see_details(request):
+            degradation = self._node.degradation(with_files=True)
+        # The node still serves what is not damaged, and reads without a leader of the metadata.
         return PlainTextResponse(f"ready, degraded: {degradation}\n")
 
     async def _checks(self, request: Request) -> tuple[Check, ...]:

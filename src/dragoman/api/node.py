@@ -13,7 +13,7 @@ import msgspec
 from dragoman import limits
 from dragoman.api.access import Access, Rights
 from dragoman.api.captures import CaptureService
-from dragoman.api.cluster import ClusterService, damaged_ranges
+from dragoman.api.cluster import ClusterService, damaged_ranges, has_metadata_leader
 from dragoman.api.connections import ConnectionService
 from dragoman.api.damage import DamageService
 from dragoman.api.declaration import EventStream
@@ -117,10 +117,15 @@ class BrokerView:
             return "the disk is full"
         return ""
 
-    def degradation(self) -> str:
+    def degradation(self, *, with_files: bool) -> str:
         damage = damaged_ranges(self._broker.store)
         lost = self._broker.store.journal_damage
         parts = []
+        if not has_metadata_leader(self._broker):
+            parts.append("no leader of the metadata is in reach")
+        if (damage or lost) and not with_files:
+            parts.append("the data directory is damaged")
+            return "; ".join(parts)
         if damage:
             first = damage[0]
             parts.append(

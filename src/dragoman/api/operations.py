@@ -657,8 +657,10 @@ class NodeView(Protocol):
         """Why clients should use other nodes; empty when this one is ready."""
         ...
 
-    def degradation(self) -> str:
-        """The fault of a node that still serves clients; empty when there is none."""
+    def degradation(self, *, with_files: bool) -> str:
+        """What is wrong with a node that still serves clients; empty when nothing is. Only
+        `with_files` may it name topics and files.
+        """
         ...
 
     def fatal_failure(self) -> str:

@@ -169,6 +169,7 @@ _METRICS = (
     Metric("log_dirty_bytes", "gauge", "Bytes in the journal and not yet in segments."),
     Metric("log_quarantined_bytes", "gauge", "Bytes of damaged files that are kept aside."),
     Metric("disk_free_bytes", "gauge", "Free bytes of the data directory's file system."),
+    Metric("disk_size_bytes", "gauge", "Size of that file system."),
     Metric("log_damaged_ranges", "gauge", "Ranges of offsets that damage makes unreadable."),
     Metric("topic_damaged_ranges", "gauge", "The same by topic; only of damaged ones.", ("topic",)),
     Metric("log_damage_found_total", "counter", "Findings of damage in the data directory."),
@@ -184,6 +185,11 @@ _METRICS = (
         "under_replicated_partitions",
         "gauge",
         "Partitions led by this node of which a replica is out of sync.",
+    ),
+    Metric(
+        "under_min_insync_partitions",
+        "gauge",
+        "Partitions led by this node with fewer replicas in sync than `min.insync.replicas`.",
     ),
     Metric("offline_partitions", "gauge", "Partitions of the cluster without a leader."),
     Metric("moving_partitions", "gauge", "Partitions of the cluster whose replicas are moving."),
@@ -206,6 +212,11 @@ _METRICS = (
         "Changes of in-sync sets in the cluster, seen since this node started.",
     ),
     Metric("is_controller", "gauge", "1 if this node leads the metadata, else 0."),
+    Metric(
+        "metadata_has_leader",
+        "gauge",
+        "1 if the leader of the metadata is this node, or has answered it within ten seconds.",
+    ),
     Metric("metadata_term", "gauge", "Term of the metadata's leader: Raft's, or etcd's revision."),
     Metric("metadata_version", "gauge", "Changes of the metadata that this node has applied."),
     Metric(

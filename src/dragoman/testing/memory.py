@@ -151,6 +151,9 @@ class MemoryDisk:
     def free_bytes(self) -> int:
         return self._tree.capacity_bytes - self._tree.used_bytes
 
+    def size_bytes(self) -> int:
+        return self._tree.capacity_bytes
+
     def lock(self, path: str) -> DirectoryLock:
         if path in self._locked:
             raise DirectoryInUseError(f"{path} is locked by another user of this disk")

@@ -446,8 +446,8 @@ class FakeNode:
     def is_serving(self) -> bool:
         return self.ready
 
-    def degradation(self) -> str:
-        return self.degraded
+    def degradation(self, *, with_files: bool) -> str:
+        return self.degraded if with_files or not self.degraded else "the data directory is damaged"
 
     def fatal_failure(self) -> str:
         return self.failed

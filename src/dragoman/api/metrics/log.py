@@ -62,6 +62,7 @@ class LogMetrics:
         with suppress(OSError):
             return {
                 "disk_free_bytes": store.disk.free_bytes(),
+                "disk_size_bytes": store.disk.size_bytes(),
                 "log_quarantined_bytes": self._quarantined_bytes(),
             }
         return {}

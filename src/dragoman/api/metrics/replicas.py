@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dragoman.api.cluster import is_under_replicated
+from dragoman.api.cluster import has_metadata_leader, is_under_replicated
 from dragoman.api.node_ports import NodeBroker
-from dragoman.cluster.metadata import NO_LEADER
+from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.telemetry.catalogue import Stats
 
@@ -28,6 +28,7 @@ def replica_stats(broker: NodeBroker) -> Iterator[Stats]:
         "partition_leader_changes_total": image.leader_changes,
         "in_sync_changes_total": image.in_sync_changes,
         "is_controller": int(quorum.is_leading),
+        "metadata_has_leader": int(has_metadata_leader(broker)),
         "metadata_term": quorum.term,
         "metadata_version": quorum.version,
         "metadata_leader_changes_total": broker.cluster.metadata_leader_changes,
@@ -39,21 +40,28 @@ def replica_stats(broker: NodeBroker) -> Iterator[Stats]:
 
 def _partitions(broker: NodeBroker) -> Iterator[Stats]:
     node_id = broker.node_id
-    held = led = under_replicated = offline = 0
+    held = led = under_replicated = under_min_insync = offline = 0
     for number, each in enumerate(list(broker.image.partitions.values())):
         held += node_id in each.replicas
         offline += each.leader == NO_LEADER
         if each.leader == node_id:
             led += 1
             under_replicated += is_under_replicated(each)
+            under_min_insync += len(each.in_sync) < _min_insync(broker, each)
         if number % _AT_ONCE == _AT_ONCE - 1:
             yield {}
     yield {
         "replicas": held,
         "leader_partitions": led,
         "under_replicated_partitions": under_replicated,
+        "under_min_insync_partitions": under_min_insync,
         "offline_partitions": offline,
     }
+
+
+def _min_insync(broker: NodeBroker, partition: PartitionMetadata) -> int:
+    opened = broker.partitions.opened(partition.partition_id)
+    return partition.min_insync if opened is None else opened.min_insync
 
 
 def _followers(broker: NodeBroker) -> Iterator[Stats]:

@@ -246,6 +246,9 @@ class SimDisk:
         self._machine.check_power()
         return max(0, self._tree.capacity_bytes - self._tree.used_bytes)
 
+    def size_bytes(self) -> int:
+        return self._tree.capacity_bytes
+
     def lock(self, path: str) -> DirectoryLock:
         self._machine.check_power()
         if path in self._locked:

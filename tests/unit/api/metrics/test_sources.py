@@ -10,6 +10,7 @@ import pytest
 from dragoman.api.metrics.groups import group_stats
 from dragoman.api.metrics.log import LogMetrics
 from dragoman.api.metrics.replicas import replica_stats
+from dragoman.cluster.metadata import NO_LEADER
 from dragoman.log.store import Durability
 from dragoman.telemetry.catalogue import Distribution, Number, Stats
 from dragoman.telemetry.snapshot import families
@@ -144,6 +145,36 @@ def test_partitions_and_metadata_are_described() -> None:
     assert found["metadata_leader_changes_total"] == 1
     assert found["partition_leader_changes_total"] == found["in_sync_changes_total"] == 0
     assert found["metadata_committed_offset"] == world.broker.quorum.applied
+
+
+def test_partitions_without_enough_replicas_in_sync_are_counted() -> None:
+    world = World()
+    first, _ = world.create("t", 2)
+    found = shown(replica_stats(world.broker))
+    assert found["under_min_insync_partitions"][()] == 0
+    first.metadata.min_insync = 2
+    found = shown(replica_stats(world.broker))
+    assert found["under_min_insync_partitions"][()] == 1
+
+
+def test_leader_of_the_metadata_is_in_reach_while_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    broker = world.broker
+
+    def has_leader() -> Number:
+        return shown(replica_stats(broker))["metadata_has_leader"][()]
+
+    assert has_leader() == 1
+    monkeypatch.setattr(type(broker.quorum), "leader", property(lambda _: 2))
+    silence = type(broker.cluster.replication)
+    monkeypatch.setattr(silence, "controller_silence_s", property(lambda _: 9.0))
+    assert has_leader() == 1
+    monkeypatch.setattr(silence, "controller_silence_s", property(lambda _: 11.0))
+    assert has_leader() == 0
+    monkeypatch.setattr(type(broker.quorum), "leader", property(lambda _: NO_LEADER))
+    assert has_leader() == 0
 
 
 def test_lag_of_a_follower_is_that_of_its_worst_partition() -> None:
