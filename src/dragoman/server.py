@@ -43,6 +43,7 @@ from dragoman.world import Background, Clock, Disk, DiskSecrets, PlainFiles, Ran
 if TYPE_CHECKING:
     import ssl
 
+    from dragoman.api.metrics.node import NodeMetrics
     from dragoman.api.operations import NodeView
     from dragoman.cluster.etcd.calls import Gateway
     from dragoman.net.http_client import HttpClient
@@ -85,6 +86,7 @@ class Node:
         self.is_known = False
         self.failure: OSError | DragomanError | None = None
         self._view: NodeView | None = None
+        self._metrics: NodeMetrics | None = None
         self.peer_budget = MemoryBudget(
             settings.memory_budget_bytes // _PEER_BUDGET_SHARE, bounds_working=False
         )
@@ -254,6 +256,15 @@ class Node:
 
     def _addresses(self) -> dict[str, str]:
         return self.listeners.addresses()
+
+    @property
+    def metrics(self) -> NodeMetrics:
+        if self._metrics is None:
+            # Imported here: a node starts without them.
+            from dragoman.api.metrics.node import NodeMetrics
+
+            self._metrics = NodeMetrics(self)
+        return self._metrics
 
     def _http_view(self) -> NodeView:
         """Shared by the listeners with HTTP: each shows the pipelines that report to another."""

@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from dragoman.api.cluster import damaged_ranges
+from dragoman.api.damaged_ranges import damaged_ranges
 from dragoman.api.metrics.histograms import distribution
-from dragoman.api.node_ports import NodeBroker
 from dragoman.broker.partitions import Extent
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import CorruptionError, FormatError
 from dragoman.limits import METRIC_SERIES_MAX
 from dragoman.log.directory import QUARANTINE
 from dragoman.telemetry.catalogue import Stats
+
+if TYPE_CHECKING:
+    from dragoman.api.node_ports import NodeBroker
 
 #: Partitions that are looked at, and manifests that are read, between two pauses.
 _PARTITIONS_AT_ONCE = 500
