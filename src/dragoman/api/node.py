@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import msgspec
 
@@ -22,6 +23,7 @@ from dragoman.api.groups import GroupService
 from dragoman.api.health_checks import HealthChecks
 from dragoman.api.keys import CertificateService, KeyService
 from dragoman.api.metrics.listing import MetricService
+from dragoman.api.metrics.node import NodeMetrics
 from dragoman.api.node_ports import NodeBroker, RunningNode
 from dragoman.api.readiness import objection
 from dragoman.api.records import RecordService
@@ -71,10 +73,15 @@ class PipelineReports:
         return found
 
 
+class ObservedNode(RunningNode, Protocol):
+    @property
+    def metrics(self) -> NodeMetrics: ...
+
+
 class BrokerView:
     """The `NodeView` of a running node."""
 
-    def __init__(self, node: RunningNode) -> None:
+    def __init__(self, node: ObservedNode) -> None:
         self._node = node
         self.topics = TopicService(node.broker, node.listeners.hidden_from)
         self.records = RecordService(node.broker, node.listeners.budget)

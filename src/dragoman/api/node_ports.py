@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dragoman.api.cluster import ClusterBroker, ClusterNode, OpenListeners
 from dragoman.api.connections import ConnectionListeners
 from dragoman.api.groups import GroupBroker
-from dragoman.api.metrics.node import NodeMetrics
 from dragoman.api.records import RecordBroker
 from dragoman.api.security import SecurityBroker
 from dragoman.api.topics import TopicBroker
@@ -135,9 +134,6 @@ class RunningNode(ClusterNode, Protocol):
 
     @property
     def peer_budget(self) -> MemoryBudget: ...
-
-    @property
-    def metrics(self) -> NodeMetrics: ...
 
     @property
     def started_at_wall_ms(self) -> int: ...
