@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 #: Committed offsets that are looked at, and records that are looked up in files, between two
 #: pauses.
-_OFFSETS_AT_ONCE = 500
-_READS_AT_ONCE = 10
+_OFFSETS_AT_ONCE = 250
+_READS_AT_ONCE = 5
 
 
 class _Lag:

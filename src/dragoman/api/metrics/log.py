@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from dragoman.api.node_ports import NodeBroker
 
 #: Partitions that are looked at, and manifests that are read, between two pauses.
-_PARTITIONS_AT_ONCE = 500
-_MANIFESTS_AT_ONCE = 20
+_PARTITIONS_AT_ONCE = 250
+_MANIFESTS_AT_ONCE = 10
 
 
 class LogMetrics:
@@ -103,7 +103,8 @@ class LogMetrics:
                 name = partition.topic.name
                 sizes[(name,)] += extent.size
                 records[(name,)] += extent.log_end_offset - extent.log_start_offset
-                led[name, str(partition.index)] = extent
+                if len(led) <= METRIC_SERIES_MAX:
+                    led[name, str(partition.index)] = extent
             if seen >= _PARTITIONS_AT_ONCE:
                 seen = 0
                 yield {}
@@ -112,7 +113,8 @@ class LogMetrics:
             ids = {each.partition_id for each in held}
             self._stored = {each: self._stored[each] for each in ids & self._stored.keys()}
         if len(led) > METRIC_SERIES_MAX:
-            led.clear()
+            led = {}
+        yield {}
         yield {
             "log_bytes": total,
             "topic_log_bytes": sizes,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dragoman.api.node_ports import NodeBroker
 
 #: Partitions that are looked at between two pauses.
-_AT_ONCE = 2000
+_AT_ONCE = 1000
 
 
 def replica_stats(broker: NodeBroker) -> Iterator[Stats]:
