@@ -7,15 +7,18 @@ that of the cluster. Every node counts the partitions without a leader.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from dragoman.api.cluster import has_metadata_leader, is_under_replicated
-from dragoman.api.node_ports import NodeBroker
+from dragoman.api.readiness import has_metadata_leader
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.telemetry.catalogue import Stats
 
+if TYPE_CHECKING:
+    from dragoman.api.node_ports import NodeBroker
+
 #: Partitions that are looked at between two pauses.
-_AT_ONCE = 2000
+_AT_ONCE = 1000
 
 
 def replica_stats(broker: NodeBroker) -> Iterator[Stats]:
@@ -46,7 +49,7 @@ def _partitions(broker: NodeBroker) -> Iterator[Stats]:
         offline += each.leader == NO_LEADER
         if each.leader == node_id:
             led += 1
-            under_replicated += is_under_replicated(each)
+            under_replicated += each.is_under_replicated
             under_min_insync += len(each.in_sync) < _min_insync(broker, each)
         if number % _AT_ONCE == _AT_ONCE - 1:
             yield {}
