@@ -171,7 +171,8 @@ class EphemeralBroker:
     def start(self) -> Self:
         if self._thread is not None:
             raise RuntimeError("the broker is running")
-        self._loop = asyncio.new_event_loop()
+        # The same everywhere: the usual loop of Windows cannot watch sockets.
+        self._loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="dragoman-ephemeral", daemon=True
         )
