@@ -85,8 +85,9 @@ layers: $(VENV)/dev.stamp ## import-linter: which layer may know which
 	$(BIN)/lint-imports --no-cache
 
 .PHONY: types
-types: $(VENV)/dev.stamp ## mypy, strict
+types: $(VENV)/dev.stamp ## mypy, strict, for Linux and for macOS
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin src
 
 .PHONY: unit
 unit: $(VENV)/dev.stamp ## pytest in JOBS processes; ARGS="-k name" picks tests

@@ -179,7 +179,7 @@ def _write(path: str, data: bytes, mode: int) -> None:
     aside = f"{path}.new"
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
-        os.fchmod(descriptor, mode)
+        os.chmod(aside, mode)
         os.write(descriptor, data)
     finally:
         os.close(descriptor)

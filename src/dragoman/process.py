@@ -26,6 +26,7 @@ from dragoman.data_directory import open_data_directory, refuse_other_directory,
 from dragoman.errors import ConfigError, CorruptionError, LogError
 from dragoman.limits import OPEN_SEGMENTS_MAX
 from dragoman.log.node import NODE_FILE, SECURITY_LEVEL, read_node_state
+from dragoman.net.event_loop import new_event_loop
 from dragoman.net.listener import OpenListener
 from dragoman.net.password_hasher import ThreadedHasher
 from dragoman.operating_system import (
@@ -52,9 +53,7 @@ def run(settings: Settings, announce: Callable[[str], None]) -> int:
     The status is 0 after a clean stop, 1 when the log or the metadata failed, 130 when a second
     signal forced the end.
     """
-    import uvloop
-
-    loop = uvloop.new_event_loop()
+    loop = new_event_loop()
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(_serve(settings, loop, announce))

@@ -2,7 +2,7 @@
 
 Clock, disk, background disk work, scheduling and randomness arrive as arguments; the network's port
 is `asyncio.Protocol` and `asyncio.Transport`, which the simulated loop implements too. The real
-versions are in `operating_system.py`, the simulated ones in `dragoman.testing.sim`. Nothing below
+versions are in `operating_system`, the simulated ones in `dragoman.testing.sim`. Nothing below
 the composition root may call `time`, `random`, `os.open` and their like: that is what makes a run
 repeatable from a seed.
 

@@ -5,7 +5,6 @@ Pipelines run outside the node and report to it; their reports are kept in memor
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -32,6 +31,7 @@ from dragoman.api.security import RuleService, SecurityService, UserService
 from dragoman.api.topics import TopicService
 from dragoman.api.values import Check, PipelineList, PipelineStatus
 from dragoman.net.requests import Requests
+from dragoman.operating_system import platforms
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import Logins
@@ -147,7 +147,7 @@ class BrokerView:
         return self._health.run()
 
     def own_names(self) -> Iterator[str]:
-        yield os.uname().nodename
+        yield platforms.machine_name()
         own = self._node.settings.cluster_nodes.get(self._broker.node_id)
         if own is not None:
             yield own.host

@@ -7,7 +7,6 @@ their scope. This module imports no HTTP server library.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -15,6 +14,7 @@ import msgspec
 
 from dragoman.config.listeners import OPEN, ListenerSecurity
 from dragoman.net.operator_socket import user_of
+from dragoman.operating_system import platforms
 from dragoman.security.access import Caller, Principal
 from dragoman.security.authorizer import OPERATOR_KIND
 from dragoman.security.identity import initial_caller
@@ -74,18 +74,14 @@ def listener_origin(
 def operator_origin(transport: asyncio.BaseTransport) -> Origin | None:
     """The origin on the administrator's socket: only the user that the node runs as passes."""
     user = user_of(transport)
-    if user != os.geteuid():
+    if user is None or user != platforms.own_user():
         return None
     caller = Caller(Principal(OPERATOR_KIND, _name_of(user)), is_proven=True)
     return Origin(initial=lambda: caller, is_operator=True)
 
 
 def _name_of(user: int) -> str:
-    # Imported here: only nodes with an administrator on their socket need it.
-    import pwd
-
     try:
-        return pwd.getpwuid(user).pw_name
+        return platforms.user_name(user)
     except KeyError:
-        # Containers run with user ids that no file names.
         return str(user)

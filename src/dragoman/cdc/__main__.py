@@ -12,12 +12,12 @@ import os
 import sys
 
 import msgspec
-import uvloop
 
 from dragoman.captures.control import Report, Start, Stop, decode_command, encode_line
 from dragoman.cdc.capture import Capture
 from dragoman.cdc.snapshot.taker import SnapshotTaker
 from dragoman.limits import CAPTURE_LINE_BYTES_MAX, CAPTURE_ORPHAN_S
+from dragoman.net.event_loop import new_event_loop
 
 _log = logging.getLogger("dragoman.cdc")
 
@@ -26,7 +26,8 @@ def main() -> int:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
     )
-    return uvloop.run(_main())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_main())
 
 
 async def _main() -> int:

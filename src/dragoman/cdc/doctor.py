@@ -9,7 +9,7 @@ publication of a capture that is being removed.
 from __future__ import annotations
 
 import asyncio
-import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -503,10 +503,10 @@ async def _room(connection: Connection, definition: Definition) -> int | None:
         return None
     try:
         ((directory,),) = await rows(connection, "SELECT current_setting('data_directory')")
-        places = os.statvfs(Path(directory) / "pg_wal")
+        usage = shutil.disk_usage(Path(directory) / "pg_wal")
     except (psycopg.errors.InsufficientPrivilege, OSError):
         return None
-    return places.f_bavail * places.f_frsize
+    return usage.free
 
 
 # ---- removal

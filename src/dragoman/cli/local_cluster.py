@@ -19,6 +19,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dragoman.cli.status import USAGE, CommandError, say
+from dragoman.operating_system.platforms import require_unix
 
 _HOST = "127.0.0.1"
 #: Listeners of a node, as offsets from its first port. RocketMQ clients before 4.5.1 also connect
@@ -74,6 +75,7 @@ class _Nodes:
 
     def run(self) -> int:
         # Closing the terminal stops the nodes, too, unless the command was started with nohup.
+        require_unix("a cluster of nodes on this machine")
         ends = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             ends.append(signal.SIGHUP)

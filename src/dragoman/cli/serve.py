@@ -29,6 +29,7 @@ from dragoman.config.layers import (
 from dragoman.config.listeners import available_names, split_assignment
 from dragoman.config.settings import NODE_KEYS, Settings
 from dragoman.errors import ConfigError, DirectoryInUseError, FormatError
+from dragoman.operating_system.platforms import require_unix
 
 
 def _words(key: str) -> str:
@@ -182,6 +183,7 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def _run(settings: Settings, config_path: str) -> int:
+    require_unix("a node")
     # Imported after the settings are checked, so that an error in them is reported at once.
     from dragoman.telemetry.logs import configure, log_uncaught
 

@@ -39,7 +39,7 @@ from dragoman.limits import (
     FLUSHER_NAMES_BYTES_MAX,
     FLUSHER_REPLY_BYTES_MAX,
 )
-from dragoman.operating_system import child_environment
+from dragoman.operating_system import child_environment, platforms
 from dragoman.world import BackgroundJob, admit
 
 Done: TypeAlias = Callable[[OSError | None], None]
@@ -50,7 +50,9 @@ _LENGTH_BYTES = 4
 _READ_BYTES = 1 << 16
 _FRAME_BYTES_MAX = BACKGROUND_JOB_BYTES_MAX + FLUSHER_NAMES_BYTES_MAX
 #: Signals that a terminal sends to all its processes, and a service manager to all of a service.
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STOP_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 
 
 class Readiness(Protocol):
@@ -134,7 +136,7 @@ class Flusher:
                 tuple((path(each.path), bytes(each.data)) for each in job.replace),
                 tuple((path(name), size) for name, size in job.zero_fill),
                 tuple((path(name), position, size) for name, position, size in job.write_out),
-                BULK_SYNC_FILES_MIN,
+                BULK_SYNC_FILES_MIN if platforms.HAS_SYNCFS else sys.maxsize,
             )
         )
         if len(payload) > _FRAME_BYTES_MAX:
@@ -183,7 +185,8 @@ class _Process:
         (jobs_out, self._jobs_fd), replies, errors = _pipes(3)
         self._replies_fd, replies_in = replies
         self._errors_fd, errors_in = errors
-        command = [sys.executable, "-I", "-S", _SCRIPT, str(os.getpid()), str(_FRAME_BYTES_MAX)]
+        numbers = (os.getpid(), _FRAME_BYTES_MAX, platforms.FULL_SYNC)
+        command = [sys.executable, "-I", "-S", _SCRIPT, *map(str, numbers)]
         # A new process inherits the mask, so no signal can reach it before it sets its own.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         try:

@@ -1,10 +1,10 @@
 """The flusher process: a script that runs disk jobs one after the other until its input ends.
 
-It runs as `python -I -S flusher_process.py PARENT_PID FRAME_BYTES_MAX`, reads jobs from descriptor
-0 and writes replies to descriptor 1. It imports only built-in modules and those that the
-interpreter has loaded anyway: `dragoman.world` alone would cost 45 ms and 6 MB, in a process that
-may be needed within milliseconds. So it repeats `world.perform` in terms of `os`; a test runs both
-on the same jobs and compares the results.
+It runs as `python -I -S flusher_process.py PARENT_PID FRAME_BYTES_MAX FULL_SYNC`, reads jobs from
+descriptor 0 and writes replies to descriptor 1. FULL_SYNC is `platforms.FULL_SYNC`. It imports only
+built-in modules and those that the interpreter has loaded anyway: `dragoman.world` alone would cost
+45 ms and 6 MB, in a process that may be needed within milliseconds. So it repeats `world.perform`
+in terms of `os`; a test runs both on the same jobs and compares the results.
 
     frame   length (u32, little endian) · `marshal` of a tuple
     job     (files to sync, directories to sync, ((path, data), …), ((path, size), …),
@@ -25,6 +25,10 @@ import errno
 import marshal
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Bytes written at once when a file is filled with zeros.
 _ZERO_BLOCK_BYTES = 1 << 20
@@ -47,6 +51,13 @@ class Parent:
         """Raises `OrphanedError` when the parent is gone; called before files are changed."""
         if cls.pid is not None and os.getppid() != cls.pid:
             raise OrphanedError
+
+
+class FullSync:
+    """The command of fcntl(2) that syncs more than fsync does."""
+
+    #: 0 where fsync is enough, and until `serve` sets it.
+    command: int = 0
 
 
 def perform(
@@ -121,7 +132,7 @@ def _sync_directory(path: bytes) -> None:
     except FileNotFoundError:
         return
     try:
-        os.fsync(fd)
+        _sync(fd, os.fsync)
     except OSError as error:
         raise _named(error, path) from None
     finally:
@@ -207,9 +218,25 @@ def _write(fd: int, path: bytes, data: memoryview, position: int) -> None:
 
 def _fdatasync(fd: int, path: bytes) -> None:
     try:
-        os.fdatasync(fd)
+        # macOS has no fdatasync, and is not asked for it.
+        _sync(fd, getattr(os, "fdatasync", os.fsync))
     except OSError as error:
         raise _named(error, path) from None
+
+
+def _sync(fd: int, call: Callable[[int], None]) -> None:
+    if not FullSync.command:
+        call(fd)
+        return
+    import fcntl
+
+    try:
+        fcntl.fcntl(fd, FullSync.command)
+    except OSError as error:
+        # File systems that do not know the command; any other error is one of the sync itself.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY):
+            raise
+        os.fsync(fd)
 
 
 def _named(error: OSError, path: bytes) -> OSError:
@@ -249,9 +276,12 @@ def reply(fd: int, number: int, path: bytes) -> None:
         message = message[os.write(fd, message) :]
 
 
-def serve(jobs_fd: int, replies_fd: int, parent_pid: int, frame_bytes_max: int) -> None:
+def serve(
+    jobs_fd: int, replies_fd: int, parent_pid: int, frame_bytes_max: int, full_sync: int
+) -> None:
     """Run jobs until the parent closes the pipe or dies."""
     Parent.pid = parent_pid
+    FullSync.command = full_sync
     while (frame := read_frame(jobs_fd, frame_bytes_max)) is not None:
         number, path = 0, b""
         try:
@@ -268,4 +298,4 @@ def serve(jobs_fd: int, replies_fd: int, parent_pid: int, frame_bytes_max: int) 
 
 
 if __name__ == "__main__":
-    serve(0, 1, int(sys.argv[1]), int(sys.argv[2]))
+    serve(0, 1, *map(int, sys.argv[1:4]))

@@ -6,7 +6,8 @@ credential, and therefore also serves an administrator who has lost theirs.
 
 The data directory is locked by the node that binds the socket, so a socket that is there already
 belongs to a node that was killed. Addresses of Unix sockets have at most 108 bytes; a longer path
-is reached through the directory's descriptor, by `/proc/self/fd`.
+is reached through the directory's descriptor, by `/proc/self/fd`, or, on systems without that,
+through a symbolic link in a directory that only the user may enter.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import socket
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from struct import Struct
@@ -26,6 +28,10 @@ from dragoman.errors import ConfigError
 NAME: Final = "admin.sock"
 #: The longest address of a Unix socket, with its terminating zero; BSD and macOS have 104.
 _ADDRESS_BYTES_MAX: Final = 108 if sys.platform == "linux" else 104
+#: Linux alone has directories among these.
+_DESCRIPTORS: Final = "/proc/self/fd"
+#: Elsewhere, macOS makes temporary files below a path that is long itself.
+_SHORT_DIRECTORY: Final = "/tmp"
 _MODE: Final = 0o600
 #: Linux: process, user and group of the other side.
 _CREDENTIALS: Final = Struct("3i")
@@ -139,8 +145,14 @@ def _address(directory: str) -> Iterator[str]:
     if len(os.fsencode(path)) < _ADDRESS_BYTES_MAX:
         yield path
         return
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{descriptor}/{NAME}"
-    finally:
-        os.close(descriptor)
+    if os.path.isdir(_DESCRIPTORS):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield f"{_DESCRIPTORS}/{descriptor}/{NAME}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.TemporaryDirectory(prefix="dragoman-", dir=_SHORT_DIRECTORY) as short:
+        link = os.path.join(short, "data")
+        os.symlink(os.path.abspath(directory), link)
+        yield os.path.join(link, NAME)

@@ -8,7 +8,6 @@ NAME/spark.log       Spark's warnings and errors
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import socket
@@ -23,6 +22,7 @@ import msgspec
 from dragoman.api.values import PipelinePart, PipelineStatus
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.limits import PIPELINE_STATUS_BYTES_MAX
+from dragoman.operating_system import platforms
 from dragoman.pipelines.definition import check_name
 
 PipelineState: TypeAlias = Literal[
@@ -112,12 +112,9 @@ class StateFolder:
     def is_held(self) -> bool:
         try:
             with (self.path / "lock").open() as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+                return not platforms.lock(file.fileno(), is_shared=True)
         except OSError:
             return False
-        return False
 
     def stop(self, patience_s: float) -> bool:
         """Stop the process after the current batch, or kill it after `patience_s`.
@@ -162,11 +159,7 @@ class StateFolder:
 
 def _is_locked(file: IO[str]) -> bool:
     """Try to lock the file; whether this process now holds the lock."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return platforms.lock(file.fileno())
 
 
 def known_pipelines(root: Path) -> list[Status]:

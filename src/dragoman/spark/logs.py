@@ -22,6 +22,7 @@ from dragoman.client.kafka import (
     TopicPartition,
 )
 from dragoman.errors import ConfigError, LogError
+from dragoman.operating_system import platforms
 from dragoman.spark import planner
 from dragoman.spark.offsets import Offsets, Topic
 from dragoman.spark.options import SourceOptions
@@ -164,6 +165,8 @@ def _visible_directory(served: BrokerLog) -> str:
 
     Files are planned only for topics whose id in the directory equals the id from the brokers.
     """
+    if platforms.IS_WINDOWS:
+        return ""
     try:
         directories = served.directories()
     except ClientError as error:

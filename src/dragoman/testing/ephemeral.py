@@ -224,7 +224,8 @@ class EphemeralBroker:
         """Returns when the broker serves clients. Raises `ConfigError`, `DirectoryInUseError`."""
         if self._thread is not None:
             raise RuntimeError("the broker is running")
-        self._loop = asyncio.new_event_loop()
+        # The same everywhere: the usual loop of Windows cannot watch sockets.
+        self._loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="dragoman-ephemeral", daemon=True
         )

@@ -530,7 +530,7 @@ def test_nothing_is_begun_for_a_parent_that_is_gone(tmp_path: Path) -> None:
     jobs_out, jobs_in = os.pipe()
     frame = Flusher(str(tmp_path), Poller())._frame(BackgroundJob(zero_fill=(("a", 3),)))
     os.write(jobs_in, frame)
-    flusher_process.serve(jobs_out, -1, os.getppid() + 1, 1 << 20)
+    flusher_process.serve(jobs_out, -1, os.getppid() + 1, 1 << 20, 0)
     assert tree(tmp_path) == {}
     os.close(jobs_in)
     os.close(jobs_out)
@@ -584,7 +584,7 @@ def test_serve_answers_each_job_and_ends_with_its_input(tmp_path: Path) -> None:
         os.write(jobs_in, flusher._frame(job))
     os.close(jobs_in)
     served = threading.Thread(
-        target=flusher_process.serve, args=(jobs_out, replies_in, os.getppid(), 1 << 20)
+        target=flusher_process.serve, args=(jobs_out, replies_in, os.getppid(), 1 << 20, 0)
     )
     served.start()
     served.join()

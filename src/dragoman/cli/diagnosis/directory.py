@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -18,7 +17,7 @@ from dragoman.limits import CLOCK_JUMP_S, DOCTOR_FILES_MAX, DOCTOR_FINDINGS_MAX
 from dragoman.log.inspect import Finding as Found
 from dragoman.log.inspect import NodeFound, Problem, inspect_disk
 from dragoman.log.node import FEATURE_LEVEL, NODE_FILE, has_data, read_node_state
-from dragoman.operating_system import RealDisk
+from dragoman.operating_system import RealDisk, platforms
 
 
 def checks(directory: str, settings: Settings) -> Iterator[Finding]:
@@ -84,7 +83,7 @@ def _has_node(directory: str) -> bool:
 
 def permissions(directory: str) -> Finding:
     """Whether this user may read and write all files, and others none but those that are shared."""
-    own = os.geteuid()
+    own = platforms.own_user()
     for path in islice(_paths(directory), DOCTOR_FILES_MAX):
         owner = os.stat(path, follow_symlinks=False).st_uid
         if owner != own:
@@ -109,13 +108,13 @@ def _paths(directory: str) -> Iterator[str]:
 
 def _name(user: int) -> str:
     try:
-        return pwd.getpwuid(user).pw_name
+        return platforms.user_name(user)
     except KeyError:
         return f"user {user}"
 
 
 def _as_owner(directory: str) -> str:
-    owner, own = _name(os.stat(directory).st_uid), _name(os.geteuid())
+    owner, own = _name(os.stat(directory).st_uid), _name(platforms.own_user())
     return f"run it as {owner}, the owner of the directory, or `chown -R {own} {directory}`"
 
 

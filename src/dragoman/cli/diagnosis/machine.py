@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import socket
 
 from dragoman.cli.diagnosis.finding import Finding, ok, problem, warning
@@ -15,12 +14,13 @@ from dragoman.limits import (
     JOURNAL_FILE_BYTES,
     SHARE_OF_FREE_FILES_MIN,
 )
+from dragoman.operating_system import open_files_permitted
 
 
 def descriptors() -> Finding:
     """The limit under which a node that is started from here would run; it raises the soft one."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY:
+    most = open_files_permitted()
+    if most is None:
         return ok("descriptors", "no limit of open files")
     said = f"the limit of open files is {most}"
     if most >= DOCTOR_DESCRIPTORS_MIN:

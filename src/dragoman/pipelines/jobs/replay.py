@@ -19,6 +19,7 @@ import msgspec
 
 from dragoman.errors import ConfigError
 from dragoman.limits import REPLAY_BATCH_RECORDS
+from dragoman.operating_system import platforms
 from dragoman.pipelines.jobs.tier_manifest import sync_directory
 from dragoman.pipelines.state import Progress, Report
 
@@ -155,7 +156,7 @@ def _save(options: Options, plan: Plan) -> None:
         # Without addresses and further options, which may have secrets and are those of each run.
         file.write(msgspec.json.encode(msgspec.structs.replace(plan, options=_essence(options))))
         file.flush()
-        os.fsync(file.fileno())
+        platforms.sync_file(file.fileno())
     os.replace(f"{path}.new", path)
     sync_directory(Path(options.checkpoint))
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dragoman.limits import TIER_OPEN_FILES_MAX, TIER_ROW_GROUP_BYTES
+from dragoman.operating_system import platforms
 from dragoman.pipelines.jobs.tier_manifest import TierFile, TierRange, sync_directory
 from dragoman.spark.batches.layout import COLUMN_TYPES
 
@@ -182,7 +183,7 @@ class _FileWriter:
         self._flush()
         self._writer.close()
         with self._path.open("rb") as file:
-            os.fsync(file.fileno())
+            platforms.sync_file(file.fileno())
             size = os.fstat(file.fileno()).st_size
         for folder in (self._path.parent, self._path.parent.parent, self._path.parents[2]):
             sync_directory(folder)

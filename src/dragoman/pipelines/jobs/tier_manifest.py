@@ -10,7 +10,6 @@ day. Files that the manifest does not name are left over from a killed job, and 
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ import msgspec
 
 from dragoman.errors import ConfigError, LogError
 from dragoman.limits import TIER_MANIFEST_BYTES_MAX
+from dragoman.operating_system import platforms
 
 _NAME = "manifest.json"
 _LOCK = ".lock"
@@ -148,7 +148,7 @@ class Twin:
         with aside.open("wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            platforms.sync_file(file.fileno())
         aside.replace(self._path)
         sync_directory(self.directory)
 
@@ -157,10 +157,8 @@ class Twin:
         """Hold the lock of the one job that writes. Raises `ConfigError` when another holds it."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / _LOCK).open("wb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError(f"another job is writing to {self.directory}") from None
+            if not platforms.lock(file.fileno()):
+                raise ConfigError(f"another job is writing to {self.directory}")
             yield
 
     def sweep(self, manifest: Manifest) -> int:
@@ -177,7 +175,7 @@ class Twin:
 def sync_directory(path: Path) -> None:
     number = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(number)
+        platforms.sync_directory(number)
     finally:
         os.close(number)
 
