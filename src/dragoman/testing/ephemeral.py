@@ -218,6 +218,22 @@ class EphemeralBroker:
             raise ValueError("only a disk in memory can be slow")
         self._write_delay.seconds = seconds
 
+    def fill_disk(self) -> None:
+        """Leave no room on the disk: writes are refused until a moment after `free_disk`, and
+        reads continue. Only of a running broker in memory.
+        """
+        self._memory_disk().fill()
+
+    def free_disk(self) -> None:
+        """Make room again."""
+        self._memory_disk().empty()
+
+    def _memory_disk(self) -> MemoryDisk:
+        disk = None if self._node is None else self._node.store.disk
+        if not isinstance(disk, MemoryDisk):
+            raise ValueError("only the disk of a running broker in memory can be full")
+        return disk
+
     # ---- life
 
     def start(self) -> Self:
