@@ -119,9 +119,18 @@ def test_metadata_is_what_an_index_shows(wheel: Path) -> None:
     assert metadata["Version"] == __version__
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "Apache-2.0"
-    assert {"all", "bench", "cdc", "console", "demo", "dev", "otel", "pipelines", "spark"} == set(
-        metadata.get_all("Provides-Extra", [])
-    )
+    assert {
+        "all",
+        "bench",
+        "cdc",
+        "console",
+        "demo",
+        "dev",
+        "docs",
+        "otel",
+        "pipelines",
+        "spark",
+    } == set(metadata.get_all("Provides-Extra", []))
     (uvloop,) = (each for each in metadata.get_all("Requires-Dist", []) if "uvloop" in each)
     assert uvloop.endswith("; sys_platform != 'win32'")
     page = str(metadata.get_payload())
