@@ -4,8 +4,8 @@ It is public and typed, and no other package imports it. The broker keeps its da
 memory.
 
 - `ephemeral` has the broker and the cluster; `plugin` the fixtures of pytest.
-- `probes` create topics, write records, and assert records, offsets and lag; `records` reads what
-  is committed.
+- `assertions` has topics and groups under test, which create, write and assert; `records` reads
+  what is committed.
 - `faults` hold a node, delay its disk and cut the network between nodes.
 - `memory` is the disk in memory, on a `file_tree`.
 - `sim` has a disk that loses power, virtual time and a simulated network.

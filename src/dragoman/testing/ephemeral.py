@@ -58,7 +58,7 @@ from dragoman.security.secrets import KEY_FILE
 from dragoman.server import Node
 from dragoman.testing.faults import Cut, Pause, WriteDelay, across
 from dragoman.testing.memory import MemoryDisk
-from dragoman.testing.probes import GroupProbe, TopicProbe
+from dragoman.testing.assertions import GroupUnderTest, TopicUnderTest
 from dragoman.testing.sim.background import ImmediateBackground
 from dragoman.world import Background, Disk, DiskSecrets
 
@@ -175,13 +175,13 @@ class EphemeralBroker:
 
     # ---- topics and groups
 
-    def topic(self, name: str) -> TopicProbe:
+    def topic(self, name: str) -> TopicUnderTest:
         """To create, write, read and assert."""
-        return TopicProbe(name, self._run)
+        return TopicUnderTest(name, self._run)
 
-    def group(self, name: str) -> GroupProbe:
+    def group(self, name: str) -> GroupUnderTest:
         """Offsets and lag, to read and assert."""
-        return GroupProbe(name, self._run)
+        return GroupUnderTest(name, self._run)
 
     def _run(self, work: Callable[[Broker], Coroutine[None, None, Result]]) -> Result:
         if self._node is None:
@@ -423,13 +423,13 @@ class EphemeralCluster:
 
     # ---- topics and groups
 
-    def topic(self, name: str) -> TopicProbe:
+    def topic(self, name: str) -> TopicUnderTest:
         """To create, write, read and assert, through a running node."""
-        return TopicProbe(name, self._run)
+        return TopicUnderTest(name, self._run)
 
-    def group(self, name: str) -> GroupProbe:
+    def group(self, name: str) -> GroupUnderTest:
         """Offsets and lag, to read and assert, through a running node."""
-        return GroupProbe(name, self._run)
+        return GroupUnderTest(name, self._run)
 
     def _run(self, work: Callable[[Broker], Coroutine[None, None, Result]]) -> Result:
         return self.nodes[self._any_number()]._run(work)

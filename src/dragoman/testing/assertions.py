@@ -47,7 +47,7 @@ class Runner(Protocol):
     def __call__(self, work: Callable[[Broker], Coroutine[None, None, Result]], /) -> Result: ...
 
 
-class TopicProbe:
+class TopicUnderTest:
     """A topic of a broker under test, which need not exist yet."""
 
     def __init__(self, name: str, run: Runner) -> None:
@@ -164,7 +164,7 @@ class TopicProbe:
         return found
 
 
-class GroupProbe:
+class GroupUnderTest:
     """A group of consumers of a broker under test."""
 
     def __init__(self, name: str, run: Runner) -> None:

@@ -67,7 +67,7 @@ def test_topic_that_exists_is_not_created_again(shared: EphemeralBroker) -> None
 def test_too_few_nodes_for_a_topic_is_an_error_in_the_end(
     shared: EphemeralBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.testing.probes.WAIT_SECONDS", SOON)
+    monkeypatch.setattr("dragoman.testing.assertions.WAIT_SECONDS", SOON)
     with pytest.raises(InvalidReplicationFactor):
         shared.topic("replicated").create(replicas=3)
 
