@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from dragoman.testing.ephemeral import EphemeralBroker, EphemeralCluster
 from dragoman.testing.assertions import GroupUnderTest, TopicUnderTest
+from dragoman.testing.ephemeral import EphemeralBroker, EphemeralCluster
 from dragoman.testing.records import StoredRecord
 
 PAGE = Path(__file__).parent / "reference" / "testing-kit.md"

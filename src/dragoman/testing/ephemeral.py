@@ -56,9 +56,9 @@ from dragoman.security.access import Caller
 from dragoman.security.key_file import KEY_BYTES, format_keys, new_key
 from dragoman.security.secrets import KEY_FILE
 from dragoman.server import Node
+from dragoman.testing.assertions import GroupUnderTest, TopicUnderTest
 from dragoman.testing.faults import Cut, Pause, WriteDelay, across
 from dragoman.testing.memory import MemoryDisk
-from dragoman.testing.assertions import GroupUnderTest, TopicUnderTest
 from dragoman.testing.sim.background import ImmediateBackground
 from dragoman.world import Background, Disk, DiskSecrets
 
