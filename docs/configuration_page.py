@@ -22,7 +22,7 @@ _INTRODUCTION = """\
 
 <!-- Written by `python docs/configuration_page.py`; a test compares it with the code. -->
 
-Settings come from three places. Each overrides the one before:
+For operators. Settings come from three places. Each overrides the one before:
 
 1. a TOML file, named by `--config FILE` or `DRAGOMAN_CONFIG`;
 2. environment variables: `DRAGOMAN_` and the key in capitals with `_` for `.`;

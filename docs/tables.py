@@ -64,10 +64,11 @@ def anchor(method: str, path: str) -> str:
 
 
 def metrics_table() -> str:
-    rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    rows = ["| metric | kind | labels | meaning | since |", "|---|---|---|---|---|"]
     for each in METRICS.values():
         labels = ", ".join(f"`{label}`" for label in each.labels)
-        rows.append(f"| `{PREFIX}{each.name}` | {each.kind} | {labels} | {each.help} |")
+        name, cells = f"`{PREFIX}{each.name}`", f"{labels} | {each.help} | {each.since}"
+        rows.append(f"| {name} | {each.kind} | {cells} |")
     return "\n".join(rows)
 
 

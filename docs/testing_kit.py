@@ -13,16 +13,16 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from dragoman.testing.assertions import GroupUnderTest, TopicUnderTest
 from dragoman.testing.ephemeral import EphemeralBroker, EphemeralCluster
-from dragoman.testing.probes import GroupProbe, TopicProbe
 from dragoman.testing.records import StoredRecord
 
 PAGE = Path(__file__).parent / "reference" / "testing-kit.md"
 _BEGIN = "<!-- classes: written by docs/testing_kit.py -->"
 _END = "<!-- end classes -->"
-_CLASSES = (EphemeralBroker, EphemeralCluster, TopicProbe, GroupProbe, StoredRecord)
+_CLASSES = (EphemeralBroker, EphemeralCluster, TopicUnderTest, GroupUnderTest, StoredRecord)
 #: Made by the two methods of a broker, not by tests.
-_MADE = (TopicProbe, GroupProbe, StoredRecord)
+_MADE = (TopicUnderTest, GroupUnderTest, StoredRecord)
 
 
 def with_classes(page: str) -> str:

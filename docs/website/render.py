@@ -88,7 +88,7 @@ class _Renderer(RendererHTML):
 
     def code_inline(self, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
         # Long names may break after their parts.
-        text = re.sub(r"(?<=[_./,=])(?=\w)", "\0", tokens[index].content)
+        text = re.sub(r"(?<=[_./,=])(?=\w{3})", "\0", tokens[index].content)
         return f"<code>{escape(text).replace(chr(0), '<wbr>')}</code>"
 
     def html_block(self, _tokens: Sequence[Token], _index: int, _options: Any, _env: Any) -> str:

@@ -45,6 +45,7 @@ COUNT = 20
 _MANY = 30
 _HEAD = """# RocketMQ administration, operation by operation
 
+For administrators of RocketMQ.
 The request of each operation of `RocketmqAdmin`, and its result on a node of this release, in the
 order in which they were run (`tests/protocols/rocketmq_admin.py`). Operations without a request of
 their own combine others. Operations of RocketMQ's controller, broker containers, static topics,

@@ -126,6 +126,29 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     assert unlisted(ROOT, PAGES) == []
 
 
+_MENTION = re.compile(r"\bdocs/[\w/.-]+\.(?:md|svg)\b(?:#[\w-]+)?|\bdocs/decisions/\d{4}\b")
+
+
+def test_pages_that_code_and_deployment_name_exist() -> None:
+    """In comments and messages, which are no links."""
+    named = 0
+    for folder in ("src", "deploy", "examples"):
+        for path in (ROOT / folder).rglob("*"):
+            if not path.is_file() or path.suffix not in (".py", ".yml", ".yaml", ".toml", ".json"):
+                continue
+            for mention in _MENTION.findall(path.read_text()):
+                named += 1
+                name, _, anchor = mention.partition("#")
+                if name[-1].isdigit():
+                    assert list(ROOT.glob(f"{name}-*.md")), f"{path} names {mention}"
+                    continue
+                assert (ROOT / name).exists(), f"{path} names {mention}"
+                if anchor:
+                    anchors = read(ROOT, PurePosixPath(name)).anchors
+                    assert anchor in anchors, f"{path} names {mention}"
+    assert named > 20
+
+
 def test_pages_were_found() -> None:
     assert len(PAGES) > 20
 

@@ -43,6 +43,8 @@ class Metric(msgspec.Struct, frozen=True):
     beyond: Literal["sum", "max", "omit"] = "sum"
     #: Whether the name is another program's, and has no prefix.
     is_alias: bool = False
+    #: The first release that has it.
+    since: str = "0.1.0"
 
     @property
     def full_name(self) -> str:

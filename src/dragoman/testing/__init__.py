@@ -1,7 +1,14 @@
 """Test kit: an in-process broker and cluster, a pytest plugin, and the simulated world.
 
 It is public and typed, and no other package imports it. The broker keeps its data on a disk in
-memory; `sim` has a disk that loses power, virtual time and a simulated network.
+memory.
+
+- `ephemeral` has the broker and the cluster; `plugin` the fixtures of pytest.
+- `assertions` has topics and groups under test, which create, write and assert; `records` reads
+  what is committed.
+- `faults` hold a node, delay its disk and cut the network between nodes.
+- `memory` is the disk in memory, on a `file_tree`.
+- `sim` has a disk that loses power, virtual time and a simulated network.
 """
 
 from __future__ import annotations

@@ -56,9 +56,9 @@ from dragoman.security.access import Caller
 from dragoman.security.key_file import KEY_BYTES, format_keys, new_key
 from dragoman.security.secrets import KEY_FILE
 from dragoman.server import Node
+from dragoman.testing.assertions import GroupUnderTest, TopicUnderTest
 from dragoman.testing.faults import Cut, Pause, WriteDelay, across
 from dragoman.testing.memory import MemoryDisk
-from dragoman.testing.probes import GroupProbe, TopicProbe
 from dragoman.testing.sim.background import ImmediateBackground
 from dragoman.world import Background, Disk, DiskSecrets
 
@@ -175,13 +175,13 @@ class EphemeralBroker:
 
     # ---- topics and groups
 
-    def topic(self, name: str) -> TopicProbe:
+    def topic(self, name: str) -> TopicUnderTest:
         """To create, write, read and assert."""
-        return TopicProbe(name, self._run)
+        return TopicUnderTest(name, self._run)
 
-    def group(self, name: str) -> GroupProbe:
+    def group(self, name: str) -> GroupUnderTest:
         """Offsets and lag, to read and assert."""
-        return GroupProbe(name, self._run)
+        return GroupUnderTest(name, self._run)
 
     def _run(self, work: Callable[[Broker], Coroutine[None, None, Result]]) -> Result:
         if self._node is None:
@@ -217,6 +217,22 @@ class EphemeralBroker:
         if self._storage != "memory":
             raise ValueError("only a disk in memory can be slow")
         self._write_delay.seconds = seconds
+
+    def fill_disk(self) -> None:
+        """Leave no room on the disk: writes are refused until a moment after `free_disk`, and
+        reads continue. Only of a running broker in memory.
+        """
+        self._memory_disk().fill()
+
+    def free_disk(self) -> None:
+        """Make room again."""
+        self._memory_disk().empty()
+
+    def _memory_disk(self) -> MemoryDisk:
+        disk = None if self._node is None else self._node.store.disk
+        if not isinstance(disk, MemoryDisk):
+            raise ValueError("only the disk of a running broker in memory can be full")
+        return disk
 
     # ---- life
 
@@ -408,13 +424,13 @@ class EphemeralCluster:
 
     # ---- topics and groups
 
-    def topic(self, name: str) -> TopicProbe:
+    def topic(self, name: str) -> TopicUnderTest:
         """To create, write, read and assert, through a running node."""
-        return TopicProbe(name, self._run)
+        return TopicUnderTest(name, self._run)
 
-    def group(self, name: str) -> GroupProbe:
+    def group(self, name: str) -> GroupUnderTest:
         """Offsets and lag, to read and assert, through a running node."""
-        return GroupProbe(name, self._run)
+        return GroupUnderTest(name, self._run)
 
     def _run(self, work: Callable[[Broker], Coroutine[None, None, Result]]) -> Result:
         return self.nodes[self._any_number()]._run(work)

@@ -108,6 +108,7 @@ class MemoryDisk:
         before_write: Callable[[], None] = lambda: None,
     ) -> None:
         self._before_write = before_write
+        self._capacity_bytes = capacity_bytes
         self._tree: FileTree[FileNode] = FileTree(capacity_bytes)
         self._locked: set[str] = set()
 
@@ -147,6 +148,14 @@ class MemoryDisk:
 
     def sync_all(self) -> None:
         return
+
+    def fill(self) -> None:
+        """Leave no room for anything that grows."""
+        self._tree.capacity_bytes = self._tree.used_bytes
+
+    def empty(self) -> None:
+        """Undo `fill`."""
+        self._tree.capacity_bytes = self._capacity_bytes
 
     def free_bytes(self) -> int:
         return self._tree.capacity_bytes - self._tree.used_bytes

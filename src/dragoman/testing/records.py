@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.net.future import settled
 
 _STEP_BYTES, _STEP_RECORDS = 1 << 20, 1_000
+_READ_AGAIN_SECONDS: Final = 0.25
 #: How much a message shows.
 _SHOWN_MAX: Final = 20
 _SHOWN_CHARACTERS_MAX: Final = 80
@@ -55,9 +57,11 @@ async def records_of(broker: Broker, partition: PartitionMetadata) -> list[Store
                 for each in records
             ]
             if not records and reader.offset < ends.last_stable_offset:
-                # The leader is on another node, which sends them.
+                # They are on another node, which sends them; after a fault perhaps another one.
                 reader.wait()
-                await changed.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_READ_AGAIN_SECONDS):
+                        await changed.wait()
     finally:
         reader.close()
     return found

@@ -5,9 +5,12 @@ Method: brokers and clusters in memory, raw requests with a short time-out, and 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from confluent_kafka import Producer
 
+from dragoman.errors import DiskFullError
 from dragoman.testing import EphemeralBroker, EphemeralCluster
 from dragoman.testing.faults import across
 
@@ -71,9 +74,28 @@ def test_writes_take_as_long_as_the_slow_disk(monkeypatch: pytest.MonkeyPatch) -
         assert not waited
 
 
-def test_disk_of_a_directory_cannot_be_slow() -> None:
-    with pytest.raises(ValueError, match="only a disk in memory"):
-        EphemeralBroker(storage="directory").slow_disk(1)
+def test_full_disk_refuses_writes_and_serves_reads_until_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dragoman.log.store.CHECKPOINT_INTERVAL_S", 0.05)
+    with EphemeralBroker() as broker:
+        topic = broker.topic("t").create().write("a")
+        broker.fill_disk()
+        with pytest.raises(DiskFullError):
+            topic.write("refused")
+        topic.assert_values("a")
+        broker.free_disk()
+        # The producer tries again until there is room.
+        assert produce(broker.bootstrap_servers, "b") == ""
+        topic.assert_values("a", "b")
+
+
+def test_disk_of_a_directory_has_no_faults(tmp_path: Path) -> None:
+    with EphemeralBroker(storage="directory", directory=str(tmp_path)) as broker:
+        with pytest.raises(ValueError, match="only a disk in memory"):
+            broker.slow_disk(1)
+        with pytest.raises(ValueError, match="in memory can be full"):
+            broker.fill_disk()
 
 
 def test_paused_leader_is_replaced() -> None:

@@ -22,6 +22,7 @@ from dragoman import limits
 from dragoman.api.declaration import ApiError, PageLimit
 from dragoman.api.groups import GroupService
 from dragoman.broker.broker import Broker
+from dragoman.broker.errors import InvalidReplicationFactor, NotEnoughReplicas
 from dragoman.broker.topics import DEFAULT, NewTopic
 from dragoman.errors import DragomanError
 from dragoman.log.batch import Record
@@ -46,7 +47,7 @@ class Runner(Protocol):
     def __call__(self, work: Callable[[Broker], Coroutine[None, None, Result]], /) -> Result: ...
 
 
-class TopicProbe:
+class TopicUnderTest:
     """A topic of a broker under test, which need not exist yet."""
 
     def __init__(self, name: str, run: Runner) -> None:
@@ -60,14 +61,16 @@ class TopicProbe:
         replicas: int = DEFAULT,
         config: Mapping[str, str] | None = None,
     ) -> Self:
-        """Create the topic, by default as the settings of the broker say. Raises `TopicExists`."""
+        """Create the topic, by default as the settings of the broker say. Waits until there are as
+        many nodes as it needs. Raises `TopicExists`.
+        """
         new = NewTopic(
             name=self.name,
             partition_count=partitions,
             replication_factor=replicas,
             config=dict(config or {}),
         )
-        self._run(lambda broker: settled(broker.topics.create(new)))
+        self._run(lambda broker: _insist(lambda: settled(broker.topics.create(new))))
         return self
 
     def write(
@@ -102,7 +105,7 @@ class TopicProbe:
             await settled(appended)
 
         if values:
-            self._run(append)
+            self._run(lambda broker: _insist(lambda: append(broker)))
         return self
 
     def records(self) -> list[StoredRecord]:
@@ -161,7 +164,7 @@ class TopicProbe:
         return found
 
 
-class GroupProbe:
+class GroupUnderTest:
     """A group of consumers of a broker under test."""
 
     def __init__(self, name: str, run: Runner) -> None:
@@ -247,6 +250,21 @@ class _Seen(msgspec.Struct, Generic[Result]):
     @property
     def trouble(self) -> str:
         return f"\n  the broker answered: {self.error}" if self.error else ""
+
+
+async def _insist(act: Callable[[], Awaitable[None]]) -> None:
+    """Act again for a time while nodes are missing: a busy machine may keep one from its
+    heartbeats.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + WAIT_SECONDS
+    while True:
+        try:
+            return await act()
+        except (InvalidReplicationFactor, NotEnoughReplicas):
+            if loop.time() > end:
+                raise
+            await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def _until(

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from dragoman.broker.errors import TopicExists
+from dragoman.broker.errors import InvalidReplicationFactor, TopicExists
 from dragoman.testing import EphemeralBroker
 
 SOON = 0.1
@@ -62,6 +62,14 @@ def test_topic_that_exists_is_not_created_again(shared: EphemeralBroker) -> None
     shared.topic("once").create()
     with pytest.raises(TopicExists):
         shared.topic("once").create()
+
+
+def test_too_few_nodes_for_a_topic_is_an_error_in_the_end(
+    shared: EphemeralBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.testing.assertions.WAIT_SECONDS", SOON)
+    with pytest.raises(InvalidReplicationFactor):
+        shared.topic("replicated").create(replicas=3)
 
 
 def test_assertion_holds_for_records_of_a_client_that_come_later(shared: EphemeralBroker) -> None:
