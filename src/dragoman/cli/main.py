@@ -36,6 +36,7 @@ _NOUNS = {
     "bench": "Measure any broker that speaks Kafka's protocol.",
     "tls": "Make certificates for tests.",
     "doctor": "Check a running node or a data directory, and say what to type.",
+    "debug": "Collect what a bug report needs.",
     "config": "Show the settings of a node, and change those of running nodes.",
     "log": "Inspect and repair data directories without a node.",
     "import": "Import the data of other brokers.",

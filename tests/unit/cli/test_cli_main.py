@@ -60,6 +60,7 @@ COMMANDS = {
         "doctor",
     ),
     "bench": ("produce", "consume", "latency"),
+    "debug": ("bundle",),
     "tls": ("dev",),
     "config": ("show", "schema", "set", "unset"),
     "rocketmq": (
