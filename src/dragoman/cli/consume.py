@@ -12,10 +12,10 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from dragoman.cli.client_security import NO_LOGIN, PLAIN, EncryptionOptions, LoginOptions
+from dragoman.cli.client_security import THIS_MACHINE, BrokerOptions
 from dragoman.cli.output import Output
 from dragoman.cli.positions import PLACES, parse_place
-from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
+from dragoman.cli.record_clients import ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Plan, Reader, RecordClient
 from dragoman.cli.record_lines import (
     DEFAULT_FORMAT,
@@ -37,9 +37,7 @@ def consume(
     /,
     *,
     protocol: ProtocolOption = "kafka",
-    bootstrap: AddressOption = None,
-    encryption: EncryptionOptions = PLAIN,
-    credentials: LoginOptions = NO_LOGIN,
+    broker: BrokerOptions = THIS_MACHINE,
     start: Annotated[
         str, Parameter(name="--from", allow_leading_hyphen=True, help=f"Start: {PLACES}.")
     ] = "beginning",
@@ -90,7 +88,7 @@ def consume(
     if group == "":
         raise CommandError("--group: expected the name of a group, got an empty one", USAGE)
     client = record_client(protocol)
-    client.check_login(credentials)
+    found = client.found(broker)
     write: Write
     match form:
         case "json":
@@ -100,7 +98,7 @@ def consume(
         case "table":
             write = _format(format_string or DEFAULT_FORMAT, client)
     plan = Plan(
-        bootstrap=client.bootstrap if bootstrap is None else bootstrap,
+        bootstrap=found.bootstrap,
         topic=topic,
         partitions=partition,
         start=parse_place("--from", start),
@@ -109,8 +107,8 @@ def consume(
         max_records=max_records,
         group=group,
         is_committed_only=isolation == "read_committed",
-        tls=encryption.settings(),
-        credentials=credentials,
+        tls=found.tls,
+        credentials=found.credentials,
     )
     client.check(plan)
     with client.read(plan) as reader:

@@ -44,8 +44,8 @@ def doctor(
     """
     if directory is None and config:
         raise CommandError("--config is for a DIRECTORY", USAGE)
-    if directory is not None and server.server:
-        raise CommandError("a DIRECTORY and --server exclude each other", USAGE)
+    if directory is not None and (server.server or server.context):
+        raise CommandError("a DIRECTORY excludes --server and --context", USAGE)
     found = node.checks(node.Probe(server)) if directory is None else _of(directory, config)
     listed = _shown(found, output)
     return FAILED if any(each.level == "problem" for each in listed) else OK

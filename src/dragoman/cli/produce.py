@@ -11,9 +11,9 @@ from typing import Annotated, Literal, cast
 import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.cli.client_security import NO_LOGIN, PLAIN, EncryptionOptions, LoginOptions
+from dragoman.cli.client_security import THIS_MACHINE, BrokerOptions
 from dragoman.cli.output import Output, show_change
-from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
+from dragoman.cli.record_clients import ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Feature, Target, Writer
 from dragoman.cli.record_lines import (
     ByteSource,
@@ -42,9 +42,7 @@ def produce(
     /,
     *,
     protocol: ProtocolOption = "kafka",
-    bootstrap: AddressOption = None,
-    encryption: EncryptionOptions = PLAIN,
-    credentials: LoginOptions = NO_LOGIN,
+    broker: BrokerOptions = THIS_MACHINE,
     file: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     without: Annotated[tuple[LineField, ...], Parameter(negative="")] = (),
@@ -97,7 +95,7 @@ def produce(
     if without and not json:
         raise CommandError("--without: only JSON lines have fields; give --json, too", USAGE)
     client = record_client(protocol)
-    client.check_login(credentials)
+    found = client.found(broker)
     wanted: list[tuple[str, bool, Feature]] = [
         ("--key", key is not None, "key"),
         ("--key-separator", key_separator is not None, "key"),
@@ -121,12 +119,12 @@ def produce(
         cannot_have=client.cannot_write,
     )
     target = Target(
-        bootstrap=client.bootstrap if bootstrap is None else bootstrap,
+        bootstrap=found.bootstrap,
         topic=topic,
         codec=codec,
         acks=acks,
-        tls=encryption.settings(),
-        credentials=credentials,
+        tls=found.tls,
+        credentials=found.credentials,
     )
     writer = None
     try:

@@ -59,6 +59,7 @@ COMMANDS = {
         "remove",
         "doctor",
     ),
+    "context": ("list", "show", "add", "use", "remove"),
     "tls": ("dev",),
     "config": ("show", "schema", "set", "unset"),
     "rocketmq": (
