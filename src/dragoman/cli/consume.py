@@ -78,6 +78,12 @@ def consume(
         partitions.
     isolation
         Isolation level. read_uncommitted includes records of open and aborted transactions.
+
+    Examples
+    --------
+    dragoman consume orders -f '%p %o %k %s\n' --from @-15m
+    dragoman consume orders --output json --max 10
+    dragoman consume orders --group reports
     """
     form = "json" if json else output
     if form != "table" and format_string is not None:

@@ -62,7 +62,12 @@ _NO_VALUES: Final = _Values()
 
 @app.command(name="list")
 def list_contexts(*, output: Output = "table") -> None:
-    """List contexts."""
+    """List contexts.
+
+    Examples
+    --------
+    dragoman context list
+    """
     found = read(contexts_file())
     current = current_name()
     named = [_named(name, found.context[name], current) for name in sorted(found.context)]
@@ -82,6 +87,10 @@ def show_context(name: str | None = None, /, *, output: Output = "table") -> Non
     ----------
     name
         Context to show; the current one by default.
+
+    Examples
+    --------
+    dragoman context show production
     """
     chosen = name or current_name()
     if not chosen:
@@ -111,6 +120,10 @@ def add(
         Context to add.
     use
         Make it the current context.
+
+    Examples
+    --------
+    dragoman context add staging --server http://10.0.0.5:8080 --bootstrap 10.0.0.5:9092
     """
     check_name(name)
     given = {field: value for field, value in asdict(values).items() if value}
@@ -143,6 +156,11 @@ def use(name: str, /, *, output: Output = "table") -> None:
     ----------
     name
         Context to use; `none` for no current context.
+
+    Examples
+    --------
+    dragoman context use production
+    dragoman context use none
     """
     path = contexts_file()
     contexts = read(path)
@@ -164,6 +182,10 @@ def remove(*names: str, output: Output = "table") -> None:
     ----------
     names
         Contexts to remove.
+
+    Examples
+    --------
+    dragoman context remove production
     """
     if not names:
         raise CommandError("NAMES: expected the name of at least one context", USAGE)

@@ -33,9 +33,7 @@ def doctor(
 ) -> int:
     """Check a running node over HTTP, or a data directory that no node uses.
 
-    The exit status is 1 if there is a problem. Examples: `dragoman doctor`, `dragoman doctor
-    --server https://broker1:8080 --token-file token`, `dragoman doctor /var/lib/dragoman --config
-    /etc/dragoman.toml`.
+    The exit status is 1 if there is a problem.
 
     Parameters
     ----------

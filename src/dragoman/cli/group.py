@@ -51,6 +51,10 @@ def list_groups(
     ----------
     lag
         Show how far the groups are behind, which takes a request for each.
+
+    Examples
+    --------
+    dragoman group list
     """
     remote = Remote(server)
     groups = remote.groups()
@@ -107,6 +111,10 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
     ----------
     name
         Group to show.
+
+    Examples
+    --------
+    dragoman group describe reports --output csv > offsets.csv
     """
     group = Remote(server).group(name)
     if output == "csv":
@@ -187,6 +195,10 @@ def delete(
     ----------
     names
         Groups to delete, or quoted patterns such as 'test-*'.
+
+    Examples
+    --------
+    dragoman group delete reports --dry-run
     """
     require_names("group", names)
     if not (yes or dry_run):

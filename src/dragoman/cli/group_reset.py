@@ -72,6 +72,11 @@ def reset(
     topic
         Topic to reset, with partitions such as orders:0,1 if not all; may be repeated. By default
         all partitions with a committed offset.
+
+    Examples
+    --------
+    dragoman group reset reports --to @-15m --topic orders --dry-run
+    dragoman group reset reports --to earliest --topic orders --yes
     """
     if not name:
         raise CommandError("NAME: expected the name of a group, got an empty one", USAGE)

@@ -69,6 +69,10 @@ def init(
         topic-to-delta: writes records of a topic to a Delta table. cdc-materialize: keeps a Delta
         table in sync with a PostgreSQL table. windowed: writes sums per minute to a topic. sdp: a
         plain Spark Declarative Pipelines project.
+
+    Examples
+    --------
+    dragoman pipeline init my-pipeline --template topic-to-delta
     """
     from dragoman.pipelines.templates import write_project
 
@@ -117,6 +121,11 @@ def run(
         Trigger to use instead of the file's: continuous, once, or an interval such as "every 10s".
     master
         Spark master to use instead of the file's.
+
+    Examples
+    --------
+    dragoman pipeline run my-pipeline --check
+    dragoman pipeline run profile --topic orders
     """
     with _one_line_failures():
         from dragoman.pipelines import sdp
@@ -275,7 +284,12 @@ def _print_profiles(definition: Definition) -> None:
 
 @app.command(name="list")
 def list_(*, state: State = "", server: Node = "", output: Output = "table") -> int:
-    """List the pipelines that were run on this machine, or that reported to a node."""
+    """List the pipelines that were run on this machine, or that reported to a node.
+
+    Examples
+    --------
+    dragoman pipeline list
+    """
     found = _known(state, server)
     from dragoman.pipelines.state import Status
 
@@ -302,7 +316,12 @@ def _known(state: str, server: str) -> list[Status]:
 
 @app.command
 def status(name: str, /, *, state: State = "", server: Node = "", output: Output = "table") -> int:
-    """Show the status of a pipeline. Exit status 1: it failed or died."""
+    """Show the status of a pipeline. Exit status 1: it failed or died.
+
+    Examples
+    --------
+    dragoman pipeline status my-pipeline
+    """
     from dragoman.cli.pipeline_status import COLUMNS, row
 
     found = next((each for each in _known(state, server) if each.name == name), None)
@@ -333,6 +352,10 @@ def stop(
     ----------
     timeout
         Seconds before it is killed. Killing it neither loses nor duplicates records.
+
+    Examples
+    --------
+    dragoman pipeline stop my-pipeline
     """
     from dragoman.pipelines.state import StateFolder
 

@@ -59,7 +59,7 @@ def produce(
     empty_as_null: Annotated[bool, Parameter(name=["--empty-as-null", "-Z"], negative="")] = False,
     output: Output = "table",
 ) -> int:
-    """Write a record for every line of a file or of stdin.
+    r"""Write a record for every line of a file or of stdin.
 
     Parameters
     ----------
@@ -85,6 +85,11 @@ def produce(
         Replicas that must have a record before it is acknowledged.
     empty_as_null
         Write empty keys and values as null.
+
+    Examples
+    --------
+    printf 'eu:first\nus:second\n' | dragoman produce orders -K :
+    dragoman consume orders --json --max 10 | dragoman produce copy --json
     """
     if json and (key_separator is not None or empty_as_null):
         raise CommandError(

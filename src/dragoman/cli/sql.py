@@ -61,6 +61,10 @@ def sql(
         the schema that is pinned in the topic, or not at all.
     master
         Spark master; by default as in spark-defaults.conf, else all cores of this machine.
+
+    Examples
+    --------
+    dragoman sql "select key, count(*) from orders group by key"
     """
     if (output == "parquet") != bool(to):
         raise CommandError("--output parquet and --to DIRECTORY belong together", USAGE)
