@@ -104,6 +104,12 @@ def add(
         The rules are for all names that begin with the given one.
     host
         Address of the clients; `*` for all.
+
+    Examples
+    --------
+    dragoman acl add alice read,describe topic:orders
+    dragoman acl add alice read group:orders- --prefixed
+    dragoman acl add alice all cluster
     """
     kind, name = _parse_resource(resource)
     rules = tuple(

@@ -39,6 +39,11 @@ def doctor(
     ----------
     directory
         Data directory; without it, the node of --server is checked.
+
+    Examples
+    --------
+    dragoman doctor
+    dragoman doctor dragoman-data
     """
     if directory is None and config:
         raise CommandError("--config is for a DIRECTORY", USAGE)

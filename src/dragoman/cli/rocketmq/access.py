@@ -154,7 +154,7 @@ def create_acl(
 
     Examples
     --------
-    dragoman rocketmq create-acl -s alice -r 'Topic:orders,Group:*' -a Pub,Sub
+    dragoman rocketmq create-acl -s alice -r Topic:orders -a Pub,Sub
     """
     entries = [
         AclEntry(

@@ -174,7 +174,7 @@ def query_msg_by_offset(
 
     Examples
     --------
-    dragoman rocketmq query-msg-by-offset -t orders -b node-1 -i 0 -o 0
+    dragoman rocketmq query-msg-by-offset -t orders -b dragoman-1 -i 0 -o 0
     """
     queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
     _show_one(session.admin.query_message_by_offset(queue, offset), output)
