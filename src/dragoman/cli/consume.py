@@ -93,7 +93,7 @@ def consume(
     --------
     dragoman consume orders -f '%p %o %k %s\n' --from @-15m
     dragoman consume orders --output json --max 10
-    dragoman consume orders --group reports
+    dragoman consume orders --group reports --idle 5
     """
     form = "json" if json else output
     if form != "table" and format_string is not None:

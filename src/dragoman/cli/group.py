@@ -55,7 +55,7 @@ def list_groups(
 
     Examples
     --------
-    dragoman group list
+    dragoman group list --lag
     """
     remote = Remote(server)
     groups = remote.groups()
