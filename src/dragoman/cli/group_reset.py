@@ -76,7 +76,8 @@ def reset(
     Examples
     --------
     dragoman group reset reports --to @-15m --topic orders --dry-run
-    dragoman group reset reports --to earliest --topic orders --yes
+    dragoman group reset reports --to earliest --topic orders:0,1 --yes
+    dragoman group reset reports --to file:offsets.csv --yes
     """
     if not name:
         raise CommandError("NAME: expected the name of a group, got an empty one", USAGE)

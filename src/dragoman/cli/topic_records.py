@@ -67,7 +67,7 @@ def delete(
     Examples
     --------
     dragoman topic delete orders --dry-run
-    dragoman topic delete old-orders --yes
+    dragoman topic delete 'test-*' --yes
     """
     require_names("topic", names)
     if not (yes or dry_run):

@@ -108,7 +108,7 @@ def test_table_of_what_protocols_refuse_is_true() -> None:
             assert missing in (set(), needed)
             assert cell.startswith("no" if missing else "yes"), (label, name)
     tokens: dict[Feature, list[str]] = {
-        "timestamp": ["`%T`"],
+        "timestamp": ["`%T`", "`%D`"],
         "headers": ["`%h`"],
         "key": ["`%k`", "`%K`"],
     }
