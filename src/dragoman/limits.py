@@ -934,9 +934,12 @@ CLI_PAGES_MAX = 10_000
 CLI_TIMEOUT_SECONDS = 30
 #: A file with a token or a password. Larger: refused.
 CLI_SECRET_BYTES_MAX = 4096
+#: Seconds without a record after which `dragoman consume --idle` ends. More: refused.
+CLI_IDLE_SECONDS_MAX = 86_400
 #: A file with offsets that the command line reads. Larger: refused.
 CLI_FILE_BYTES_MAX = 32 << 20
-#: A line that `dragoman produce` reads. Longer: refused; the lines before it are written.
+#: A line, or a file of `--record`, that `dragoman produce` reads. Longer: refused; what comes
+#: before a line is written.
 CLI_LINE_BYTES_MAX = 64 << 20
 #: Bytes that `dragoman produce` reads before it hands their records to the producer.
 CLI_READ_BYTES = 256 << 10

@@ -214,7 +214,7 @@ class Records(Protocol):
         "GET",
         "/api/v1/topics/{name}/events",
         "Records of a topic, or of its `partitions` such as `0,2`, as Server-Sent Events, from "
-        "`latest`, `earliest` or an offset",
+        "a place such as `latest` or `@-15m`",
         refuses=(404,),
     )
     async def record_events(

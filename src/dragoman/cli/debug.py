@@ -66,7 +66,12 @@ def bundle(
     Parameters
     ----------
     data
-        Data directory. With it, the node is only asked if --server is given.
+        Data directory. With it, the node is only asked if --server or --context is given.
+
+    Examples
+    --------
+    dragoman debug bundle --output-file bundle.tar.gz
+    dragoman debug bundle dragoman-data --redact-names --output-file directory.tar.gz
     """
     began = time.monotonic()
     now = datetime.now(UTC)
@@ -76,7 +81,7 @@ def bundle(
     machine.collect(files, config=config, log_file=log_file, directory=data)
     if data is not None:
         directory.collect(data, _settings(config), files)
-    if data is None or server.server:
+    if data is None or server.server or server.context:
         node.collect(server, files)
     files.files["missing.json"] = msgspec.json.encode(files.missing)
     found = archive.redacted(files.files, names=redact_names)

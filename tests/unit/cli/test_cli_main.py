@@ -61,6 +61,7 @@ COMMANDS = {
     ),
     "bench": ("produce", "consume", "latency"),
     "debug": ("bundle",),
+    "context": ("list", "show", "add", "use", "remove"),
     "tls": ("dev",),
     "config": ("show", "schema", "set", "unset"),
     "rocketmq": (
