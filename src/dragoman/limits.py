@@ -970,9 +970,12 @@ CLI_PAGES_MAX = 10_000
 CLI_TIMEOUT_SECONDS = 30
 #: A file with a token or a password. Larger: refused.
 CLI_SECRET_BYTES_MAX = 4096
+#: Seconds without a record after which `dragoman consume --idle` ends. More: refused.
+CLI_IDLE_SECONDS_MAX = 86_400
 #: A file with offsets that the command line reads. Larger: refused.
 CLI_FILE_BYTES_MAX = 32 << 20
-#: A line that `dragoman produce` reads. Longer: refused; the lines before it are written.
+#: A line, or a file of `--record`, that `dragoman produce` reads. Longer: refused; what comes
+#: before a line is written.
 CLI_LINE_BYTES_MAX = 64 << 20
 #: Bytes that `dragoman produce` reads before it hands their records to the producer.
 CLI_READ_BYTES = 256 << 10
@@ -987,6 +990,21 @@ CLI_MLOG_BATCH_BYTES = 256 << 10
 #: Partitions of a topic that the command line tries over mlog, which has no request for their
 #: number.
 CLI_MLOG_PARTITIONS_MAX = 10_000
+
+#: Bytes of all files of a bug report, before compression. What has no room is listed.
+BUNDLE_BYTES_MAX = 64 << 20
+#: Bytes of one of its files. Longer text is cut; longer JSON is left out.
+BUNDLE_FILE_BYTES_MAX = 16 << 20
+#: Bytes of the end of a log in it.
+BUNDLE_LOG_BYTES_MAX = 4 << 20
+#: Seconds after which nothing more is asked for it.
+BUNDLE_SECONDS_MAX = 60.0
+#: Pages of a listing in it.
+BUNDLE_PAGES_MAX = 20
+#: Topics, and groups, that are described in it one by one.
+BUNDLE_ITEMS_MAX = 200
+#: Files of a directory that are listed in it.
+BUNDLE_ENTRIES_MAX = 20_000
 
 # ---- clients of every protocol
 

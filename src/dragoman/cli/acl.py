@@ -88,9 +88,6 @@ def add(
 ) -> None:
     """Add access rules: one for each operation.
 
-    Examples: `dragoman acl add alice read,describe topic:orders`, `dragoman acl add alice read
-    group:orders- --prefixed`, `dragoman acl add bob all cluster`.
-
     Parameters
     ----------
     principal
@@ -107,6 +104,12 @@ def add(
         The rules are for all names that begin with the given one.
     host
         Address of the clients; `*` for all.
+
+    Examples
+    --------
+    dragoman acl add alice read,describe topic:orders
+    dragoman acl add alice read group:orders- --prefixed
+    dragoman acl add alice all cluster
     """
     kind, name = _parse_resource(resource)
     rules = tuple(
@@ -139,12 +142,14 @@ def remove(
 ) -> None:
     """Remove the access rules that have all of the given values.
 
-    Example: `dragoman acl remove --principal alice --resource topic:orders`.
-
     Parameters
     ----------
     all_
         Remove all rules. Needed if no value is given.
+
+    Examples
+    --------
+    dragoman acl remove --principal carol
     """
     wanted = values.filter()
     if (wanted == AccessRuleFilter()) != all_:
@@ -170,8 +175,11 @@ def list_rules(
 ) -> None:
     """List access rules, in the order in which they were added.
 
-    Example: `dragoman acl list --resource topic:orders --pattern match` lists all rules that apply
-    to a topic.
+    With `--pattern match`, all rules that apply to a resource are listed.
+
+    Examples
+    --------
+    dragoman acl list --resource topic:orders --pattern match
     """
     rules = _found(Remote(server), values.filter())
     table = Table(
@@ -205,8 +213,7 @@ def answer(
 ) -> int:
     """Show whether the rules allow an operation, and which rule decides.
 
-    Exits with status 0 if it is allowed and 1 if not, whether or not rules are enforced. Example:
-    `dragoman acl test alice write topic:orders --host 10.0.0.7`.
+    The exit status is 0 if it is allowed and 1 if not, whether or not rules are enforced.
 
     Parameters
     ----------
@@ -218,6 +225,10 @@ def answer(
         KIND:NAME, or `cluster`.
     host
         Address of the client. Without it, only rules for all hosts count.
+
+    Examples
+    --------
+    dragoman acl test alice read topic:orders --host 10.0.0.7
     """
     kind, name = _parse_resource(resource)
     question = AccessQuestion(

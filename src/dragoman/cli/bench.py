@@ -13,14 +13,10 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.cli.client_security import (
-    NO_LOGIN,
-    PLAIN,
-    Credentials,
-    Encryption,
-    EncryptionOptions,
-    LoginOptions,
-)
+from dragoman.cli.client_security import BrokerTarget
+
+# `Brokers` inherits options of this type, and cyclopts looks for it here.
+from dragoman.cli.contexts import Mechanism  # noqa: F401
 from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, client_settings
 from dragoman.cli.load.fleet import fill, measure
 from dragoman.cli.load.plan import Acks, CodecName, Keys, Mode, Plan, Values
@@ -36,17 +32,21 @@ _DURATION_S: Final = 10.0
 #: As a shell reports a command that Ctrl-C has ended.
 INTERRUPTED: Final = 130
 
-Brokers: TypeAlias = Annotated[
-    str,
-    Parameter(
-        name=["--brokers", "--bootstrap", "-b"],
-        help="Kafka listeners of brokers, as HOST:PORT, separated by commas.",
-    ),
-]
-
 
 def _option(text: str) -> Parameter:
     return Parameter(help=text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brokers(BrokerTarget):
+    bootstrap: Annotated[
+        str | None,
+        Parameter(
+            name=["--brokers", "--bootstrap", "-b"],
+            help=f"Kafka brokers, as HOST:PORT, separated by commas. Default: {DEFAULT_BOOTSTRAP}.",
+            show_default=False,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +103,12 @@ class SingleRecords(Records):
     batch: Annotated[int, _option("Records in each batch.")] = 1
 
 
+BrokerOptions: TypeAlias = Annotated[Brokers, Parameter(name="*")]
 TopicOptions: TypeAlias = Annotated[Topics, Parameter(name="*")]
 ClientOptions: TypeAlias = Annotated[Clients, Parameter(name="*")]
 RecordOptions: TypeAlias = Annotated[Records, Parameter(name="*")]
 SingleRecordOptions: TypeAlias = Annotated[SingleRecords, Parameter(name="*")]
+_THIS_MACHINE: Final = Brokers()
 _TOPICS: Final = Topics()
 _CLIENTS: Final = Clients()
 _RECORDS: Final = Records()
@@ -116,9 +118,7 @@ _SINGLE_RECORDS: Final = SingleRecords()
 @app.command
 def produce(
     *,
-    brokers: Brokers = DEFAULT_BOOTSTRAP,
-    encryption: EncryptionOptions = PLAIN,
-    credentials: LoginOptions = NO_LOGIN,
+    brokers: BrokerOptions = _THIS_MACHINE,
     where: TopicOptions = _TOPICS,
     how: ClientOptions = _CLIENTS,
     what: RecordOptions = _RECORDS,
@@ -131,19 +131,23 @@ def produce(
 
     A latency is the time until a batch is acknowledged. With --rate it begins when the batch was
     due, whether or not the broker was ready for it.
+
+    Examples
+    --------
+    dragoman bench produce --duration 2
+    dragoman bench produce --rate 5000 --batch 1 --records 5000 --output json
+    dragoman bench produce --codec zstd --values text --keys zipf --partitions 4 --records 50000
     """
-    plan = _plan("produce", brokers, how, what)
+    plan = _plan("produce", how, what)
     if rate is not None:
         plan = msgspec.structs.replace(plan, rate=rate)
-    return _Run(plan, encryption, credentials, where, output).run()
+    return _Run(plan, brokers, where, output).run()
 
 
 @app.command
 def consume(
     *,
-    brokers: Brokers = DEFAULT_BOOTSTRAP,
-    encryption: EncryptionOptions = PLAIN,
-    credentials: LoginOptions = NO_LOGIN,
+    brokers: BrokerOptions = _THIS_MACHINE,
     where: TopicOptions = _TOPICS,
     how: ClientOptions = _CLIENTS,
     what: RecordOptions = _RECORDS,
@@ -154,32 +158,40 @@ def consume(
     """Measure how fast a broker returns records, from the first to the last, again and again.
 
     A latency is the time of one request. Options of records are for those that fill new topics.
+
+    Examples
+    --------
+    dragoman bench consume --duration 2
+    dragoman bench consume --topic orders --records 10
     """
-    plan = msgspec.structs.replace(_plan("consume", brokers, how, what), fetch_bytes=fetch_bytes)
+    plan = msgspec.structs.replace(_plan("consume", how, what), fetch_bytes=fetch_bytes)
     _check(fill=fill, fetch_bytes=fetch_bytes)
-    return _Run(plan, encryption, credentials, where, output, fill).run()
+    return _Run(plan, brokers, where, output, fill).run()
 
 
 @app.command
 def latency(
     *,
-    brokers: Brokers = DEFAULT_BOOTSTRAP,
-    encryption: EncryptionOptions = PLAIN,
-    credentials: LoginOptions = NO_LOGIN,
+    brokers: BrokerOptions = _THIS_MACHINE,
     where: TopicOptions = _TOPICS,
     how: ClientOptions = _CLIENTS,
     what: SingleRecordOptions = _SINGLE_RECORDS,
     rate: Annotated[float, _option("Records a second.")] = 1000.0,
     output: Output = "table",
 ) -> int:
-    """Measure the time from when a record was due to be sent until it is read."""
-    plan = msgspec.structs.replace(_plan("latency", brokers, how, what), rate=rate)
+    """Measure the time from when a record was due to be sent until it is read.
+
+    Examples
+    --------
+    dragoman bench latency --rate 500 --duration 2
+    """
+    plan = msgspec.structs.replace(_plan("latency", how, what), rate=rate)
     if plan.acks == "0":
         raise CommandError("--acks 0: without acknowledgements, offsets are unknown", USAGE)
-    return _Run(plan, encryption, credentials, where, output).run()
+    return _Run(plan, brokers, where, output).run()
 
 
-def _plan(mode: Mode, brokers: str, how: Clients, what: Records) -> Plan:
+def _plan(mode: Mode, how: Clients, what: Records) -> Plan:
     duration_s = how.duration
     if duration_s is None and how.records is None:
         duration_s = _DURATION_S
@@ -196,7 +208,7 @@ def _plan(mode: Mode, brokers: str, how: Clients, what: Records) -> Plan:
         raise CommandError("--duration and --warm-up: expected a number of seconds", USAGE)
     return Plan(
         mode=mode,
-        brokers=brokers,
+        brokers="",
         topics=(),
         processes=how.processes,
         clients=how.clients,
@@ -228,8 +240,7 @@ class _Run:
     def __init__(
         self,
         plan: Plan,
-        encryption: Encryption,
-        credentials: Credentials,
+        brokers: Brokers,
         where: Topics,
         output: OutputForm,
         fill: int = 0,
@@ -237,9 +248,10 @@ class _Run:
         if plan.rate is not None and plan.rate <= 0:
             raise CommandError("--rate: expected a number of records a second", USAGE)
         _check(topics=where.topics, partitions=where.partitions)
-        self._settings = client_settings(credentials, encryption.settings())
+        found = brokers.resolved(DEFAULT_BOOTSTRAP)
+        self._settings = client_settings(found.credentials, found.tls)
         self._plan = msgspec.structs.replace(
-            plan, tls=self._settings.tls, login=self._settings.login
+            plan, brokers=found.bootstrap, tls=found.tls, login=self._settings.login
         )
         self._where = where
         self._output = output

@@ -252,6 +252,10 @@ def add(
     principal
         User that the capture runs as, as User:NAME, who has to hold every right that it uses; you
         by default.
+
+    Examples
+    --------
+    echo postgresql://app@127.0.0.1/shop | dragoman cdc add shop --dsn - --tables orders
     """
     definition = options.definition(name)
     remote = Remote(server)
@@ -273,7 +277,12 @@ def add(
 
 @app.command(name="list")
 def list_captures(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """List captures with their tables and channels."""
+    """List captures with their tables and channels.
+
+    Examples
+    --------
+    dragoman cdc list
+    """
     captures = _all(Remote(server))
     show(output, captures, CaptureDescription, list_table(captures))
 
@@ -293,6 +302,11 @@ def status(
     ----------
     watch_
         Repeat every second.
+
+    Examples
+    --------
+    dragoman cdc status
+    dragoman cdc status shop --watch
     """
     remote = Remote(server)
 
@@ -320,13 +334,23 @@ def status(
 
 @app.command
 def pause(name: Name, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """Pause a capture until `resume`. The database retains its WAL until then."""
+    """Pause a capture until `resume`. The database retains its WAL until then.
+
+    Examples
+    --------
+    dragoman cdc pause shop
+    """
     _command(server, output, name, CaptureCommand(command="pause"))
 
 
 @app.command
 def resume(name: Name, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """Resume a capture after `pause`, or retry it at once after a failure."""
+    """Resume a capture after `pause`, or retry it at once after a failure.
+
+    Examples
+    --------
+    dragoman cdc resume shop
+    """
     _command(server, output, name, CaptureCommand(command="resume"))
 
 
@@ -340,6 +364,10 @@ def run_as(
     ----------
     principal
         The user, as User:NAME.
+
+    Examples
+    --------
+    dragoman cdc run-as shop User:alice
     """
     _command(server, output, name, CaptureCommand(command="run_as", principal=principal))
 
@@ -355,6 +383,10 @@ def rewind(
     ----------
     to
         LSN in the WAL of the database, such as 0/16B3748. The slot must still retain it.
+
+    Examples
+    --------
+    dragoman cdc rewind shop --to 0/16B3748
     """
     _command(server, output, name, CaptureCommand(command="rewind", lsn=to))
 
@@ -374,6 +406,10 @@ def snapshot(
     ----------
     tables
         Tables to read, separated by commas; all captured tables by default.
+
+    Examples
+    --------
+    dragoman cdc snapshot shop --tables public.orders
     """
     listed = tuple(part for each in tables for part in each.split(",") if part)
     _command(server, output, name, CaptureCommand(command="snapshot", tables=listed))
@@ -394,6 +430,10 @@ def remove(
     ----------
     keep_slot
         Keep the slot and the publication. The database then retains WAL for the slot.
+
+    Examples
+    --------
+    dragoman cdc remove shop
     """
     query = "?keep_slot=true" if keep_slot else ""
     result = Remote(server).remove(_path(name) + query, Told)
@@ -418,6 +458,10 @@ def doctor(
     ----------
     local
         Check from this machine instead of the node.
+
+    Examples
+    --------
+    dragoman cdc doctor shop
     """
     # The address is no criterion, because it may come from the environment.
     is_new = options.tables or options.channels or options.outbox

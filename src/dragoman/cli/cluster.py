@@ -40,7 +40,12 @@ _STARTED = "moves were started before and continue"
 
 @app.command
 def status(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """Show nodes, listeners, totals, and partitions that need attention."""
+    """Show nodes, listeners, totals, and partitions that need attention.
+
+    Examples
+    --------
+    dragoman cluster status
+    """
     cluster = Remote(server).get(_PATH, ClusterStatus)
     show(output, cluster, ClusterStatus, *_status(cluster))
     if output == "table":
@@ -161,6 +166,10 @@ def mlog_events(*, server: Server = DEFAULT_SERVER, output: Output = "table") ->
     """Print the metadata as the events of an mlog cluster, one to a line.
 
     Applied to an empty cluster, the events create the current topics and nodes.
+
+    Examples
+    --------
+    dragoman cluster mlog-events
     """
     events = Remote(server).get(f"{_PATH}/mlog-events", MlogEvents)
     if output == "csv":
@@ -193,6 +202,10 @@ def add(node: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "tabl
     ----------
     node
         Number of the node and the address at which other nodes reach it, as NODE@HOST:PORT.
+
+    Examples
+    --------
+    dragoman cluster add 4@10.0.0.4:9095
     """
     number, at, address = node.partition("@")
     if not at or not number.isdecimal():
@@ -231,6 +244,10 @@ def remove(
         Number of the node. A live node must have no replicas.
     keep_replicas
         Keep the replicas of a dead node assigned to it, because it will return with an empty disk.
+
+    Examples
+    --------
+    dragoman cluster remove 4
     """
     remote, path = Remote(server), f"{_PATH}/nodes/{node}"
     result = remote.remove(path, Told)
@@ -259,6 +276,10 @@ def transfer(
         Next metadata leader; any other node by default.
     leaders_of
         Node to transfer partition leadership away from; its replicas stay in sync.
+
+    Examples
+    --------
+    dragoman cluster transfer --leaders-of 2
     """
     wants_metadata = metadata or to is not None
     if not wants_metadata and leaders_of is None:
@@ -304,6 +325,11 @@ def reassign(
         New limit of the bytes per second that each node sends to new replicas; 0 for no limit.
     wait
         Wait until the moves have finished.
+
+    Examples
+    --------
+    dragoman cluster reassign --topic orders --nodes 1,2,3
+    dragoman cluster reassign --from 4
     """
     wanted = NewMoves(
         topic=topic,
@@ -410,6 +436,10 @@ def elect_preferred(
     ----------
     topic
         Topic whose leaders to elect; all by default.
+
+    Examples
+    --------
+    dragoman cluster elect
     """
     remote, elected = Remote(server), 0
     with _progress("electing leaders") as show:
@@ -452,6 +482,10 @@ def unclean_elect(
         Node with a replica of the partition.
     yes
         Do not ask for confirmation.
+
+    Examples
+    --------
+    dragoman cluster unclean-elect orders-0 2
     """
     topic, dash, index = partition.rpartition("-")
     if not dash or not index.isdecimal():

@@ -35,9 +35,15 @@ class Setting(msgspec.Struct, frozen=True):
 
 @app.command(help_flags=[])
 def show(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> None:
-    """Show the settings that `serve` would use with the same options."""
+    """Show the settings that `serve` would use with the same options.
+
+    Examples
+    --------
+    dragoman config show --origin
+    dragoman config show --config dragoman.toml --output json
+    """
     parser = node_parser(
-        "config show", "Show the settings that serve would use with the same options."
+        "config show", "Show the settings that serve would use with the same options.", show
     )
     parser.add_argument("--origin", action="store_true", help="show the origin of each value")
     parser.add_argument(
@@ -54,7 +60,12 @@ def show(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=Fa
 
 @app.command
 def schema() -> None:
-    """Print the JSON schema of the configuration file."""
+    """Print the JSON schema of the configuration file.
+
+    Examples
+    --------
+    dragoman config schema > dragoman.schema.json
+    """
     print(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode())
 
 
@@ -67,13 +78,16 @@ def set_values(
 ) -> None:
     """Change settings of running nodes, at once and for later starts.
 
-    Takes keys that docs/reference/configuration.md marks as live. Example: `dragoman config set
-    listener.kafka.tls=optional --node 1`.
+    Takes keys that docs/reference/configuration.md marks as live.
 
     Parameters
     ----------
     settings
         KEY=VALUE, for one setting each.
+
+    Examples
+    --------
+    dragoman config set log.retention.ms=86400000 --node 1
     """
     if not settings:
         raise CommandError("SETTINGS: expected at least one KEY=VALUE", USAGE)
@@ -91,6 +105,10 @@ def unset(
     ----------
     keys
         Keys that were changed by `set`.
+
+    Examples
+    --------
+    dragoman config unset log.retention.ms
     """
     if not keys:
         raise CommandError("KEYS: expected at least one key", USAGE)

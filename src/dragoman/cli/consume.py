@@ -11,11 +11,13 @@ import sys
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
-from dragoman.cli.client_security import NO_LOGIN, PLAIN, EncryptionOptions, LoginOptions
+from dragoman import limits
+from dragoman.cli.client_security import THIS_MACHINE, BrokerOptions
 from dragoman.cli.output import Output
 from dragoman.cli.positions import PLACES, parse_place
-from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
+from dragoman.cli.record_clients import ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Plan, Reader, RecordClient
 from dragoman.cli.record_lines import (
     DEFAULT_FORMAT,
@@ -28,6 +30,8 @@ from dragoman.cli.record_lines import (
 )
 from dragoman.cli.status import OK, USAGE, CommandError
 
+_SECONDS = Number(gt=0, lte=limits.CLI_IDLE_SECONDS_MAX)
+
 app = App(name="consume", help="Read records from a topic.")
 
 
@@ -37,17 +41,17 @@ def consume(
     /,
     *,
     protocol: ProtocolOption = "kafka",
-    bootstrap: AddressOption = None,
-    encryption: EncryptionOptions = PLAIN,
-    credentials: LoginOptions = NO_LOGIN,
+    broker: BrokerOptions = THIS_MACHINE,
     start: Annotated[
         str, Parameter(name="--from", allow_leading_hyphen=True, help=f"Start: {PLACES}.")
     ] = "beginning",
     until: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     follow: Annotated[bool, Parameter(name=["--follow", "-F"], negative="")] = False,
+    idle: Annotated[float | None, Parameter(validator=_SECONDS)] = None,
     max_records: Annotated[int | None, Parameter(name=["--max", "-c"])] = None,
     partition: Annotated[tuple[int, ...], Parameter(name=["--partition", "-p"], negative="")] = (),
     format_string: Annotated[str | None, Parameter(name=["--format", "-f"])] = None,
+    null: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     json: Annotated[bool, Parameter(negative="")] = False,
     output: Output = "table",
     group: Annotated[str | None, Parameter(name=["--group", "-g"])] = None,
@@ -63,13 +67,17 @@ def consume(
         End, written like the start; the record at the end is not printed.
     follow
         Wait for new records instead of stopping at the end. The minibroker protocol does not report
-        where a partition ends, so it needs --follow, --max or --until OFFSET.
+        where a partition ends, so it needs --follow, --idle, --max or --until OFFSET.
+    idle
+        Wait for new records like --follow, but end after this many seconds without one.
     max_records
         Maximum number of records to print.
     partition
         Partition to read; may be repeated. All by default.
     format_string
-        Format of a record: %t %p %o %T %k %s %K %S %h %% and \n \t \xNN.
+        Format of a record: %t %p %o %T %D %k %s %K %S %h %% and \n \t \xNN.
+    null
+        Text for a key, a value or a time that a record does not have, in --format.
     json
         Same as --output json.
     output
@@ -80,6 +88,12 @@ def consume(
         partitions.
     isolation
         Isolation level. read_uncommitted includes records of open and aborted transactions.
+
+    Examples
+    --------
+    dragoman consume orders -f '%p %o %k %s\n' --from @-15m
+    dragoman consume orders --output json --max 10
+    dragoman consume orders --group reports --idle 5
     """
     form = "json" if json else output
     if form != "table" and format_string is not None:
@@ -90,7 +104,7 @@ def consume(
     if group == "":
         raise CommandError("--group: expected the name of a group, got an empty one", USAGE)
     client = record_client(protocol)
-    client.check_login(credentials)
+    found = client.found(broker)
     write: Write
     match form:
         case "json":
@@ -98,19 +112,20 @@ def consume(
         case "csv":
             write = write_csv
         case "table":
-            write = _format(format_string or DEFAULT_FORMAT, client)
+            write = _format(format_string or DEFAULT_FORMAT, null, client)
     plan = Plan(
-        bootstrap=client.bootstrap if bootstrap is None else bootstrap,
+        bootstrap=found.bootstrap,
         topic=topic,
         partitions=partition,
         start=parse_place("--from", start),
         until=None if until is None else parse_place("--until", until),
-        follow=follow,
+        follow=follow or idle is not None,
+        idle_s=idle,
         max_records=max_records,
         group=group,
         is_committed_only=isolation == "read_committed",
-        tls=encryption.settings(),
-        credentials=credentials,
+        tls=found.tls,
+        credentials=found.credentials,
     )
     client.check(plan)
     with client.read(plan) as reader:
@@ -120,9 +135,9 @@ def consume(
     return OK
 
 
-def _format(text: str, client: RecordClient) -> Write:
+def _format(text: str, null: str, client: RecordClient) -> Write:
     try:
-        write = compile_format(text)
+        write = compile_format(text, null.encode("utf-8", "surrogateescape"))
     except ValueError as error:
         raise CommandError(f"--format: {error}", USAGE) from None
     for token, feature in needed_features(text).items():

@@ -45,6 +45,10 @@ def minibroker(
         Data directory of the node; created if it does not exist.
     skip_damaged
         Continue after damaged records. By default the rest of their partition is not imported.
+
+    Examples
+    --------
+    dragoman import minibroker minibroker-data --data dragoman-data
     """
     from dragoman.protocols.minibroker.directory_import import Imported, SourceError, find_topics
 

@@ -33,19 +33,22 @@ def doctor(
 ) -> int:
     """Check a running node over HTTP, or a data directory that no node uses.
 
-    The exit status is 1 if there is a problem. Examples: `dragoman doctor`, `dragoman doctor
-    --server https://broker1:8080 --token-file token`, `dragoman doctor /var/lib/dragoman --config
-    /etc/dragoman.toml`.
+    The exit status is 1 if there is a problem.
 
     Parameters
     ----------
     directory
         Data directory; without it, the node of --server is checked.
+
+    Examples
+    --------
+    dragoman doctor
+    dragoman doctor dragoman-data
     """
     if directory is None and config:
         raise CommandError("--config is for a DIRECTORY", USAGE)
-    if directory is not None and server.server:
-        raise CommandError("a DIRECTORY and --server exclude each other", USAGE)
+    if directory is not None and (server.server or server.context):
+        raise CommandError("a DIRECTORY excludes --server and --context", USAGE)
     found = node.checks(node.Probe(server)) if directory is None else _of(directory, config)
     listed = _shown(found, output)
     return FAILED if any(each.level == "problem" for each in listed) else OK

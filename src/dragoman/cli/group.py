@@ -15,7 +15,7 @@ from dragoman.cli.group_reset import reset
 from dragoman.cli.names import matching, require_names
 from dragoman.cli.output import Fields, Output, Part, Table, show
 from dragoman.cli.remote import CHECK_ONLY, DEFAULT_SERVER, Remote, Server, group_path
-from dragoman.cli.status import say
+from dragoman.cli.status import CommandError, say
 
 app = App(name="group", help="List, describe, delete and reset groups.")
 app.command(reset)
@@ -31,7 +31,8 @@ class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     state: str
     members: int
-    topics: int
+    #: Null, with the lag, when the node that coordinates the group does not answer.
+    topics: int | None
     #: Null when the end of a partition is not known.
     lag_records: int | None
     #: Age of the oldest record that is not committed; null when it is not known.
@@ -51,6 +52,10 @@ def list_groups(
     ----------
     lag
         Show how far the groups are behind, which takes a request for each.
+
+    Examples
+    --------
+    dragoman group list --lag
     """
     remote = Remote(server)
     groups = remote.groups()
@@ -59,7 +64,7 @@ def list_groups(
         rows = ((each.group, each.protocol or None, each.state, each.members) for each in groups)
         show(output, groups, GroupSummary, Table(columns, rows))
         return
-    lags = [_lag(each, remote.group(each.group).offsets) for each in groups]
+    lags = [_lag(each, _offsets(remote, each.group)) for each in groups]
     table = Table(
         (*columns, "TOPICS", "LAG", "LAG SECONDS"),
         (
@@ -78,15 +83,23 @@ def list_groups(
     show(output, lags, GroupLag, table)
 
 
-def _lag(group: GroupSummary, offsets: Sequence[GroupOffset]) -> GroupLag:
-    records = [each.lag_records for each in offsets]
-    ages = [each.lag_seconds for each in offsets if each.lag_seconds is not None]
+def _offsets(remote: Remote, group: str) -> Sequence[GroupOffset] | None:
+    try:
+        return remote.group(group).offsets
+    except CommandError:
+        # The group is listed without them.
+        return None
+
+
+def _lag(group: GroupSummary, offsets: Sequence[GroupOffset] | None) -> GroupLag:
+    records = [None] if offsets is None else [each.lag_records for each in offsets]
+    ages = [each.lag_seconds for each in offsets or () if each.lag_seconds is not None]
     return GroupLag(
         group=group.group,
         protocol=group.protocol,
         state=group.state,
         members=group.members,
-        topics=len({each.topic for each in offsets}),
+        topics=None if offsets is None else len({each.topic for each in offsets}),
         lag_records=None if None in records else sum(each or 0 for each in records),
         lag_seconds=max(ages, default=None),
     )
@@ -107,6 +120,10 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
     ----------
     name
         Group to show.
+
+    Examples
+    --------
+    dragoman group describe reports --output csv > offsets.csv
     """
     group = Remote(server).group(name)
     if output == "csv":
@@ -187,6 +204,10 @@ def delete(
     ----------
     names
         Groups to delete, or quoted patterns such as 'test-*'.
+
+    Examples
+    --------
+    dragoman group delete reports --dry-run
     """
     require_names("group", names)
     if not (yes or dry_run):

@@ -72,6 +72,12 @@ def reset(
     topic
         Topic to reset, with partitions such as orders:0,1 if not all; may be repeated. By default
         all partitions with a committed offset.
+
+    Examples
+    --------
+    dragoman group reset reports --to @-15m --topic orders --dry-run
+    dragoman group reset reports --to earliest --topic orders:0,1 --yes
+    dragoman group reset reports --to file:offsets.csv --yes
     """
     if not name:
         raise CommandError("NAME: expected the name of a group, got an empty one", USAGE)

@@ -28,6 +28,10 @@ def inspect(directory: str, /, *, output: Output = "table") -> int:
     ----------
     directory
         Data directory; a node may be using it.
+
+    Examples
+    --------
+    dragoman log inspect dragoman-data
     """
     from dragoman.log.inspect import Finding, Problem, describe
     from dragoman.offline import inspect_all
@@ -58,6 +62,10 @@ def verify(directory: str, /, *, output: Output = "table") -> int:
     ----------
     directory
         Data directory; a node may be using it.
+
+    Examples
+    --------
+    dragoman log verify dragoman-data --output json
     """
     from dragoman.log.inspect import Verification, describe, verified
     from dragoman.offline import inspect_all
@@ -100,6 +108,10 @@ def repair(directory: str, /, *, dry_run: bool = False, output: Output = "table"
         Data directory that no node is using.
     dry_run
         Show the changes and make none.
+
+    Examples
+    --------
+    dragoman log repair dragoman-data --dry-run
     """
     from dragoman.offline import RepairReport
     from dragoman.offline import repair as repair_directory
@@ -163,6 +175,10 @@ def adopt(
         Data directory that no node is using.
     durability
         Durability of its records; by default as in `journal/mark`, or else `fsync`.
+
+    Examples
+    --------
+    dragoman log adopt dragoman-data --durability fsync
     """
     from dragoman.log.node import Durability
     from dragoman.offline import adopt as adopt_directory

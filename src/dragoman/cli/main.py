@@ -36,6 +36,8 @@ _NOUNS = {
     "bench": "Measure any broker that speaks Kafka's protocol.",
     "tls": "Make certificates for tests.",
     "doctor": "Check a running node or a data directory, and say what to type.",
+    "debug": "Collect what a bug report needs.",
+    "context": "Name clusters, with their addresses and logins.",
     "config": "Show the settings of a node, and change those of running nodes.",
     "log": "Inspect and repair data directories without a node.",
     "import": "Import the data of other brokers.",
@@ -44,6 +46,7 @@ _NOUNS = {
 _MODULES = {"import": "data_import"}
 
 
+_HELP = frozenset(("--help", "-h"))
 #: Shows where an unexpected error comes from, like `dragoman serve --log-level debug`.
 _LOG_LEVEL = "DRAGOMAN_LOG_LEVEL"
 
@@ -156,11 +159,26 @@ def _dispatch(arguments: list[str]) -> int:
 def _run_command(arguments: Sequence[str]) -> int:
     from cyclopts import CycloptsError
 
+    app = build()
     try:
-        status = build()(arguments, exit_on_error=False, print_error=False)
+        status = app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise CommandError(str(error), USAGE) from None
+    if _HELP.intersection(arguments):
+        _print_examples(app, arguments)
     return status if isinstance(status, int) else OK
+
+
+def _print_examples(app: App, arguments: Sequence[str]) -> None:
+    """Print the examples of the command whose help was printed, if it was."""
+    from dragoman.cli.examples import examples_of, print_examples
+
+    _, (*_, asked), _ = app.parse_commands(arguments)
+    if getattr(asked.default_command, "__name__", "") == "help_print":
+        words = [each for each in arguments if each not in _HELP]
+        _, (*_, command), _ = app.parse_commands(words)
+        if command.default_command is not None:
+            print_examples(examples_of(command.default_command))
 
 
 def build() -> App:

@@ -9,6 +9,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -16,15 +17,13 @@ import msgspec
 from cyclopts import App, Parameter
 
 from dragoman.cli.client_security import (
-    NO_LOGIN,
-    PLAIN,
-    Credentials,
-    Encryption,
-    EncryptionOptions,
-    LoginOptions,
-    spark_security,
+    THIS_MACHINE,
+    Broker,
+    BrokerOptions,
+    BrokerTarget,
+    spark_login,
 )
-from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
+from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP
 from dragoman.cli.output import Change, Fields, Output, Table, show, show_change
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.errors import ConfigError, DragomanError
@@ -70,6 +69,10 @@ def init(
         topic-to-delta: writes records of a topic to a Delta table. cdc-materialize: keeps a Delta
         table in sync with a PostgreSQL table. windowed: writes sums per minute to a topic. sdp: a
         plain Spark Declarative Pipelines project.
+
+    Examples
+    --------
+    dragoman pipeline init my-pipeline --template topic-to-delta
     """
     from dragoman.pipelines.templates import write_project
 
@@ -94,13 +97,14 @@ def run(
     check: bool = False,
     trigger: str = "",
     master: str = "",
-    bootstrap: Bootstrap = "",
+    broker: BrokerOptions = THIS_MACHINE,
     server: Node = "",
-    credentials: LoginOptions = NO_LOGIN,
-    encryption: EncryptionOptions = PLAIN,
     output: Output = "table",
 ) -> int:
     """Run a pipeline until it is done, fails, or is stopped. Ctrl-C stops it after a batch.
+
+    Addresses of --bootstrap are used instead of the file's; a part that names another cluster keeps
+    its own. A file uses a context only if --context names it.
 
     Exit status 2: the file has an error. 1: the pipeline failed.
 
@@ -117,27 +121,38 @@ def run(
         Trigger to use instead of the file's: continuous, once, or an interval such as "every 10s".
     master
         Spark master to use instead of the file's.
-    bootstrap
-        Bootstrap addresses to use instead of the file's; a part that names another cluster keeps
-        its own.
+
+    Examples
+    --------
+    dragoman pipeline run my-pipeline --check
+    dragoman pipeline run profile --topic orders
     """
     with _one_line_failures():
         from dragoman.pipelines import sdp
-        from dragoman.pipelines.pipeline_file import load
+        from dragoman.pipelines.pipeline_file import load, single_job
 
         if (project := sdp.project_in(target)) is not None:
-            if bootstrap:
+            if broker.bootstrap:
                 raise CommandError(
                     "--bootstrap: a Spark project names its brokers in its code", USAGE
                 )
-            if credentials != NO_LOGIN or encryption != PLAIN:
+            if broker.is_secure:
                 raise CommandError(
                     "--user, --tls: a Spark project has its logins in its code", USAGE
                 )
             return sdp.run(project, is_dry=check, say=say)
-        definition = _job(target, options, bootstrap) or load(target)
-        definition = _with(definition, trigger, master, bootstrap)
-        definition = _with_security(definition, credentials, encryption)
+        keys = _job_keys(target, options)
+        if keys is None:
+            definition = load(target)
+            # Its own address keeps the current context away from a file.
+            own = "" if broker.context else definition.bootstrap
+            found = replace(broker, bootstrap=broker.bootstrap or own).resolved(DEFAULT_BOOTSTRAP)
+        else:
+            found = broker.resolved(DEFAULT_BOOTSTRAP)
+            definition = single_job(target, keys, found.bootstrap)
+        named = found.bootstrap if broker.bootstrap or broker.context else ""
+        definition = _with(definition, trigger, master, named)
+        definition = _with_security(definition, broker, found)
         status = _run(definition, _root(state), server, is_check=check)
         if check:
             message = f"{definition.file} is valid"
@@ -189,9 +204,9 @@ def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> 
     return last
 
 
-def _job(target: str, options: tuple[str, ...], bootstrap: str) -> Definition | None:
-    """A pipeline of one job, when the target is the name of a job and not a file."""
-    from dragoman.pipelines.pipeline_file import JOBS, single_job
+def _job_keys(target: str, options: tuple[str, ...]) -> dict[str, str] | None:
+    """The options of a job, when the target is the name of a job and not a file."""
+    from dragoman.pipelines.pipeline_file import JOBS
 
     if target not in JOBS or os.path.exists(target):
         if options:
@@ -207,7 +222,7 @@ def _job(target: str, options: tuple[str, ...], bootstrap: str) -> Definition | 
     if any(map(_CLEAR_PASSWORD.search, keys.values())):
         # Others on the machine can read arguments.
         raise CommandError("no passwords in arguments: password=file:PATH or env:NAME", USAGE)
-    return single_job(target, keys, bootstrap or DEFAULT_BOOTSTRAP)
+    return keys
 
 
 def _with(definition: Definition, trigger: str, master: str, bootstrap: str) -> Definition:
@@ -233,9 +248,7 @@ def _with(definition: Definition, trigger: str, master: str, bootstrap: str) -> 
     return definition
 
 
-def _with_security(
-    definition: Definition, credentials: Credentials, encryption: Encryption
-) -> Definition:
+def _with_security(definition: Definition, broker: BrokerTarget, found: Broker) -> Definition:
     """The definition with the login and the TLS of the command line instead of the file's.
 
     The environment adds to the command line, and stands for a file that has neither.
@@ -243,22 +256,22 @@ def _with_security(
     from dragoman.pipelines.definition import SecurityKeys
 
     keys = definition.security
-    if keys is not None and credentials == NO_LOGIN and encryption == PLAIN:
+    if keys is not None and not broker.is_secure:
         ca = keys.ca or (os.environ.get("DRAGOMAN_CA_FILE", "") if keys.is_encrypted else "")
         return msgspec.structs.replace(definition, security=msgspec.structs.replace(keys, ca=ca))
-    tls, login = spark_security(credentials, encryption)
+    tls, login = found.tls, spark_login(found.credentials)
     if tls is None and login is None:
         return definition
-    found = SecurityKeys(
+    security = SecurityKeys(
         protocol="SASL_SSL" if tls and login else "SSL" if tls else "SASL_PLAINTEXT",
         ca=tls.ca if tls else "",
         certificate=tls.certificate if tls else "",
         key=tls.key if tls else "",
-        mechanism=credentials.mechanism,
+        mechanism=found.credentials.mechanism,
         user=login.name if login else "",
         password=login.password if login else "",
     )
-    return msgspec.structs.replace(definition, security=found)
+    return msgspec.structs.replace(definition, security=security)
 
 
 def _print_profiles(definition: Definition) -> None:
@@ -271,7 +284,12 @@ def _print_profiles(definition: Definition) -> None:
 
 @app.command(name="list")
 def list_(*, state: State = "", server: Node = "", output: Output = "table") -> int:
-    """List the pipelines that were run on this machine, or that reported to a node."""
+    """List the pipelines that were run on this machine, or that reported to a node.
+
+    Examples
+    --------
+    dragoman pipeline list
+    """
     found = _known(state, server)
     from dragoman.pipelines.state import Status
 
@@ -298,7 +316,12 @@ def _known(state: str, server: str) -> list[Status]:
 
 @app.command
 def status(name: str, /, *, state: State = "", server: Node = "", output: Output = "table") -> int:
-    """Show the status of a pipeline. Exit status 1: it failed or died."""
+    """Show the status of a pipeline. Exit status 1: it failed or died.
+
+    Examples
+    --------
+    dragoman pipeline status my-pipeline
+    """
     from dragoman.cli.pipeline_status import COLUMNS, row
 
     found = next((each for each in _known(state, server) if each.name == name), None)
@@ -329,6 +352,10 @@ def stop(
     ----------
     timeout
         Seconds before it is killed. Killing it neither loses nor duplicates records.
+
+    Examples
+    --------
+    dragoman pipeline stop my-pipeline
     """
     from dragoman.pipelines.state import StateFolder
 

@@ -1,4 +1,4 @@
-"""`dragoman produce`: writes lines of a file or of stdin as records of a topic."""
+"""`dragoman produce`: writes lines of files or of stdin, or whole files, as records of a topic."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Annotated, Literal, cast
 import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.cli.client_security import NO_LOGIN, PLAIN, EncryptionOptions, LoginOptions
+from dragoman.cli.client_security import THIS_MACHINE, BrokerOptions
 from dragoman.cli.output import Output, show_change
-from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
-from dragoman.cli.record_clients.session import Feature, Target, Writer
+from dragoman.cli.record_clients import ProtocolOption, record_client
+from dragoman.cli.record_clients.session import Feature, OutgoingRecord, Target, Writer
+from dragoman.cli.record_files import largest_of, records_of, require_readable
 from dragoman.cli.record_lines import (
     ByteSource,
     LineField,
@@ -42,10 +43,11 @@ def produce(
     /,
     *,
     protocol: ProtocolOption = "kafka",
-    bootstrap: AddressOption = None,
-    encryption: EncryptionOptions = PLAIN,
-    credentials: LoginOptions = NO_LOGIN,
-    file: str | None = None,
+    broker: BrokerOptions = THIS_MACHINE,
+    file: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    record: Annotated[
+        tuple[str, ...], Parameter(negative="", show_default=False, consume_multiple=True)
+    ] = (),
     json: Annotated[bool, Parameter(negative="")] = False,
     without: Annotated[tuple[LineField, ...], Parameter(negative="")] = (),
     key: Annotated[str | None, Parameter(name=["--key", "-k"])] = None,
@@ -61,16 +63,19 @@ def produce(
     empty_as_null: Annotated[bool, Parameter(name=["--empty-as-null", "-Z"], negative="")] = False,
     output: Output = "table",
 ) -> int:
-    """Write a record for every line of a file or of stdin.
+    r"""Write a record for every line of stdin or of files, or for every whole file.
 
     Parameters
     ----------
     topic
         Topic to write to. Kafka and minibroker brokers may create it on first use.
     file
-        File to read instead of stdin.
+        File to read instead of stdin; may be repeated.
+    record
+        Files to write as one record each, byte for byte.
     json
-        Read JSON objects with key, value, headers, partition and timestamp.
+        Read JSON objects with key, value, headers, partition and timestamp. A key, value or
+        header that is no text is written as its JSON; null is null.
     without
         Field of JSON lines to ignore; may be repeated.
     key
@@ -87,6 +92,12 @@ def produce(
         Replicas that must have a record before it is acknowledged.
     empty_as_null
         Write empty keys and values as null.
+
+    Examples
+    --------
+    printf 'eu:first\nus:second\n' | dragoman produce orders -K :
+    dragoman consume orders --json --max 10 | dragoman produce copy --json
+    dragoman produce images --record cat.png dog.png --header type=png
     """
     if json and (key_separator is not None or empty_as_null):
         raise CommandError(
@@ -94,10 +105,16 @@ def produce(
             " --empty-as-null",
             USAGE,
         )
+    if record and (file or json or key_separator is not None or empty_as_null):
+        raise CommandError(
+            "--record: a whole file has no lines; leave out --file, --json, --key-separator and"
+            " --empty-as-null",
+            USAGE,
+        )
     if without and not json:
         raise CommandError("--without: only JSON lines have fields; give --json, too", USAGE)
     client = record_client(protocol)
-    client.check_login(credentials)
+    found = client.found(broker)
     wanted: list[tuple[str, bool, Feature]] = [
         ("--key", key is not None, "key"),
         ("--key-separator", key_separator is not None, "key"),
@@ -120,18 +137,23 @@ def produce(
         empty_is_null=empty_as_null,
         cannot_have=client.cannot_write,
     )
+    require_readable((*file, *record))
     target = Target(
-        bootstrap=client.bootstrap if bootstrap is None else bootstrap,
+        bootstrap=found.bootstrap,
         topic=topic,
         codec=codec,
         acks=acks,
-        tls=encryption.settings(),
-        credentials=credentials,
+        largest=largest_of(record, form.key, form.headers) if record else None,
+        tls=found.tls,
+        credentials=found.credentials,
     )
     writer = None
     try:
-        with _source(file) as source, client.write(target) as writer:
-            _write_all(writer, source, form)
+        with client.write(target) as writer:
+            if record:
+                _write_files(writer, record, form)
+            else:
+                _write_lines(writer, file, form)
     finally:
         if writer is not None:
             count = writer.written_records
@@ -140,7 +162,20 @@ def produce(
     return OK
 
 
-def _write_all(writer: Writer, source: ByteSource, form: LineFormat) -> None:
+def _write_files(writer: Writer, paths: tuple[str, ...], form: LineFormat) -> None:
+    shared = OutgoingRecord(key=form.key, headers=form.headers, partition=form.partition)
+    for each in records_of(paths, shared):
+        writer.write([each])
+
+
+def _write_lines(writer: Writer, paths: tuple[str, ...], form: LineFormat) -> None:
+    for path in paths or (None,):
+        where = f"{path}, " if len(paths) > 1 else ""
+        with _source(path) as source:
+            _write_all(writer, source, form, where)
+
+
+def _write_all(writer: Writer, source: ByteSource, form: LineFormat, where: str) -> None:
     number = 0
     for lines in read_lines(source):
         records = []
@@ -151,7 +186,7 @@ def _write_all(writer: Writer, source: ByteSource, form: LineFormat) -> None:
             except ValueError as error:
                 # The lines before the bad one are valid and are written.
                 writer.write(records)
-                raise CommandError(f"line {number}: {error}") from None
+                raise CommandError(f"{where}line {number}: {error}") from None
         writer.write(records)
 
 

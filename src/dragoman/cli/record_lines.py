@@ -5,13 +5,15 @@ Plain lines are values, or keys and values with a separator between them. JSON l
     {"key": "k", "value": "v", "headers": {"name": "text"}, "partition": 0, "timestamp": 1700000000}
 
 The timestamp is in milliseconds. Every field may be missing or null. Bytes that are not UTF-8 are
-written as {"base64": "…"}. A value that is any other object, or an array, is read as its JSON text
-without white space. Headers may also be a list of pairs, which can repeat a name. `produce`
+written as {"base64": "…"}. A key, value or header that is any other object, an array, a number,
+true or false is read as its JSON text without white space. Headers may also be a list of pairs,
+which can repeat a name. `produce`
 reads the lines that `dragoman consume --json` prints, and ignores their `topic` and `offset`.
 
 A format string of `consume` is copied, with these tokens replaced:
 
-    %t topic    %p partition    %o offset    %T timestamp in ms    %h headers as name=value,…
+    %t topic    %p partition    %o offset    %T timestamp in ms, %D as 2026-11-15T10:00:00.000Z
+    %h headers as name=value,…
     %k key      %s value        %K and %S their sizes in bytes, -1 for null    %% a percent sign
     \n \r \t \0 \\ \xNN
 
@@ -21,7 +23,8 @@ Keys and values are copied byte for byte; null prints nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -50,6 +53,9 @@ class JsonRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     headers: dict[str, str | Binary | None] | list[tuple[str, str | Binary | None]] | None = None
 
 
+_NULL: Final = msgspec.Raw(b"null")
+
+
 class JsonLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One line of JSON that `produce` reads."""
 
@@ -57,9 +63,9 @@ class JsonLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partition: int | None = None
     offset: int | None = None
     timestamp: int | None = None
-    key: str | Binary | None = None
-    value: msgspec.Raw = msgspec.Raw(b"null")
-    headers: dict[str, str | Binary | None] | list[tuple[str, str | Binary | None]] | None = None
+    key: msgspec.Raw = _NULL
+    value: msgspec.Raw = _NULL
+    headers: dict[str, msgspec.Raw] | list[tuple[str, msgspec.Raw]] | None = None
 
 
 # ---- lines to records
@@ -85,8 +91,10 @@ class LineFormat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _DECODER = msgspec.json.Decoder(JsonLine)
-_FIELDS_OF_VALUE = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_VALUE = msgspec.json.Decoder(str | Binary | None)
+_FIELDS_OF_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT_OR_BYTES: msgspec.json.Decoder[str | Binary | None] = msgspec.json.Decoder(
+    str | Binary | None
+)
 
 
 def parse_line(line: bytes, form: LineFormat) -> OutgoingRecord:
@@ -111,18 +119,17 @@ def _parse_plain(line: bytes, form: LineFormat) -> OutgoingRecord:
 def _parse_json(line: bytes, form: LineFormat) -> OutgoingRecord:
     try:
         found = _DECODER.decode(line)
-        value = _value(found.value)
+        if form.without:
+            found = msgspec.structs.replace(found, **_left_out(form.without))
+        key, value = _content(found.key), _content(found.value)
+        pairs = found.headers.items() if isinstance(found.headers, dict) else found.headers or ()
+        own = tuple((name, _content(content)) for name, content in pairs)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not a record in JSON: {error}") from None
-    if form.without:
-        found = msgspec.structs.replace(found, **dict.fromkeys(form.without))
     if found.partition is not None and not 0 <= found.partition <= _INT32_MAX:
         raise ValueError(f"partition {found.partition} does not exist")
     if found.timestamp is not None and not -1 <= found.timestamp < 1 << 63:
         raise ValueError(f"timestamp {found.timestamp} is out of range")
-    pairs = found.headers.items() if isinstance(found.headers, dict) else found.headers or ()
-    own = tuple((name, _bytes(content)) for name, content in pairs)
-    key = _bytes(found.key)
     record = OutgoingRecord(
         key=form.key if key is None else key,
         value=value,
@@ -149,27 +156,27 @@ def _check_fields(record: OutgoingRecord, cannot_have: Mapping[Feature, str]) ->
             raise ValueError(f"{field}: {cannot_have[field]}; --without {field} leaves it out")
 
 
-def _value(raw: msgspec.Raw) -> bytes | None:
-    """Raises `msgspec.DecodeError`, `UnicodeDecodeError`."""
+def _left_out(fields: Iterable[LineField]) -> dict[str, msgspec.Raw | None]:
+    return {each: _NULL if each == "key" else None for each in fields}
+
+
+def _content(raw: msgspec.Raw) -> bytes | None:
+    """The bytes of a key, a value or a header. Raises `msgspec.DecodeError`,
+    `UnicodeDecodeError`.
+    """
     data = bytes(raw)
-    is_structured = data[:1] == b"["
-    if data[:1] == b"{":
-        is_structured = _FIELDS_OF_VALUE.decode(data).keys() != {"base64"}
-    if not is_structured:
-        return _bytes(_VALUE.decode(data))
+    is_text = data[:1] in (b'"', b"n")
+    if is_text or (data[:1] == b"{" and _FIELDS_OF_OBJECT.decode(data).keys() == {"base64"}):
+        match _TEXT_OR_BYTES.decode(data):
+            case Binary(base64):
+                return base64
+            case None:
+                return None
+            case text:
+                return text.encode()
     # Texts inside a raw value were not decoded yet.
     data.decode()
     return msgspec.json.format(data, indent=-1)
-
-
-def _bytes(value: str | Binary | None) -> bytes | None:
-    match value:
-        case Binary():
-            return value.base64
-        case None:
-            return None
-        case _:
-            return value.encode()
 
 
 class ByteSource(Protocol):
@@ -232,17 +239,34 @@ def _headers(record: IncomingRecord) -> bytes:
     )
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _moment(record: IncomingRecord) -> bytes | None:
+    """The timestamp for people; None if there is none, or if it lies after the year 9999."""
+    if record.timestamp is None or record.timestamp < 0:
+        return None
+    try:
+        moment = _EPOCH + timedelta(milliseconds=record.timestamp)
+    except OverflowError:
+        return None
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds").encode() + b"Z"
+
+
 def _size(data: bytes | None) -> bytes:
     return b"%d" % (-1 if data is None else len(data))
 
 
-_FIELDS: Final[dict[str, Write]] = {
+#: None: the record does not have it.
+_Field: TypeAlias = Callable[[IncomingRecord], bytes | None]
+_FIELDS: Final[dict[str, _Field]] = {
     "%t": lambda record: record.topic.encode(),
     "%p": lambda record: b"%d" % record.partition,
     "%o": lambda record: b"%d" % record.offset,
     "%T": lambda record: b"%d" % (-1 if record.timestamp is None else record.timestamp),
-    "%k": lambda record: record.key or b"",
-    "%s": lambda record: record.value or b"",
+    "%D": _moment,
+    "%k": lambda record: record.key,
+    "%s": lambda record: record.value,
     "%K": lambda record: _size(record.key),
     "%S": lambda record: _size(record.value),
     "%h": _headers,
@@ -250,6 +274,7 @@ _FIELDS: Final[dict[str, Write]] = {
 #: By token, the feature that a protocol must have.
 _NEEDED: Final[dict[str, Feature]] = {
     "%T": "timestamp",
+    "%D": "timestamp",
     "%k": "key",
     "%K": "key",
     "%h": "headers",
@@ -261,9 +286,11 @@ def needed_features(text: str) -> dict[str, Feature]:
     return {token: _NEEDED[token] for token in _TOKEN.findall(text) if token in _NEEDED}
 
 
-def compile_format(text: str) -> Write:
-    """A function that formats a record. Raises a `ValueError` that names an unknown token."""
-    parts: list[bytes | Write] = []
+def compile_format(text: str, null: bytes = b"") -> Write:
+    """A function that formats a record, with `null` for what it does not have. Raises a
+    `ValueError` that names an unknown token.
+    """
+    parts: list[bytes | _Field] = []
     for token in _TOKEN.findall(text):
         if token in _FIELDS:
             parts.append(_FIELDS[token])
@@ -275,12 +302,16 @@ def compile_format(text: str) -> Write:
             raise ValueError(f"unknown token {token!r}; `dragoman consume --help` lists all")
         else:
             parts.append(token.encode("utf-8", "surrogateescape"))
-    return _joined(parts)
+    return _joined(parts, null)
 
 
-def _joined(parts: Sequence[bytes | Write]) -> Write:
+def _joined(parts: Sequence[bytes | _Field], null: bytes) -> Write:
+    def shown(part: bytes | _Field, record: IncomingRecord) -> bytes:
+        content = part if isinstance(part, bytes) else part(record)
+        return null if content is None else content
+
     def write(record: IncomingRecord) -> bytes:
-        return b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
+        return b"".join([shown(part, record) for part in parts])
 
     return write
 

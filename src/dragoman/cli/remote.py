@@ -31,7 +31,7 @@ __all__ = ["CHECK_ONLY", "DEFAULT_SERVER", "Remote", "Server", "group_path", "to
 #: Behind the path of a change: it is only checked, and answered.
 CHECK_ONLY: Final = "?validate_only=true"
 #: Before the data directory of a node on this machine, whose administrator's socket is used.
-_UNIX: Final = "unix:"
+UNIX: Final = "unix:"
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 Page = TypeVar("Page", TopicPage, GroupPage, UserPage)
@@ -51,7 +51,7 @@ class Remote:
         self._target = target.resolved()
         self._url = self._target.server
         #: None: the administrator's socket, which needs no credentials.
-        self._parts = None if self._url.startswith(_UNIX) else _split_url(self._url)
+        self._parts = None if self._url.startswith(UNIX) else check_url(self._url)
         self._authorization = "" if self._parts is None else self._target.authorization()
 
     def get(self, path: str, answer: type[Answer]) -> Answer:
@@ -159,7 +159,7 @@ class Remote:
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._parts is None:
-            return _UnixConnection(self._url.removeprefix(_UNIX))
+            return _UnixConnection(self._url.removeprefix(UNIX))
         host, port = self._parts.hostname, self._parts.port
         assert host is not None
         timeout = limits.CLI_TIMEOUT_SECONDS
@@ -253,7 +253,8 @@ def _not_a_url(server: str) -> CommandError:
     )
 
 
-def _split_url(server: str) -> SplitResult:
+def check_url(server: str) -> SplitResult:
+    """The parts of the URL of a node. Raises `CommandError`."""
     wrong = _not_a_url(server)
     try:
         parts = urlsplit(server)

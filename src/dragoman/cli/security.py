@@ -45,6 +45,10 @@ def mode(
     mode
         `open` asks nothing, `audit` lets everything pass and reports what the rules do not allow in
         the audit log, `enforce` refuses it.
+
+    Examples
+    --------
+    dragoman security mode audit --server unix:dragoman-data
     """
     found = Remote(server).post(f"{_PATH}/mode", NewMode(mode=mode), SecurityStatus)
     show_change(output, f"the security mode is {found.mode}", found, SecurityStatus)
@@ -52,7 +56,12 @@ def mode(
 
 @app.command
 def status(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """Show the security mode, and what would keep it from being changed."""
+    """Show the security mode, and what would keep it from being changed.
+
+    Examples
+    --------
+    dragoman security status
+    """
     found = Remote(server).get(_PATH, SecurityStatus)
     fields = Fields(
         (
@@ -87,6 +96,10 @@ def new(
 
     Copy the file to every node and name it there with cluster.key.file. Nodes use the new key after
     `rotate`.
+
+    Examples
+    --------
+    dragoman security key new cluster.key
     """
     from dragoman.offline import add_cluster_key
 
@@ -107,6 +120,10 @@ def rotate(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None
 
     Every node must have the key. A rotation that was interrupted continues by itself; running this
     again does no harm.
+
+    Examples
+    --------
+    dragoman security key rotate --server unix:dragoman-data
     """
     found = Remote(server).post(f"{_KEY}/commands", KeyCommand(command="rotate"), ClusterKeyStatus)
     _show(found, output)
@@ -114,7 +131,12 @@ def rotate(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None
 
 @key.command(name="status")
 def key_status(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """Show which key is current, which keys the nodes have, and what is encrypted with each."""
+    """Show which key is current, which keys the nodes have, and what is encrypted with each.
+
+    Examples
+    --------
+    dragoman security key status
+    """
     _show(Remote(server).get(_KEY, ClusterKeyStatus), output)
 
 

@@ -32,6 +32,8 @@ CODES = {
     "unreachable": "no connection, or one that was lost before the answer",
     "no_answer": "the other side has not answered in time",
     "invalid_answer": "the other side does not speak the protocol, or its answer is not valid",
+    "unknown_context": "there is no context of this name",
+    "contexts_file": "the file of contexts cannot be read or written, or others may write to it",
     "not_confirmed": "a question was not answered with yes",
     "unexpected": "an error that the command does not expect, named by its class",
 }

@@ -47,6 +47,10 @@ def dev(
         Host name or address of the server, besides those of this machine; may be repeated.
     client
         User to make a certificate for; may be repeated.
+
+    Examples
+    --------
+    dragoman tls dev certificates --name broker1.example --client alice
     """
     # Imported here: cryptography takes a tenth of a second.
     from dragoman.certificates import AUTHORITY_FILE, authority_in, write_pair

@@ -33,7 +33,13 @@ app.command(delete)
 
 @app.command(name="list")
 def list_topics(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """List topics."""
+    """List topics.
+
+    Examples
+    --------
+    dragoman topic list
+    dragoman topic list --output csv > topics.csv
+    """
     topics = Remote(server).topics()
     rows = ((each.name, each.partitions, each.replication_factor, each.internal) for each in topics)
     table = Table(("NAME", "PARTITIONS", "REPLICAS", "INTERNAL"), rows)
@@ -48,6 +54,10 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
     ----------
     name
         Topic to show.
+
+    Examples
+    --------
+    dragoman topic describe orders
     """
     topic = Remote(server).topic(name)
     show(output, topic, TopicDescription, *_description(topic))
@@ -79,6 +89,10 @@ def create(
         Configuration of the topic, as KEY=VALUE; may be repeated.
     any_name
         Allow a name that Kafka clients cannot use.
+
+    Examples
+    --------
+    dragoman topic create payments --partitions 3 --config retention.ms=86400000
     """
     if not any_name and not _KAFKA_NAME.fullmatch(name):
         raise CommandError(

@@ -63,6 +63,11 @@ def delete(
     ----------
     names
         Topics to delete, or quoted patterns such as 'test-*'.
+
+    Examples
+    --------
+    dragoman topic delete orders --dry-run
+    dragoman topic delete 'test-*' --yes
     """
     require_names("topic", names)
     if not (yes or dry_run):
@@ -139,6 +144,10 @@ def truncate(
         Topic to truncate.
     partition
         Partition to truncate; may be repeated. All by default.
+
+    Examples
+    --------
+    dragoman topic truncate orders --before @-7d --dry-run
     """
     parse_place("--before", before)
     if not (yes or dry_run):

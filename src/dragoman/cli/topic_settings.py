@@ -85,6 +85,11 @@ def alter(
         New value, as KEY=VALUE; may be repeated.
     unset
         Key that returns to the node's default; may be repeated.
+
+    Examples
+    --------
+    dragoman topic alter orders --set retention.ms=3600000 --dry-run
+    dragoman topic alter orders --unset retention.ms
     """
     new = assignments("--set", set_)
     if not (new or unset):
@@ -152,6 +157,10 @@ def partitions(
         Topic to extend.
     total
         New number of partitions, existing ones included.
+
+    Examples
+    --------
+    dragoman topic partitions orders 8 --dry-run
     """
     if not (yes or dry_run):
         refuse_unasked("topic partitions")

@@ -46,8 +46,7 @@ def create(
 ) -> None:
     """Create a user who logs in with a password.
 
-    The password is good for SCRAM-SHA-256 and -512, PLAIN, HTTP and Cursus. Example: `dragoman user
-    create alice --new-password file:alice.txt`.
+    The password is good for SCRAM-SHA-256 and -512, PLAIN, HTTP and Cursus.
 
     Parameters
     ----------
@@ -55,6 +54,10 @@ def create(
         User to create.
     no_password
         The user has no password, only API tokens or a signing secret.
+
+    Examples
+    --------
+    dragoman user create bob --new-password file:bob.password
     """
     if no_password and new_password:
         raise CommandError("--no-password and --new-password exclude each other", USAGE)
@@ -82,6 +85,10 @@ def password(
         User to change.
     remove
         Take the password away instead.
+
+    Examples
+    --------
+    dragoman user password alice --new-password file:alice.password
     """
     if remove:
         command, message = UserCommand(command="remove_password"), "has no password any more"
@@ -111,6 +118,10 @@ def signing_secret(
         User to change.
     remove
         Take the signing secret away instead.
+
+    Examples
+    --------
+    dragoman user signing-secret alice --new-secret file:alice.secret
     """
     if remove:
         command = UserCommand(command="remove_signing_secret")
@@ -124,13 +135,23 @@ def signing_secret(
 
 @app.command
 def enable(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """Let a disabled user log in again."""
+    """Let a disabled user log in again.
+
+    Examples
+    --------
+    dragoman user enable alice
+    """
     _change(name, UserCommand(command="enable"), f"enabled user {name!r}", server, output)
 
 
 @app.command
 def disable(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """Refuse the logins of a user and close its connections."""
+    """Refuse the logins of a user and close its connections.
+
+    Examples
+    --------
+    dragoman user disable alice
+    """
     _change(name, UserCommand(command="disable"), f"disabled user {name!r}", server, output)
 
 
@@ -142,6 +163,10 @@ def delete(*names: str, server: Server = DEFAULT_SERVER, output: Output = "table
     ----------
     names
         Users to delete.
+
+    Examples
+    --------
+    dragoman user delete carol
     """
     if not names:
         raise CommandError("NAMES: expected the name of at least one user", USAGE)
@@ -157,7 +182,12 @@ def delete(*names: str, server: Server = DEFAULT_SERVER, output: Output = "table
 
 @app.command(name="list")
 def list_users(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """List users."""
+    """List users.
+
+    Examples
+    --------
+    dragoman user list
+    """
     users = Remote(server).users()
     table = Table(
         ("USER", "ENABLED", "PASSWORD", "SIGNING SECRET", "TOKENS"),
@@ -183,6 +213,10 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
     ----------
     name
         User to show.
+
+    Examples
+    --------
+    dragoman user describe alice
     """
     user = Remote(server).get(_user_path(name), UserDescription)
     fields = Fields(
@@ -210,8 +244,7 @@ def create_token(
 ) -> None:
     """Make an API token and print it. It cannot be shown again.
 
-    Example: `(umask 077; dragoman user token create alice --days 30 > token)`, then `dragoman topic
-    list --token-file token`.
+    A file with the token is the value of --token-file of other commands.
 
     Parameters
     ----------
@@ -223,6 +256,10 @@ def create_token(
         Days until the token expires; without this it does not.
     read_only
         The token is good for requests that change nothing only.
+
+    Examples
+    --------
+    (umask 077; dragoman user token create alice --days 30 > token)
     """
     if days is not None and days < 1:
         raise CommandError("--days: expected at least 1", USAGE)
@@ -245,6 +282,10 @@ def revoke_token(
         User whose token it is.
     token_id
         Id of the token, as `user describe` shows it.
+
+    Examples
+    --------
+    dragoman user token revoke alice 5fa2c81d
     """
     Remote(server).delete(f"{_user_path(name)}/tokens/{quote(token_id, safe='')}")
     message = f"revoked token {token_id} of user {name!r}"

@@ -65,7 +65,7 @@ from dragoman.broker.errors import UnknownCapture
 from dragoman.captures.control import Finding, Status
 from dragoman.captures.definition import Definition
 from dragoman.config.overrides import validate_topic_config
-from dragoman.errors import AuthenticationFailedError, AuthError, BrokerError
+from dragoman.errors import AuthenticationFailedError, AuthError, BrokerError, ClusterError
 from dragoman.net.requests import Requests
 from dragoman.operating_system import SystemClock
 from dragoman.security.access import Caller, Operation, Principal, Resource
@@ -183,6 +183,11 @@ class FakeTopics(dict[str, TopicDescription]):
 class FakeGroups(dict[str, GroupDescription]):
     """Groups by name."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        #: Those whose coordinator does not answer.
+        self.unreadable: set[str] = set()
+
     async def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage:
         names, following = page_of(self, after, limit)
         items = tuple(
@@ -195,6 +200,8 @@ class FakeGroups(dict[str, GroupDescription]):
     ) -> GroupDescription:
         if name not in self:
             raise UnknownGroupError(f"there is no group {name!r}")
+        if name in self.unreadable:
+            raise ClusterError("the node does not answer")
         return self[name]
 
 

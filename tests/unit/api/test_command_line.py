@@ -189,6 +189,10 @@ async def test_groups_are_listed_and_described(dragoman, node) -> None:
         ["GROUP", "PROTOCOL", "STATE", "MEMBERS"],
         ["readers", "kafka", "stable", "1"],
     ]
+    node.groups.unreadable.add("readers")
+    lag = await dragoman("group", "list", "--lag")
+    assert (lag.status, lag.words()[1][4:]) == (0, ["-", "-", "-"])
+    node.groups.unreadable.clear()
     described = (await dragoman("group", "describe", "readers")).words()
     assert ["m-1", "c", "127.0.0.1", "orders:0,1"] in described
     assert ["orders", "0", "2", "5", "3", "-"] in described

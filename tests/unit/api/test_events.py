@@ -123,6 +123,9 @@ def test_stream_of_chosen_partitions_from_an_offset() -> None:
         stage = Stage(3)
         for replica in stage.replicas:
             stage.world.write(replica, b"0", b"1", b"2")
+        for begin, offset in (("-1", 2), ("+1", 1), ("@-52w", 0), ("@2200-01-01", 3), ("9", 3)):
+            other = await stage.open(begin, partitions="1")
+            assert (await other.next()).data == {"1": offset}
         stream = await stage.open("2", partitions="2,0")
         assert (await stream.next()).data == {"0": 2, "2": 2}
         found = [await stream.next() for _ in range(2)]

@@ -130,6 +130,9 @@ def test_first_last_and_timed_records(two: Two) -> None:
     assert texts(two.read(1, last=500)) == [str(number) for number in range(10)]
     assert texts(two.read(1, time=str(times[8]))) == ["8", "9"]
     assert texts(two.read(1, time="2200-01-01T00:00:00Z")) == []
+    now_ms = two.pair.one.broker.clock.wall_ms()
+    ago_s = (now_ms - times[7]) // 1000
+    assert texts(two.read(1, time=f"@-{ago_s}s")) == ["7", "8", "9"]
     assert texts(two.read(1, offset=10)) == []
 
 

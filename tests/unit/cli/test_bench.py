@@ -16,6 +16,7 @@ import pytest
 
 from dragoman.cli.load.batches import prepare
 from dragoman.cli.load.latencies import Latencies
+from dragoman.cli.load.measurement import Measurement
 from dragoman.cli.load.plan import Plan
 from dragoman.cli.load.schedule import Schedule
 from dragoman.cli.load.traces import Sent, Traces
@@ -87,6 +88,33 @@ def test_named_topics_are_used_kept_and_announced(
     assert bench(broker, "produce", "--topic", "other", *QUICK) == 1
     assert "there is no such topic" in capsys.readouterr().err
     assert topics(broker) == {"mine"}
+
+
+def test_all_clients_log_in_with_tls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    password = tmp_path / "password"
+    password.write_text("a password")
+    password.chmod(0o600)
+    settings = {"super.users": "User:alice"}
+    with EphemeralBroker(tls=True, users={"alice": "a password"}, settings=settings) as broker:
+        login = ("--user", "alice", "--password-file", str(password), "--ca-file", broker.ca_file)
+        arguments = ("latency", *QUICK, "--rate", "5000", "--processes", "2", "--partitions", "2")
+        assert bench(broker, *arguments, *login, "--output", "json") == 0
+    printed = capsys.readouterr().out
+    found = json.loads(printed)
+    assert found["records"] >= 200
+    assert (found["is_tls"], found["login"]) == (True, "SCRAM-SHA-256")
+    assert "a password" not in printed
+
+
+def test_time_without_replies_counts() -> None:
+    plan = Plan(mode="produce", brokers="", topics=(), duration_s=10.0, warm_up_s=1.0)
+    measurement = Measurement(plan, start=100.0)
+    measurement.add(began=100.5, done=101.5, records=1, size=1)
+    assert measurement.tally.records == 0
+    measurement.add(began=101.0, done=103.0, records=5, size=9)
+    assert (measurement.tally.records, measurement.tally.seconds) == (5, 2.0)
+    measurement.note_end(500.0)
+    assert measurement.tally.seconds == 10.0
 
 
 def test_refused_records_are_counted_by_the_error(

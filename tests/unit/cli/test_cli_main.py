@@ -60,6 +60,8 @@ COMMANDS = {
         "doctor",
     ),
     "bench": ("produce", "consume", "latency"),
+    "debug": ("bundle",),
+    "context": ("list", "show", "add", "use", "remove"),
     "tls": ("dev",),
     "config": ("show", "schema", "set", "unset"),
     "rocketmq": (

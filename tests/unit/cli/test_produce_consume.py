@@ -15,7 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from dragoman.cli import record_files
 from dragoman.cli.main import main
 from dragoman.client.kafka import (
     BlockingKafkaClient,
@@ -163,6 +166,111 @@ def test_record_that_is_too_large_is_refused(dragoman: Run) -> None:
     assert "produced 1 record to 't'" in ran.err
 
 
+# ---- whole files
+
+
+def test_whole_files_become_records_byte_for_byte(
+    dragoman: Run, client: BlockingKafkaClient, tmp_path: Path
+) -> None:
+    contents = [b"line\nline\r\n\x00\xff", b"", bytes(range(256)) * 100]
+    paths = [tmp_path / str(number) for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    options = ["-k", "key", "-H", "a=1", "-p", "1", "-z", "zstd"]
+    client.create_topic(NewTopic(name="t", partitions=2))
+    ran = dragoman("produce", "t", "--record", *map(str, paths), *options)
+    assert (ran.status, ran.err) == (0, "produced 3 records to 't'\n")
+    ran = dragoman("produce", "t", "--record", str(paths[1]), "--record", str(paths[0]))
+    assert (ran.status, ran.err) == (0, "produced 2 records to 't'\n")
+    written = [json.loads(line) for line in dragoman("consume", "t", "--json").out.splitlines()]
+    keyed = [each for each in written if each["key"] == "key"]
+    assert [each["partition"] for each in keyed] == [1, 1, 1]
+    assert {json.dumps(each["headers"]) for each in keyed} == {'[["a", "1"]]'}
+    sizes = dragoman("consume", "t", "-p", "1", "-f", r"%k%S\n").out.split()
+    assert sizes[:3] == [b"key13", b"key0", b"key25600"]
+    assert dragoman("consume", "t", "-p", "1", "--max", "1", "-f", "%s").out == contents[0]
+
+
+def test_file_that_is_too_large_is_refused_before_another_is_sent(
+    dragoman: Run, client: BlockingKafkaClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic(NewTopic(name="t"))
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(b"x")
+    large.write_bytes(b"x" * 1_048_589)
+    ran = dragoman("produce", "t", "--record", str(small), str(large))
+    assert ran.status == 1
+    assert f"{large}: record of 1048589 bytes, max.message.bytes of topic 't' is 1048588" in ran.err
+    assert "`dragoman topic alter t --set max.message.bytes=N`" in ran.err
+    # The broker decides about what is compressed.
+    assert dragoman("produce", "z", "--record", str(large), "-z", "zstd").status == 0
+    monkeypatch.setattr(record_files, "CLI_LINE_BYTES_MAX", 10)
+    ran = dragoman("produce", "t", "--record", str(small), str(large))
+    assert (ran.status, ran.err) == (1, f"dragoman: {large}: larger than 10 bytes\n")
+    missing = dragoman("produce", "t", "--record", str(small), str(tmp_path / "none"))
+    assert (missing.status, missing.err) == (
+        1,
+        f"dragoman: cannot read {tmp_path}/none: No such file or directory\n",
+    )
+    assert dragoman("consume", "t").out == b""
+
+
+def test_several_files_are_read_line_by_line(dragoman: Run, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(b"1\n2")
+    second.write_bytes(b'3\n"\n')
+    files = ["--file", str(first), "--file", str(second)]
+    assert dragoman("produce", "t", *files).status == 0
+    assert dragoman("consume", "t").out == b'1\n2\n3\n"\n'
+    bad = dragoman("produce", "u", *files, "--json")
+    assert f"dragoman: {first}, line 1: not a record in JSON" in bad.err
+
+
+# ---- copies
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.builds(
+            NewRecord,
+            key=st.none() | st.binary(max_size=20),
+            value=st.none()
+            | st.binary(max_size=50)
+            | st.sampled_from([b"{}", b"null", b'"', b"1"]),
+            headers=st.lists(
+                st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=10)), max_size=3
+            ).map(tuple),
+            partition=st.integers(0, 1),
+            timestamp=st.integers(0, 1 << 40),
+        ),
+        min_size=1,
+        max_size=10,
+    )
+)
+def test_copy_by_json_has_the_same_records(
+    dragoman: Run, client: BlockingKafkaClient, records: list[NewRecord]
+) -> None:
+    for name in ("a", "b"):
+        client.create_topic(NewTopic(name=name, partitions=2))
+    client.produce_records("a", records)
+    lines = dragoman("consume", "a", "--output", "json").out
+    assert dragoman("produce", "b", "--json", stdin=lines).status == 0
+    copied = dragoman("consume", "b", "--output", "json").out
+    for name in ("a", "b"):
+        client.delete_topic(name)
+
+    def sorted_without_topic(printed: bytes) -> list[object]:
+        found = [json.loads(line) for line in printed.splitlines()]
+        return sorted(
+            ({**each, "topic": ""} for each in found),
+            key=lambda each: (each["partition"], each["offset"]),
+        )
+
+    assert sorted_without_topic(copied) == sorted_without_topic(lines)
+    assert len(copied.splitlines()) == len(records)
+
+
 # ---- consuming
 
 
@@ -228,6 +336,14 @@ def test_all_partitions_are_read_and_places_count_for_each(
         (["consume", "t", "-f", "%s", "--json"], 2, "--json and --format"),
         (["consume", "t", "--isolation", "none"], 2, "read_committed"),
         (["consume"], 2, "TOPIC"),
+        (["consume", "t", "--idle", "0"], 2, "--idle"),
+        (["consume", "t", "--idle", "5", "--until", "@5"], 2, "--until: with --follow"),
+        (["produce", "t", "--record", "/nope"], 1, "cannot read /nope"),
+        (["produce", "t", "--file", __file__, "--file", "/nope"], 1, "cannot read /nope"),
+        (["produce", "t", "--record", __file__, "--json"], 2, "--record: a whole file has no"),
+        (["produce", "t", "--record", __file__, "--file", __file__], 2, "--record: a whole file"),
+        (["produce", "t", "--record", __file__, "-K", ":"], 2, "--record: a whole file has no"),
+        (["produce", "t", "--record", __file__, "-Z"], 2, "--record: a whole file has no lines"),
         (["produce", "t", "--json", "-K", ":"], 2, "--json: JSON lines"),
         (["produce", "t", "-K", ""], 2, "--key-separator: expected"),
         (["produce", "t", "-H", "=x"], 2, "--header: expected NAME=VALUE"),
@@ -249,6 +365,13 @@ def test_what_cannot_be_done_is_one_line_on_stderr(
     assert (ran.status, ran.out) == (status, b"")
     assert words in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_reading_ends_when_no_record_comes(dragoman: Run, client: BlockingKafkaClient) -> None:
+    numbers(client, 3)
+    ran = dragoman("consume", "t", "--idle", "0.05", "-g", "g", "-f", "%s %k\\n", "--null", "-")
+    assert (ran.status, ran.out) == (0, b"0 -\n1 -\n2 -\n")
+    assert client.committed_offsets("g")[TopicPartition("t", 0)].offset == 3
 
 
 @pytest.mark.parametrize("command", [["produce", "t"], ["consume", "t"]])

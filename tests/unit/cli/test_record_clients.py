@@ -136,7 +136,7 @@ def test_what_cannot_be_written_is_refused_by_option_and_protocol(
     [
         ("rocketmq", ["--follow", "--until", "end"], "--until", "expected an offset"),
         ("rocketmq", ["--isolation", "read_uncommitted"], "--isolation", "committed"),
-        ("minibroker", [], "--protocol minibroker", "give --follow, --max or --until OFFSET"),
+        ("minibroker", [], "--protocol minibroker", "give --follow, --idle, --max"),
         ("minibroker", ["--until", "end"], "--until", "give an offset"),
         ("minibroker", ["-F", "--from", "-5"], "--from", "where a partition ends"),
         ("minibroker", ["-F", "--from", "@5"], "--from", "cannot look up times"),

@@ -64,6 +64,14 @@ def test_what_all_records_share_is_added() -> None:
         (b'{"value": {"base64": "x", "a": 1}}', OutgoingRecord(value=b'{"base64":"x","a":1}')),
         (b'{"value": [ {"a": null} , 2 ]}', OutgoingRecord(value=b'[{"a":null},2]')),
         (b'{"value": {}}', OutgoingRecord(value=b"{}")),
+        (b'{"value": 5}', OutgoingRecord(value=b"5")),
+        (b'{"value": -1.50e3}', OutgoingRecord(value=b"-1.50e3")),
+        (b'{"value": true}', OutgoingRecord(value=b"true")),
+        (b'{"value": "5"}', OutgoingRecord(value=b"5")),
+        (b'{"value": ""}', OutgoingRecord(value=b"")),
+        (b'{"key": {"id": 1}, "value": false}', OutgoingRecord(key=b'{"id":1}', value=b"false")),
+        (b'{"key": 7}', OutgoingRecord(key=b"7")),
+        (b'{"headers": {"n": 1, "o": [2]}}', OutgoingRecord(headers=(("n", b"1"), ("o", b"[2]")))),
         (b'{"headers": {"a": "1", "b": null}}', OutgoingRecord(headers=(("a", b"1"), ("b", None)))),
         (
             b'{"headers": [["a", "1"], ["a", {"base64": ""}]]}',
@@ -84,11 +92,13 @@ def test_json_line_becomes_a_record(line: bytes, record: OutgoingRecord) -> None
         (b"nonsense", "malformed"),
         (b"[]", "Expected `object`"),
         (b'{"valeu": "v"}', "unknown field `valeu`"),
-        (b'{"value": 5}', "got `int`"),
+        (b'{"value": nul}', "malformed"),
+        (b'{"value": 05}', "malformed"),
+        (b'{"key": {"base64": 1}}', "got `int`"),
+        (b'{"headers": {"h": {"base64": null}}}', "got `null`"),
         (b'{"value": {"base64": "*"}}', "base64"),
         (b'{"value": {"a": }}', "malformed"),
         (b'{"value": {"a": "\xff"}}', "utf-8"),
-        (b'{"value": 3}', "got `int`"),
         (b'{"value": "\xff"}', "not a record in JSON"),
         (b'{"partition": -1}', "partition -1 does not exist"),
         (b'{"partition": 4294967296}', "does not exist"),
@@ -163,6 +173,7 @@ EMPTY = ConsumedRecord("t", 0, 0, -1, None, None, ())
     ("text", "printed"),
     [
         (r"%t %p %o %T\n", b"t 3 17 1234\n"),
+        ("%D", b"1970-01-01T00:00:01.234Z"),
         ("%k=%s", b"k\xff=v"),
         ("%K %S", b"2 1"),
         ("%h", b"a=1,b"),
@@ -176,7 +187,13 @@ def test_format_is_filled_in(text: str, printed: bytes) -> None:
 
 
 def test_null_is_nothing_and_has_no_size() -> None:
-    assert compile_format("[%k|%s|%K|%S|%h|%T]")(EMPTY) == b"[||-1|-1||-1]"
+    assert compile_format("[%k|%s|%K|%S|%h|%T|%D]")(EMPTY) == b"[||-1|-1||-1|]"
+
+
+def test_null_may_be_shown_by_a_text() -> None:
+    shown = compile_format("%k|%s|%D|%K", b"NULL")
+    assert shown(EMPTY) == b"NULL|NULL|NULL|-1"
+    assert shown(ConsumedRecord("t", 0, 0, 1 << 62, b"", b"", ())) == b"||NULL|0"
 
 
 @pytest.mark.parametrize(

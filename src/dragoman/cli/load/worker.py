@@ -136,6 +136,7 @@ class _Worker:
             timeout=left if left < float("inf") else None,
             return_when=asyncio.FIRST_COMPLETED,
         )
+        measurement.note_end(time.monotonic())
         if stopped.done():
             await asyncio.wait((work,), timeout=_STOP_S)
         stopped.cancel()

@@ -28,17 +28,21 @@ from dragoman.cli.record_clients.session import (
     OutgoingRecord,
     Plan,
     RecordClient,
+    SizedFile,
     Target,
     TopicReader,
     TopicWriter,
 )
+from dragoman.cli.status import CommandError
 from dragoman.client.kafka import (
     Codec,
     Isolation,
     KafkaClient,
+    KafkaError,
     NewRecord,
     Producer,
     ProducerOptions,
+    ResourceType,
     TopicPartition,
 )
 
@@ -80,8 +84,27 @@ async def _open_writer(target: Target) -> AsyncIterator[TopicWriter]:
     )
     async with kafka_client(target.bootstrap, target.credentials, target.tls) as client:
         await client.topic(target.topic, auto_create=True)
+        if target.largest is not None and target.codec == "none":
+            await _check_size(client, target.topic, target.largest)
         async with client.producer(options) as producer:
             yield _Writer(producer, target.topic)
+
+
+async def _check_size(client: KafkaClient, topic: str, largest: SizedFile) -> None:
+    """Raises `CommandError` for a record that the topic is known not to take."""
+    try:
+        config = await client.describe_configs(ResourceType.TOPIC, topic)
+    except KafkaError:
+        # The user may not see the configuration. The broker checks the record itself.
+        return
+    values = {each.name: each.value for each in config}
+    bytes_max = values.get("max.message.bytes") or ""
+    if bytes_max.isdecimal() and largest.record_bytes > int(bytes_max):
+        raise CommandError(
+            f"{largest.path}: record of {largest.record_bytes} bytes, max.message.bytes of topic "
+            f"{topic!r} is {bytes_max}",
+            hint=f"`dragoman topic alter {topic} --set max.message.bytes=N` allows more",
+        )
 
 
 class _Reader(TopicReader):

@@ -212,7 +212,7 @@ CLIENT = RecordClient(
         ),
         Refusal(
             "--protocol minibroker does not report where a partition ends",
-            "give --follow, --max or --until OFFSET",
+            "give --follow, --idle, --max or --until OFFSET",
             lambda plan: not plan.follow and plan.max_records is None and plan.until is None,
             is_by_protocol=False,
         ),

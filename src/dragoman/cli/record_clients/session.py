@@ -14,13 +14,14 @@ A protocol implements `TopicWriter` and `TopicReader`, and declares a `RecordCli
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 from typing import Final, Literal, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dragoman.cli.client_security import NO_LOGIN, Credentials
+from dragoman.cli.client_security import NO_LOGIN, Broker, BrokerTarget, Credentials
 from dragoman.cli.positions import Bounds, Place, PlaceKind, resolve
 from dragoman.cli.status import USAGE, CommandError, one_line_failures
 from dragoman.client_core.blocking_client import LoopThread
@@ -74,6 +75,13 @@ class PlainRecord(msgspec.Struct, frozen=True, gc=False):
     headers: Headers | None = None
 
 
+class SizedFile(NamedTuple):
+    """A file that becomes a record, with key and headers, of at least this size."""
+
+    path: str
+    record_bytes: int
+
+
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """Where and how `produce` writes."""
 
@@ -81,6 +89,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     codec: str = "none"
     acks: Literal["all", "1", "0"] = "all"
+    #: The largest record if it is known, to be refused before another one is sent.
+    largest: SizedFile | None = None
     tls: TlsSettings | None = None
     credentials: Credentials = NO_LOGIN
 
@@ -96,6 +106,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     #: None: the current end, or no end when `follow` is set.
     until: Place | None = None
     follow: bool = False
+    #: Seconds without a record after which reading ends; None: never.
+    idle_s: float | None = None
     max_records: int | None = None
     group: str | None = None
     is_committed_only: bool = True
@@ -367,10 +379,16 @@ class Merged:
                 self._found.put_nowait((batch, taken))
                 await taken
 
-    async def next_batch(self) -> Batch | None:
-        """The next batch; None when every source has ended. Raises the first failure."""
+    async def next_batch(self, deadline: float | None = None) -> Batch | None:
+        """The next batch; None when every source has ended, or at a time of the monotonic clock.
+        Raises the first failure.
+        """
         while self._open:
-            found = await self._found.get()
+            try:
+                wait_s = None if deadline is None else max(0, deadline - time.monotonic())
+                found = await asyncio.wait_for(self._found.get(), wait_s)
+            except TimeoutError:
+                return None
             if isinstance(found, tuple):
                 batch, taken = found
                 taken.set_result(None)
@@ -396,8 +414,12 @@ class Reader:
         self._committed: dict[int, int] = {}
 
     def next_records(self) -> Sequence[IncomingRecord]:
-        """The next records, at least one; empty when everything was read."""
-        while (batch := self._thread.run(self._merged.next_batch)) is not None:
+        """The next records, at least one; empty when everything was read, or when none has come
+        for as long as the plan says.
+        """
+        idle_s = self._topic.plan.idle_s
+        deadline = None if idle_s is None else time.monotonic() + idle_s
+        while (batch := self._thread.run(lambda: self._merged.next_batch(deadline))) is not None:
             self._batch = batch
             if batch.records:
                 return batch.records
@@ -462,10 +484,13 @@ class RecordClient(msgspec.Struct, frozen=True, kw_only=True):
     def refuse(self, option: str, reason: str) -> NoReturn:
         raise CommandError(f"{option}: not possible with --protocol {self.name}: {reason}", USAGE)
 
-    def check_login(self, credentials: Credentials) -> None:
-        """Raises `CommandError` for credentials that the protocol has no place for."""
-        if credentials.user and self.cannot_log_in:
+    def found(self, options: BrokerTarget) -> Broker:
+        """Where to connect. Raises `CommandError`, also for a login without a place in the
+        protocol. A user in the environment may be meant for other protocols.
+        """
+        if options.user and self.cannot_log_in:
             self.refuse("--user", self.cannot_log_in)
+        return options.resolved(self.bootstrap)
 
     def check(self, plan: Plan) -> None:
         """Raises `CommandError` for a plan that the protocol cannot express."""

@@ -67,6 +67,11 @@ def consumer_progress(
         Consumer group to show queue by queue; all groups by default.
     topic
         Topic of the group; all topics by default.
+
+    Examples
+    --------
+    dragoman rocketmq consumer-progress
+    dragoman rocketmq consumer-progress -g reports
     """
     if group is None:
         groups = session.admin.list_groups()
@@ -99,12 +104,22 @@ def _group_row(session: Session, group: str) -> GroupRow:
 
 
 def consumer_connection(session: Session, *, group: Group) -> list[MemberRow]:
-    """Show the members of a consumer group."""
+    """Show the members of a consumer group.
+
+    Examples
+    --------
+    dragoman rocketmq consumer-connection -g reports
+    """
     return _members(session.admin.examine_consumer_connection_info(group).connection_set)
 
 
 def producer_connection(session: Session, *, group: Group, topic: Topic) -> list[MemberRow]:
-    """Show the members of a producer group of a topic."""
+    """Show the members of a producer group of a topic.
+
+    Examples
+    --------
+    dragoman rocketmq producer-connection -g shop -t orders
+    """
     return _members(session.admin.examine_producer_connection_info(group, topic).connection_set)
 
 
@@ -131,6 +146,10 @@ def reset_offset_by_time(
         now, @-15m, milliseconds since 1970, or a time like 2026-11-15T10:00:00Z.
     force
         Whether offsets may also move forward.
+
+    Examples
+    --------
+    dragoman rocketmq reset-offset-by-time -g reports -t orders -s @-15m
     """
     time_ms = _time_ms(timestamp)
     moved = session.admin.reset_offset_by_timestamp(topic, group, time_ms, force=force)
@@ -178,6 +197,10 @@ def update_sub_group(
         Number of queues of the retry topic.
     retry_max_times
         Number of retries before a message becomes a dead letter.
+
+    Examples
+    --------
+    dragoman rocketmq update-sub-group -g reports -r 3
     """
     config = SubscriptionGroupConfig(
         group_name=group,
@@ -203,6 +226,10 @@ def delete_sub_group(
     ----------
     remove_offset
         Whether to delete its offsets as well.
+
+    Examples
+    --------
+    dragoman rocketmq delete-sub-group -g reports
     """
     session.admin.delete_subscription_group(group, broker=broker, clean_offset=remove_offset)
     return f"deleted group {group!r}"

@@ -81,6 +81,10 @@ def query_msg_by_id(
         Offset message id or, with --topic, unique id of the producer.
     topic
         Topic of the message.
+
+    Examples
+    --------
+    dragoman rocketmq query-msg-by-id -i 7F00000100002A9F0000000000000000
     """
     if topic is None:
         message = session.admin.query_message_by_id(message_id)
@@ -102,6 +106,10 @@ def query_msg_by_unique_key(
     ----------
     message_id
         Unique id.
+
+    Examples
+    --------
+    dragoman rocketmq query-msg-by-unique-key -t orders -i 7F0000010001000000000001
     """
     _show_one(session.admin.query_message_by_unique_key(topic, message_id), output)
 
@@ -122,6 +130,10 @@ def query_msg_by_key(
         Key of the messages.
     max_count
         Maximum number of messages.
+
+    Examples
+    --------
+    dragoman rocketmq query-msg-by-key -t orders -k order-17
     """
     found = session.admin.query_message(topic, key, max_count=max_count)
     if output != "table":
@@ -159,6 +171,10 @@ def query_msg_by_offset(
         Queue of the topic at this broker.
     offset
         Offset in the queue.
+
+    Examples
+    --------
+    dragoman rocketmq query-msg-by-offset -t orders -b dragoman-1 -i 0 -o 0
     """
     queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
     _show_one(session.admin.query_message_by_offset(queue, offset), output)
@@ -203,6 +219,10 @@ def send_message(
         Name of the broker, given together with --queue; any by default.
     queue_id
         Queue of this broker.
+
+    Examples
+    --------
+    dragoman rocketmq send-message -t orders -p 'two apples' -k order-17 -c eu
     """
     if (broker_name is None) != (queue_id is None):
         raise CommandError("--broker-name and --queue: expected both or none", USAGE)
@@ -258,6 +278,10 @@ def dlq_list(
     ----------
     max_count
         Maximum number of dead letters.
+
+    Examples
+    --------
+    dragoman rocketmq dlq-list -g reports
     """
     letters = session.admin.list_dead_letters(group, max_count=max_count)
     if output == "table":
@@ -302,6 +326,10 @@ def dlq_resend(
         Resend all dead letters.
     max_count
         Maximum number of dead letters to read.
+
+    Examples
+    --------
+    dragoman rocketmq dlq-resend -g reports --all
     """
     if bool(message_id) == resend_all:
         raise CommandError("expected either --message-id or --all", USAGE)
