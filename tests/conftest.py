@@ -56,6 +56,8 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEtcd]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Installing the package registers its plugin; a checkout that is not installed has it too."""
+    # Contexts of the person who runs the tests would send their commands elsewhere.
+    os.environ["DRAGOMAN_CONTEXTS"] = os.path.join(os.sep, "nowhere", "contexts.toml")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Shells start what runs in the background so, and processes of tests would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)

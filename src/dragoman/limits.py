@@ -922,6 +922,8 @@ HTTP_CHANGES_AT_ONCE_MAX = 100
 HTTP_CHANGES_SECONDS = 5.0
 #: Items in one page of a listing. A request for more is refused.
 HTTP_PAGE_ITEMS_MAX = 1000
+#: Characters of a place in a partition. More: refused.
+PLACE_CHARS_MAX = 64
 #: Records in one response or request. A request for more, or with more, is refused.
 HTTP_RECORDS_MAX = 1000
 #: Records in one response to a request that does not say how many.
@@ -968,6 +970,8 @@ CLI_PAGES_MAX = 10_000
 CLI_TIMEOUT_SECONDS = 30
 #: A file with a token or a password. Larger: refused.
 CLI_SECRET_BYTES_MAX = 4096
+#: A file with offsets that the command line reads. Larger: refused.
+CLI_FILE_BYTES_MAX = 32 << 20
 #: A line that `dragoman produce` reads. Longer: refused; the lines before it are written.
 CLI_LINE_BYTES_MAX = 64 << 20
 #: Bytes that `dragoman produce` reads before it hands their records to the producer.

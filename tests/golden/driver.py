@@ -295,8 +295,8 @@ group list --server HTTP
 group describe readers --output json --server HTTP
 group describe readers --server HTTP
 group describe missing --output json --server HTTP
-group reset readers --topic orders --to beginning --dry-run --output json --bootstrap KAFKA
-group reset readers --topic orders --to beginning --output json --bootstrap KAFKA
+group reset readers --topic orders --to beginning --dry-run --output json --server HTTP
+group reset readers --topic orders --to beginning --yes --output json --server HTTP
 cluster status --output json --server HTTP
 cluster status --server HTTP
 cluster mlog-events --server HTTP

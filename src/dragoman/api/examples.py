@@ -59,11 +59,11 @@ _WHOLE: Final[Mapping[str, object]] = {
     "NewTopic": {"name": "orders", "partitions": 3, "config": {"retention.ms": "3600000"}},
     "NewUser": {"name": "alice", "password": "a long password"},
     "NewToken": {"label": "dashboards", "read_only": True},
-    "OffsetReset": {"time": "2026-01-31T12:00:00Z", "topics": ["orders"]},
+    "OffsetReset": {"to": "@-15m", "topics": ["orders"]},
     "Payload": {"encoding": "text", "data": "paid", "size": 4, "is_cut": False},
     "TopicChange": {"set": {"retention.ms": "3600000"}, "unset": ["segment.bytes"]},
     "Transfer": {"metadata_to": 2},
-    "Truncation": {"offsets": {"0": 100}},
+    "Truncation": {"before": "@-7d"},
 }
 #: Values of fields, by name.
 _FIELDS: Final[Mapping[str, object]] = {
@@ -88,6 +88,7 @@ _FIELDS: Final[Mapping[str, object]] = {
     "in_sync": [1],
     "label": "dashboards",
     "lag_records": 7,
+    "lag_seconds": 1.5,
     "leader": 1,
     "listener": "kafka",
     "log_end_offset": 12,

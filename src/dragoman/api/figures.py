@@ -24,7 +24,7 @@ from dragoman.api.node_requests import (
     ReadFigures,
 )
 from dragoman.api.node_rpc import NodeCalls
-from dragoman.api.times import moment_ms_of
+from dragoman.api.times import time_ms_of
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.limits import HISTORY_FINE_S, HISTORY_POINTS_MAX, HISTORY_VALUES_MAX
 from dragoman.net.future import settled
@@ -180,8 +180,9 @@ def _series(key: Key, nodes: list[int]) -> FigureSeries:
 
 
 def _times(query: FigureQuery, now_ms: int) -> range:
-    begin = moment_ms_of("from", query.begin, now_ms) // 1000
-    end = moment_ms_of("to", query.end, now_ms) // 1000
+    begin = time_ms_of("from", query.begin, now_ms) // 1000
+    until_ms = now_ms if query.end == "now" else time_ms_of("to", query.end, now_ms)
+    end = until_ms // 1000
     step = query.step_s or next(
         (each for each in _STEPS_S if (end - begin) // each <= _POINTS), _STEPS_S[-1]
     )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from dragoman import limits
 
+_Place: TypeAlias = (
+    Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+    | Annotated[str, Meta(max_length=limits.PLACE_CHARS_MAX)]
+)
 _Offset = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _Topic = Annotated[str, Meta(min_length=1, max_length=limits.TOPIC_NAME_BYTES_MAX)]
 
@@ -20,17 +24,12 @@ class PartitionOffset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class OffsetReset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a group shall continue: exactly one of `to`, `offset`, `shift`, `time` and `offsets`.
-    Offsets outside of a log are moved to its nearer end.
+    """Where a group shall continue: either `to` or `offsets`. Offsets outside of a log are moved to
+    its nearer end.
     """
 
-    to: Literal["earliest", "latest"] | None = None
-    #: The same offset for every partition.
-    offset: _Offset | None = None
-    #: Added to each committed offset.
-    shift: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
-    #: Milliseconds since 1970, or RFC 3339; the first record of this time or later.
-    time: int | Annotated[str, Meta(max_length=64)] | None = None
+    #: A place in each partition, such as `earliest`, `@-15m`, `shift:-10` or an offset.
+    to: _Place | None = None
     #: An offset for each of these partitions.
     offsets: Annotated[tuple[PartitionOffset, ...], Meta(max_length=limits.HTTP_CHANGES_MAX)] = ()
     #: All partitions of these topics; empty: the partitions with a committed offset. Not with

@@ -7,7 +7,7 @@ of a time, come from the leaders of the partitions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from dragoman.api.node_requests import (
     DescribeGroup,
     FindOffset,
     FindOffsets,
+    FindTime,
     ListGroups,
     NodeRequest,
     RemoveGroup,
@@ -32,7 +33,8 @@ from dragoman.api.node_requests import (
     ResetOffsets,
 )
 from dragoman.api.node_rpc import NodeCalls
-from dragoman.api.times import time_ms_of
+from dragoman.api.places import Place
+from dragoman.api.times import place_in
 from dragoman.api.values import GroupDescription, GroupOffset, GroupPage
 from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import GroupNotFound, UnknownTopic
@@ -47,6 +49,9 @@ from dragoman.outcome import attempt, gather, start
 from dragoman.rpc import Coordinator, Leader, Node, Rpc
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
+from dragoman.world import Clock
+
+Item = TypeVar("Item")
 
 
 class Coordination(Protocol):
@@ -71,6 +76,9 @@ class GroupBroker(Protocol):
 
     @property
     def authorizer(self) -> Authorizer: ...
+
+    @property
+    def clock(self) -> Clock: ...
 
 
 class _Target(NamedTuple):
@@ -148,13 +156,46 @@ class GroupService:
             if (metadata := self._find(each.topic, each.partition)) is not None
         }
         ends = dict(zip(known, await self._ends(known.values()), strict=True))
+        offsets = [
+            _with_end(each, ends.get((each.topic, each.partition))) for each in described.offsets
+        ]
+        times = await self._times(
+            request.caller,
+            [(each, known[each.topic, each.partition]) for each in offsets if each.lag_records],
+        )
+        now_ms = self._broker.clock.wall_ms()
         return msgspec.structs.replace(
             described,
             offsets=tuple(
-                _with_end(each, ends.get((each.topic, each.partition)))
-                for each in described.offsets
+                _with_age(each, times.get((each.topic, each.partition)), now_ms) for each in offsets
             ),
         )
+
+    async def _times(
+        self, caller: Caller, lagging: list[tuple[GroupOffset, PartitionMetadata]]
+    ) -> dict[tuple[str, int], int]:
+        """By partition, the time of the first record that the group has not committed, as far as
+        it is known.
+        """
+        found: dict[tuple[str, int], int] = {}
+        for some in _slices(lagging):
+            calls = [
+                self._calls.call(
+                    FindTime(
+                        caller=caller,
+                        topic=each.topic,
+                        partition=each.partition,
+                        offset=each.committed_offset,
+                    ),
+                    Leader(metadata.partition_id),
+                )
+                for each, metadata in some
+            ]
+            answers = await gather([start(attempt(call)) for call in calls])
+            for (each, _), answer in zip(some, answers, strict=True):
+                if not isinstance(answer, DragomanError) and answer.time_ms is not None:
+                    found[each.topic, each.partition] = answer.time_ms
+        return found
 
     def _find(self, topic: str, partition: int) -> PartitionMetadata | None:
         found = self._broker.image.topics.get(topic)
@@ -180,13 +221,20 @@ class GroupService:
         """
         for operation in (Operation.READ, Operation.DESCRIBE):
             self._access.require(caller, operation, Resource.GROUP, name)
-        _check(wanted)
-        return await settled(self._reset(caller, name, wanted, validate_only=validate_only))
+        place = _checked(wanted, self._broker.clock.wall_ms())
+        return await settled(self._reset(caller, name, wanted, place, validate_only=validate_only))
 
     async def _reset(
-        self, caller: Caller, name: str, wanted: OffsetReset, *, validate_only: bool
+        self,
+        caller: Caller,
+        name: str,
+        wanted: OffsetReset,
+        place: Place | None,
+        *,
+        validate_only: bool,
     ) -> OffsetChanges:
-        targets = await self._targets(caller, name, wanted)
+        is_shift = place is not None and place.kind == "shift"
+        targets = await self._targets(caller, name, wanted, is_shift=is_shift)
         topics = {each.metadata.topic.name for each in targets}
         for topic in sorted(topics):
             for operation in (Operation.READ, Operation.DESCRIBE):
@@ -203,7 +251,7 @@ class GroupService:
                     after=offset,
                 )
                 for target, offset in zip(
-                    targets, await self._offsets(caller, wanted, targets), strict=True
+                    targets, await self._offsets(caller, wanted, place, targets), strict=True
                 )
             ]
         )
@@ -216,7 +264,9 @@ class GroupService:
         await self._call(name, request)
         return OffsetChanges(group=name, items=items, validated_only=validate_only)
 
-    async def _targets(self, caller: Caller, name: str, wanted: OffsetReset) -> list[_Target]:
+    async def _targets(
+        self, caller: Caller, name: str, wanted: OffsetReset, *, is_shift: bool
+    ) -> list[_Target]:
         named = tuple(sorted({*wanted.topics, *(each.topic for each in wanted.offsets)}))
         for topic in named:
             self._access.require(caller, Operation.DESCRIBE, Resource.TOPIC, topic)
@@ -226,7 +276,7 @@ class GroupService:
             stored = {(topic, index): offset for topic, index, offset in found.items}
         except ApiError:
             # A group may get offsets before its first member comes.
-            if not named or wanted.shift is not None:
+            if not named or is_shift:
                 raise
         if wanted.offsets:
             partitions = [(each.topic, each.partition) for each in wanted.offsets]
@@ -235,7 +285,7 @@ class GroupService:
                 (topic, index)
                 for topic in named
                 for index in range(len(self._topic_partitions(topic)))
-                if wanted.shift is None or (topic, index) in stored
+                if not is_shift or (topic, index) in stored
             ]
         else:
             partitions = sorted(stored)
@@ -254,7 +304,7 @@ class GroupService:
         return found
 
     async def _offsets(
-        self, caller: Caller, wanted: OffsetReset, targets: list[_Target]
+        self, caller: Caller, wanted: OffsetReset, place: Place | None, targets: list[_Target]
     ) -> list[int]:
         """The new offset of each partition, within its log."""
         ends = []
@@ -262,24 +312,22 @@ class GroupService:
             if isinstance(each, DragomanError):
                 raise each
             ends.append(each)
-        if wanted.time is not None:
-            asked: list[int | None] = await self._at_time(
-                caller, time_ms_of("time", wanted.time), targets
+        places = (
+            [Place("offset", each.offset) for each in wanted.offsets]
+            if place is None
+            else [place] * len(targets)
+        )
+        times: list[int | None] = [None] * len(targets)
+        if place is not None and place.kind == "time":
+            times = await self._at_time(caller, place.number, targets)
+        offsets = []
+        for at, log, target, time in zip(places, ends, targets, times, strict=True):
+            offset = at.offset(
+                log.log_start_offset, log.high_watermark, committed=target.before, at_time=time
             )
-        elif wanted.offsets:
-            asked = [each.offset for each in wanted.offsets]
-        elif wanted.shift is not None:
-            asked = [(target.before or 0) + wanted.shift for target in targets]
-        elif wanted.offset is not None:
-            asked = [wanted.offset] * len(targets)
-        else:
-            asked = [0 if wanted.to == "earliest" else None] * len(targets)
-        return [
-            each.high_watermark
-            if offset is None
-            else min(max(offset, each.log_start_offset), each.high_watermark)
-            for each, offset in zip(ends, asked, strict=True)
-        ]
+            assert offset is not None, "targets of a shift have committed offsets"
+            offsets.append(offset)
+        return offsets
 
     async def _at_time(
         self, caller: Caller, time_ms: int, targets: list[_Target]
@@ -345,28 +393,30 @@ def _with_end(offset: GroupOffset, ends: Ends | DragomanError | None) -> GroupOf
     return msgspec.structs.replace(offset, log_end_offset=ends.high_watermark, lag_records=lag)
 
 
-def _check(wanted: OffsetReset) -> None:
-    """Raises `ApiError`."""
-    given = [
-        each
-        for each in (wanted.to, wanted.offset, wanted.shift, wanted.time, wanted.offsets or None)
-        if each is not None
-    ]
-    if len(given) != 1:
-        raise ApiError(
-            400, "invalid_request", "give exactly one of to, offset, shift, time and offsets"
-        )
-    if wanted.time is not None:
-        time_ms_of("time", wanted.time)
-    if wanted.offsets and wanted.topics:
+def _checked(wanted: OffsetReset, now_ms: int) -> Place | None:
+    """The place that the group shall continue at; None: it has offsets. Raises `ApiError`."""
+    if (wanted.to is None) != bool(wanted.offsets):
+        raise ApiError(400, "invalid_request", "give either `to` or `offsets`")
+    if wanted.to is not None:
+        return place_in("to", wanted.to, now_ms, with_shift=True)
+    if wanted.topics:
         raise ApiError(400, "invalid_request", "topics: not with offsets")
     if len({(each.topic, each.partition) for each in wanted.offsets}) < len(wanted.offsets):
         raise ApiError(400, "invalid_request", "offsets: a partition is named twice")
+    return None
 
 
-def _slices(partitions: Iterable[PartitionMetadata]) -> Iterator[list[PartitionMetadata]]:
+def _with_age(offset: GroupOffset, time_ms: int | None, now_ms: int) -> GroupOffset:
+    if offset.lag_records == 0:
+        return msgspec.structs.replace(offset, lag_seconds=0.0)
+    if time_ms is None:
+        return offset
+    return msgspec.structs.replace(offset, lag_seconds=max(0, now_ms - time_ms) / 1000)
+
+
+def _slices(items: Iterable[Item]) -> Iterator[list[Item]]:
     """As many at a time as are asked for at once."""
-    left = list(partitions)
+    left = list(items)
     while left:
         yield left[:HTTP_CHANGES_AT_ONCE_MAX]
         left = left[HTTP_CHANGES_AT_ONCE_MAX:]

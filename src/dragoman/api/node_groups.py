@@ -4,7 +4,8 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from heapq import nsmallest
 
 from dragoman.api.node_requests import (
@@ -29,6 +30,8 @@ from dragoman.api.values import (
     GroupSummary,
 )
 from dragoman.broker.caller_rights import authorize
+from dragoman.broker.errors import ForeignGroup, NonEmptyGroup
+from dragoman.broker.groups.messages import GroupDescription as BrokerGroupDescription
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.groups.records import TopicPartition
 from dragoman.broker.groups.registry import Groups
@@ -38,6 +41,8 @@ from dragoman.types import GroupId, Offset, Partition, TopicName
 
 #: As whom offsets are committed: a group with members of any protocol refuses another owner.
 _OWNER = "http"
+#: Members that a refusal names.
+_MEMBERS_NAMED = 5
 
 
 class NodeGroups:
@@ -175,14 +180,29 @@ class NodeGroups:
             ),
             owner=_OWNER,
         )
-        prepared = groups.offsets.prepare_commit(commit)
-        for error in prepared.errors.values():
-            raise error
-        if not request.validate_only:
-            done: Outcome[None] = Outcome()
-            groups.commit(commit, lambda _, error: done.acknowledge(error))
-            await done
+        with self._naming_members(request.caller, group_id):
+            prepared = groups.offsets.prepare_commit(commit)
+            for error in prepared.errors.values():
+                raise error
+            if not request.validate_only:
+                done: Outcome[None] = Outcome()
+                groups.commit(commit, lambda _, error: done.acknowledge(error))
+                await done
         return Done()
+
+    @contextmanager
+    def _naming_members(self, caller: Caller, group_id: GroupId) -> Iterator[None]:
+        """A refusal because of members says who they are, if the caller may know."""
+        try:
+            yield
+        except (ForeignGroup, NonEmptyGroup) as error:
+            may = self._broker.authorizer.allowed_among
+            if not may(caller, Operation.DESCRIBE, Resource.GROUP, (str(group_id),)):
+                raise
+            described = self._table.describe(group_id)
+            if not described.members:
+                raise
+            raise NonEmptyGroup(_members_text(described)) from error
 
     async def _remove_offsets(self, request: RemoveOffsets) -> StoredOffsets:
         group_id = self._required(request.caller, Operation.DELETE, request.group)
@@ -203,8 +223,23 @@ class NodeGroups:
         group_id = self._required(request.caller, Operation.DELETE, request.group)
         groups = self._broker.coordination.groups
         count = len(groups.offsets.all_committed(group_id))
-        if request.validate_only:
-            groups.table.prepare_delete(group_id)
-        else:
-            await groups.delete(group_id)
+        with self._naming_members(request.caller, group_id):
+            if request.validate_only:
+                groups.table.prepare_delete(group_id)
+            else:
+                await groups.delete(group_id)
         return RemovedGroup(offsets=count)
+
+
+def _members_text(group: BrokerGroupDescription) -> str:
+    """That a group has members, and the first of them."""
+    shown = [
+        f"{each.client_id or each.member_id!r} at {each.client_host.lstrip('/')}"
+        for each in group.members[:_MEMBERS_NAMED]
+    ]
+    more = len(group.members) - len(shown)
+    count = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
+    return (
+        f"group {group.group_id!r} has {count} of protocol {group.owner}: {', '.join(shown)}"
+        f"{f' and {more} more' if more else ''}; stop them first"
+    )

@@ -80,6 +80,19 @@ class FindOffset(NodeRequest[FoundOffset], frozen=True, kw_only=True, tag="FindO
     time_ms: int
 
 
+class FoundTime(msgspec.Struct, frozen=True, kw_only=True):
+    #: Milliseconds since 1970; None: there is no such record, or it has no timestamp.
+    time_ms: int | None = None
+
+
+class FindTime(NodeRequest[FoundTime], frozen=True, kw_only=True, tag="FindTime"):
+    """The time of the record of a partition at an offset, or of the oldest after it."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
 # ---- groups
 
 
@@ -192,6 +205,7 @@ Request: TypeAlias = (
     TruncatePartition
     | MeasureTopic
     | FindOffset
+    | FindTime
     | ListGroups
     | DescribeGroup
     | FindOffsets

@@ -7,7 +7,9 @@ from typing import Protocol
 
 from dragoman.api.node_requests import (
     FindOffset,
+    FindTime,
     FoundOffset,
+    FoundTime,
     MeasureTopic,
     TopicUse,
     Truncated,
@@ -23,6 +25,7 @@ from dragoman.broker.replica_marks import ReplicaMarks
 from dragoman.broker.work_queue import Steps, WorkQueue
 from dragoman.cluster.metadata import MetadataImage
 from dragoman.limits import HTTP_PAGE_ITEMS_MAX
+from dragoman.log.offset_times import time_at
 from dragoman.replication.errors import UnknownTopic
 from dragoman.replication.replica import ALL_COMMITTED, Replica
 from dragoman.security.access import Operation, Resource
@@ -70,6 +73,7 @@ class NodeTopics:
         handlers.serve(TruncatePartition, self._truncate)
         handlers.serve(MeasureTopic, self._measure)
         handlers.serve(FindOffset, self._find_offset)
+        handlers.serve(FindTime, self._find_time)
 
     async def _truncate(self, request: TruncatePartition) -> Truncated:
         broker, topic = self._broker, request.topic
@@ -89,6 +93,12 @@ class NodeTopics:
         log = broker.partitions.find(topic, request.partition).log
         found = log.offset_for_time(request.time_ms, log.high_watermark)
         return FoundOffset(offset=None if found is None else found[0])
+
+    async def _find_time(self, request: FindTime) -> FoundTime:
+        broker, topic = self._broker, request.topic
+        authorize(broker.authorizer, request.caller, Operation.DESCRIBE, Resource.TOPIC, topic)
+        log = broker.partitions.find(topic, request.partition).log
+        return FoundTime(time_ms=time_at(log, max(request.offset, log.log_start_offset)))
 
     async def _measure(self, request: MeasureTopic) -> TopicUse:
         broker = self._broker

@@ -167,7 +167,7 @@ class Topics(Protocol):
     @operation(
         "POST",
         "/api/v1/topics/{name}/truncate",
-        "Delete the records of a topic before offsets or a time; `validate_only=true` only says "
+        "Delete the records of a topic before a place or offsets; `validate_only=true` only says "
         "what would be deleted",
         refuses=(*_BODY, 404),
     )

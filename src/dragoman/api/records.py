@@ -29,6 +29,7 @@ from dragoman.api.events import RecordEvents, positions_of
 from dragoman.api.node_requests import FindOffset
 from dragoman.api.node_rpc import NodeCalls
 from dragoman.api.payloads import new_record, read_record, size_of
+from dragoman.api.places import Place
 from dragoman.api.record_reader import PartitionReader, Turns, charged
 from dragoman.api.record_values import (
     NewRecords,
@@ -37,7 +38,7 @@ from dragoman.api.record_values import (
     WrittenRecord,
     WrittenRecords,
 )
-from dragoman.api.times import time_ms_of
+from dragoman.api.times import place_in, time_ms_of
 from dragoman.broker.errors import (
     InvalidTopicName,
     Overloaded,
@@ -129,7 +130,7 @@ class RecordService:
         if (offset is not None) + bool(time) + (last is not None) > 1:
             raise ApiError(400, "invalid_request", "give one of offset, time and last")
         metadata = self._partition(name, partition)
-        time_ms = time_ms_of("time", time) if time else None
+        time_ms = time_ms_of("time", time, self._broker.clock.wall_ms()) if time else None
         (ends,) = await settled(self._broker.readers.all_ends([metadata]))
         if time_ms is not None:
             begin = await settled(self._at_time(caller, metadata, time_ms, ends))
@@ -232,10 +233,12 @@ class RecordService:
             text = f"a stream has {limits.HTTP_STREAM_PARTITIONS_MAX} partitions: choose some"
             raise ApiError(400, "invalid_request", f"partitions: {text}")
         chosen = {index: self._partition(name, index) for index in wanted}
-        first = _begin_of(begin)
+        place = place_in("begin", begin or "latest", self._broker.clock.wall_ms())
         ends = await settled(self._broker.readers.all_ends(list(chosen.values())))
         positions = {
-            index: known[index] if index in known else _within(first, each)
+            index: known[index]
+            if index in known
+            else await self._begin(caller, chosen[index], place, each)
             for index, each in zip(wanted, ends, strict=True)
         }
         if len(self._streams) >= limits.HTTP_STREAMS_MAX:
@@ -256,6 +259,16 @@ class RecordService:
         stream.check = applied(self._access.require, caller, Operation.READ, Resource.TOPIC, name)
         self._streams[stream] = None
         return stream
+
+    async def _begin(
+        self, caller: Caller, metadata: PartitionMetadata, place: Place, ends: Ends
+    ) -> int:
+        """The offset at which a stream begins to read a partition."""
+        if place.kind == "time":
+            return await settled(self._at_time(caller, metadata, place.number, ends))
+        offset = place.offset(ends.log_start_offset, ends.last_stable_offset)
+        assert offset is not None
+        return offset
 
     def _released(self, stream: RecordEvents) -> None:
         if self._streams.pop(stream, self) is None:
@@ -331,23 +344,6 @@ def _chosen(text: str, count: int) -> list[int]:
             raise UnknownTopic(f"there is no partition {int(each)}")
         found.append(int(each))
     return sorted(set(found))
-
-
-def _begin_of(text: str) -> int | None:
-    """The offset at which a stream begins; None: at the end. Raises `ApiError`."""
-    if text in ("", "latest"):
-        return None
-    if text == "earliest":
-        return 0
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        expected = "latest, earliest or an offset"
-        raise ApiError(400, "invalid_request", f"begin: expected {expected}, got {text[:100]!r}")
-    return int(text)
-
-
-def _within(offset: int | None, ends: Ends) -> int:
-    end = ends.last_stable_offset
-    return end if offset is None else min(max(offset, ends.log_start_offset), end)
 
 
 class _Page:

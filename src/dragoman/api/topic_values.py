@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -63,18 +63,22 @@ class TopicDeletion(msgspec.Struct, frozen=True, kw_only=True):
     unreachable: tuple[int, ...] = ()
 
 
+_Place: TypeAlias = (
+    Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+    | Annotated[str, Meta(max_length=limits.PLACE_CHARS_MAX)]
+)
 _Offset = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]
 _Index = Annotated[int, Meta(ge=0, le=limits.TOPIC_PARTITIONS_MAX)]
 
 
 class Truncation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The records to delete: those before `offsets`, or those before `time`."""
+    """The records to delete: those before a place, or those before `offsets`."""
 
     #: By partition, the first offset to keep; -1: delete all committed records.
     offsets: Annotated[dict[_Index, _Offset], Meta(max_length=limits.TOPIC_PARTITIONS_MAX)] = {}
-    #: Milliseconds since 1970, or RFC 3339; records before the first one of this time or later.
-    time: int | Annotated[str, Meta(max_length=64)] | None = None
-    #: With `time`: the partitions; empty for all.
+    #: A place in each partition, such as `latest`, `@-7d`, `-100` or an offset.
+    before: _Place | None = None
+    #: With `before`: the partitions; empty for all.
     partitions: Annotated[tuple[_Index, ...], Meta(max_length=limits.TOPIC_PARTITIONS_MAX)] = ()
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -13,7 +13,8 @@ from dragoman.api.declaration import ApiError, PageLimit
 from dragoman.api.node_requests import MeasureTopic, Truncated, TruncatePartition
 from dragoman.api.node_rpc import NodeCalls
 from dragoman.api.node_topics import MARKS_ITEMS
-from dragoman.api.times import time_ms_of
+from dragoman.api.places import Place
+from dragoman.api.times import place_in
 from dragoman.api.topic_values import (
     AddedPartitions,
     NewPartitions,
@@ -40,6 +41,7 @@ from dragoman.broker.errors import (
     TopicDeletionDisabled,
     UnknownTopic,
 )
+from dragoman.broker.readers import Ends, Readers
 from dragoman.broker.replica_marks import ReplicaMarks
 from dragoman.broker.work_queue import Steps, WorkQueue
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata, TopicMetadata
@@ -50,9 +52,11 @@ from dragoman.errors import DragomanError
 from dragoman.limits import HTTP_CHANGES_AT_ONCE_MAX, HTTP_PAGE_ITEMS_MAX
 from dragoman.net.future import future_of, settled
 from dragoman.outcome import attempt, gather, start
+from dragoman.replication.replica import ALL_COMMITTED
 from dragoman.rpc import Leader, Node, Rpc
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
+from dragoman.world import Clock
 
 
 class TopicBroker(Protocol):
@@ -71,6 +75,12 @@ class TopicBroker(Protocol):
     def replica_marks(self) -> ReplicaMarks: ...
 
     @property
+    def readers(self) -> Readers: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
     def work(self) -> WorkQueue: ...
 
     @property
@@ -78,6 +88,13 @@ class TopicBroker(Protocol):
 
     @property
     def authorizer(self) -> Authorizer: ...
+
+
+class TruncationEnd(NamedTuple):
+    """The first offset to keep, or a time, which takes precedence."""
+
+    offset: int = ALL_COMMITTED
+    time_ms: int | None = None
 
 
 class TopicService:
@@ -273,9 +290,38 @@ class TopicService:
         topic = self._existing(name)
         if topic.is_internal:
             raise InvalidTopicName(f"records of {name} are the broker's own")
-        requests = list(_truncations(caller, topic, wanted))
+        place = _checked(wanted, self._broker.clock.wall_ms())
+        partitions = _chosen(topic, wanted.offsets or wanted.partitions)
+        if place is None:
+            ends = [TruncationEnd(wanted.offsets[each]) for each in partitions]
+        else:
+            ends = await settled(self._ends_at(topic, partitions, place))
+        requests = [
+            TruncatePartition(
+                caller=caller, topic=name, partition=index, offset=end.offset, time_ms=end.time_ms
+            )
+            for index, end in zip(partitions, ends, strict=True)
+        ]
         items = await settled(self._truncated(topic, requests, validate_only=validate_only))
         return TruncatedTopic(name=name, items=items, validated_only=validate_only)
+
+    async def _ends_at(
+        self, topic: TopicMetadata, partitions: Sequence[int], place: Place
+    ) -> list[TruncationEnd]:
+        """Where the truncation of each partition ends."""
+        if place.kind == "time":
+            return [TruncationEnd(time_ms=place.number)] * len(partitions)
+        if place.kind == "end":
+            return [TruncationEnd(ALL_COMMITTED)] * len(partitions)
+        found = []
+        for begin in range(0, len(partitions), HTTP_CHANGES_AT_ONCE_MAX):
+            some = [
+                topic.partitions[each]
+                for each in partitions[begin : begin + HTTP_CHANGES_AT_ONCE_MAX]
+            ]
+            calls = [start(self._broker.readers.ends(each)) for each in some]
+            found += [_end_in(each, place) for each in await gather(calls)]
+        return found
 
     async def _truncated(
         self, topic: TopicMetadata, requests: list[TruncatePartition], *, validate_only: bool
@@ -327,25 +373,30 @@ def _altered(change: TopicChange, current: Mapping[str, str]) -> dict[str, str]:
     return config | change.set
 
 
-def _truncations(
-    caller: Caller, topic: TopicMetadata, wanted: Truncation
-) -> Iterator[TruncatePartition]:
-    if bool(wanted.offsets) == (wanted.time is not None):
-        raise ApiError(400, "invalid_request", "give either offsets or a time")
-    if wanted.partitions and wanted.time is None:
-        raise ApiError(400, "invalid_request", "partitions: only with a time")
-    time_ms = None if wanted.time is None else time_ms_of("time", wanted.time)
+def _checked(wanted: Truncation, now_ms: int) -> Place | None:
+    """The place before which records are deleted; None: there are offsets. Raises `ApiError`."""
+    if (wanted.before is None) != bool(wanted.offsets):
+        raise ApiError(400, "invalid_request", "give either `before` or `offsets`")
+    if wanted.before is not None:
+        return place_in("before", wanted.before, now_ms)
+    if wanted.partitions:
+        raise ApiError(400, "invalid_request", "partitions: only with `before`")
+    return None
+
+
+def _chosen(topic: TopicMetadata, partitions: Collection[int]) -> list[int]:
+    """The partitions in order; all if none is named. Raises `UnknownTopic`."""
     every = range(len(topic.partitions))
-    for index in sorted(wanted.offsets or set(wanted.partitions or every)):
-        if index not in every:
-            raise UnknownTopic(f"there is no partition {index} of topic {topic.name!r}")
-        yield TruncatePartition(
-            caller=caller,
-            topic=topic.name,
-            partition=index,
-            offset=wanted.offsets.get(index, -1),
-            time_ms=time_ms,
-        )
+    for each in partitions:
+        if each not in every:
+            raise UnknownTopic(f"there is no partition {each} of topic {topic.name!r}")
+    return sorted(set(partitions or every))
+
+
+def _end_in(ends: Ends, place: Place) -> TruncationEnd:
+    offset = place.offset(ends.log_start_offset, ends.high_watermark)
+    assert offset is not None
+    return TruncationEnd(offset)
 
 
 def _summary(topic: TopicMetadata) -> TopicSummary:

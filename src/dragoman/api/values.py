@@ -106,6 +106,8 @@ class GroupOffset(msgspec.Struct, frozen=True, kw_only=True):
     #: Null when the partition does not exist any more or its leader does not answer.
     log_end_offset: int | None
     lag_records: int | None
+    #: Age of the oldest record that is not committed; null when it is not known.
+    lag_seconds: float | None = None
 
 
 class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):

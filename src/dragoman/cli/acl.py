@@ -25,7 +25,7 @@ from dragoman.api.access_values import (
     RuleSearch,
 )
 from dragoman.api.values import Told
-from dragoman.cli.output import Output, print_json, print_table
+from dragoman.cli.output import Output, Table, show
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 
@@ -84,11 +84,9 @@ def add(
     prefixed: Annotated[bool, Parameter(negative="")] = False,
     host: str = "*",
     server: Server = DEFAULT_SERVER,
+    output: Output = "table",
 ) -> None:
     """Add access rules: one for each operation.
-
-    Examples: `dragoman acl add alice read,describe topic:orders`, `dragoman acl add alice read
-    group:orders- --prefixed`, `dragoman acl add bob all cluster`.
 
     Parameters
     ----------
@@ -121,6 +119,9 @@ def add(
         for operation in operations.split(",")
     )
     Remote(server).post(_RULES, AccessRules(rules=rules), Told)
+    if output != "table":
+        show(output, rules, AccessRule)
+        return
     for rule in rules:
         say(f"added: {rule}")
 
@@ -135,23 +136,28 @@ def remove(
 ) -> None:
     """Remove the access rules that have all of the given values.
 
-    Example: `dragoman acl remove --principal alice --resource topic:orders`.
-
     Parameters
     ----------
     all_
         Remove all rules. Needed if no value is given.
+
+    Examples
+    --------
+    dragoman acl remove --principal carol
     """
     wanted = values.filter()
     if (wanted == AccessRuleFilter()) != all_:
         raise CommandError("give values of the rules to remove, or --all for every rule", USAGE)
     removed = Remote(server).post(f"{_RULES}/removals", wanted, RemovedRules)
-    if output == "json":
-        print_json(removed)
-    else:
-        for rule in removed.items:
-            say(f"removed: {rule}")
-    say(f"removed rules: {removed.count}")
+    match output:
+        case "json":
+            show(output, removed, RemovedRules)
+        case "csv":
+            show(output, removed.items, AccessRule)
+        case "table":
+            for rule in removed.items:
+                say(f"removed: {rule}")
+            say(f"removed rules: {removed.count}")
 
 
 @app.command(name="list")
@@ -163,14 +169,14 @@ def list_rules(
 ) -> None:
     """List access rules, in the order in which they were added.
 
-    Example: `dragoman acl list --resource topic:orders --pattern match` lists all rules that apply
-    to a topic.
+    With `--pattern match`, all rules that apply to a resource are listed.
+
+    Examples
+    --------
+    dragoman acl list --resource topic:orders --pattern match
     """
     rules = _found(Remote(server), values.filter())
-    if output == "json":
-        print_json(rules)
-        return
-    print_table(
+    table = Table(
         ("PERMISSION", "PRINCIPAL", "HOST", "OPERATION", "RESOURCE", "PATTERN", "NAME"),
         (
             (
@@ -185,6 +191,7 @@ def list_rules(
             for each in rules
         ),
     )
+    show(output, rules, AccessRule, table)
 
 
 @app.command(name="test")
@@ -200,8 +207,7 @@ def answer(
 ) -> int:
     """Show whether the rules allow an operation, and which rule decides.
 
-    Exits with status 0 if it is allowed and 1 if not, whether or not rules are enforced. Example:
-    `dragoman acl test alice write topic:orders --host 10.0.0.7`.
+    The exit status is 0 if it is allowed and 1 if not, whether or not rules are enforced.
 
     Parameters
     ----------
@@ -213,6 +219,10 @@ def answer(
         KIND:NAME, or `cluster`.
     host
         Address of the client. Without it, only rules for all hosts count.
+
+    Examples
+    --------
+    dragoman acl test alice read topic:orders --host 10.0.0.7
     """
     kind, name = _parse_resource(resource)
     question = AccessQuestion(
@@ -223,13 +233,11 @@ def answer(
         host=host,
     )
     found = Remote(server).post(f"{_RULES}/tests", question, AccessAnswer)
-    if output == "json":
-        print_json(found)
-    else:
-        because = found.reason if found.rule is None else f"rule: {found.rule}"
-        print(f"{'allowed' if found.allowed else 'denied'}, {because}")
-        if found.mode != "enforce":
-            say(f"the mode is {found.mode}: nothing is refused")
+    because = found.reason if found.rule is None else f"rule: {found.rule}"
+    text = f"{'allowed' if found.allowed else 'denied'}, {because}"
+    show(output, found, AccessAnswer, text)
+    if output == "table" and found.mode != "enforce":
+        say(f"the mode is {found.mode}: nothing is refused")
     return OK if found.allowed else FAILED
 
 

@@ -28,14 +28,14 @@ from dragoman.captures.addresses import has_secret, hide_secrets, resolved
 from dragoman.captures.control import Finding, decode_finding
 from dragoman.captures.definition import Definition, EnvelopeName, MaskWay
 from dragoman.cli.cdc_display import (
+    list_table,
     print_findings,
-    print_list,
-    print_state,
-    print_states,
+    state_parts,
+    states_table,
     wait_until_it_runs,
     watch,
 )
-from dragoman.cli.output import Output, print_json
+from dragoman.cli.output import Output, Stream, show, show_change
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.client_core import credentials
@@ -252,6 +252,10 @@ def add(
     principal
         User that the capture runs as, as User:NAME, who has to hold every right that it uses; you
         by default.
+
+    Examples
+    --------
+    echo postgresql://app@127.0.0.1/shop | dragoman cdc add shop --dsn - --tables orders
     """
     definition = options.definition(name)
     remote = Remote(server)
@@ -264,21 +268,23 @@ def add(
     query = f"?{urlencode({'principal': principal})}" if principal else ""
     capture = remote.post(_PATH + query, definition, CaptureDescription)
     say(f"added capture {name}")
+    message = f"capture {name} is {capture.status.state}"
     if not detach:
         capture = wait_until_it_runs(lambda: _described(remote, name))
-        say(f"capture {name} is {capture.status.state}")
-    if output == "json":
-        print_json(capture)
+        message = f"capture {name} is {capture.status.state}"
+    show_change(output, message, capture, CaptureDescription)
 
 
 @app.command(name="list")
 def list_captures(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """List captures with their tables and channels."""
+    """List captures with their tables and channels.
+
+    Examples
+    --------
+    dragoman cdc list
+    """
     captures = _all(Remote(server))
-    if output == "json":
-        print_json(captures)
-    else:
-        print_list(captures)
+    show(output, captures, CaptureDescription, list_table(captures))
 
 
 @app.command
@@ -296,50 +302,80 @@ def status(
     ----------
     watch_
         Repeat every second.
+
+    Examples
+    --------
+    dragoman cdc status
+    dragoman cdc status shop --watch
     """
     remote = Remote(server)
 
-    def show() -> None:
-        captures = _all(remote) if name is None else [_described(remote, name)]
-        if output == "json":
-            print_json(captures if name is None else captures[0])
+    stream = Stream(output, CaptureDescription) if watch_ and output != "table" else None
+
+    def show_status() -> None:
+        if stream is not None:
+            for each in _all(remote) if name is None else [_described(remote, name)]:
+                stream.show(each)
         elif name is None:
-            print_states(captures)
+            captures = _all(remote)
+            show(output, captures, CaptureDescription, states_table(captures))
         else:
-            print_state(captures[0])
+            capture = _described(remote, name)
+            show(output, capture, CaptureDescription, *state_parts(capture))
+            if output == "table":
+                for warning in capture.status.warnings:
+                    say(f"warning: {warning}")
 
     if watch_:
-        watch(show)
+        watch(show_status)
     else:
-        show()
+        show_status()
 
 
 @app.command
-def pause(name: Name, /, *, server: Server = DEFAULT_SERVER) -> None:
-    """Pause a capture until `resume`. The database retains its WAL until then."""
-    _command(server, name, CaptureCommand(command="pause"))
+def pause(name: Name, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+    """Pause a capture until `resume`. The database retains its WAL until then.
+
+    Examples
+    --------
+    dragoman cdc pause shop
+    """
+    _command(server, output, name, CaptureCommand(command="pause"))
 
 
 @app.command
-def resume(name: Name, /, *, server: Server = DEFAULT_SERVER) -> None:
-    """Resume a capture after `pause`, or retry it at once after a failure."""
-    _command(server, name, CaptureCommand(command="resume"))
+def resume(name: Name, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+    """Resume a capture after `pause`, or retry it at once after a failure.
+
+    Examples
+    --------
+    dragoman cdc resume shop
+    """
+    _command(server, output, name, CaptureCommand(command="resume"))
 
 
 @app.command(name="run-as")
-def run_as(name: Name, principal: str, /, *, server: Server = DEFAULT_SERVER) -> None:
+def run_as(
+    name: Name, principal: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table"
+) -> None:
     """Let a capture run as another user, who has to hold every right that it uses.
 
     Parameters
     ----------
     principal
         The user, as User:NAME.
+
+    Examples
+    --------
+    dragoman cdc run-as shop User:alice
     """
-    _command(server, name, CaptureCommand(command="run_as", principal=principal))
+    _command(server, output, name, CaptureCommand(command="run_as", principal=principal))
 
 
 @app.command
-def rewind(name: Name, /, *, to: str, server: Server = DEFAULT_SERVER) -> None:
+def rewind(
+    name: Name, /, *, to: str, server: Server = DEFAULT_SERVER, output: Output = "table"
+) -> None:
     """Capture the changes after an earlier position again. This duplicates their records in the
     topics.
 
@@ -347,8 +383,12 @@ def rewind(name: Name, /, *, to: str, server: Server = DEFAULT_SERVER) -> None:
     ----------
     to
         LSN in the WAL of the database, such as 0/16B3748. The slot must still retain it.
+
+    Examples
+    --------
+    dragoman cdc rewind shop --to 0/16B3748
     """
-    _command(server, name, CaptureCommand(command="rewind", lsn=to))
+    _command(server, output, name, CaptureCommand(command="rewind", lsn=to))
 
 
 @app.command
@@ -358,6 +398,7 @@ def snapshot(
     *,
     tables: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     server: Server = DEFAULT_SERVER,
+    output: Output = "table",
 ) -> None:
     """Send a snapshot of tables again, while their changes continue.
 
@@ -365,9 +406,13 @@ def snapshot(
     ----------
     tables
         Tables to read, separated by commas; all captured tables by default.
+
+    Examples
+    --------
+    dragoman cdc snapshot shop --tables public.orders
     """
     listed = tuple(part for each in tables for part in each.split(",") if part)
-    _command(server, name, CaptureCommand(command="snapshot", tables=listed))
+    _command(server, output, name, CaptureCommand(command="snapshot", tables=listed))
 
 
 @app.command
@@ -377,6 +422,7 @@ def remove(
     *,
     keep_slot: Annotated[bool, Parameter(negative="")] = False,
     server: Server = DEFAULT_SERVER,
+    output: Output = "table",
 ) -> None:
     """Remove a capture. Its topics are not deleted.
 
@@ -384,9 +430,14 @@ def remove(
     ----------
     keep_slot
         Keep the slot and the publication. The database then retains WAL for the slot.
+
+    Examples
+    --------
+    dragoman cdc remove shop
     """
     query = "?keep_slot=true" if keep_slot else ""
-    say(Remote(server).remove(_path(name) + query, Told).detail)
+    result = Remote(server).remove(_path(name) + query, Told)
+    show_change(output, result.detail, result, Told)
 
 
 @app.command
@@ -407,6 +458,10 @@ def doctor(
     ----------
     local
         Check from this machine instead of the node.
+
+    Examples
+    --------
+    dragoman cdc doctor shop
     """
     # The address is no criterion, because it may come from the environment.
     is_new = options.tables or options.channels or options.outbox
@@ -419,10 +474,13 @@ def doctor(
         raise CommandError(f"{what} --dsn DSN and --tables TABLES", USAGE)
     else:
         findings = Remote(server).post(_CHECKS, CaptureCheck(name=name), Findings)
-    if output == "json":
-        print_json(findings)
-    else:
-        print_findings(findings.items)
+    match output:
+        case "json":
+            show(output, findings, Findings)
+        case "csv":
+            show(output, findings.items, Finding)
+        case "table":
+            print_findings(findings.items)
     return FAILED if any(each.level == "problem" for each in findings.items) else OK
 
 
@@ -477,5 +535,6 @@ def _all(remote: Remote) -> list[CaptureDescription]:
     raise CommandError(f"the node lists more than {CLI_PAGES_MAX} pages of captures")
 
 
-def _command(server: Server, name: str, wanted: CaptureCommand) -> None:
-    say(Remote(server).post(f"{_path(name)}/commands", wanted, Told).detail)
+def _command(server: Server, output: Output, name: str, wanted: CaptureCommand) -> None:
+    result = Remote(server).post(f"{_path(name)}/commands", wanted, Told)
+    show_change(output, result.detail, result, Told)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from dragoman.api.values import CaptureDescription
 from dragoman.captures.control import Finding, Status, TableProgress
-from dragoman.cli.output import print_fields, print_table
+from dragoman.cli.output import Fields, Part, Table
 from dragoman.cli.status import CommandError, say
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ _PATIENCE_S = 30.0
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def print_list(captures: Sequence[CaptureDescription]) -> None:
+def list_table(captures: Sequence[CaptureDescription]) -> Table:
     columns = ("NAME", "STATE", "NODE", "TABLES", "CHANNELS", "ENVELOPE", "DATABASE")
-    print_table(columns, (_listed(each) for each in captures))
+    return Table(columns, (_listed(each) for each in captures))
 
 
 def _listed(capture: CaptureDescription) -> tuple[str | int | None, ...]:
@@ -38,8 +38,8 @@ def _listed(capture: CaptureDescription) -> tuple[str | int | None, ...]:
     return (*shown, tables or None, channels or None, definition.envelope, definition.dsn)
 
 
-def print_states(captures: Sequence[CaptureDescription]) -> None:
-    print_table(
+def states_table(captures: Sequence[CaptureDescription]) -> Table:
+    return Table(
         ("NAME", "STATE", "NODE", "ROWS", "ROWS/S", "LAG", "BEHIND", "RETAINED", "PROBLEM"),
         (
             (
@@ -58,9 +58,9 @@ def print_states(captures: Sequence[CaptureDescription]) -> None:
     )
 
 
-def print_state(capture: CaptureDescription) -> None:
+def state_parts(capture: CaptureDescription) -> Iterator[Part]:
     status = capture.status
-    print_fields(
+    yield Fields(
         (
             ("name", capture.name),
             ("database", capture.definition.dsn if capture.definition else None),
@@ -78,11 +78,8 @@ def print_state(capture: CaptureDescription) -> None:
             ("restarts", capture.restarts),
         )
     )
-    for warning in status.warnings:
-        say(f"warning: {warning}")
     if status.tables:
-        print()
-        print_table(
+        yield Table(
             ("TABLE", "READ", "ROWS", "OF ABOUT", "BYTES", "LEFT"),
             (_progress(each) for each in status.tables),
         )

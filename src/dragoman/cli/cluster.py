@@ -24,7 +24,7 @@ from dragoman.api.values import (
     Transfer,
 )
 from dragoman.cli.local_cluster import up
-from dragoman.cli.output import Output, print_fields, print_json, print_table
+from dragoman.cli.output import Fields, Lines, Output, Part, Table, show, show_change
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import USAGE, CommandError, say
 
@@ -40,16 +40,21 @@ _STARTED = "moves were started before and continue"
 
 @app.command
 def status(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """Show nodes, listeners, totals, and partitions that need attention."""
+    """Show nodes, listeners, totals, and partitions that need attention.
+
+    Examples
+    --------
+    dragoman cluster status
+    """
     cluster = Remote(server).get(_PATH, ClusterStatus)
-    if output == "json":
-        print_json(cluster)
-    else:
-        _print_status(cluster)
+    show(output, cluster, ClusterStatus, *_status(cluster))
+    if output == "table":
+        for advice in _advice(cluster):
+            say(advice)
 
 
-def _print_status(cluster: ClusterStatus) -> None:
-    print_fields(
+def _status(cluster: ClusterStatus) -> Iterator[Part]:
+    yield Fields(
         (
             ("cluster", cluster.cluster_id),
             ("answered by node", cluster.node_id),
@@ -68,8 +73,7 @@ def _print_status(cluster: ClusterStatus) -> None:
             ("groups", cluster.groups),
         )
     )
-    print()
-    print_table(
+    yield Table(
         ("NODE", "ALIVE", "QUORUM", "RACK", "REPLICAS", "LEADS", "LEVEL"),
         (
             (
@@ -84,8 +88,7 @@ def _print_status(cluster: ClusterStatus) -> None:
             for node in cluster.nodes
         ),
     )
-    print()
-    print_table(
+    yield Table(
         ("NODE", "LISTENER", "BOUND", "ADVERTISED"),
         (
             (node.node_id, listener.name, listener.bound, listener.advertised)
@@ -94,19 +97,12 @@ def _print_status(cluster: ClusterStatus) -> None:
         ),
     )
     if cluster.attention:
-        print()
-        _print_attention(cluster.attention)
+        yield _attention(cluster.attention)
     if cluster.few_copies:
-        print()
-        _print_few_copies(cluster)
-    if cluster.damage or cluster.journal_damage:
-        print()
-        _print_damage(cluster)
-
-
-def _print_damage(cluster: ClusterStatus) -> None:
+        rows = ((each.topic, each.copies, cluster.copies) for each in cluster.few_copies)
+        yield Table(("TOPIC", "COPIES", "POSSIBLE"), rows)
     if cluster.damage:
-        print_table(
+        yield Table(
             ("TOPIC", "PARTITION", "DAMAGED FROM", "NEXT GOOD", "FILE", "BYTE"),
             (
                 (
@@ -120,29 +116,27 @@ def _print_damage(cluster: ClusterStatus) -> None:
                 for each in cluster.damage
             ),
         )
-        say(
+
+
+def _advice(cluster: ClusterStatus) -> Iterator[str]:
+    if cluster.few_copies:
+        nodes = ",".join(str(each.node_id) for each in cluster.nodes if each.alive)
+        yield (
+            "to add copies of a topic: dragoman cluster reassign --topic TOPIC "
+            f"--nodes {nodes} --factor {cluster.copies}"
+        )
+    if cluster.damage:
+        yield (
             f"node {cluster.node_id} cannot read these records. It copies them from other replicas "
             "by itself. If there are none, continue reading at the next good offset, or stop the "
             "node and run `dragoman log repair DIRECTORY`"
         )
     for each in cluster.journal_damage:
-        say(f"node {cluster.node_id} has lost acknowledged records: {each}")
+        yield f"node {cluster.node_id} has lost acknowledged records: {each}"
 
 
-def _print_few_copies(cluster: ClusterStatus) -> None:
-    print_table(
-        ("TOPIC", "COPIES", "POSSIBLE"),
-        ((each.topic, each.copies, cluster.copies) for each in cluster.few_copies),
-    )
-    nodes = ",".join(str(each.node_id) for each in cluster.nodes if each.alive)
-    say(
-        "to add copies of a topic: dragoman cluster reassign --topic TOPIC "
-        f"--nodes {nodes} --factor {cluster.copies}"
-    )
-
-
-def _print_attention(partitions: tuple[PartitionStatus, ...]) -> None:
-    print_table(
+def _attention(partitions: tuple[PartitionStatus, ...]) -> Table:
+    return Table(
         ("TOPIC", "PARTITION", "LEADER", "REPLICAS", "IN SYNC", "MOVING TO", "NOTE"),
         (
             (
@@ -168,40 +162,77 @@ def _note(partition: PartitionStatus) -> str | None:
 
 
 @app.command
-def mlog_events(*, server: Server = DEFAULT_SERVER) -> None:
+def mlog_events(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """Print the metadata as the events of an mlog cluster, one to a line.
 
     Applied to an empty cluster, the events create the current topics and nodes.
+
+    Examples
+    --------
+    dragoman cluster mlog-events
     """
-    for event in Remote(server).get(f"{_PATH}/mlog-events", MlogEvents).items:
-        print(bytes(event).decode())
+    events = Remote(server).get(f"{_PATH}/mlog-events", MlogEvents)
+    if output == "csv":
+        show(output, [MlogEvent(each) for each in events.items], MlogEvent)
+        return
+    show(output, events, MlogEvents, Lines(bytes(event).decode() for event in events.items))
+
+
+class MlogEvent(msgspec.Struct, frozen=True):
+    """A row of the CSV form of `cluster mlog-events`."""
+
+    event: msgspec.Raw
+
+
+class AddedNode(msgspec.Struct, frozen=True):
+    """The JSON form of `cluster add`."""
+
+    node_id: int
+    address: str
+    detail: str
+    #: Options of `dragoman serve` for the new node.
+    serve_options: str
 
 
 @app.command
-def add(node: str, /, *, server: Server = DEFAULT_SERVER) -> None:
+def add(node: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """Add a node to the cluster.
 
     Parameters
     ----------
     node
         Number of the node and the address at which other nodes reach it, as NODE@HOST:PORT.
+
+    Examples
+    --------
+    dragoman cluster add 4@10.0.0.4:9095
     """
     number, at, address = node.partition("@")
     if not at or not number.isdecimal():
         raise CommandError(f"NODE: expected NODE@HOST:PORT, got {node!r}", USAGE)
     remote = Remote(server)
-    say(remote.post(f"{_PATH}/nodes", NewNode(node_id=int(number), address=address), Told).detail)
+    wanted = NewNode(node_id=int(number), address=address)
+    detail = remote.post(f"{_PATH}/nodes", wanted, Told).detail
     peers = [
         f"{each.node_id}@{listener.advertised or listener.bound}"
         for each in remote.get(_PATH, ClusterStatus).nodes
         for listener in each.listeners
         if listener.name == "peer" and each.node_id != int(number)
     ]
-    say(f"start it with: --node-id {number} --cluster {','.join([*peers, node])}")
+    options = f"--node-id {number} --cluster {','.join([*peers, node])}"
+    message = f"{detail}\nstart it with: {options}"
+    show_change(output, message, AddedNode(int(number), address, detail, options), AddedNode)
 
 
 @app.command
-def remove(node: int, /, *, keep_replicas: bool = False, server: Server = DEFAULT_SERVER) -> None:
+def remove(
+    node: int,
+    /,
+    *,
+    keep_replicas: bool = False,
+    server: Server = DEFAULT_SERVER,
+    output: Output = "table",
+) -> None:
     """Remove a node from the cluster.
 
     The replicas of a dead node are moved to other nodes. If no node can take a replica, its
@@ -213,13 +244,17 @@ def remove(node: int, /, *, keep_replicas: bool = False, server: Server = DEFAUL
         Number of the node. A live node must have no replicas.
     keep_replicas
         Keep the replicas of a dead node assigned to it, because it will return with an empty disk.
+
+    Examples
+    --------
+    dragoman cluster remove 4
     """
     remote, path = Remote(server), f"{_PATH}/nodes/{node}"
     result = remote.remove(path, Told)
     if result.waiting_replicas and not keep_replicas:
         _wait(remote, _start_moves(remote, NewMoves(drain=node, shrink=True)))
         result = remote.remove(path, Told)
-    say(result.detail)
+    show_change(output, result.detail, result, Told)
 
 
 @app.command
@@ -229,6 +264,7 @@ def transfer(
     to: int | None = None,
     leaders_of: int | None = None,
     server: Server = DEFAULT_SERVER,
+    output: Output = "table",
 ) -> None:
     """Transfer leadership to other nodes.
 
@@ -240,13 +276,18 @@ def transfer(
         Next metadata leader; any other node by default.
     leaders_of
         Node to transfer partition leadership away from; its replicas stay in sync.
+
+    Examples
+    --------
+    dragoman cluster transfer --leaders-of 2
     """
     wants_metadata = metadata or to is not None
     if not wants_metadata and leaders_of is None:
         raise CommandError("nothing to transfer: give --metadata or --leaders-of NODE", USAGE)
     target = (to if to is not None else _ANY_NODE) if wants_metadata else None
     wanted = Transfer(metadata_to=target, relieve=leaders_of)
-    say(Remote(server).post(f"{_PATH}/transfers", wanted, Told).detail)
+    result = Remote(server).post(f"{_PATH}/transfers", wanted, Told)
+    show_change(output, result.detail, result, Told)
 
 
 Nodes = Annotated[str, Parameter(help="Nodes for the replicas, such as 1,2,3.")]
@@ -284,6 +325,11 @@ def reassign(
         New limit of the bytes per second that each node sends to new replicas; 0 for no limit.
     wait
         Wait until the moves have finished.
+
+    Examples
+    --------
+    dragoman cluster reassign --topic orders --nodes 1,2,3
+    dragoman cluster reassign --from 4
     """
     wanted = NewMoves(
         topic=topic,
@@ -298,11 +344,12 @@ def reassign(
     begun = _start_moves(remote, wanted)
     if wait and begun and not cancel:
         _wait(remote, begun)
+    done = "no longer moving" if cancel else "moved" if wait else "moving"
+    message = f"partitions {done}: {len(begun)}"
     if output == "json":
-        print_json(Moves(items=tuple(begun)))
+        show_change(output, message, Moves(items=tuple(begun)), Moves)
     else:
-        done = "no longer moving" if cancel else "moved" if wait else "moving"
-        say(f"partitions {done}: {len(begun)}")
+        show_change(output, message, begun, PartitionStatus)
 
 
 def _node_list(text: str) -> tuple[int, ...]:
@@ -339,7 +386,14 @@ def _interrupted(error: CommandError, count: int, done: str) -> CommandError:
     """The error of a command that was interrupted and can be repeated for the rest of its work."""
     if not count:
         return error
-    return CommandError(f"{error}; {count} {done}: repeat the command for the rest", error.status)
+    rest = f"{count} {done}: repeat the command for the rest"
+    return CommandError(
+        error.message,
+        error.status,
+        code=error.code,
+        hint="; ".join(filter(None, (error.hint, rest))),
+        request_id=error.request_id,
+    )
 
 
 @contextmanager
@@ -373,13 +427,19 @@ def _wait(remote: Remote, begun: list[PartitionStatus]) -> None:
 
 
 @app.command(name="elect")
-def elect_preferred(*, topic: str | None = None, server: Server = DEFAULT_SERVER) -> None:
+def elect_preferred(
+    *, topic: str | None = None, server: Server = DEFAULT_SERVER, output: Output = "table"
+) -> None:
     """Elect the preferred leaders of partitions.
 
     Parameters
     ----------
     topic
         Topic whose leaders to elect; all by default.
+
+    Examples
+    --------
+    dragoman cluster elect
     """
     remote, elected = Remote(server), 0
     with _progress("electing leaders") as show:
@@ -397,12 +457,20 @@ def elect_preferred(*, topic: str | None = None, server: Server = DEFAULT_SERVER
                 raise _interrupted(failure, elected, "leaders were elected before")
     behind = f"; not in sync yet: {result.unable}" if result.unable else ""
     # A node of an earlier release returns only the text.
-    say(f"preferred leaders elected: {elected}{behind}" if elected else result.detail)
+    message = f"preferred leaders elected: {elected}{behind}" if elected else result.detail
+    total = Elected(detail=message, elected=elected, unable=result.unable)
+    show_change(output, message, total, Elected)
 
 
 @app.command
 def unclean_elect(
-    partition: str, node: int, /, *, yes: bool = False, server: Server = DEFAULT_SERVER
+    partition: str,
+    node: int,
+    /,
+    *,
+    yes: bool = False,
+    server: Server = DEFAULT_SERVER,
+    output: Output = "table",
 ) -> None:
     """Elect a leader that may lack committed records. The records that it lacks are lost.
 
@@ -414,6 +482,10 @@ def unclean_elect(
         Node with a replica of the partition.
     yes
         Do not ask for confirmation.
+
+    Examples
+    --------
+    dragoman cluster unclean-elect orders-0 2
     """
     topic, dash, index = partition.rpartition("-")
     if not dash or not index.isdecimal():
@@ -423,9 +495,10 @@ def unclean_elect(
         "are lost for good, even on nodes that still have them. The metadata records the election."
     )
     if not yes and not _confirmed(partition):
-        raise CommandError("not confirmed: nothing was changed")
+        raise CommandError("not confirmed: nothing was changed", code="not_confirmed")
     wanted = Election(topic=topic, partition=int(index), unclean_node=node)
-    say(Remote(server).post(f"{_PATH}/elections", wanted, Told).detail)
+    result = Remote(server).post(f"{_PATH}/elections", wanted, Told)
+    show_change(output, result.detail, result, Told)
 
 
 def _confirmed(partition: str) -> bool:

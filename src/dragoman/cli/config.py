@@ -4,15 +4,17 @@ configuration file.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 from cyclopts import App, Parameter
 
 from dragoman.api.values import NewSettings, Told
+from dragoman.cli.output import Output, OutputForm, show_change
+from dragoman.cli.output import show as show_data
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.serve import configuration, node_parser
-from dragoman.cli.status import USAGE, CommandError, say
+from dragoman.cli.status import USAGE, CommandError
 from dragoman.config.keys import format_value
 from dragoman.config.layers import Configuration
 from dragoman.config.reference import json_schema, toml_listing
@@ -33,57 +35,84 @@ class Setting(msgspec.Struct, frozen=True):
 
 @app.command(help_flags=[])
 def show(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> None:
-    """Show the settings that `serve` would use with the same options."""
+    """Show the settings that `serve` would use with the same options.
+
+    Examples
+    --------
+    dragoman config show --origin
+    dragoman config show --config dragoman.toml --output json
+    """
     parser = node_parser(
-        "config show", "Show the settings that serve would use with the same options."
+        "config show", "Show the settings that serve would use with the same options.", show
     )
     parser.add_argument("--origin", action="store_true", help="show the origin of each value")
-    parser.add_argument("--output", choices=("toml", "json"), default="toml", help="output format")
+    parser.add_argument(
+        "--output",
+        choices=get_args(OutputForm),
+        default="table",
+        help="form of the data on stdout; table is TOML that --config reads",
+    )
     options = parser.parse_args(arguments)
     found = configuration(options)
-    if options.output == "json":
-        listed = msgspec.json.encode(_settings(found))
-        print(msgspec.json.format(listed, indent=2).decode())
-    else:
-        print(toml_listing(found, origins=options.origin))
+    listing = toml_listing(found, origins=options.origin)
+    show_data(options.output, _settings(found), Setting, listing)
 
 
 @app.command
 def schema() -> None:
-    """Print the JSON schema of the configuration file."""
+    """Print the JSON schema of the configuration file.
+
+    Examples
+    --------
+    dragoman config schema > dragoman.schema.json
+    """
     print(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode())
 
 
 @app.command(name="set")
-def set_values(*settings: str, node: _Node = None, server: Server = DEFAULT_SERVER) -> None:
+def set_values(
+    *settings: str,
+    node: _Node = None,
+    server: Server = DEFAULT_SERVER,
+    output: Output = "table",
+) -> None:
     """Change settings of running nodes, at once and for later starts.
 
-    Takes keys that docs/reference/configuration.md marks as live. Example: `dragoman config set
-    listener.kafka.tls=optional --node 1`.
+    Takes keys that docs/reference/configuration.md marks as live.
 
     Parameters
     ----------
     settings
         KEY=VALUE, for one setting each.
+
+    Examples
+    --------
+    dragoman config set log.retention.ms=86400000 --node 1
     """
     if not settings:
         raise CommandError("SETTINGS: expected at least one KEY=VALUE", USAGE)
     values = dict(_assignment(each) for each in settings)
-    _change(NewSettings(node_id=node, values=values), server)
+    _change(NewSettings(node_id=node, values=values), server, output)
 
 
 @app.command
-def unset(*keys: str, node: _Node = None, server: Server = DEFAULT_SERVER) -> None:
+def unset(
+    *keys: str, node: _Node = None, server: Server = DEFAULT_SERVER, output: Output = "table"
+) -> None:
     """Return settings of running nodes to the values with which the nodes were started.
 
     Parameters
     ----------
     keys
         Keys that were changed by `set`.
+
+    Examples
+    --------
+    dragoman config unset log.retention.ms
     """
     if not keys:
         raise CommandError("KEYS: expected at least one key", USAGE)
-    _change(NewSettings(node_id=node, unset=keys), server)
+    _change(NewSettings(node_id=node, unset=keys), server, output)
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -93,8 +122,9 @@ def _assignment(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _change(wanted: NewSettings, server: Server) -> None:
-    say(Remote(server).post(_PATH, wanted, Told).detail)
+def _change(wanted: NewSettings, server: Server, output: Output) -> None:
+    result = Remote(server).post(_PATH, wanted, Told)
+    show_change(output, result.detail, result, Told)
 
 
 def _settings(found: Configuration) -> list[Setting]:

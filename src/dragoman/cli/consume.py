@@ -12,15 +12,18 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from dragoman.cli.client_security import NO_LOGIN, PLAIN, EncryptionOptions, LoginOptions
+from dragoman.cli.client_security import THIS_MACHINE, BrokerOptions
+from dragoman.cli.output import Output
 from dragoman.cli.positions import PLACES, parse_place
-from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
+from dragoman.cli.record_clients import ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Plan, Reader, RecordClient
 from dragoman.cli.record_lines import (
     DEFAULT_FORMAT,
     Write,
     compile_format,
+    csv_header,
     needed_features,
+    write_csv,
     write_json,
 )
 from dragoman.cli.status import OK, USAGE, CommandError
@@ -34,9 +37,7 @@ def consume(
     /,
     *,
     protocol: ProtocolOption = "kafka",
-    bootstrap: AddressOption = None,
-    encryption: EncryptionOptions = PLAIN,
-    credentials: LoginOptions = NO_LOGIN,
+    broker: BrokerOptions = THIS_MACHINE,
     start: Annotated[
         str, Parameter(name="--from", allow_leading_hyphen=True, help=f"Start: {PLACES}.")
     ] = "beginning",
@@ -46,6 +47,7 @@ def consume(
     partition: Annotated[tuple[int, ...], Parameter(name=["--partition", "-p"], negative="")] = (),
     format_string: Annotated[str | None, Parameter(name=["--format", "-f"])] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
+    output: Output = "table",
     group: Annotated[str | None, Parameter(name=["--group", "-g"])] = None,
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> int:
@@ -67,25 +69,42 @@ def consume(
     format_string
         Format of a record: %t %p %o %T %k %s %K %S %h %% and \n \t \xNN.
     json
-        Print lines of JSON.
+        Same as --output json.
+    output
+        Form of the records: --format, one JSON object a line, or rows of CSV.
     group
         Group to read for: start at its committed offsets, and commit the offsets of printed
         records. With minibroker and Cursus the command joins the group and is assigned some of the
         partitions.
     isolation
         Isolation level. read_uncommitted includes records of open and aborted transactions.
+
+    Examples
+    --------
+    dragoman consume orders -f '%p %o %k %s\n' --from @-15m
+    dragoman consume orders --output json --max 10
+    dragoman consume orders --group reports
     """
-    if json and format_string is not None:
-        raise CommandError("--json and --format exclude each other; give one of them", USAGE)
+    form = "json" if json else output
+    if form != "table" and format_string is not None:
+        given = "--json" if json else f"--output {output}"
+        raise CommandError(f"{given} and --format exclude each other; give one of them", USAGE)
     if max_records is not None and max_records < 1:
         raise CommandError(f"--max: expected at least 1, got {max_records}", USAGE)
     if group == "":
         raise CommandError("--group: expected the name of a group, got an empty one", USAGE)
     client = record_client(protocol)
-    client.check_login(credentials)
-    write = write_json if json else _format(format_string or DEFAULT_FORMAT, client)
+    found = client.found(broker)
+    write: Write
+    match form:
+        case "json":
+            write = write_json
+        case "csv":
+            write = write_csv
+        case "table":
+            write = _format(format_string or DEFAULT_FORMAT, client)
     plan = Plan(
-        bootstrap=client.bootstrap if bootstrap is None else bootstrap,
+        bootstrap=found.bootstrap,
         topic=topic,
         partitions=partition,
         start=parse_place("--from", start),
@@ -94,11 +113,13 @@ def consume(
         max_records=max_records,
         group=group,
         is_committed_only=isolation == "read_committed",
-        tls=encryption.settings(),
-        credentials=credentials,
+        tls=found.tls,
+        credentials=found.credentials,
     )
     client.check(plan)
     with client.read(plan) as reader:
+        if form == "csv":
+            sys.stdout.buffer.write(csv_header())
         _print_all(reader, write, max_records)
     return OK
 

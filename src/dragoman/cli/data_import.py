@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from dragoman.cli.status import FAILED, OK, USAGE, CommandError, complain, say
+from dragoman.cli.output import Output, show_change
+from dragoman.cli.status import FAILED, OK, USAGE, CommandError, complain
 from dragoman.errors import DirectoryInUseError, DragomanError, FormatError
 from dragoman.telemetry.logs import escape
 
@@ -24,7 +25,14 @@ app = App(name="import", help="Import the data of other brokers.")
 
 
 @app.command
-def minibroker(directory: Path, /, *, data: str, skip_damaged: bool = False) -> int:
+def minibroker(
+    directory: Path,
+    /,
+    *,
+    data: str,
+    skip_damaged: bool = False,
+    output: Output = "table",
+) -> int:
     """Import a data directory of minibroker: records with their offsets, and committed offsets.
 
     The node must be stopped. An interrupted import can be repeated.
@@ -37,25 +45,33 @@ def minibroker(directory: Path, /, *, data: str, skip_damaged: bool = False) -> 
         Data directory of the node; created if it does not exist.
     skip_damaged
         Continue after damaged records. By default the rest of their partition is not imported.
+
+    Examples
+    --------
+    dragoman import minibroker minibroker-data --data dragoman-data
     """
-    from dragoman.protocols.minibroker.directory_import import SourceError, find_topics
+    from dragoman.protocols.minibroker.directory_import import Imported, SourceError, find_topics
 
     try:
         topics = find_topics(directory)
-    except (SourceError, OSError) as error:
+    except SourceError as error:
+        raise CommandError(str(error), USAGE, code=error.code) from None
+    except OSError as error:
         raise CommandError(str(error), USAGE) from None
     try:
         imported = _import(_settings(data), topics, skip_damaged=skip_damaged)
     except (DirectoryInUseError, FormatError) as error:
-        raise CommandError(str(error), USAGE) from None
+        raise CommandError(str(error), USAGE, code=error.code) from None
     except DragomanError as error:
-        raise CommandError(f"{error}; the import can be repeated") from None
-    for problem in imported.problems:
-        complain(escape(problem))
-    say(
+        raise CommandError(str(error), code=error.code, hint="the import can be repeated") from None
+    if output == "table":
+        for problem in imported.problems:
+            complain(escape(problem))
+    message = (
         f"{imported.topics} topics: {imported.records} records and {imported.commits} committed "
         f"offsets imported; {imported.records_present} and {imported.commits_present} existed"
     )
+    show_change(output, message, imported, Imported)
     return OK if imported.is_complete else FAILED
 
 

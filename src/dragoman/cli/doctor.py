@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from dragoman.cli.diagnosis import directory as data_directory
 from dragoman.cli.diagnosis import node
 from dragoman.cli.diagnosis.finding import Finding, problem
-from dragoman.cli.output import Output, print_json
+from dragoman.cli.output import Output, show
 from dragoman.cli.serve import read_configuration
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError
 from dragoman.cli.target import DEFAULT_SERVER, Server
@@ -33,9 +33,7 @@ def doctor(
 ) -> int:
     """Check a running node over HTTP, or a data directory that no node uses.
 
-    The exit status is 1 if there is a problem. Examples: `dragoman doctor`, `dragoman doctor
-    --server https://broker1:8080 --token-file token`, `dragoman doctor /var/lib/dragoman --config
-    /etc/dragoman.toml`.
+    The exit status is 1 if there is a problem.
 
     Parameters
     ----------
@@ -44,8 +42,8 @@ def doctor(
     """
     if directory is None and config:
         raise CommandError("--config is for a DIRECTORY", USAGE)
-    if directory is not None and server.server:
-        raise CommandError("a DIRECTORY and --server exclude each other", USAGE)
+    if directory is not None and (server.server or server.context):
+        raise CommandError("a DIRECTORY excludes --server and --context", USAGE)
     found = node.checks(node.Probe(server)) if directory is None else _of(directory, config)
     listed = _shown(found, output)
     return FAILED if any(each.level == "problem" for each in listed) else OK
@@ -62,8 +60,8 @@ def _of(directory: str, config: str) -> Iterator[Finding]:
     yield from data_directory.checks(directory, settings)
 
 
-def _shown(found: Iterable[Finding], output: str) -> list[Finding]:
-    """Print the findings: text as they are made, JSON as one array."""
+def _shown(found: Iterable[Finding], output: Output) -> list[Finding]:
+    """Print the findings: text as they are made, other forms at the end."""
     listed = []
     for each in found:
         listed.append(each)
@@ -71,6 +69,6 @@ def _shown(found: Iterable[Finding], output: str) -> list[Finding]:
             print(escape(f"{each.level:<8} {each.check}: {each.what}"))
             if each.remedy:
                 print(escape(f"{'':<8} → {each.remedy}"))
-    if output == "json":
-        print_json(listed)
+    if output != "table":
+        show(output, listed, Finding)
     return listed

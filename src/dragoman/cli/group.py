@@ -1,74 +1,152 @@
-"""`dragoman group`: list and describe groups, and reset their committed offsets."""
+"""`dragoman group`: list, describe and delete groups; `group_reset` moves their offsets."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.api.values import GroupDescription
-from dragoman.cli.client_security import NO_LOGIN, PLAIN, EncryptionOptions, LoginOptions
-from dragoman.cli.kafka_client import (
-    DEFAULT_BOOTSTRAP,
-    Bootstrap,
-    bounds_of,
-    commit_offsets,
-    kafka_client,
-    offsets_at,
-    refuse_live_group,
-)
-from dragoman.cli.output import Output, print_fields, print_json, print_table
-from dragoman.cli.positions import PLACES, Place, parse_place, resolve
-from dragoman.cli.record_clients.session import running
-from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
-from dragoman.cli.status import USAGE, CommandError, say
-from dragoman.client.kafka import Isolation, KafkaClient, TopicPartition
+from dragoman.api.group_values import GroupDeletion
+from dragoman.api.values import GroupDescription, GroupOffset, GroupSummary
+from dragoman.cli.confirmation import DryRun, Yes, ask, refuse_unasked
+from dragoman.cli.group_reset import reset
+from dragoman.cli.names import matching, require_names
+from dragoman.cli.output import Fields, Output, Part, Table, show
+from dragoman.cli.remote import CHECK_ONLY, DEFAULT_SERVER, Remote, Server, group_path
+from dragoman.cli.status import say
 
-app = App(name="group", help="List and describe groups, and reset their offsets.")
+app = App(name="group", help="List, describe, delete and reset groups.")
+app.command(reset)
+
+
+# ---- list
+
+
+class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
+    """An item of the output of `group list --lag`."""
+
+    group: str
+    protocol: str
+    state: str
+    members: int
+    topics: int
+    #: Null when the end of a partition is not known.
+    lag_records: int | None
+    #: Age of the oldest record that is not committed; null when it is not known.
+    lag_seconds: float | None
 
 
 @app.command(name="list")
-def list_groups(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """List groups."""
-    groups = Remote(server).groups()
-    if output == "json":
-        print_json(groups)
+def list_groups(
+    *,
+    lag: Annotated[bool, Parameter(negative="")] = False,
+    server: Server = DEFAULT_SERVER,
+    output: Output = "table",
+) -> None:
+    """List groups.
+
+    Parameters
+    ----------
+    lag
+        Show how far the groups are behind, which takes a request for each.
+
+    Examples
+    --------
+    dragoman group list
+    """
+    remote = Remote(server)
+    groups = remote.groups()
+    columns = ("GROUP", "PROTOCOL", "STATE", "MEMBERS")
+    if not lag:
+        rows = ((each.group, each.protocol or None, each.state, each.members) for each in groups)
+        show(output, groups, GroupSummary, Table(columns, rows))
         return
-    print_table(
-        ("GROUP", "PROTOCOL", "STATE", "MEMBERS"),
-        ((each.group, each.protocol, each.state, each.members) for each in groups),
+    lags = [_lag(each, remote.group(each.group).offsets) for each in groups]
+    table = Table(
+        (*columns, "TOPICS", "LAG", "LAG SECONDS"),
+        (
+            (
+                each.group,
+                each.protocol or None,
+                each.state,
+                each.members,
+                each.topics,
+                each.lag_records,
+                seconds(each.lag_seconds),
+            )
+            for each in lags
+        ),
     )
+    show(output, lags, GroupLag, table)
+
+
+def _lag(group: GroupSummary, offsets: Sequence[GroupOffset]) -> GroupLag:
+    records = [each.lag_records for each in offsets]
+    ages = [each.lag_seconds for each in offsets if each.lag_seconds is not None]
+    return GroupLag(
+        group=group.group,
+        protocol=group.protocol,
+        state=group.state,
+        members=group.members,
+        topics=len({each.topic for each in offsets}),
+        lag_records=None if None in records else sum(each or 0 for each in records),
+        lag_seconds=max(ages, default=None),
+    )
+
+
+def seconds(number: float | None) -> str | None:
+    return None if number is None else f"{number:,.1f}"
+
+
+# ---- describe
 
 
 @app.command
 def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """Show a group's members, committed offsets and lag.
+    """Show a group's members, committed offsets and lag. As CSV, the offsets.
 
     Parameters
     ----------
     name
         Group to show.
+
+    Examples
+    --------
+    dragoman group describe reports --output csv > offsets.csv
     """
     group = Remote(server).group(name)
-    if output == "json":
-        print_json(group)
+    if output == "csv":
+        # What `group reset --to file:PATH` reads.
+        show(output, group.offsets, GroupOffset)
     else:
-        _print_description(group)
+        show(output, group, GroupDescription, *_description(group))
 
 
-def _print_description(group: GroupDescription) -> None:
-    print_fields(
+def _description(group: GroupDescription) -> tuple[Part, ...]:
+    lag = _lag(
+        GroupSummary(
+            group=group.group,
+            protocol=group.protocol,
+            state=group.state,
+            members=len(group.members),
+        ),
+        group.offsets,
+    )
+    fields = Fields(
         (
             ("group", group.group),
-            ("protocol", group.protocol),
+            ("protocol", group.protocol or None),
             ("state", group.state),
+            ("members", len(group.members)),
+            ("lag", lag.lag_records),
+            ("lag seconds", seconds(lag.lag_seconds)),
             ("generation", group.generation),
             ("coordinator", group.coordinator),
         )
     )
-    print()
-    print_table(
+    members = Table(
         ("MEMBER", "CLIENT", "HOST", "ASSIGNMENT"),
         (
             (
@@ -83,9 +161,8 @@ def _print_description(group: GroupDescription) -> None:
             for member in group.members
         ),
     )
-    print()
-    print_table(
-        ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG"),
+    offsets = Table(
+        ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "LAG SECONDS"),
         (
             (
                 each.topic,
@@ -93,128 +170,52 @@ def _print_description(group: GroupDescription) -> None:
                 each.committed_offset,
                 each.log_end_offset,
                 each.lag_records,
+                seconds(each.lag_seconds),
             )
             for each in group.offsets
         ),
     )
+    return fields, members, offsets
 
 
-class MovedOffset(msgspec.Struct, frozen=True):
-    """An item of the JSON output of `group reset`."""
-
-    topic: str
-    partition: int
-    #: None: nothing was committed.
-    committed_offset: int | None
-    new_offset: int
-    log_end_offset: int
+# ---- delete
 
 
 @app.command
-def reset(
-    name: str,
-    /,
-    *,
-    topic: Annotated[tuple[str, ...], Parameter(negative="")],
-    to: Annotated[
-        str,
-        Parameter(allow_leading_hyphen=True, help=f"New position: {PLACES}, or shift:N."),
-    ],
-    partition: Annotated[tuple[int, ...], Parameter(name=["--partition", "-p"], negative="")] = (),
-    dry_run: Annotated[bool, Parameter(negative="")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    encryption: EncryptionOptions = PLAIN,
-    credentials: LoginOptions = NO_LOGIN,
+def delete(
+    *names: str,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
     output: Output = "table",
 ) -> None:
-    """Reset a group's committed offsets. Refused while the group has members.
+    """Delete groups and their committed offsets. Refused while a group has members.
 
     Parameters
     ----------
-    name
-        Group whose offsets to reset.
-    topic
-        Topic to reset; may be repeated.
-    partition
-        Partition of each topic to reset; may be repeated. All by default.
-    dry_run
-        Show the new offsets and commit nothing.
+    names
+        Groups to delete, or quoted patterns such as 'test-*'.
+
+    Examples
+    --------
+    dragoman group delete reports --dry-run
     """
-    if not name:
-        raise CommandError("NAME: expected the name of a group, got an empty one", USAGE)
-    place = parse_place("--to", to, with_shift=True)
-    with running("Kafka", kafka_client(bootstrap, credentials, encryption.settings())) as (
-        thread,
-        client,
-    ):
-        moves = thread.run(lambda: _reset(client, name, topic, partition, place, dry_run=dry_run))
-    if output == "json":
-        print_json(moves)
-    else:
-        _print_moves(moves)
-    count = "1 offset" if len(moves) == 1 else f"{len(moves)} offsets"
-    say(f"{'would move' if dry_run else 'moved'} {count} of group {name!r}")
-
-
-async def _reset(
-    client: KafkaClient,
-    group: str,
-    topics: tuple[str, ...],
-    partitions: tuple[int, ...],
-    place: Place,
-    *,
-    dry_run: bool,
-) -> list[MovedOffset]:
-    await refuse_live_group(client, group)
-    moves = await _moves(client, group, await _chosen(client, topics, partitions), place)
-    if moves and not dry_run:
-        new = {TopicPartition(each.topic, each.partition): each.new_offset for each in moves}
-        await commit_offsets(client, group, new)
-    return moves
-
-
-async def _chosen(
-    client: KafkaClient, topics: tuple[str, ...], partitions: tuple[int, ...]
-) -> list[TopicPartition]:
-    chosen: list[TopicPartition] = []
-    for topic in dict.fromkeys(topics):
-        every = (await client.topic(topic)).all_partitions()
-        wanted = [TopicPartition(topic, each) for each in dict.fromkeys(partitions)] or every
-        for where in wanted:
-            if where not in every:
-                raise CommandError(f"topic {topic!r} has no partition {where.partition}")
-        chosen += wanted
-    return chosen
-
-
-async def _moves(
-    client: KafkaClient, group: str, partitions: list[TopicPartition], place: Place
-) -> list[MovedOffset]:
-    # A group may read uncommitted records, so open transactions do not limit its offsets.
-    bounds = await bounds_of(client, partitions, Isolation.READ_UNCOMMITTED)
-    found = await client.committed_offsets(group, partitions)
-    committed = {where: each.offset for where, each in found.items()}
-    at_time = await offsets_at(client, place.number, bounds.end) if place.kind == "time" else None
-    new = resolve(place, bounds, committed=committed, at_time=at_time)
-    if not new:
-        raise CommandError(f"group {group!r} has no committed offsets to shift")
-    return [
-        MovedOffset(where.topic, where.partition, committed.get(where), offset, bounds.end[where])
-        for where, offset in sorted(new.items())
-    ]
-
-
-def _print_moves(moves: list[MovedOffset]) -> None:
-    print_table(
-        ("TOPIC", "PARTITION", "COMMITTED", "NEW", "END"),
-        (
-            (
-                each.topic,
-                each.partition,
-                each.committed_offset,
-                each.new_offset,
-                each.log_end_offset,
-            )
-            for each in moves
-        ),
-    )
+    require_names("group", names)
+    if not (yes or dry_run):
+        refuse_unasked("group delete")
+    remote = Remote(server)
+    chosen = matching("group", names, lambda: [each.group for each in remote.groups()])
+    losses = [remote.remove(group_path(name) + CHECK_ONLY, GroupDeletion) for name in chosen]
+    if dry_run:
+        rows = ((each.group, each.offsets) for each in losses)
+        show(output, losses, GroupDeletion, Table(("GROUP", "OFFSETS"), rows))
+        return
+    if not yes:
+        lines = [f"group {each.group!r}: committed offsets: {each.offsets}" for each in losses]
+        ask("\n".join([*lines, "Delete for good?"]))
+    for name in chosen:
+        remote.delete(group_path(name))
+        if output == "table":
+            say(f"deleted group {name!r}")
+    if output != "table":
+        show(output, losses, GroupDeletion)

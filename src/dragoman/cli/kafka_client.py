@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final, TypeAlias
+from typing import Final
 
 import msgspec
-from cyclopts import Parameter
 
 from dragoman import limits
 from dragoman.cli.client_security import NO_LOGIN, Credentials
@@ -28,13 +27,6 @@ from dragoman.client.kafka import (
 )
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
-Bootstrap: TypeAlias = Annotated[
-    str,
-    Parameter(
-        name=["--bootstrap", "-b"],
-        help="Kafka listeners of brokers, as HOST:PORT, separated by commas.",
-    ),
-]
 _SETTINGS: Final = ClientSettings(
     client_id="dragoman-cli", operation_timeout_s=float(limits.CLI_TIMEOUT_SECONDS)
 )
@@ -46,11 +38,12 @@ def kafka_client(
     bootstrap: str, credentials: Credentials = NO_LOGIN, tls: TlsSettings | None = None
 ) -> KafkaClient:
     """Raises `CommandError` for credentials that cannot be read."""
-    found = credentials.resolved()
     settings = msgspec.structs.replace(_SETTINGS, tls=tls)
-    if not found.user:
+    if not credentials.user:
         return KafkaClient(bootstrap, settings)
-    login = SaslLogin(mechanism=found.mechanism, name=found.user, password=found.password())
+    login = SaslLogin(
+        mechanism=credentials.mechanism, name=credentials.user, password=credentials.password()
+    )
     return KafkaClient(bootstrap, msgspec.structs.replace(settings, login=login))
 
 

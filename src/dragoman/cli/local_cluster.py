@@ -54,6 +54,10 @@ def up(
         Parent of the nodes' data directories.
     port_base
         First port of node 1. The ports of each further node start ten higher.
+
+    Examples
+    --------
+    dragoman cluster up -n 3 --data cluster-data
     """
     if not 1 <= n <= _NODES_MAX:
         raise CommandError(f"-n: expected 1 to {_NODES_MAX} nodes, got {n}", USAGE)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 from cyclopts import App
 
-from dragoman.cli.output import Output
+from dragoman.cli.output import Lines, Output, Stream, show
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.errors import ConfigError, CorruptionError, DirectoryInUseError, FormatError
 from dragoman.telemetry.logs import escape
+
+if TYPE_CHECKING:
+    from dragoman.offline import RepairReport
 
 app = App(name="log", help="Inspect and repair data directories without a node.")
 
@@ -25,22 +28,29 @@ def inspect(directory: str, /, *, output: Output = "table") -> int:
     ----------
     directory
         Data directory; a node may be using it.
+
+    Examples
+    --------
+    dragoman log inspect dragoman-data
     """
-    from dragoman.log.inspect import Problem, describe
+    from dragoman.log.inspect import Finding, Problem, describe
     from dragoman.offline import inspect_all
 
     status = OK
+    stream = None if output == "table" else Stream(output, *get_args(Finding))
     try:
         # Printed as they are found, so that a large directory shows progress.
         for found in inspect_all(directory):
-            text = _json(found) if output == "json" else escape(describe(found))
-            print(text)
+            if stream is None:
+                print(escape(describe(found)))
+            else:
+                stream.show(found)
             if isinstance(found, Problem) and found.is_damage:
                 status = FAILED
     except FormatError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise CommandError(str(error), USAGE, code=error.code) from None
     except OSError as error:
-        raise CommandError(_not_readable(directory, error)) from None
+        raise _not_readable(directory, error) from None
     return status
 
 
@@ -52,34 +62,36 @@ def verify(directory: str, /, *, output: Output = "table") -> int:
     ----------
     directory
         Data directory; a node may be using it.
+
+    Examples
+    --------
+    dragoman log verify dragoman-data --output json
     """
-    from dragoman.log.inspect import describe, verified
+    from dragoman.log.inspect import Verification, describe, verified
     from dragoman.offline import inspect_all
 
     try:
         result = verified(inspect_all(directory))
     except FormatError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise CommandError(str(error), USAGE, code=error.code) from None
     except OSError as error:
-        raise CommandError(_not_readable(directory, error)) from None
-    if output == "json":
-        print(_json(result))
-    else:
-        for problem in result.problems:
-            print(escape(describe(problem)))
-        if result.is_in_use:
-            print("a node is using the directory: its newest data may be half written")
-        read = f"{result.files} files, {result.bytes_read} bytes"
-        if result.is_sound:
-            print(f"sound: {read}")
-        if result.unread_files:
-            print(f"not checked: {result.unread_files} of {read}, which this user cannot read")
-        if result.damaged_files:
-            print(f"damaged: {result.damaged_files} of {read}")
-            say(
-                f"`dragoman log repair {directory} --dry-run` shows what can be kept; "
-                "in a cluster, the node copies damaged records from other nodes when it starts"
-            )
+        raise _not_readable(directory, error) from None
+    lines = [describe(problem) for problem in result.problems]
+    if result.is_in_use:
+        lines.append("a node is using the directory: its newest data may be half written")
+    read = f"{result.files} files, {result.bytes_read} bytes"
+    if result.is_sound:
+        lines.append(f"sound: {read}")
+    if result.unread_files:
+        lines.append(f"not checked: {result.unread_files} of {read}, which this user cannot read")
+    if result.damaged_files:
+        lines.append(f"damaged: {result.damaged_files} of {read}")
+    show(output, result, Verification, Lines(lines))
+    if output == "table" and result.damaged_files:
+        say(
+            f"`dragoman log repair {directory} --dry-run` shows what can be kept; "
+            "in a cluster, the node copies damaged records from other nodes when it starts"
+        )
     return OK if result.is_sound else FAILED
 
 
@@ -96,40 +108,63 @@ def repair(directory: str, /, *, dry_run: bool = False, output: Output = "table"
         Data directory that no node is using.
     dry_run
         Show the changes and make none.
+
+    Examples
+    --------
+    dragoman log repair dragoman-data --dry-run
     """
+    from dragoman.offline import RepairReport
     from dragoman.offline import repair as repair_directory
 
     with _refusals(directory):
         report = repair_directory(directory, is_dry=dry_run)
-    if output == "json":
-        print(_json(report))
-        return FAILED if report.left else OK
-    word = "would be removed" if dry_run else "removed"
-    for each in report.repairs:
-        where = f"{each.topic}-{each.partition}: {each.path}"
-        if not each.lost:
-            print(escape(f"{where}: readable again"))
-        for first, next_good, position in each.lost:
-            print(escape(f"{where} at byte {position}: offsets {first} to {next_good - 1} {word}"))
-        if each.lost:
-            kept = f"{each.kept_batches} batches, {each.kept_bytes} bytes"
-            print(escape(f"{where}: {kept} are kept, the damaged file in {each.quarantine}"))
-    if report.has_new_metadata:
-        what = "would be rebuilt" if dry_run else "was rebuilt; the damaged one is in quarantine/"
-        print(f"the metadata is damaged and {what}")
-    for topic in report.topics_without_settings:
-        print(escape(f"{topic}: its settings are lost; it keeps records until they are set again"))
-    for text in report.left:
-        print(escape(f"not repaired: {text}"))
-    for text in report.journal:
-        print(escape(f"lost with the journal: {text}"))
-    lost = sum(each.lost_offsets for each in report.repairs)
-    print(f"{len(report.repairs)} files, {lost} offsets {word}")
+    show(output, report, RepairReport, Lines(_repair_lines(report, is_dry=dry_run)))
     return FAILED if report.left else OK
 
 
+def _repair_lines(report: RepairReport, *, is_dry: bool) -> Iterator[str]:
+    word = "would be removed" if is_dry else "removed"
+    for each in report.repairs:
+        where = f"{each.topic}-{each.partition}: {each.path}"
+        if not each.lost:
+            yield f"{where}: readable again"
+        for first, next_good, position in each.lost:
+            yield f"{where} at byte {position}: offsets {first} to {next_good - 1} {word}"
+        if each.lost:
+            kept = f"{each.kept_batches} batches, {each.kept_bytes} bytes"
+            yield f"{where}: {kept} are kept, the damaged file in {each.quarantine}"
+    if report.has_new_metadata:
+        what = "would be rebuilt" if is_dry else "was rebuilt; the damaged one is in quarantine/"
+        yield f"the metadata is damaged and {what}"
+    for topic in report.topics_without_settings:
+        yield f"{topic}: its settings are lost; it keeps records until they are set again"
+    for text in report.left:
+        yield f"not repaired: {text}"
+    for text in report.journal:
+        yield f"lost with the journal: {text}"
+    lost = sum(each.lost_offsets for each in report.repairs)
+    yield f"{len(report.repairs)} files, {lost} offsets {word}"
+
+
+class AdoptedDirectory(msgspec.Struct, frozen=True):
+    """The JSON form of `log adopt`."""
+
+    directory: str
+    directory_id: str
+    #: Where the id was found.
+    source: str
+    #: Groups of the journal that the next start replays.
+    journal_groups: int
+
+
 @app.command
-def adopt(directory: str, /, *, durability: Literal["fsync", "os"] | None = None) -> None:
+def adopt(
+    directory: str,
+    /,
+    *,
+    durability: Literal["fsync", "os"] | None = None,
+    output: Output = "table",
+) -> None:
     """Rebuild the lost `node.json` of a data directory from its other files.
 
     This is for a single node. In a cluster, remove the node and add it with an empty directory.
@@ -140,16 +175,23 @@ def adopt(directory: str, /, *, durability: Literal["fsync", "os"] | None = None
         Data directory that no node is using.
     durability
         Durability of its records; by default as in `journal/mark`, or else `fsync`.
+
+    Examples
+    --------
+    dragoman log adopt dragoman-data --durability fsync
     """
     from dragoman.log.node import Durability
     from dragoman.offline import adopt as adopt_directory
 
     with _refusals(directory):
         adopted = adopt_directory(directory, Durability(durability) if durability else None)
-    print(
-        f"{directory}: id {adopted.state.directory_id} from {adopted.source}; "
+    directory_id, source = adopted.state.directory_id, str(adopted.source)
+    text = (
+        f"{directory}: id {directory_id} from {source}; "
         f"the next start replays {adopted.groups} groups of the journal"
     )
+    found = AdoptedDirectory(directory, directory_id, source, adopted.groups)
+    show(output, found, AdoptedDirectory, text)
 
 
 @contextmanager
@@ -158,18 +200,15 @@ def _refusals(directory: str) -> Iterator[None]:
     try:
         yield
     except CorruptionError as error:
-        advice = f"; run `dragoman log adopt {directory}`" if error.path == "node.json" else ""
-        raise CommandError(f"{error}{advice}") from None
+        hint = f"run `dragoman log adopt {directory}`" if error.path == "node.json" else ""
+        raise CommandError(str(error), code=error.code, hint=hint) from None
     except (DirectoryInUseError, FormatError, ConfigError) as error:
-        raise CommandError(str(error), USAGE) from None
+        raise CommandError(str(error), USAGE, code=error.code) from None
     except OSError as error:
-        raise CommandError(_not_readable(directory, error)) from None
+        raise _not_readable(directory, error) from None
 
 
-def _not_readable(directory: str, error: OSError) -> str:
+def _not_readable(directory: str, error: OSError) -> CommandError:
     where = error.filename or directory
-    return f"{where}: {error.strerror or error}; run the command as the user of the node"
-
-
-def _json(value: msgspec.Struct) -> str:
-    return msgspec.json.encode(value).decode()
+    hint = "run the command as the user of the node"
+    return CommandError(f"{where}: {error.strerror or error}", hint=hint)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from dragoman import __version__
-from dragoman.cli.status import FAILED, OK, USAGE, CommandError, complain
+from dragoman.cli.status import FAILED, OK, USAGE, CommandError, report
 from dragoman.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ _NOUNS = {
     "consume": "Read records from a topic.",
     "sql": "Query topics with SQL.",
     "pipeline": "Pipelines on Spark: from topics and captured changes to topics and tables.",
-    "topic": "List, describe, create and delete topics.",
-    "group": "List and describe groups, and reset their offsets.",
+    "topic": "List, describe, create, change and delete topics.",
+    "group": "List, describe, delete and reset groups.",
     "cluster": "Show the state of the cluster, and change its nodes and replicas.",
     "cdc": "Capture databases: row changes become records.",
     "user": "Create, list and delete users, and change their credentials.",
@@ -35,6 +35,7 @@ _NOUNS = {
     "rocketmq": "Administer RocketMQ clusters, including those of the original.",
     "tls": "Make certificates for tests.",
     "doctor": "Check a running node or a data directory, and say what to type.",
+    "context": "Name clusters, with their addresses and logins.",
     "config": "Show the settings of a node, and change those of running nodes.",
     "log": "Inspect and repair data directories without a node.",
     "import": "Import the data of other brokers.",
@@ -43,6 +44,7 @@ _NOUNS = {
 _MODULES = {"import": "data_import"}
 
 
+_HELP = frozenset(("--help", "-h"))
 #: Shows where an unexpected error comes from, like `dragoman serve --log-level debug`.
 _LOG_LEVEL = "DRAGOMAN_LOG_LEVEL"
 
@@ -76,14 +78,29 @@ def _status_of(arguments: list[str]) -> int:
     try:
         return _dispatch(arguments)
     except CommandError as error:
-        complain(str(error))
+        report(error, is_json=_wants_json(arguments))
         return error.status
     except ConfigError as error:
-        complain(str(error))
+        wrong = CommandError(str(error), USAGE, code=error.code)
+        report(wrong, is_json=_wants_json(arguments))
         return USAGE
     except SystemExit as error:
         # argparse exits this way after --help.
         return error.code if isinstance(error.code, int) else OK
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether the arguments ask for JSON, also when they cannot be parsed otherwise."""
+    if "--" in arguments:
+        arguments = arguments[: arguments.index("--")]
+    form = ""
+    for index, word in enumerate(arguments):
+        option, equals, value = word.partition("=")
+        if option == "--output" or (option == "-o" and arguments[0] == "sql"):
+            form = value if equals else "".join(arguments[index + 1 : index + 2])
+        elif word == "--json" and arguments[0] == "consume":
+            form = "json"
+    return form == "json"
 
 
 def _open_closed_streams() -> None:
@@ -107,7 +124,8 @@ def _unexpected(error: Exception, arguments: list[str]) -> int:
         _discard(sys.stdout)
     if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
         text = error.object[error.start : error.end]
-        complain(f"an argument has bytes that are not UTF-8: {text!a}")
+        wrong = CommandError(f"an argument has bytes that are not UTF-8: {text!a}", USAGE)
+        report(wrong, is_json=_wants_json(arguments))
         return USAGE
     is_debug = os.environ.get(_LOG_LEVEL) == "debug" or (
         "--log-level debug" in " ".join(arguments).replace("=", " ")
@@ -117,8 +135,9 @@ def _unexpected(error: Exception, arguments: list[str]) -> int:
         import traceback
 
         traceback.print_exception(error)
-    advice = "" if is_debug else f"; {_LOG_LEVEL}=debug shows where"
-    complain(f"{type(error).__name__}: {error}{advice}")
+    hint = "" if is_debug else f"{_LOG_LEVEL}=debug shows where"
+    failure = CommandError(f"{type(error).__name__}: {error}", code="unexpected", hint=hint)
+    report(failure, is_json=_wants_json(arguments))
     return FAILED
 
 
@@ -138,11 +157,26 @@ def _dispatch(arguments: list[str]) -> int:
 def _run_command(arguments: Sequence[str]) -> int:
     from cyclopts import CycloptsError
 
+    app = build()
     try:
-        status = build()(arguments, exit_on_error=False, print_error=False)
+        status = app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise CommandError(str(error), USAGE) from None
+    if _HELP.intersection(arguments):
+        _print_examples(app, arguments)
     return status if isinstance(status, int) else OK
+
+
+def _print_examples(app: App, arguments: Sequence[str]) -> None:
+    """Print the examples of the command whose help was printed, if it was."""
+    from dragoman.cli.examples import examples_of, print_examples
+
+    _, (*_, asked), _ = app.parse_commands(arguments)
+    if getattr(asked.default_command, "__name__", "") == "help_print":
+        words = [each for each in arguments if each not in _HELP]
+        _, (*_, command), _ = app.parse_commands(words)
+        if command.default_command is not None:
+            print_examples(examples_of(command.default_command))
 
 
 def build() -> App:

@@ -9,6 +9,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -16,16 +17,14 @@ import msgspec
 from cyclopts import App, Parameter
 
 from dragoman.cli.client_security import (
-    NO_LOGIN,
-    PLAIN,
-    Credentials,
-    Encryption,
-    EncryptionOptions,
-    LoginOptions,
-    spark_security,
+    THIS_MACHINE,
+    Broker,
+    BrokerOptions,
+    BrokerTarget,
+    spark_login,
 )
-from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
-from dragoman.cli.output import Output, print_fields, print_json, print_table
+from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP
+from dragoman.cli.output import Change, Fields, Output, Table, show, show_change
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.installation import install_command
@@ -58,6 +57,7 @@ def init(
     /,
     *,
     template: Literal["topic-to-delta", "cdc-materialize", "windowed", "sdp"] = "topic-to-delta",
+    output: Output = "table",
 ) -> int:
     """Create a project from a template.
 
@@ -69,12 +69,22 @@ def init(
         topic-to-delta: writes records of a topic to a Delta table. cdc-materialize: keeps a Delta
         table in sync with a PostgreSQL table. windowed: writes sums per minute to a topic. sdp: a
         plain Spark Declarative Pipelines project.
+
+    Examples
+    --------
+    dragoman pipeline init my-pipeline --template topic-to-delta
     """
     from dragoman.pipelines.templates import write_project
 
-    for path in write_project(Path(directory), template):
-        say(f"wrote {path}")
-    say(f"next: dragoman pipeline run {directory}")
+    written = [
+        Change(str(path), f"wrote {path}") for path in write_project(Path(directory), template)
+    ]
+    if output == "table":
+        for each in written:
+            say(each.detail)
+        say(f"next: dragoman pipeline run {directory}")
+    else:
+        show(output, written, Change)
     return OK
 
 
@@ -87,12 +97,14 @@ def run(
     check: bool = False,
     trigger: str = "",
     master: str = "",
-    bootstrap: Bootstrap = "",
+    broker: BrokerOptions = THIS_MACHINE,
     server: Node = "",
-    credentials: LoginOptions = NO_LOGIN,
-    encryption: EncryptionOptions = PLAIN,
+    output: Output = "table",
 ) -> int:
     """Run a pipeline until it is done, fails, or is stopped. Ctrl-C stops it after a batch.
+
+    Addresses of --bootstrap are used instead of the file's; a part that names another cluster keeps
+    its own. A file uses a context only if --context names it.
 
     Exit status 2: the file has an error. 1: the pipeline failed.
 
@@ -109,41 +121,61 @@ def run(
         Trigger to use instead of the file's: continuous, once, or an interval such as "every 10s".
     master
         Spark master to use instead of the file's.
-    bootstrap
-        Bootstrap addresses to use instead of the file's; a part that names another cluster keeps
-        its own.
+
+    Examples
+    --------
+    dragoman pipeline run my-pipeline --check
+    dragoman pipeline run profile --topic orders
     """
     with _one_line_failures():
         from dragoman.pipelines import sdp
-        from dragoman.pipelines.pipeline_file import load
+        from dragoman.pipelines.pipeline_file import load, single_job
 
         if (project := sdp.project_in(target)) is not None:
-            if bootstrap:
+            if broker.bootstrap:
                 raise CommandError(
                     "--bootstrap: a Spark project names its brokers in its code", USAGE
                 )
-            if credentials != NO_LOGIN or encryption != PLAIN:
+            if broker.is_secure:
                 raise CommandError(
                     "--user, --tls: a Spark project has its logins in its code", USAGE
                 )
             return sdp.run(project, is_dry=check, say=say)
-        definition = _job(target, options, bootstrap) or load(target)
-        definition = _with(definition, trigger, master, bootstrap)
-        definition = _with_security(definition, credentials, encryption)
+        keys = _job_keys(target, options)
+        if keys is None:
+            definition = load(target)
+            # Its own address keeps the current context away from a file.
+            own = "" if broker.context else definition.bootstrap
+            found = replace(broker, bootstrap=broker.bootstrap or own).resolved(DEFAULT_BOOTSTRAP)
+        else:
+            found = broker.resolved(DEFAULT_BOOTSTRAP)
+            definition = single_job(target, keys, found.bootstrap)
+        named = found.bootstrap if broker.bootstrap or broker.context else ""
+        definition = _with(definition, trigger, master, named)
+        definition = _with_security(definition, broker, found)
         status = _run(definition, _root(state), server, is_check=check)
-        if not check:
+        if check:
+            message = f"{definition.file} is valid"
+            show_change(output, message, Change(definition.name, message), Change)
+        elif output != "table" and status is not None:
+            show(output, status, type(status))
+        else:
             _print_profiles(definition)
-        return status
+        return OK
 
 
-def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> int:
+def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> Status | None:
+    """The last status; None of a pipeline that was only checked."""
     from dragoman.cli.pipeline_status import StatusReports, StatusView
     from dragoman.pipelines.runner import Run
     from dragoman.pipelines.state import StateFolder
 
     with StatusView() as view, StatusReports(server) as reports:
+        last: Status | None = None
 
         def watch(status: Status) -> None:
+            nonlocal last
+            last = status
             view.show(status)
             reports.send(status)
 
@@ -151,8 +183,7 @@ def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> 
         say("starting Spark …")
         if is_check:
             run.check()
-            say(f"{definition.file} is valid")
-            return OK
+            return None
 
         def stop(*_: object) -> None:
             if not run.stop():
@@ -170,12 +201,12 @@ def _run(definition: Definition, root: Path, server: str, *, is_check: bool) -> 
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
-    return OK
+    return last
 
 
-def _job(target: str, options: tuple[str, ...], bootstrap: str) -> Definition | None:
-    """A pipeline of one job, when the target is the name of a job and not a file."""
-    from dragoman.pipelines.pipeline_file import JOBS, single_job
+def _job_keys(target: str, options: tuple[str, ...]) -> dict[str, str] | None:
+    """The options of a job, when the target is the name of a job and not a file."""
+    from dragoman.pipelines.pipeline_file import JOBS
 
     if target not in JOBS or os.path.exists(target):
         if options:
@@ -191,7 +222,7 @@ def _job(target: str, options: tuple[str, ...], bootstrap: str) -> Definition | 
     if any(map(_CLEAR_PASSWORD.search, keys.values())):
         # Others on the machine can read arguments.
         raise CommandError("no passwords in arguments: password=file:PATH or env:NAME", USAGE)
-    return single_job(target, keys, bootstrap or DEFAULT_BOOTSTRAP)
+    return keys
 
 
 def _with(definition: Definition, trigger: str, master: str, bootstrap: str) -> Definition:
@@ -217,9 +248,7 @@ def _with(definition: Definition, trigger: str, master: str, bootstrap: str) -> 
     return definition
 
 
-def _with_security(
-    definition: Definition, credentials: Credentials, encryption: Encryption
-) -> Definition:
+def _with_security(definition: Definition, broker: BrokerTarget, found: Broker) -> Definition:
     """The definition with the login and the TLS of the command line instead of the file's.
 
     The environment adds to the command line, and stands for a file that has neither.
@@ -227,22 +256,22 @@ def _with_security(
     from dragoman.pipelines.definition import SecurityKeys
 
     keys = definition.security
-    if keys is not None and credentials == NO_LOGIN and encryption == PLAIN:
+    if keys is not None and not broker.is_secure:
         ca = keys.ca or (os.environ.get("DRAGOMAN_CA_FILE", "") if keys.is_encrypted else "")
         return msgspec.structs.replace(definition, security=msgspec.structs.replace(keys, ca=ca))
-    tls, login = spark_security(credentials, encryption)
+    tls, login = found.tls, spark_login(found.credentials)
     if tls is None and login is None:
         return definition
-    found = SecurityKeys(
+    security = SecurityKeys(
         protocol="SASL_SSL" if tls and login else "SSL" if tls else "SASL_PLAINTEXT",
         ca=tls.ca if tls else "",
         certificate=tls.certificate if tls else "",
         key=tls.key if tls else "",
-        mechanism=credentials.mechanism,
+        mechanism=found.credentials.mechanism,
         user=login.name if login else "",
         password=login.password if login else "",
     )
-    return msgspec.structs.replace(definition, security=found)
+    return msgspec.structs.replace(definition, security=security)
 
 
 def _print_profiles(definition: Definition) -> None:
@@ -255,13 +284,17 @@ def _print_profiles(definition: Definition) -> None:
 
 @app.command(name="list")
 def list_(*, state: State = "", server: Node = "", output: Output = "table") -> int:
-    """List the pipelines that were run on this machine, or that reported to a node."""
+    """List the pipelines that were run on this machine, or that reported to a node.
+
+    Examples
+    --------
+    dragoman pipeline list
+    """
     found = _known(state, server)
-    if output == "json":
-        print_json(found)
-        return OK
-    columns = ("NAME", "STATE", "PID", "ROWS/S", "LAG", "FILE")
-    print_table(columns, ((s.name, s.state, s.pid, *_sums(s), s.file) for s in found))
+    from dragoman.pipelines.state import Status
+
+    rows = ((s.name, s.state, s.pid, *_sums(s), s.file) for s in found)
+    show(output, found, Status, Table(("NAME", "STATE", "PID", "ROWS/S", "LAG", "FILE"), rows))
     return OK
 
 
@@ -283,44 +316,53 @@ def _known(state: str, server: str) -> list[Status]:
 
 @app.command
 def status(name: str, /, *, state: State = "", server: Node = "", output: Output = "table") -> int:
-    """Show the status of a pipeline. Exit status 1: it failed or died."""
+    """Show the status of a pipeline. Exit status 1: it failed or died.
+
+    Examples
+    --------
+    dragoman pipeline status my-pipeline
+    """
     from dragoman.cli.pipeline_status import COLUMNS, row
 
     found = next((each for each in _known(state, server) if each.name == name), None)
     if found is None:
         where = f"has not reported to {server}" if server else "was never run here"
         raise CommandError(f"pipeline {name} {where}; `dragoman pipeline list`")
-    if output == "json":
-        print_json(found)
-    else:
-        print_fields(
-            [
-                ("name", found.name),
-                ("state", found.state),
-                ("file", found.file),
-                ("pid", found.pid),
-                ("master", found.master),
-                *([("problem", found.problem)] if found.problem else []),
-            ]
-        )
-        print_table(COLUMNS, map(row, found.parts))
+    fields = Fields(
+        [
+            ("name", found.name),
+            ("state", found.state),
+            ("file", found.file),
+            ("pid", found.pid),
+            ("master", found.master),
+            *([("problem", found.problem)] if found.problem else []),
+        ]
+    )
+    show(output, found, type(found), fields, Table(COLUMNS, map(row, found.parts)))
     return FAILED if found.state in ("failed", "died") else OK
 
 
 @app.command
-def stop(name: str, /, *, state: State = "", timeout: float = 60.0) -> int:
+def stop(
+    name: str, /, *, state: State = "", timeout: float = 60.0, output: Output = "table"
+) -> int:
     """Stop a running pipeline after its current batch.
 
     Parameters
     ----------
     timeout
         Seconds before it is killed. Killing it neither loses nor duplicates records.
+
+    Examples
+    --------
+    dragoman pipeline stop my-pipeline
     """
     from dragoman.pipelines.state import StateFolder
 
     folder = StateFolder(_root(state), name)
     with _one_line_failures():
-        say(f"{name} has stopped" if folder.stop(timeout) else f"{name} was killed")
+        message = f"{name} has stopped" if folder.stop(timeout) else f"{name} was killed"
+    show_change(output, message, Change(name, message), Change)
     return OK
 
 
@@ -339,7 +381,7 @@ def _one_line_failures() -> Iterator[None]:
     except ImportError as error:
         raise CommandError(f"{error}: `{install_command('pipelines')}`") from None
     except DragomanError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(str(error), code=error.code) from None
     except Exception as error:
         # Spark has many exception classes, each with a stack trace in its text.
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):

@@ -8,10 +8,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
+import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.cli.client_security import NO_LOGIN, PLAIN, EncryptionOptions, LoginOptions
-from dragoman.cli.record_clients import AddressOption, ProtocolOption, record_client
+from dragoman.cli.client_security import THIS_MACHINE, BrokerOptions
+from dragoman.cli.output import Output, show_change
+from dragoman.cli.record_clients import ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Feature, Target, Writer
 from dragoman.cli.record_lines import (
     ByteSource,
@@ -21,9 +23,17 @@ from dragoman.cli.record_lines import (
     parse_line,
     read_lines,
 )
-from dragoman.cli.status import OK, USAGE, CommandError, say
+from dragoman.cli.status import OK, USAGE, CommandError
 
 app = App(name="produce", help="Write records to a topic.")
+
+
+class Produced(msgspec.Struct, frozen=True):
+    """The JSON output of `produce`."""
+
+    topic: str
+    #: Those that the broker has acknowledged.
+    records: int
 
 
 @app.default
@@ -32,9 +42,7 @@ def produce(
     /,
     *,
     protocol: ProtocolOption = "kafka",
-    bootstrap: AddressOption = None,
-    encryption: EncryptionOptions = PLAIN,
-    credentials: LoginOptions = NO_LOGIN,
+    broker: BrokerOptions = THIS_MACHINE,
     file: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     without: Annotated[tuple[LineField, ...], Parameter(negative="")] = (),
@@ -49,8 +57,9 @@ def produce(
     ] = "none",
     acks: Literal["all", "1", "0"] = "all",
     empty_as_null: Annotated[bool, Parameter(name=["--empty-as-null", "-Z"], negative="")] = False,
+    output: Output = "table",
 ) -> int:
-    """Write a record for every line of a file or of stdin.
+    r"""Write a record for every line of a file or of stdin.
 
     Parameters
     ----------
@@ -76,6 +85,11 @@ def produce(
         Replicas that must have a record before it is acknowledged.
     empty_as_null
         Write empty keys and values as null.
+
+    Examples
+    --------
+    printf 'eu:first\nus:second\n' | dragoman produce orders -K :
+    dragoman consume orders --json --max 10 | dragoman produce copy --json
     """
     if json and (key_separator is not None or empty_as_null):
         raise CommandError(
@@ -86,7 +100,7 @@ def produce(
     if without and not json:
         raise CommandError("--without: only JSON lines have fields; give --json, too", USAGE)
     client = record_client(protocol)
-    client.check_login(credentials)
+    found = client.found(broker)
     wanted: list[tuple[str, bool, Feature]] = [
         ("--key", key is not None, "key"),
         ("--key-separator", key_separator is not None, "key"),
@@ -110,12 +124,12 @@ def produce(
         cannot_have=client.cannot_write,
     )
     target = Target(
-        bootstrap=client.bootstrap if bootstrap is None else bootstrap,
+        bootstrap=found.bootstrap,
         topic=topic,
         codec=codec,
         acks=acks,
-        tls=encryption.settings(),
-        credentials=credentials,
+        tls=found.tls,
+        credentials=found.credentials,
     )
     writer = None
     try:
@@ -124,7 +138,8 @@ def produce(
     finally:
         if writer is not None:
             count = writer.written_records
-            say(f"produced {count} {'record' if count == 1 else 'records'} to {topic!r}")
+            message = f"produced {count} {'record' if count == 1 else 'records'} to {topic!r}"
+            show_change(output, message, Produced(topic, count), Produced)
     return OK
 
 

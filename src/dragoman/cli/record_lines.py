@@ -26,6 +26,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from dragoman.cli.output import csv_cells, csv_columns, csv_line
 from dragoman.cli.record_clients.session import Feature, IncomingRecord, OutgoingRecord
 from dragoman.cli.status import CommandError
 from dragoman.limits import CLI_LINE_BYTES_MAX, CLI_READ_BYTES
@@ -285,25 +286,34 @@ def _joined(parts: Sequence[bytes | Write]) -> Write:
 
 
 _ENCODER = msgspec.json.Encoder()
+_COLUMNS: Final = csv_columns(JsonRecord)
 
 
 def write_json(record: IncomingRecord) -> bytes:
     """One line of JSON that `dragoman produce --json` reads back."""
-    return (
-        _ENCODER.encode(
-            JsonRecord(
-                topic=record.topic,
-                partition=record.partition,
-                offset=record.offset,
-                timestamp=record.timestamp,
-                key=_text(record.key),
-                value=_text(record.value),
-                headers=None
-                if record.headers is None
-                else [(name, _text(content)) for name, content in record.headers],
-            )
-        )
-        + b"\n"
+    return _ENCODER.encode(_json_record(record)) + b"\n"
+
+
+def write_csv(record: IncomingRecord) -> bytes:
+    """One row of CSV, below `csv_header`."""
+    return csv_line(csv_cells(_json_record(record), _COLUMNS))
+
+
+def csv_header() -> bytes:
+    return csv_line(_COLUMNS)
+
+
+def _json_record(record: IncomingRecord) -> JsonRecord:
+    return JsonRecord(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        key=_text(record.key),
+        value=_text(record.value),
+        headers=None
+        if record.headers is None
+        else [(name, _text(content)) for name, content in record.headers],
     )
 
 

@@ -26,10 +26,12 @@ from dragoman.api.values import (
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.cli.target import DEFAULT_SERVER, DEFAULT_URL, Server, Target
 
-__all__ = ["DEFAULT_SERVER", "Remote", "Server", "group_path", "topic_path"]
+__all__ = ["CHECK_ONLY", "DEFAULT_SERVER", "Remote", "Server", "group_path", "topic_path"]
 
+#: Behind the path of a change: it is only checked, and answered.
+CHECK_ONLY: Final = "?validate_only=true"
 #: Before the data directory of a node on this machine, whose administrator's socket is used.
-_UNIX: Final = "unix:"
+UNIX: Final = "unix:"
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 Page = TypeVar("Page", TopicPage, GroupPage, UserPage)
@@ -49,7 +51,7 @@ class Remote:
         self._target = target.resolved()
         self._url = self._target.server
         #: None: the administrator's socket, which needs no credentials.
-        self._parts = None if self._url.startswith(_UNIX) else _split_url(self._url)
+        self._parts = None if self._url.startswith(UNIX) else check_url(self._url)
         self._authorization = "" if self._parts is None else self._target.authorization()
 
     def get(self, path: str, answer: type[Answer]) -> Answer:
@@ -61,6 +63,9 @@ class Remote:
     def send(self, path: str, body: msgspec.Struct) -> None:
         """A POST whose response has no body."""
         self._request("POST", path, msgspec.json.encode(body))
+
+    def patch(self, path: str, body: msgspec.Struct, answer: type[Answer]) -> Answer:
+        return self._decode(self._request("PATCH", path, msgspec.json.encode(body)), answer)
 
     def delete(self, path: str) -> bytes:
         return self._request("DELETE", path)
@@ -88,8 +93,24 @@ class Remote:
         raise CommandError(f"{self._url} lists more than {limits.CLI_PAGES_MAX} pages of {what}")
 
     def _request(
-        self, method: Literal["GET", "POST", "DELETE"], path: str, body: bytes | None = None
+        self,
+        method: Literal["GET", "POST", "PATCH", "DELETE"],
+        path: str,
+        body: bytes | None = None,
     ) -> bytes:
+        response, data = self._exchange(method, path, body)
+        if response.status >= 300:
+            request_id = response.getheader("x-request-id", "")
+            raise self._refusal(response.status, data, request_id)
+        return data
+
+    def _exchange(
+        self,
+        method: Literal["GET", "POST", "PATCH", "DELETE"],
+        path: str,
+        body: bytes | None = None,
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        """A response of any status, and its body. Raises `CommandError` when there is none."""
         connection = self._connection()
         headers = {"accept": "application/json"}
         if self._authorization:
@@ -101,18 +122,20 @@ class Remote:
             connection.request(method, prefix + path, body, headers)
             response = connection.getresponse()
             data = response.read(limits.CLI_RESPONSE_BYTES_MAX + 1)
+        except TimeoutError:
+            raise self._silent() from None
         except OSError as error:
-            raise CommandError(self._unreachable(error)) from None
+            raise self._unreachable(error) from None
         except http.client.HTTPException as error:
-            raise CommandError(f"{self._url} does not speak HTTP: {error!r}") from None
+            message = f"{self._url} does not speak HTTP: {error!r}"
+            raise CommandError(message, code="invalid_answer") from None
         finally:
             connection.close()
         if len(data) > limits.CLI_RESPONSE_BYTES_MAX:
             bound = limits.CLI_RESPONSE_BYTES_MAX
-            raise CommandError(f"the response of {self._url} is larger than {bound} bytes")
-        if response.status >= 300:
-            raise CommandError(self._refusal(response.status, data))
-        return data
+            message = f"the response of {self._url} is larger than {bound} bytes"
+            raise CommandError(message, code="invalid_answer")
+        return response, data
 
     def topic(self, name: str) -> TopicDescription:
         """A topic with all of its partitions, which come a page at a time."""
@@ -136,7 +159,7 @@ class Remote:
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._parts is None:
-            return _UnixConnection(self._url.removeprefix(_UNIX))
+            return _UnixConnection(self._url.removeprefix(UNIX))
         host, port = self._parts.hostname, self._parts.port
         assert host is not None
         timeout = limits.CLI_TIMEOUT_SECONDS
@@ -145,7 +168,11 @@ class Remote:
             return http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
         return http.client.HTTPConnection(host, port, timeout=timeout)
 
-    def _unreachable(self, error: OSError) -> str:
+    def _silent(self) -> CommandError:
+        message = f"{self._url} has not answered within {limits.CLI_TIMEOUT_SECONDS} s"
+        return CommandError(message, code="no_answer", hint="is it the HTTP listener of a node?")
+
+    def _unreachable(self, error: OSError) -> CommandError:
         reason = error.strerror or str(error) or type(error).__name__
         advice = "is a node running there?"
         if isinstance(error, PermissionError):
@@ -157,34 +184,42 @@ class Remote:
             advice = "it may demand TLS: use https://"
         elif "WRONG_VERSION_NUMBER" in str(error):
             advice = "it may not speak TLS: use http://"
-        return f"cannot reach {self._url}: {reason}; {advice}"
+        message = f"cannot reach {self._url}: {reason}"
+        return CommandError(message, code="unreachable", hint=advice)
 
     def _decode(self, data: bytes, answer: type[Answer]) -> Answer:
         try:
             return msgspec.json.decode(data, type=answer)
         except _UNREADABLE as error:
-            raise CommandError(f"the response of {self._url} is not valid: {error}") from None
+            message = f"the response of {self._url} is not valid: {error}"
+            raise CommandError(message, code="invalid_answer") from None
 
-    def _refusal(self, status: int, data: bytes) -> str:
+    def _refusal(self, status: int, data: bytes, request_id: str) -> CommandError:
         try:
             problem = msgspec.json.decode(data, type=Problem)
         except _UNREADABLE:
-            return f"{self._url} answered with HTTP status {status}"
+            message = f"{self._url} answered with HTTP status {status}"
+            return CommandError(message, code="invalid_answer", request_id=request_id)
         detail = _IN_BODY.sub(r"\2: \1", problem.detail)
-        return f"{detail} ({problem.code}){self._advice(status)}"
+        return CommandError(
+            f"{detail} ({problem.code})",
+            code=problem.code,
+            hint=self._advice(status),
+            request_id=request_id,
+        )
 
     def _advice(self, status: int) -> str:
         """What to type after a refusal for lack of credentials or rights."""
         if status == HTTPStatus.UNAUTHORIZED and not self._authorization:
             return (
-                "; log in with --token-file FILE or --user NAME --password-file FILE, or on the "
+                "log in with --token-file FILE or --user NAME --password-file FILE, or on the "
                 "node's machine use --server unix:DATA-DIRECTORY"
             )
         if status == HTTPStatus.UNAUTHORIZED:
             what = self._target.token_file or f"user {self._target.user}"
-            return f"; logged in with {what}"
+            return f"logged in with {what}"
         if status == HTTPStatus.FORBIDDEN:
-            return "; `dragoman acl add` on the node's machine, with --server unix:DATA-DIRECTORY"
+            return "`dragoman acl add` on the node's machine, with --server unix:DATA-DIRECTORY"
         return ""
 
 
@@ -218,7 +253,8 @@ def _not_a_url(server: str) -> CommandError:
     )
 
 
-def _split_url(server: str) -> SplitResult:
+def check_url(server: str) -> SplitResult:
+    """The parts of the URL of a node. Raises `CommandError`."""
     wrong = _not_a_url(server)
     try:
         parts = urlsplit(server)

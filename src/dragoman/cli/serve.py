@@ -12,9 +12,9 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from dragoman import limits
 from dragoman.cli.status import USAGE, CommandError
@@ -29,6 +29,9 @@ from dragoman.config.layers import (
 from dragoman.config.listeners import available_names, split_assignment
 from dragoman.config.settings import NODE_KEYS, Settings
 from dragoman.errors import ConfigError, DirectoryInUseError, FormatError
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 
 def _words(key: str) -> str:
@@ -59,17 +62,27 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 class OneLineParser(argparse.ArgumentParser):
     """Reports errors like the other commands: one line on stderr, exit status 2."""
 
+    def __init__(self, *, command: Callable[..., object], prog: str, description: str) -> None:
+        super().__init__(
+            prog=prog, description=description, allow_abbrev=False, formatter_class=_formatter
+        )
+        self._command = command
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        super().print_help(file)
+        # Imported here: the start of a node does without.
+        from dragoman.cli.examples import examples_of, print_examples
+
+        print_examples(examples_of(self._command))
+
     def error(self, message: str) -> NoReturn:
         raise CommandError(f"{message} (see {self.prog} --help)", USAGE)
 
 
-def node_parser(command: str, description: str) -> argparse.ArgumentParser:
-    parser = OneLineParser(
-        prog=f"dragoman {command}",
-        description=description,
-        allow_abbrev=False,
-        formatter_class=_formatter,
-    )
+def node_parser(
+    name: str, description: str, command: Callable[..., object]
+) -> argparse.ArgumentParser:
+    parser = OneLineParser(command=command, prog=f"dragoman {name}", description=description)
     parser.add_argument("--config", metavar="FILE", help="TOML file with settings")
     for option, key, metavar, text in _KEY_OPTIONS:
         parser.add_argument(option, action=_Assign, const=key, metavar=metavar, help=text)
@@ -163,8 +176,13 @@ DESCRIPTION = "Run a node until SIGTERM or SIGINT stops it. A second signal stop
 
 
 def serve(arguments: Sequence[str]) -> int:
-    """Run a node and return its exit status."""
-    options = node_parser("serve", DESCRIPTION).parse_args(arguments)
+    """Run a node and return its exit status.
+
+    Examples
+    --------
+    dragoman serve --data orders-data --listen kafka=127.0.0.1:9092 --listen http=127.0.0.1:8080
+    """
+    options = node_parser("serve", DESCRIPTION, serve).parse_args(arguments)
     if not __debug__:
         # Assertions protect the log from errors of this program.
         raise CommandError("refusing to run without assertions: leave out python -O", USAGE)
@@ -178,7 +196,7 @@ def serve(arguments: Sequence[str]) -> int:
                 "the node cannot start", extra={"error": str(error), "status": USAGE}
             )
             return USAGE
-        raise CommandError(str(error), USAGE) from None
+        raise CommandError(str(error), USAGE, code=error.code) from None
 
 
 def _run(settings: Settings, config_path: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -11,15 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.cli.client_security import (
-    NO_LOGIN,
-    PLAIN,
-    EncryptionOptions,
-    LoginOptions,
-    spark_security,
-)
-from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, Bootstrap
-from dragoman.cli.output import print_table
+from dragoman.cli.client_security import THIS_MACHINE, Broker, BrokerOptions, spark_login
+from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP
+from dragoman.cli.output import csv_writer, print_table
 from dragoman.cli.status import OK, USAGE, CommandError, say
 from dragoman.errors import DragomanError
 from dragoman.installation import install_command
@@ -40,7 +33,6 @@ def sql(
     query: str,
     /,
     *,
-    bootstrap: Bootstrap = "",
     path: str = "",
     output: Annotated[
         Literal["table", "csv", "json", "parquet"], Parameter(name=["--output", "-o"])
@@ -48,8 +40,7 @@ def sql(
     to: str = "",
     decode: Literal["string", "json", "avro", "protobuf", "raw"] = "string",
     master: str = "",
-    credentials: LoginOptions = NO_LOGIN,
-    encryption: EncryptionOptions = PLAIN,
+    broker: BrokerOptions = THIS_MACHINE,
 ) -> int:
     """Run a query; every topic is a table.
 
@@ -70,18 +61,23 @@ def sql(
         the schema that is pinned in the topic, or not at all.
     master
         Spark master; by default as in spark-defaults.conf, else all cores of this machine.
+
+    Examples
+    --------
+    dragoman sql "select key, count(*) from orders group by key"
     """
     if (output == "parquet") != bool(to):
         raise CommandError("--output parquet and --to DIRECTORY belong together", USAGE)
-    if not path and not bootstrap:
-        bootstrap = DEFAULT_BOOTSTRAP
     try:
         from dragoman.spark.failures import readable, without_spark_logs
         from dragoman.spark.security import options_of
         from dragoman.spark.sql import Query
     except ImportError as error:
         raise CommandError(f"{error}: `{install_command('spark')}`") from None
-    tls, login = spark_security(credentials, encryption)
+    # A path alone is read without a broker.
+    reads_broker = not path or bool(broker.bootstrap)
+    found = broker.resolved(DEFAULT_BOOTSTRAP) if reads_broker else Broker(bootstrap="")
+    login = spark_login(found.credentials)
     started = time.monotonic()
     say("starting Spark …")
     config = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
@@ -89,18 +85,18 @@ def sql(
         with without_spark_logs():
             result = Query(
                 query,
-                bootstrap=bootstrap,
+                bootstrap=found.bootstrap,
                 path=path,
                 decode=decode,
                 master=master or None,
                 config=config,
-                options=options_of(tls, login) if bootstrap else None,
+                options=options_of(found.tls, login) if found.bootstrap else None,
             )
             count = _write(result, output, to)
     except CommandError:
         raise
     except DragomanError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(str(error), code=error.code) from None
     except Exception as error:
         # Spark has many exception classes, each with a stack trace in its text.
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
@@ -118,9 +114,9 @@ def _write(result: Query, output: str, to: str) -> int | None:
             result.write_parquet(to)
             return None
         case "csv":
-            writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(result.columns)
-            return _each(result.rows(), lambda row: writer.writerow(map(_text, row)))
+            write = csv_writer()
+            write(result.columns)
+            return _each(result.rows(), lambda row: write(map(_text, row)))
         case "json":
             encode = msgspec.json.Encoder(enc_hook=_text).encode
             return _each(result.dictionaries(), lambda row: print(encode(row).decode()))

@@ -1,10 +1,20 @@
-"""Exit statuses, and the failures that end a command with one line on stderr."""
+"""Exit statuses, and the failures that end a command with one line on stderr.
+
+A failure is text, or with `--output json` an object for programs:
+
+    {"error": {"code": "unknown_topic", "message": "…", "hint": "…", "request_id": "…"}}
+
+Codes are stable: those of errors (`errors.py`), and below those of the command line. A hint says
+what to type or to check; the text appends it to the message.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import msgspec
 
 from dragoman.errors import ConfigError, DragomanError
 
@@ -15,12 +25,52 @@ FAILED = 1
 USAGE = 2
 
 
+#: Codes of failures that the command line itself finds, with what they mean.
+CODES = {
+    "usage": "arguments, an input or a file that the command cannot use",
+    "failed": "any other failure",
+    "unreachable": "no connection, or one that was lost before the answer",
+    "no_answer": "the other side has not answered in time",
+    "invalid_answer": "the other side does not speak the protocol, or its answer is not valid",
+    "unknown_context": "there is no context of this name",
+    "contexts_file": "the file of contexts cannot be read or written, or others may write to it",
+    "not_confirmed": "a question was not answered with yes",
+    "unexpected": "an error that the command does not expect, named by its class",
+}
+
+
 class CommandError(DragomanError):
     """Ends a command with one line on stderr and an exit status."""
 
-    def __init__(self, message: str, status: int = FAILED) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        status: int = FAILED,
+        *,
+        code: str = "",
+        hint: str = "",
+        request_id: str = "",
+    ) -> None:
+        super().__init__(f"{message}; {hint}" if hint else message)
+        self.message = message
         self.status = status
+        self.code = code or ("usage" if status == USAGE else "failed")
+        self.hint = hint
+        self.request_id = request_id
+
+
+class ErrorDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    code: str
+    message: str
+    hint: str = ""
+    #: The id of the HTTP request, which the logs of the node have, too.
+    request_id: str = ""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """What a failed command prints with `--output json`."""
+
+    error: ErrorDescription
 
 
 def say(message: str) -> None:
@@ -30,7 +80,22 @@ def say(message: str) -> None:
 
 def complain(message: str) -> None:
     """Print the reason why a command failed, as one line even if the message has several."""
-    say("dragoman: " + " ".join(message.split()))
+    # Imported here, because a node's start imports this module.
+    from dragoman.telemetry.logs import escape
+
+    # Names of clients may have characters that a terminal would interpret.
+    say("dragoman: " + escape(" ".join(message.split())))
+
+
+def report(error: CommandError, *, is_json: bool) -> None:
+    """Print why a command failed."""
+    if not is_json:
+        complain(str(error))
+        return
+    described = ErrorDescription(
+        code=error.code, message=error.message, hint=error.hint, request_id=error.request_id
+    )
+    say(msgspec.json.encode(Failure(described)).decode())
 
 
 @contextmanager
@@ -48,19 +113,21 @@ def one_line_failures(protocol: str) -> Iterator[None]:
     except CommandError:
         raise
     except ConfigError as error:
-        raise CommandError(f"--bootstrap: {error}", USAGE) from None
+        raise CommandError(f"--bootstrap: {error}", USAGE, code=error.code) from None
     except UnreachableError as error:
         question = "is a node running there?"
         if "closed by the server" in str(error):
             question = "does it demand TLS (--tls) or a login (--user)?"
-        raise CommandError(_doubted(error, question)) from None
-    except (ConnectionLostError, RequestTimeoutError) as error:
-        raise CommandError(_doubted(error, f"does it speak {protocol}?")) from None
+        raise _doubted(error, "unreachable", question) from None
+    except ConnectionLostError as error:
+        raise _doubted(error, "unreachable", f"does it speak {protocol}?") from None
+    except RequestTimeoutError as error:
+        raise _doubted(error, "no_answer", f"does it speak {protocol}?") from None
     except DragomanError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(str(error), code=error.code) from None
 
 
-def _doubted(error: DragomanError, question: str) -> str:
+def _doubted(error: DragomanError, code: str, question: str) -> CommandError:
     """The error with the most likely cause as a question, unless it names the cause already."""
-    text = str(error)
-    return text if "does not speak" in text else f"{text}; {question}"
+    hint = "" if "does not speak" in str(error) else question
+    return CommandError(str(error), code=code, hint=hint)

@@ -4,9 +4,10 @@
     --token-file FILE      an API token
     --user NAME            with --password-file FILE; a terminal is asked for the password
     --ca-file FILE         certificates that sign those of nodes, for https
+    --context NAME         a named context with all of these (`contexts.py`)
 
-Each option may come from the environment instead. Secrets are in files: arguments and the
-environment of a process can be read by others on the machine.
+Each option may come from the environment or from a context instead. Secrets are in files: arguments
+and the environment of a process can be read by others on the machine.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from cyclopts import Parameter
 
+from dragoman.cli.contexts import Context, Layers
 from dragoman.cli.secret_input import asked_password, secret_in
 from dragoman.cli.status import USAGE, CommandError
 
@@ -34,7 +36,7 @@ def _option(text: str) -> Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Options of every command over HTTP. An empty one comes from the environment."""
+    """Options of every command over HTTP. An empty one comes from the environment or a context."""
 
     server: Annotated[
         str,
@@ -44,26 +46,28 @@ class Target:
     user: Annotated[str, _option("User to log in as, with --password-file.")] = ""
     password_file: Annotated[str, _option("File with the user's password.")] = ""
     ca_file: Annotated[str, _option("CA certificates (PEM) for https.")] = ""
+    context: Annotated[str, _option("Named context to use, see `dragoman context`.")] = ""
 
     def resolved(self, environment: Mapping[str, str] = os.environ) -> Target:
-        """With what the environment adds. Raises `CommandError`."""
-        token_file = self.token_file or environment.get("DRAGOMAN_TOKEN_FILE", "")
-        user = self.user or environment.get("DRAGOMAN_USER", "")
+        """With what the environment and a context add. Raises `CommandError`."""
         if self.user and self.token_file:
             raise CommandError("--user and --token-file exclude each other", USAGE)
-        if self.password_file and not user:
+        options = Context(
+            server=self.server,
+            token_file=self.token_file,
+            user=self.user,
+            password_file=self.password_file,
+            ca_file=self.ca_file,
+        )
+        layers = Layers(options, address="server", name=self.context, environment=environment)
+        if self.password_file and not layers.user:
             raise CommandError("--password-file needs --user", USAGE)
-        # An option is preferred to the environment's other kind of credential.
-        if self.user:
-            token_file = ""
-        elif token_file:
-            user = ""
         return Target(
-            server=self.server or environment.get("DRAGOMAN_SERVER", "") or DEFAULT_URL,
-            token_file=token_file,
-            user=user,
-            password_file=self.password_file or environment.get("DRAGOMAN_PASSWORD_FILE", ""),
-            ca_file=self.ca_file or environment.get("DRAGOMAN_CA_FILE", ""),
+            server=layers.address(DEFAULT_URL),
+            token_file=layers.token_file,
+            user="" if layers.token_file else layers.user,
+            password_file=layers.password_file,
+            ca_file=layers.ca_file,
         )
 
     def authorization(self) -> str:

@@ -5,9 +5,22 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
+import msgspec
 from cyclopts import App, Parameter
 
+from dragoman.cli.output import Output, show
 from dragoman.cli.status import USAGE, CommandError, say
+
+
+class CertificateFiles(msgspec.Struct, frozen=True):
+    """An item of the JSON form of `tls dev`."""
+
+    #: `server`, or the user of a client.
+    name: str
+    certificate: str
+    key: str
+    ca: str
+
 
 app = App(name="tls", help="Make certificates for tests.")
 _HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -20,6 +33,7 @@ def dev(
     *,
     name: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     client: Annotated[tuple[str, ...], Parameter(negative="")] = ("client",),
+    output: Output = "table",
 ) -> None:
     """Write a test authority, a server's certificate and certificates of clients to a directory.
 
@@ -33,6 +47,10 @@ def dev(
         Host name or address of the server, besides those of this machine; may be repeated.
     client
         User to make a certificate for; may be repeated.
+
+    Examples
+    --------
+    dragoman tls dev certificates --name broker1.example --client alice
     """
     # Imported here: cryptography takes a tenth of a second.
     from dragoman.certificates import AUTHORITY_FILE, authority_in, write_pair
@@ -51,7 +69,9 @@ def dev(
     ca = os.path.join(where, AUTHORITY_FILE)
     host = name[0] if name else "localhost"
     say(f"{where} has a test authority, a server's certificate and {', '.join(pairs)}'s")
-    print(
+    files = [CertificateFiles("server", certificate, key, ca)]
+    files += [CertificateFiles(user, *pair, ca) for user, pair in pairs.items()]
+    text = (
         "# A node with a listener for TLS:\n"
         "dragoman serve --listen kafka=127.0.0.1:9092 --listen kafka-tls=127.0.0.1:9093"
         " --set listener.kafka-tls.tls=required"
@@ -62,8 +82,9 @@ def dev(
         f"kcat -b {host}:9093 -X security.protocol=SSL -X ssl.ca.location={ca} -L"
     )
     for user, (client_certificate, client_key) in pairs.items():
-        print(
-            f"# With --set listener.kafka-tls.ssl.client.auth=required, as CN={user}:\n"
+        text += (
+            f"\n# With --set listener.kafka-tls.ssl.client.auth=required, as CN={user}:\n"
             f"dragoman consume TOPIC --bootstrap {host}:9093 --ca-file {ca}"
             f" --certificate-file {client_certificate} --key-file {client_key}"
         )
+    show(output, files, CertificateFiles, text)

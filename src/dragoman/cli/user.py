@@ -14,9 +14,10 @@ from dragoman.api.access_values import (
     TokenDescription,
     UserCommand,
     UserDescription,
+    UserSummary,
 )
 from dragoman.api.values import Told
-from dragoman.cli.output import Output, print_fields, print_json, print_table
+from dragoman.cli.output import Change, Fields, Output, Part, Table, show, show_change
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.secret_input import Reference, new_secret
 from dragoman.cli.status import USAGE, CommandError, say
@@ -45,8 +46,7 @@ def create(
 ) -> None:
     """Create a user who logs in with a password.
 
-    The password is good for SCRAM-SHA-256 and -512, PLAIN, HTTP and Cursus. Example: `dragoman user
-    create alice --new-password file:alice.txt`.
+    The password is good for SCRAM-SHA-256 and -512, PLAIN, HTTP and Cursus.
 
     Parameters
     ----------
@@ -54,15 +54,17 @@ def create(
         User to create.
     no_password
         The user has no password, only API tokens or a signing secret.
+
+    Examples
+    --------
+    dragoman user create bob --new-password file:bob.password
     """
     if no_password and new_password:
         raise CommandError("--no-password and --new-password exclude each other", USAGE)
     password = None if no_password else new_secret("password", new_password)
     wanted = NewUser(name=name, password=password)
     user = Remote(server).post(_USERS, wanted, UserDescription)
-    if output == "json":
-        print_json(user)
-    say(f"created user {user.name!r}")
+    show_change(output, f"created user {user.name!r}", user, UserDescription)
 
 
 @app.command
@@ -73,6 +75,7 @@ def password(
     new_password: Reference = "",
     remove: Annotated[bool, Parameter(negative="")] = False,
     server: Server = DEFAULT_SERVER,
+    output: Output = "table",
 ) -> None:
     """Change the password of a user. Connections that are logged in stay open.
 
@@ -82,14 +85,17 @@ def password(
         User to change.
     remove
         Take the password away instead.
+
+    Examples
+    --------
+    dragoman user password alice --new-password file:alice.password
     """
     if remove:
-        _command(name, UserCommand(command="remove_password"), server)
-        say(f"user {name!r} has no password any more")
-        return
-    secret = new_secret("password", new_password)
-    _command(name, UserCommand(command="set_password", secret=secret), server)
-    say(f"changed the password of user {name!r}")
+        command, message = UserCommand(command="remove_password"), "has no password any more"
+    else:
+        secret = new_secret("password", new_password)
+        command, message = UserCommand(command="set_password", secret=secret), "has a new password"
+    _change(name, command, f"user {name!r} {message}", server, output)
 
 
 @app.command
@@ -100,6 +106,7 @@ def signing_secret(
     new_secret_: Annotated[Reference, Parameter(name="--new-secret")] = "",
     remove: Annotated[bool, Parameter(negative="")] = False,
     server: Server = DEFAULT_SERVER,
+    output: Output = "table",
 ) -> None:
     """Set the secret key with which a user signs RocketMQ requests.
 
@@ -111,54 +118,78 @@ def signing_secret(
         User to change.
     remove
         Take the signing secret away instead.
+
+    Examples
+    --------
+    dragoman user signing-secret alice --new-secret file:alice.secret
     """
     if remove:
-        _command(name, UserCommand(command="remove_signing_secret"), server)
-        say(f"user {name!r} has no signing secret any more")
-        return
-    secret = new_secret("signing secret", new_secret_)
-    _command(name, UserCommand(command="set_signing_secret", secret=secret), server)
-    say(f"set the signing secret of user {name!r}")
+        command = UserCommand(command="remove_signing_secret")
+        message = "has no signing secret any more"
+    else:
+        secret = new_secret("signing secret", new_secret_)
+        command = UserCommand(command="set_signing_secret", secret=secret)
+        message = "has a new signing secret"
+    _change(name, command, f"user {name!r} {message}", server, output)
 
 
 @app.command
-def enable(name: str, /, *, server: Server = DEFAULT_SERVER) -> None:
-    """Let a disabled user log in again."""
-    _command(name, UserCommand(command="enable"), server)
-    say(f"enabled user {name!r}")
+def enable(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+    """Let a disabled user log in again.
+
+    Examples
+    --------
+    dragoman user enable alice
+    """
+    _change(name, UserCommand(command="enable"), f"enabled user {name!r}", server, output)
 
 
 @app.command
-def disable(name: str, /, *, server: Server = DEFAULT_SERVER) -> None:
-    """Refuse the logins of a user and close its connections."""
-    _command(name, UserCommand(command="disable"), server)
-    say(f"disabled user {name!r}")
+def disable(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+    """Refuse the logins of a user and close its connections.
+
+    Examples
+    --------
+    dragoman user disable alice
+    """
+    _change(name, UserCommand(command="disable"), f"disabled user {name!r}", server, output)
 
 
 @app.command
-def delete(*names: str, server: Server = DEFAULT_SERVER) -> None:
+def delete(*names: str, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """Delete users and close their connections. Their access rules remain.
 
     Parameters
     ----------
     names
         Users to delete.
+
+    Examples
+    --------
+    dragoman user delete carol
     """
     if not names:
         raise CommandError("NAMES: expected the name of at least one user", USAGE)
     remote = Remote(server)
+    deleted = []
     for name in names:
-        say(remote.remove(_user_path(name), Told).detail)
+        deleted.append(Change(name, remote.remove(_user_path(name), Told).detail))
+        if output == "table":
+            say(deleted[-1].detail)
+    if output != "table":
+        show(output, deleted, Change)
 
 
 @app.command(name="list")
 def list_users(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
-    """List users."""
+    """List users.
+
+    Examples
+    --------
+    dragoman user list
+    """
     users = Remote(server).users()
-    if output == "json":
-        print_json(users)
-        return
-    print_table(
+    table = Table(
         ("USER", "ENABLED", "PASSWORD", "SIGNING SECRET", "TOKENS"),
         (
             (
@@ -171,6 +202,7 @@ def list_users(*, server: Server = DEFAULT_SERVER, output: Output = "table") -> 
             for each in users
         ),
     )
+    show(output, users, UserSummary, table)
 
 
 @app.command
@@ -181,12 +213,13 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
     ----------
     name
         User to show.
+
+    Examples
+    --------
+    dragoman user describe alice
     """
     user = Remote(server).get(_user_path(name), UserDescription)
-    if output == "json":
-        print_json(user)
-        return
-    print_fields(
+    fields = Fields(
         (
             ("name", user.name),
             ("enabled", user.enabled),
@@ -194,9 +227,8 @@ def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = 
             ("signing secret", user.signing_secret),
         )
     )
-    if user.tokens:
-        print()
-        _print_tokens(user.tokens)
+    tokens: tuple[Part, ...] = (_tokens(user.tokens),) if user.tokens else ()
+    show(output, user, UserDescription, fields, *tokens)
 
 
 @token.command(name="create")
@@ -212,8 +244,7 @@ def create_token(
 ) -> None:
     """Make an API token and print it. It cannot be shown again.
 
-    Example: `(umask 077; dragoman user token create alice --days 30 > token)`, then `dragoman topic
-    list --token-file token`.
+    A file with the token is the value of --token-file of other commands.
 
     Parameters
     ----------
@@ -225,21 +256,24 @@ def create_token(
         Days until the token expires; without this it does not.
     read_only
         The token is good for requests that change nothing only.
+
+    Examples
+    --------
+    (umask 077; dragoman user token create alice --days 30 > token)
     """
     if days is not None and days < 1:
         raise CommandError("--days: expected at least 1", USAGE)
     lifetime_ms = None if days is None else days * _DAY_MS
     wanted = NewToken(label=label, lifetime_ms=lifetime_ms, read_only=read_only)
     created = Remote(server).post(f"{_user_path(name)}/tokens", wanted, CreatedToken)
-    if output == "json":
-        print_json(created)
-    else:
-        print(created.token)
+    show(output, created, CreatedToken, created.token)
     say(f"made token {created.description.token_id} of user {name!r}; it is not shown again")
 
 
 @token.command(name="revoke")
-def revoke_token(name: str, token_id: str, /, *, server: Server = DEFAULT_SERVER) -> None:
+def revoke_token(
+    name: str, token_id: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table"
+) -> None:
     """Revoke an API token.
 
     Parameters
@@ -248,15 +282,20 @@ def revoke_token(name: str, token_id: str, /, *, server: Server = DEFAULT_SERVER
         User whose token it is.
     token_id
         Id of the token, as `user describe` shows it.
+
+    Examples
+    --------
+    dragoman user token revoke alice 5fa2c81d
     """
     Remote(server).delete(f"{_user_path(name)}/tokens/{quote(token_id, safe='')}")
-    say(f"revoked token {token_id} of user {name!r}")
+    message = f"revoked token {token_id} of user {name!r}"
+    show_change(output, message, Change(token_id, message), Change)
 
 
-def _print_tokens(tokens: tuple[TokenDescription, ...]) -> None:
+def _tokens(tokens: tuple[TokenDescription, ...]) -> Table:
     from dragoman.world import utc_text
 
-    print_table(
+    return Table(
         ("TOKEN", "LABEL", "READ-ONLY", "CREATED", "EXPIRES"),
         (
             (
@@ -271,5 +310,6 @@ def _print_tokens(tokens: tuple[TokenDescription, ...]) -> None:
     )
 
 
-def _command(name: str, command: UserCommand, server: Server) -> None:
-    Remote(server).post(f"{_user_path(name)}/commands", command, UserDescription)
+def _change(name: str, command: UserCommand, message: str, server: Server, output: Output) -> None:
+    user = Remote(server).post(f"{_user_path(name)}/commands", command, UserDescription)
+    show_change(output, message, user, UserDescription)

@@ -44,10 +44,21 @@ ENVIRONMENT_FILE = "DRAGOMAN_CONFIG"
 ENVIRONMENT_LISTEN = "DRAGOMAN_LISTEN"
 ENVIRONMENT_ADVERTISE = "DRAGOMAN_ADVERTISE"
 _ENVIRONMENT_SPECIAL = (ENVIRONMENT_FILE, ENVIRONMENT_LISTEN, ENVIRONMENT_ADVERTISE)
-#: What the commands over HTTP read (`cli/target.py`). A node may be started from the same shell.
+#: What commands and Spark read. A node may be started from the same shell.
 _ENVIRONMENT_OF_COMMANDS = frozenset(
     f"{ENVIRONMENT_PREFIX}{name}"
-    for name in ("SERVER", "TOKEN_FILE", "USER", "PASSWORD_FILE", "CA_FILE")
+    for name in (
+        "SERVER",
+        "BOOTSTRAP",
+        "TOKEN_FILE",
+        "USER",
+        "PASSWORD_FILE",
+        "CA_FILE",
+        "CONTEXT",
+        "CONTEXTS",
+        "CDC_DSN",
+        "SPARK_RECORDS",
+    )
 )
 
 Parsed = TypeVar("Parsed")

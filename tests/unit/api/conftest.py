@@ -18,7 +18,7 @@ from dragoman.api.figure_values import FigurePage, FigureQuery, FigureRange
 from dragoman.api.metrics.listing import MetricService
 from dragoman.api.node import PipelineReports
 from dragoman.api.record_values import Payload, ReadRecord, RecordPage
-from dragoman.api.topic_values import TopicConfiguration
+from dragoman.api.topic_values import TopicConfiguration, TopicDeletion
 from dragoman.api.topics import page_of
 from dragoman.api.values import (
     CaptureCheck,
@@ -131,10 +131,23 @@ class FakeTopics(dict[str, TopicDescription]):
         self[topic.name] = self.make(topic)
         return self[topic.name]
 
-    async def delete_topic(self, caller: Caller, name: str, validate_only: bool) -> None:
+    async def delete_topic(
+        self, caller: Caller, name: str, validate_only: bool
+    ) -> TopicDeletion | None:
         if name not in self:
             raise UnknownTopicError(f"there is no topic {name!r}")
-        del self[name]
+        if not validate_only:
+            del self[name]
+            return None
+        groups = tuple(self._node.groups)
+        return TopicDeletion(
+            name=name,
+            partitions=len(self[name].partitions),
+            records=5,
+            size_bytes=100,
+            groups=groups,
+            group_count=len(groups),
+        )
 
     @staticmethod
     def make(topic: NewTopic) -> TopicDescription:

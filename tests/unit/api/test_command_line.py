@@ -191,8 +191,8 @@ async def test_groups_are_listed_and_described(dragoman, node) -> None:
     ]
     described = (await dragoman("group", "describe", "readers")).words()
     assert ["m-1", "c", "127.0.0.1", "orders:0,1"] in described
-    assert ["orders", "0", "2", "5", "3"] in described
-    assert ["gone", "0", "9", "-", "-"] in described
+    assert ["orders", "0", "2", "5", "3", "-"] in described
+    assert ["gone", "0", "9", "-", "-", "-"] in described
     as_json = await dragoman("group", "describe", "readers", "--output", "json")
     assert json.loads(as_json.out)["generation"] == 3
     listed = await dragoman("group", "list", "--output", "json")

@@ -16,7 +16,7 @@ import pytest
 from dragoman.api.declaration import ApiError, PageLimit
 from dragoman.api.group_values import OffsetReset, PartitionOffset
 from dragoman.api.groups import GroupService
-from dragoman.broker.errors import ForeignGroup, GroupSubscribedToTopic, NonEmptyGroup, UnknownTopic
+from dragoman.broker.errors import GroupSubscribedToTopic, NonEmptyGroup, UnknownTopic
 from dragoman.broker.groups.messages import JoinRequest
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import ClusterError, DragomanError
@@ -67,6 +67,8 @@ class Two:
             protocol_type="consumer",
             protocols=(("range", b""),),
             session_timeout_ms=60_000,
+            client_id="client-7",
+            client_host="/10.0.0.7",
         )
         table = self.pair.worlds[self.coordinator(name)].broker.coordination.groups.table
         table.join(request, lambda _: None)
@@ -121,8 +123,21 @@ def test_group_of_another_node_is_described_with_its_lag(two: Two) -> None:
     two.pair.lines[1].is_cut = True
     found = two.ask(two.groups.describe_group(CALLER, two.here, "", ALL))
     assert [(each.partition, each.lag_records) for each in found.offsets] == [(0, 5), (1, None)]
+    assert found.offsets[1].lag_seconds is None
     with pytest.raises(ClusterError):
         two.ask(two.groups.describe_group(CALLER, two.there, "", ALL))
+
+
+def test_lag_in_seconds_is_the_age_of_the_oldest_record_that_is_not_committed(two: Two) -> None:
+    world = two.pair.two
+    log = world.broker.partitions.find("t", 1).log
+    two.commit(two.there, {0: 10, 1: 5})
+    (fifth,) = [each.timestamp for each in log.iterate(5, 6)]
+    for world in two.pair.worlds.values():
+        world.advance(60)
+    now_ms = two.pair.one.broker.clock.wall_ms()
+    found = two.ask(two.groups.describe_group(CALLER, two.there, "", ALL))
+    assert [each.lag_seconds for each in found.offsets] == [0, (now_ms - fifth) / 1000]
 
 
 def test_offsets_are_described_a_page_at_a_time(two: Two) -> None:
@@ -165,13 +180,16 @@ def test_looking_for_a_group_does_not_create_the_topic_of_groups() -> None:
     [
         (OffsetReset(to="earliest"), [0, 0]),
         (OffsetReset(to="latest"), [10, 10]),
-        (OffsetReset(offset=7), [7, 7]),
-        (OffsetReset(offset=11), [10, 10]),
-        (OffsetReset(shift=2), [7, 7]),
-        (OffsetReset(shift=-9), [0, 0]),
-        (OffsetReset(shift=1 << 62), [10, 10]),
-        (OffsetReset(time="1970-01-01T00:00:00Z"), [0, 0]),
-        (OffsetReset(time="2200-01-01T00:00:00Z"), [10, 10]),
+        (OffsetReset(to=7), [7, 7]),
+        (OffsetReset(to="11"), [10, 10]),
+        (OffsetReset(to="shift:2"), [7, 7]),
+        (OffsetReset(to="shift:-9"), [0, 0]),
+        (OffsetReset(to=f"shift:{1 << 62}"), [10, 10]),
+        (OffsetReset(to="1970-01-01T00:00:00Z"), [0, 0]),
+        (OffsetReset(to="@-52w"), [0, 0]),
+        (OffsetReset(to="+3"), [3, 3]),
+        (OffsetReset(to="-3"), [7, 7]),
+        (OffsetReset(to="@2200-01-01T00:00:00Z"), [10, 10]),
         (OffsetReset(to="latest", topics=("t",)), [10, 10]),
         (OffsetReset(offsets=(PartitionOffset(topic="t", partition=1, offset=9),)), [9]),
     ],
@@ -194,7 +212,7 @@ def test_offsets_are_reset_after_a_check_that_changes_nothing(
 def test_reset_to_a_time_finds_the_first_record_of_it_on_each_leader(two: Two) -> None:
     log = two.pair.two.broker.partitions.find("t", 1).log
     times = [each.timestamp for each in log.iterate(0, 10)]
-    done = two.reset(two.here, OffsetReset(time=times[3]))
+    done = two.reset(two.here, OffsetReset(to=f"@{times[3]}"))
     # The records of partition 0 are older.
     assert [each.after for each in done.items] == [10, 3]
 
@@ -209,9 +227,9 @@ def test_a_new_group_gets_offsets_before_its_first_member(two: Two) -> None:
 def test_group_with_members_keeps_its_offsets(two: Two, validate_only: bool) -> None:
     for name in (two.here, two.there):
         two.join(name)
-        with pytest.raises(ForeignGroup, match="live members of protocol kafka"):
+        with pytest.raises(NonEmptyGroup, match="1 member of protocol kafka: 'client-7'"):
             two.reset(name, OffsetReset(to="earliest"), validate_only=validate_only)
-        with pytest.raises(NonEmptyGroup):
+        with pytest.raises(NonEmptyGroup, match="stop them first"):
             two.ask(two.groups.delete_group(CALLER, name, validate_only))
         with pytest.raises((NonEmptyGroup, GroupSubscribedToTopic)):
             two.ask(two.groups.delete_group_offsets(CALLER, name, "t", validate_only))
@@ -223,10 +241,13 @@ def test_group_with_members_keeps_its_offsets(two: Two, validate_only: bool) -> 
     ("wanted", "error"),
     [
         (OffsetReset(), ApiError),
-        (OffsetReset(to="latest", offset=0), ApiError),
-        (OffsetReset(offset=0, shift=0), ApiError),
-        (OffsetReset(time="soon"), ApiError),
-        (OffsetReset(time=-5), ApiError),
+        (OffsetReset(to="soon"), ApiError),
+        (OffsetReset(to="shift:"), ApiError),
+        (OffsetReset(to="@-5"), ApiError),
+        (
+            OffsetReset(to="latest", offsets=(PartitionOffset(topic="t", partition=0, offset=1),)),
+            ApiError,
+        ),
         (OffsetReset(to="latest", topics=("nope",)), ApiError),
         (OffsetReset(offsets=(PartitionOffset(topic="t", partition=2, offset=1),)), UnknownTopic),
         (OffsetReset(offsets=(PartitionOffset(topic="x", partition=0, offset=1),)), UnknownTopic),
@@ -250,10 +271,10 @@ def test_bad_reset_is_refused(
 @pytest.mark.parametrize(
     "body",
     [
-        b'{"to": "middle"}',
-        b'{"offset": -1}',
-        b'{"offset": 9223372036854775808}',
-        b'{"shift": "1"}',
+        b'{"to": -1}',
+        b'{"to": 9223372036854775808}',
+        b'{"to": ["latest"]}',
+        b'{"to": "%s"}' % (b"1" * 65),
         b'{"offsets": [{"topic": "", "partition": 0, "offset": 0}]}',
         b'{"offsets": [{"topic": "t", "partition": -1, "offset": 0}]}',
         b'{"unknown": 1}',

@@ -167,14 +167,39 @@ def test_truncation_reaches_the_leaders_of_all_partitions(two: Two) -> None:
 def test_truncation_by_time_keeps_the_first_record_of_that_time(two: Two) -> None:
     log = two.pair.one.broker.partitions.find("t", 0).log
     times = [each.timestamp for each in log.iterate(0, 10)]
-    wanted = Truncation(time=times[4])
+    wanted = Truncation(before=f"@{times[4]}")
     done = two.ask(two.topics.truncate_topic(CALLER, "t", wanted, False))
     # The records of partition 1 were written later.
     assert [each.after for each in done.items] == [4, 0]
-    late = Truncation(time="2200-01-01T00:00:00Z", partitions=(1,))
+    late = Truncation(before="2200-01-01T00:00:00Z", partitions=(1,))
     done = two.ask(two.topics.truncate_topic(CALLER, "t", late, False))
     assert [(each.partition, each.after) for each in done.items] == [(1, 10)]
     assert two.starts() == [4, 10]
+
+
+@pytest.mark.parametrize(
+    ("before", "starts"),
+    [
+        ("earliest", [2, 0]),
+        (0, [2, 0]),
+        (7, [7, 7]),
+        ("1000", [10, 10]),
+        ("+3", [5, 3]),
+        ("-3", [7, 7]),
+        ("-100", [2, 0]),
+        ("latest", [10, 10]),
+        ("@-52w", [2, 0]),
+    ],
+)
+def test_place_of_a_truncation_is_one_in_each_partition(
+    two: Two, before: int | str, starts: list[int]
+) -> None:
+    two.ask(two.topics.truncate_topic(CALLER, "t", Truncation(offsets={0: 2}), False))
+    wanted = Truncation(before=before)
+    checked = two.ask(two.topics.truncate_topic(CALLER, "t", wanted, True))
+    assert ([each.after for each in checked.items], two.starts()) == (starts, [2, 0])
+    two.ask(two.topics.truncate_topic(CALLER, "t", wanted, False))
+    assert two.starts() == starts
 
 
 @pytest.mark.parametrize("validate_only", [True, False])
@@ -182,14 +207,14 @@ def test_truncation_by_time_keeps_the_first_record_of_that_time(two: Two) -> Non
     ("wanted", "error"),
     [
         (Truncation(), ApiError),
-        (Truncation(offsets={0: 1}, time=1), ApiError),
+        (Truncation(offsets={0: 1}, before=1), ApiError),
         (Truncation(offsets={0: 1}, partitions=(0,)), ApiError),
-        (Truncation(time="yesterday"), ApiError),
-        (Truncation(time=-1), ApiError),
-        (Truncation(time=1 << 63), ApiError),
-        (Truncation(time="9" * 60), ApiError),
+        (Truncation(before="yesterday"), ApiError),
+        (Truncation(before="@-1"), ApiError),
+        (Truncation(before=f"@{1 << 63}"), ApiError),
+        (Truncation(before="9" * 60), ApiError),
         (Truncation(offsets={2: 1}), UnknownTopic),
-        (Truncation(time=1, partitions=(2,)), UnknownTopic),
+        (Truncation(before=1, partitions=(2,)), UnknownTopic),
         # The other partition could be truncated, and is not.
         (Truncation(offsets={0: 3, 1: 11}), OffsetOutOfRangeError),
     ],

@@ -21,8 +21,8 @@ COMMANDS = {
     "sql": (),
     "doctor": (),
     "pipeline": ("init", "run", "list", "status", "stop"),
-    "topic": ("list", "describe", "create", "delete"),
-    "group": ("list", "describe", "reset"),
+    "topic": ("list", "describe", "create", "alter", "partitions", "truncate", "delete"),
+    "group": ("list", "describe", "delete", "reset"),
     "cluster": (
         "status",
         "add",
@@ -59,6 +59,7 @@ COMMANDS = {
         "remove",
         "doctor",
     ),
+    "context": ("list", "show", "add", "use", "remove"),
     "tls": ("dev",),
     "config": ("show", "schema", "set", "unset"),
     "rocketmq": (
@@ -224,7 +225,7 @@ def test_reader_that_stops_early_is_no_error() -> None:
     assert (process.stdout, process.stderr) == ("{\n", "")
 
 
-PRINTING = ("--version", "--help", "serve --help", "config schema", "config show --output json")
+PRINTING = ("--version", "--help", "serve --help", "config schema", "config show --output csv")
 
 
 @pytest.mark.parametrize("command", PRINTING)

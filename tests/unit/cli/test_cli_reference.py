@@ -10,7 +10,7 @@ from dragoman.cli import status
 from dragoman.cli.main import build
 from dragoman.cli.record_clients import MODULES, record_client
 from dragoman.cli.record_clients.session import Feature
-from dragoman.cli.serve import node_parser
+from dragoman.cli.serve import node_parser, serve
 from dragoman.cli.target import DEFAULT_URL, Target
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
@@ -37,7 +37,7 @@ def test_options_of_a_node_are_all_listed() -> None:
     listed = [(option, metavar or None) for option, metavar in rows]
     options = [
         (action.option_strings[0], action.metavar)
-        for action in node_parser("serve", "")._actions
+        for action in node_parser("serve", "", serve)._actions
         if "--help" not in action.option_strings
     ]
     assert listed == options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.api.places import place_of, time_of
 from dragoman.cli.positions import Bounds, Place, parse_place, resolve
 from dragoman.cli.status import CommandError
 from dragoman.client.kafka import TopicPartition
@@ -60,13 +61,35 @@ def test_what_is_no_place_is_refused_by_name(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "number"), [("shift:5", 5), ("shift:-5", -5), ("shift:+5", 5)])
 def test_shift_is_for_groups(text: str, number: int) -> None:
-    assert parse_place("--to", text, with_shift=True) == Place("shift", number)
+    assert place_of(text, NOW_MS, with_shift=True) == Place("shift", number)
 
 
 @pytest.mark.parametrize("text", ["shift:", "shift:x", "shift:" + "9" * 20])
 def test_shift_needs_a_number(text: str) -> None:
-    with pytest.raises(CommandError, match=r"^--to: expected a number"):
-        parse_place("--to", text, with_shift=True)
+    with pytest.raises(ValueError, match=r"^expected a number"):
+        place_of(text, NOW_MS, with_shift=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("0", 0),
+        ("1700000000000", 1_700_000_000_000),
+        ("@1700000000000", 1_700_000_000_000),
+        ("-15m", NOW_MS - 900_000),
+        ("@-15m", NOW_MS - 900_000),
+        ("1970-01-01T00:00:01Z", 1000),
+        ("@1970-01-01T01:00:01+01:00", 1000),
+    ],
+)
+def test_time_alone_needs_no_sign(text: str, time_ms: int) -> None:
+    assert time_of(text, NOW_MS) == time_ms
+
+
+@pytest.mark.parametrize("text", ["", "@", "-5", "@@5", "soon", "latest", "9" * 30, "-9999999w"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^expected milliseconds since 1970"):
+        time_of(text, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +112,6 @@ def test_place_is_an_offset_inside_each_partition(place: Place, offsets: tuple[i
 
 def test_shift_counts_from_what_is_committed() -> None:
     place = Place("shift", -5)
-    assert resolve(place, BOUNDS, committed={WHERE: 40}) == {WHERE: 35}
-    assert resolve(place, BOUNDS, committed={WHERE: 12}) == {WHERE: 10}
-    assert resolve(place, BOUNDS) == {}
+    assert place.offset(10, 50, committed=40) == 35
+    assert place.offset(10, 50, committed=12) == 10
+    assert place.offset(10, 50) is None

@@ -1,4 +1,4 @@
-"""`dragoman produce`, `consume` and `group reset` against a broker: what goes in comes out.
+"""`dragoman produce` and `consume` against a broker: what goes in comes out.
 
 Commands run in this process; only what needs a process (signals, pipes) starts one.
 """
@@ -234,13 +234,6 @@ def test_all_partitions_are_read_and_places_count_for_each(
         (["produce", "t", "-p", "-1"], 2, "--partition"),
         (["produce", "t", "-z", "rar"], 2, "zstd"),
         (["produce", "t", "--acks", "2"], 2, "all"),
-        (["group", "reset", "g", "--topic", "t", "--to", "x"], 2, "--to: expected"),
-        (["group", "reset", "g", "--topic", "t"], 2, "--to"),
-        (["group", "reset", "g", "--to", "end"], 2, "--topic"),
-        (["group", "reset", "", "--topic", "t", "--to", "end"], 2, "name of a group"),
-        (["group", "reset", "g", "--topic", "no", "--to", "end"], 1, "no such topic"),
-        (["group", "reset", "g", "--topic", "t", "-p", "4", "--to", "end"], 1, "no partition 4"),
-        (["group", "reset", "g", "--topic", "t", "--to", "shift:1"], 1, "no committed offsets"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -290,47 +283,8 @@ def test_group_without_commits_starts_at_the_requested_position(
     assert dragoman("consume", "t", "-g", "g", "--from", "-1").out == lines(3)
 
 
-def test_reset_moves_a_group(dragoman: Run, client: BlockingKafkaClient) -> None:
-    client.create_topic(NewTopic(name="t", partitions=2))
-    numbers(client, 10)
-    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
-    client.commit_offsets("g", {first: 6})
-    dry = dragoman("group", "reset", "g", "--topic", "t", "--to", "earliest", "--dry-run")
-    assert dry.err == "would move 2 offsets of group 'g'\n"
-    rows = [line.split() for line in dry.out.decode().splitlines() if line.strip(" ─━")]
-    assert rows == [
-        ["TOPIC", "PARTITION", "COMMITTED", "NEW", "END"],
-        ["t", "0", "6", "0", "10"],
-        ["t", "1", "-", "0", "0"],
-    ]
-    assert client.committed_offsets("g")[first].offset == 6
-    for place, offset in (("shift:-2", 4), ("shift:100", 10), ("@3", 3), ("7", 7), ("latest", 10)):
-        moved = dragoman("group", "reset", "g", "--topic", "t", "-p", "0", "--to", place)
-        assert (moved.status, moved.err) == (0, "moved 1 offset of group 'g'\n")
-        assert client.committed_offsets("g")[first].offset == offset
-    assert second not in client.committed_offsets("g")
-    as_json = dragoman(
-        "group", "reset", "g", "--topic", "t", "-p", "0", "--to", "-4", "--output", "json"
-    )
-    assert json.loads(as_json.out) == [
-        {
-            "topic": "t",
-            "partition": 0,
-            "committed_offset": 10,
-            "new_offset": 6,
-            "log_end_offset": 10,
-        }
-    ]
-
-
-@pytest.mark.parametrize(
-    "command", [["group", "reset", "g", "--topic", "t", "--to", "end"], ["consume", "t", "-g", "g"]]
-)
 def test_live_group_is_refused_before_anything_happens(
-    dragoman: Run,
-    client: BlockingKafkaClient,
-    monkeypatch: pytest.MonkeyPatch,
-    command: list[str],
+    dragoman: Run, client: BlockingKafkaClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers(client, 3)
     live = GroupDetails(
@@ -341,7 +295,7 @@ def test_live_group_is_refused_before_anything_happens(
         return live
 
     monkeypatch.setattr(KafkaClient, "describe_group", describe)
-    ran = dragoman(*command)
+    ran = dragoman("consume", "t", "-g", "g")
     assert (ran.status, ran.out) == (1, b"")
     assert ran.err == "dragoman: group 'g' is Stable with 0 members; stop them first\n"
     assert client.committed_offsets("g") == {}
@@ -356,7 +310,7 @@ def test_unknown_group_is_quiet(
         raise UnknownGroupError(69, group=group)
 
     monkeypatch.setattr(KafkaClient, "describe_group", unknown)
-    assert dragoman("group", "reset", "new", "--topic", "t", "--to", "1").status == 0
+    assert dragoman("consume", "t", "-g", "new", "--max", "1").status == 0
     assert client.committed_offsets("new")[TopicPartition("t", 0)].offset == 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import socket
 import time
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from dragoman.api.values import Check, ClusterStatus, Health, NodeStatus
 from dragoman.cli.diagnosis.finding import Finding, ok, problem, warning
 from dragoman.cli.remote import Remote
 from dragoman.cli.status import CommandError
-from dragoman.limits import CLI_RESPONSE_BYTES_MAX, CLOCK_JUMP_S, DOCTOR_CONNECT_S
+from dragoman.limits import CLOCK_JUMP_S, DOCTOR_CONNECT_S
 
 #: What to type when a check of the node does not pass.
 REMEDIES = {
@@ -49,22 +48,8 @@ class Probe(Remote):
 
     def ask(self, path: str) -> Answer:
         """Raises `CommandError` when there is no answer."""
-        connection = self._connection()
-        headers = {"accept": "application/json"}
-        if self._authorization:
-            headers["authorization"] = self._authorization
-        prefix = "" if self._parts is None else self._parts.path.rstrip("/")
-        try:
-            connection.request("GET", prefix + path, headers=headers)
-            response = connection.getresponse()
-            body = response.read(CLI_RESPONSE_BYTES_MAX)
-            return Answer(response.status, response.headers.get("date", ""), body)
-        except OSError as error:
-            raise CommandError(self._unreachable(error)) from None
-        except http.client.HTTPException as error:
-            raise CommandError(f"{self._url} does not speak HTTP: {error!r}") from None
-        finally:
-            connection.close()
+        response, body = self._exchange("GET", path)
+        return Answer(response.status, response.headers.get("date", ""), body)
 
 
 def checks(node: Probe) -> Iterator[Finding]:

@@ -27,14 +27,6 @@ ProtocolOption: TypeAlias = Annotated[
     ProtocolName,
     Parameter(help="Protocol of the broker. Options that it cannot express are refused."),
 ]
-AddressOption: TypeAlias = Annotated[
-    str | None,
-    Parameter(
-        name=["--bootstrap", "-b"],
-        help="Listeners of brokers, as HOST:PORT, separated by commas. By default the protocol's "
-        "port on this machine.",
-    ),
-]
 
 
 def record_client(protocol: ProtocolName) -> RecordClient:

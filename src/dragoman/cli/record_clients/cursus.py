@@ -84,8 +84,7 @@ def _client(where: Target | Plan, login: Login | None, compression: str = "none"
 
 
 def _login(credentials: Credentials) -> Login | None:
-    found = credentials.resolved()
-    return Login(found.user, found.password()) if found.user else None
+    return Login(credentials.user, credentials.password()) if credentials.user else None
 
 
 # ---- writing

@@ -146,8 +146,7 @@ def _text(what: str, value: bytes | None) -> str:
 
 def _access_key(credentials: Credentials) -> AccessKey | None:
     """The user's name is the access key, and the password its secret."""
-    found = credentials.resolved()
-    return AccessKey(found.user, found.password()) if found.user else None
+    return AccessKey(credentials.user, credentials.password()) if credentials.user else None
 
 
 def _signed(

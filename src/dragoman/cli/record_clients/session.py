@@ -20,7 +20,7 @@ from typing import Final, Literal, NamedTuple, NoReturn, Protocol, TypeAlias, Ty
 
 import msgspec
 
-from dragoman.cli.client_security import NO_LOGIN, Credentials
+from dragoman.cli.client_security import NO_LOGIN, Broker, BrokerTarget, Credentials
 from dragoman.cli.positions import Bounds, Place, PlaceKind, resolve
 from dragoman.cli.status import USAGE, CommandError, one_line_failures
 from dragoman.client_core.blocking_client import LoopThread
@@ -462,10 +462,13 @@ class RecordClient(msgspec.Struct, frozen=True, kw_only=True):
     def refuse(self, option: str, reason: str) -> NoReturn:
         raise CommandError(f"{option}: not possible with --protocol {self.name}: {reason}", USAGE)
 
-    def check_login(self, credentials: Credentials) -> None:
-        """Raises `CommandError` for credentials that the protocol has no place for."""
-        if credentials.user and self.cannot_log_in:
+    def found(self, options: BrokerTarget) -> Broker:
+        """Where to connect. Raises `CommandError`, also for a login without a place in the
+        protocol. A user in the environment may be meant for other protocols.
+        """
+        if options.user and self.cannot_log_in:
             self.refuse("--user", self.cannot_log_in)
+        return options.resolved(self.bootstrap)
 
     def check(self, plan: Plan) -> None:
         """Raises `CommandError` for a plan that the protocol cannot express."""

@@ -43,7 +43,12 @@ def create_user(
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> str:
-    """Create a user. Its password is the secret key that signs its requests."""
+    """Create a user. Its password is the secret key that signs its requests.
+
+    Examples
+    --------
+    dragoman rocketmq create-user -u bob --password-file bob.password
+    """
     user = UserInfo(username=username, password=_secret(password_file), user_type=user_type)
     for each in _brokers(session, broker, cluster):
         session.admin.create_user(each, user)
@@ -66,7 +71,12 @@ def update_user(
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> str:
-    """Change the secret key, the type or the status of a user."""
+    """Change the secret key, the type or the status of a user.
+
+    Examples
+    --------
+    dragoman rocketmq update-user -u alice -s disable
+    """
     brokers = _brokers(session, broker, cluster)
     for each in brokers:
         known = session.admin.get_user(each, username)
@@ -89,7 +99,12 @@ def delete_user(
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> str:
-    """Delete a user."""
+    """Delete a user.
+
+    Examples
+    --------
+    dragoman rocketmq delete-user -u carol
+    """
     for each in _brokers(session, broker, cluster):
         session.admin.delete_user(each, username)
     return f"deleted user {username!r}"
@@ -102,7 +117,12 @@ def list_user(
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> list[UserRow]:
-    """List users."""
+    """List users.
+
+    Examples
+    --------
+    dragoman rocketmq list-user -f ali
+    """
     first = _brokers(session, broker, cluster)[0]
     found = session.admin.list_users(first, filter)
     return [UserRow(each.username, each.user_type, each.user_status) for each in found]
@@ -130,7 +150,12 @@ def create_acl(
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> str:
-    """Allow or deny a user actions on resources, in place of what it had there."""
+    """Allow or deny a user actions on resources, in place of what it had there.
+
+    Examples
+    --------
+    dragoman rocketmq create-acl -s alice -r 'Topic:orders,Group:*' -a Pub,Sub
+    """
     entries = [
         AclEntry(
             resource=each,
@@ -156,7 +181,12 @@ def delete_acl(
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> str:
-    """Delete the permissions of a user."""
+    """Delete the permissions of a user.
+
+    Examples
+    --------
+    dragoman rocketmq delete-acl -s carol
+    """
     for each in _brokers(session, broker, cluster):
         session.admin.delete_acl(each, _subject(subject), resource)
     return f"deleted the permissions of {subject} on {resource or 'all resources'}"
@@ -170,7 +200,12 @@ def list_acl(
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> list[AclRow]:
-    """List the permissions of users."""
+    """List the permissions of users.
+
+    Examples
+    --------
+    dragoman rocketmq list-acl -s alice
+    """
     first = _brokers(session, broker, cluster)[0]
     return [
         AclRow(
@@ -199,7 +234,7 @@ def _secret(path: str) -> str:
     try:
         return resolved(f"file:{path}")
     except ConfigError as error:
-        raise CommandError(str(error), USAGE) from None
+        raise CommandError(str(error), USAGE, code=error.code) from None
 
 
 def _subject(text: str) -> str:

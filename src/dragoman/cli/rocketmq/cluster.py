@@ -55,7 +55,12 @@ class StatusRow(msgspec.Struct, frozen=True):
 
 
 def topic_list(session: Session, *, cluster: Cluster = None) -> list[NamedTopic]:
-    """List topics."""
+    """List topics.
+
+    Examples
+    --------
+    dragoman rocketmq topic-list -n 127.0.0.1:9876
+    """
     if cluster is None:
         names = session.admin.fetch_all_topic_list()
     else:
@@ -64,7 +69,12 @@ def topic_list(session: Session, *, cluster: Cluster = None) -> list[NamedTopic]
 
 
 def topic_route(session: Session, *, topic: Topic) -> list[RouteRow]:
-    """Show the brokers of a topic."""
+    """Show the brokers of a topic.
+
+    Examples
+    --------
+    dragoman rocketmq topic-route -t orders
+    """
     route = session.admin.examine_topic_route_info(topic)
     brokers = {each.broker_name: each for each in route.broker_datas}
     return [
@@ -84,7 +94,12 @@ def topic_route(session: Session, *, topic: Topic) -> list[RouteRow]:
 
 
 def topic_status(session: Session, *, topic: Topic) -> list[QueueRow]:
-    """Show the queues of a topic."""
+    """Show the queues of a topic.
+
+    Examples
+    --------
+    dragoman rocketmq topic-status -t orders
+    """
     return [
         QueueRow(
             queue.broker_name,
@@ -120,6 +135,10 @@ def update_topic(
         Permission: 4 to read, 2 to write, 6 for both.
     order
         Whether messages are consumed in order.
+
+    Examples
+    --------
+    dragoman rocketmq update-topic -t orders -r 4 -w 4
     """
     if min(read_queues, write_queues) < 1 or perm not in (2, 4, 6):
         raise CommandError("expected at least one queue, and 2, 4 or 6 as --perm", USAGE)
@@ -135,7 +154,12 @@ def update_topic(
 
 
 def delete_topic(session: Session, *, topic: Topic, cluster: Cluster = None) -> str:
-    """Delete a topic and its messages."""
+    """Delete a topic and its messages.
+
+    Examples
+    --------
+    dragoman rocketmq delete-topic -t old-orders
+    """
     session.admin.delete_topic(topic, cluster)
     return f"deleted topic {topic!r}"
 
@@ -144,7 +168,12 @@ def delete_topic(session: Session, *, topic: Topic, cluster: Cluster = None) -> 
 
 
 def cluster_list(session: Session) -> list[BrokerRow]:
-    """List clusters and their brokers."""
+    """List clusters and their brokers.
+
+    Examples
+    --------
+    dragoman rocketmq cluster-list
+    """
     admin = session.admin
     rows = []
     for name, each in sorted(admin.examine_broker_cluster_info().broker_addr_table.items()):
@@ -177,7 +206,12 @@ def _last_seconds(triple: str) -> str:
 def broker_status(
     session: Session, *, broker: Broker = None, cluster: Cluster = None
 ) -> list[StatusRow]:
-    """Show the runtime statistics of brokers."""
+    """Show the runtime statistics of brokers.
+
+    Examples
+    --------
+    dragoman rocketmq broker-status
+    """
     return [
         StatusRow(address, name, value)
         for address in masters(session, broker, cluster)

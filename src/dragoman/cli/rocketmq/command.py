@@ -1,14 +1,13 @@
 """Commands of `dragoman rocketmq`: their names, options, session and output.
 
-A command is a function of a session. Rows that it returns are printed as a table or as JSON,
-depending on `--output`; text is printed on stderr. A command that returns None has printed its
-result.
+A command is a function of a session. Rows that it returns are printed in the form of `--output`;
+text says what it has changed. A command that returns None has printed its result.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property, wraps
@@ -18,8 +17,8 @@ import msgspec
 from cyclopts import App, Parameter
 from msgspec import structs
 
-from dragoman.cli.output import Output, print_json, print_table
-from dragoman.cli.status import USAGE, CommandError, one_line_failures, say
+from dragoman.cli.output import Change, Output, show, show_change
+from dragoman.cli.status import USAGE, CommandError, one_line_failures
 from dragoman.client.rocketmq import (
     BlockingProducer,
     BlockingRocketmqAdmin,
@@ -61,6 +60,9 @@ SecretFile: TypeAlias = Annotated[
         help="File with the secret key of --access-key.",
     ),
 ]
+#: Parameters that name what a command changes; the first one given counts.
+_SUBJECTS: Final = ("group", "topic", "username", "subject")
+
 Topic: TypeAlias = Annotated[str, Parameter(name=["--topic", "-t"], help="Topic.")]
 Group: TypeAlias = Annotated[
     str, Parameter(name=["--group", "-g", "--groupName"], help="Consumer group.")
@@ -132,8 +134,7 @@ def masters(session: Session, broker: str | None, cluster: str | None) -> list[s
 def add(app: App, function: Callable[..., object]) -> None:
     """Add a command with the name of its function, in both naming styles.
 
-    The options are those of the function, `--namesrv`, those of the credentials, and `--output` if
-    the function returns rows or has a parameter for it.
+    The options are those of the function, `--namesrv`, those of the credentials, and `--output`.
     """
     hints = get_type_hints(function, include_extras=True)
     row: type[msgspec.Struct] | None = next(iter(get_args(hints.pop("return"))), None)
@@ -142,8 +143,7 @@ def add(app: App, function: Callable[..., object]) -> None:
     options = [each for each in own if each.name != "output"]
     options.append(_option("namesrv", _DEFAULT_NAMESRV))
     options += (_option("access_key", ""), _option("secret_key_file", ""))
-    if row is not None or shows:
-        options.append(_option("output", "table"))
+    options.append(_option("output", "table"))
 
     @wraps(function)
     def run(
@@ -159,9 +159,10 @@ def add(app: App, function: Callable[..., object]) -> None:
         with _session(namesrv, _signer(access_key, secret_key_file)) as session:
             result = function(session, **given)
         if isinstance(result, str):
-            say(result)
+            name = next(str(given[each]) for each in _SUBJECTS if given.get(each))
+            show_change(output, result, Change(name, result), Change)
         elif isinstance(result, list) and row is not None:
-            show(result, row, output)
+            show(output, result, row)
 
     names = {each.name for each in options}
     annotations = hints | {
@@ -178,16 +179,6 @@ def add(app: App, function: Callable[..., object]) -> None:
 
 def _option(name: str, default: str) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-
-
-def show(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct], output: Output) -> None:
-    """Print rows of one type as a table with a column for each field, or as JSON."""
-    if output == "json":
-        print_json(rows)
-        return
-    names = kind.__struct_fields__
-    columns = [name.replace("_", " ").upper() for name in names]
-    print_table(columns, ([getattr(row, name) for name in names] for row in rows))
 
 
 def time_text(time_ms: int) -> str:

@@ -9,9 +9,9 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from dragoman.cli.output import Output
+from dragoman.cli.output import Output, show
 from dragoman.cli.positions import parse_place
-from dragoman.cli.rocketmq.command import Broker, Cluster, Group, Session, Topic, show, time_text
+from dragoman.cli.rocketmq.command import Broker, Cluster, Group, Session, Topic, time_text
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.client.rocketmq import LATEST, GroupOfflineError, SubscriptionGroupConfig, lag_of
 from dragoman.protocols.rocketmq.bodies import Connection
@@ -67,10 +67,15 @@ def consumer_progress(
         Consumer group to show queue by queue; all groups by default.
     topic
         Topic of the group; all topics by default.
+
+    Examples
+    --------
+    dragoman rocketmq consumer-progress
+    dragoman rocketmq consumer-progress -g reports
     """
     if group is None:
         groups = session.admin.list_groups()
-        show([_group_row(session, each) for each in groups], GroupRow, output)
+        show(output, [_group_row(session, each) for each in groups], GroupRow)
         return
     progress = session.admin.examine_consume_stats(group, topic)
     rows = [
@@ -85,7 +90,7 @@ def consumer_progress(
         )
         for queue, each in progress.offsets.items()
     ]
-    show(rows, ProgressRow, output)
+    show(output, rows, ProgressRow)
 
 
 def _group_row(session: Session, group: str) -> GroupRow:
@@ -99,12 +104,22 @@ def _group_row(session: Session, group: str) -> GroupRow:
 
 
 def consumer_connection(session: Session, *, group: Group) -> list[MemberRow]:
-    """Show the members of a consumer group."""
+    """Show the members of a consumer group.
+
+    Examples
+    --------
+    dragoman rocketmq consumer-connection -g reports
+    """
     return _members(session.admin.examine_consumer_connection_info(group).connection_set)
 
 
 def producer_connection(session: Session, *, group: Group, topic: Topic) -> list[MemberRow]:
-    """Show the members of a producer group of a topic."""
+    """Show the members of a producer group of a topic.
+
+    Examples
+    --------
+    dragoman rocketmq producer-connection -g shop -t orders
+    """
     return _members(session.admin.examine_producer_connection_info(group, topic).connection_set)
 
 
@@ -131,6 +146,10 @@ def reset_offset_by_time(
         now, @-15m, milliseconds since 1970, or a time like 2026-11-15T10:00:00Z.
     force
         Whether offsets may also move forward.
+
+    Examples
+    --------
+    dragoman rocketmq reset-offset-by-time -g reports -t orders -s @-15m
     """
     time_ms = _time_ms(timestamp)
     moved = session.admin.reset_offset_by_timestamp(topic, group, time_ms, force=force)
@@ -178,6 +197,10 @@ def update_sub_group(
         Number of queues of the retry topic.
     retry_max_times
         Number of retries before a message becomes a dead letter.
+
+    Examples
+    --------
+    dragoman rocketmq update-sub-group -g reports -r 3
     """
     config = SubscriptionGroupConfig(
         group_name=group,
@@ -203,6 +226,10 @@ def delete_sub_group(
     ----------
     remove_offset
         Whether to delete its offsets as well.
+
+    Examples
+    --------
+    dragoman rocketmq delete-sub-group -g reports
     """
     session.admin.delete_subscription_group(group, broker=broker, clean_offset=remove_offset)
     return f"deleted group {group!r}"

@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from dragoman.cli.output import Output, print_fields, print_json
-from dragoman.cli.rocketmq.command import Group, Session, Topic, show, time_text
+from dragoman.cli.output import Fields, Output, show
+from dragoman.cli.rocketmq.command import Group, Session, Topic, time_text
 from dragoman.cli.status import USAGE, CommandError, say
 from dragoman.client.rocketmq import DeadLetter, Message, MessageQueue, ReceivedMessage
 
@@ -60,12 +60,10 @@ def _view_of(message: ReceivedMessage) -> MessageView:
 
 def _show_one(message: ReceivedMessage, output: Output) -> None:
     view = _view_of(message)
-    if output == "json":
-        print_json(view)
-        return
     properties = " ".join(f"{name}={value}" for name, value in view.properties.items())
     shown = msgspec.structs.asdict(view) | {"keys": " ".join(view.keys), "properties": properties}
-    print_fields((name.replace("_", " "), value) for name, value in shown.items())
+    fields = Fields((name.replace("_", " "), value) for name, value in shown.items())
+    show(output, view, MessageView, fields)
 
 
 def query_msg_by_id(
@@ -83,6 +81,10 @@ def query_msg_by_id(
         Offset message id or, with --topic, unique id of the producer.
     topic
         Topic of the message.
+
+    Examples
+    --------
+    dragoman rocketmq query-msg-by-id -i 7F00000100002A9F0000000000000000
     """
     if topic is None:
         message = session.admin.query_message_by_id(message_id)
@@ -104,6 +106,10 @@ def query_msg_by_unique_key(
     ----------
     message_id
         Unique id.
+
+    Examples
+    --------
+    dragoman rocketmq query-msg-by-unique-key -t orders -i 7F0000010001000000000001
     """
     _show_one(session.admin.query_message_by_unique_key(topic, message_id), output)
 
@@ -124,10 +130,14 @@ def query_msg_by_key(
         Key of the messages.
     max_count
         Maximum number of messages.
+
+    Examples
+    --------
+    dragoman rocketmq query-msg-by-key -t orders -k order-17
     """
     found = session.admin.query_message(topic, key, max_count=max_count)
-    if output == "json":
-        print_json([_view_of(each) for each in found])
+    if output != "table":
+        show(output, [_view_of(each) for each in found], MessageView)
         return
     rows = [
         MessageRow(
@@ -139,7 +149,7 @@ def query_msg_by_key(
         )
         for each in found
     ]
-    show(rows, MessageRow, output)
+    show(output, rows, MessageRow)
 
 
 def query_msg_by_offset(
@@ -161,6 +171,10 @@ def query_msg_by_offset(
         Queue of the topic at this broker.
     offset
         Offset in the queue.
+
+    Examples
+    --------
+    dragoman rocketmq query-msg-by-offset -t orders -b node-1 -i 0 -o 0
     """
     queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
     _show_one(session.admin.query_message_by_offset(queue, offset), output)
@@ -205,6 +219,10 @@ def send_message(
         Name of the broker, given together with --queue; any by default.
     queue_id
         Queue of this broker.
+
+    Examples
+    --------
+    dragoman rocketmq send-message -t orders -p 'two apples' -k order-17 -c eu
     """
     if (broker_name is None) != (queue_id is None):
         raise CommandError("--broker-name and --queue: expected both or none", USAGE)
@@ -226,11 +244,11 @@ def send_message(
         sent.message_id,
         sent.unique_id,
     )
-    if output == "json":
-        print_json(view)
-    else:
+    if output == "table":
         say(f"sent message {view.unique_id}")
-        show([view], SentView, output)
+        show(output, [view], SentView)
+    else:
+        show(output, view, SentView)
 
 
 # ---- dead letters
@@ -260,17 +278,20 @@ def dlq_list(
     ----------
     max_count
         Maximum number of dead letters.
+
+    Examples
+    --------
+    dragoman rocketmq dlq-list -g reports
     """
     letters = session.admin.list_dead_letters(group, max_count=max_count)
-    if output == "json":
-        print_json(
-            [
-                LetterView(each.origin_topic, each.origin_message_id, _view_of(each.message))
-                for each in letters
-            ]
-        )
-    else:
-        show([_row(each) for each in letters], LetterRow, output)
+    if output == "table":
+        show(output, [_row(each) for each in letters], LetterRow)
+        return
+    views = [
+        LetterView(each.origin_topic, each.origin_message_id, _view_of(each.message))
+        for each in letters
+    ]
+    show(output, views, LetterView)
 
 
 def _row(letter: DeadLetter) -> LetterRow:
@@ -305,6 +326,10 @@ def dlq_resend(
         Resend all dead letters.
     max_count
         Maximum number of dead letters to read.
+
+    Examples
+    --------
+    dragoman rocketmq dlq-resend -g reports --all
     """
     if bool(message_id) == resend_all:
         raise CommandError("expected either --message-id or --all", USAGE)
