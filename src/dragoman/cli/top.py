@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
@@ -16,6 +16,9 @@ from dragoman.cli.overview import GroupOrder, Overview, TopicLoad, TopicOrder, o
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.cli.target import DEFAULT_SERVER, Server
 from dragoman.telemetry.logs import escape
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 app = App(name="top", help="Show the rates, lag and health of a cluster as they change.")
 
@@ -69,7 +72,7 @@ def _lines(look: Callable[[], Overview], interval: float) -> None:
         time.sleep(interval)
 
 
-def _screen(look: Callable[[], Overview], interval: float) -> None:
+def _screen(look: Callable[[], Overview], interval: float, console: Console | None = None) -> None:
     # Imported here: other forms need no screen.
     from rich.console import Group
     from rich.live import Live
@@ -87,7 +90,8 @@ def _screen(look: Callable[[], Overview], interval: float) -> None:
         return Group(*parts)  # type: ignore[arg-type]
 
     found = look()
-    with _keys() as pressed, Live(drawn(found), screen=True, auto_refresh=False) as live:
+    screen = Live(drawn(found), console=console, screen=True, auto_refresh=False)
+    with _keys() as pressed, screen as live:
         while pressed(interval) != "q":
             try:
                 found = look()
