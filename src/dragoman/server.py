@@ -193,7 +193,7 @@ class Node:
             self.broker,
         )
         self.broker.attach(self.captures)
-        serve_other_nodes(self.broker, self.broker.leader_queues)
+        serve_other_nodes(self.broker, self.broker.leader_queues, lambda: self.history)
         logins = CaptureLogins(self.broker.image, self.broker.keys, random)
         self.broker.logins.processes = logins
         self.capture_processes = CaptureProcesses(

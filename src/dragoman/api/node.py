@@ -18,6 +18,7 @@ from dragoman.api.connections import ConnectionService
 from dragoman.api.damage import DamageService
 from dragoman.api.damaged_ranges import damaged_ranges
 from dragoman.api.declaration import EventStream
+from dragoman.api.figures import FigureService
 from dragoman.api.groups import GroupService
 from dragoman.api.health_checks import HealthChecks
 from dragoman.api.keys import CertificateService, KeyService
@@ -104,6 +105,7 @@ class BrokerView:
         self.pipelines = PipelineReports(node.clock, node.broker)
         self._health = HealthChecks(node)
         node.metrics.pipelines = self.pipelines
+        self.figures = FigureService(node.broker)
         self.metrics = MetricService(self.stats, node.broker)
 
     @property

@@ -35,6 +35,7 @@ _NOUNS = {
     "rocketmq": "Administer RocketMQ clusters, including those of the original.",
     "bench": "Measure any broker that speaks Kafka's protocol.",
     "tls": "Make certificates for tests.",
+    "top": "Show the rates, lag and health of a cluster as they change.",
     "doctor": "Check a running node or a data directory, and say what to type.",
     "debug": "Collect what a bug report needs.",
     "context": "Name clusters, with their addresses and logins.",

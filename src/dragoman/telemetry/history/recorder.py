@@ -64,7 +64,8 @@ class Recorder:
     def begin(self) -> None:
         """Read the files, then take samples until `stop`."""
         self._run(self._load())
-        self._wait()
+        now = self._clock.wall_ms() // 1000
+        self._wait(now - now % HISTORY_FINE_S)
 
     def stop(self) -> None:
         for handle in (self._pause, self._timer):
@@ -76,15 +77,15 @@ class Recorder:
         self._fine.close()
         self._coarse.close()
 
-    def _wait(self) -> None:
-        step_ms = HISTORY_FINE_S * 1000
-        delay_ms = step_ms - self._clock.wall_ms() % step_ms
+    def _wait(self, last: int) -> None:
+        """Until the sample after the last one is due."""
+        delay_ms = (last + HISTORY_FINE_S) * 1000 - self._clock.wall_ms()
         self._timer = self._scheduler.call_later(delay_ms / 1000, self._due)
 
     def _due(self) -> None:
-        self._wait()
         # The timer may be a little early by the wall clock.
         at = round(self._clock.wall_ms() / 1000 / HISTORY_FINE_S) * HISTORY_FINE_S
+        self._wait(at)
         if self._work is None:
             self._run(self._sample(at))
 

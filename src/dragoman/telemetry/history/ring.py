@@ -81,7 +81,7 @@ class Rings:
         rows = (*self.coarse.rows, *self.fine.rows)
         return list({id(row.columns): row.columns for row in rows}.values())
 
-    def keys(self) -> set[Key]:
+    def series(self) -> set[Key]:
         """Every series that has a column in a row."""
         return {key for each in self.layouts() for key in each.keys} - {UNKNOWN}
 

@@ -80,6 +80,16 @@ def test_samples_are_of_multiples_of_the_step() -> None:
     assert [row.at - BEGIN_S for row in world.recorder.rings.fine.rows] == [15, 30, 45, 60]
 
 
+def test_a_timer_that_is_early_takes_no_sample_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    whole = world.wall_ms
+    monkeypatch.setattr(world, "wall_ms", lambda: whole() - 1)
+    world.run(8)
+    monkeypatch.setattr(world, "wall_ms", lambda: whole() - 3)
+    world.run(60)
+    assert [row.at - BEGIN_S for row in world.recorder.rings.fine.rows] == [15, 30, 45, 60]
+
+
 def test_rates_are_per_second() -> None:
     world = World()
     world.run(61)
