@@ -110,6 +110,7 @@ docs: $(VENV)/dev.stamp ## write anew the tables and the picture that repeat the
 	$(BIN)/python docs/configuration_page.py
 	$(BIN)/python docs/http_operations.py
 	$(BIN)/python docs/testing_kit.py
+	$(BIN)/python docs/cli_page.py
 	$(BIN)/python tests/interop/page.py
 
 .PHONY: site
