@@ -26,7 +26,7 @@ from dragoman import limits
 from dragoman.api.admission import BEGUN, STREAM, Admission, Pace
 from dragoman.api.authentication import Authentication, caller_of, is_still_known
 from dragoman.api.declaration import ApiError, EventStream, Operation, Parameter
-from dragoman.api.docs_page import docs_routes
+from dragoman.api.docs_page import DOCS_PATHS, docs_routes
 from dragoman.api.health import HealthPages
 from dragoman.api.hosts import OwnHosts
 from dragoman.api.openapi import openapi_document
@@ -190,7 +190,7 @@ def create_app(node: NodeView) -> ASGIApp:
     )
     app.router.redirect_slashes = False
     app.state.admission = Admission()
-    known = Authentication(_RawPath(app), node, exempt=HEALTH_PATHS)
+    known = Authentication(_RawPath(app), node, exempt=HEALTH_PATHS | DOCS_PATHS)
     own = OwnHosts(known, node.own_names, node.allowed_hosts, exempt=HEALTH_PATHS)
     return RequestIds(ResponseHeaders(_Paced(_Refusals(own, node))))
 
