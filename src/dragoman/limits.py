@@ -948,7 +948,8 @@ HTTP_READ_STEP_BYTES = 1 << 20
 HTTP_SHOWN_RECORDS_PER_TURN = 100
 #: Bytes that are shown as JSON in one turn of the loop, after which the next turn continues.
 HTTP_SHOWN_BYTES_PER_TURN = 256 << 10
-#: Streams of events at a time. One more is answered 503.
+#: Streams of events at a time. One more replaces the oldest of the client with most streams, or is
+#: answered 503 if its own client has as many.
 HTTP_STREAMS_MAX = 64
 #: Partitions of one stream of events. More: refused.
 HTTP_STREAM_PARTITIONS_MAX = 100

@@ -6,7 +6,6 @@ the response.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import cache
@@ -26,9 +25,10 @@ from dragoman import limits
 from dragoman.api.admission import BEGUN, STREAM, Admission, Pace
 from dragoman.api.authentication import Authentication, caller_of, is_still_known
 from dragoman.api.declaration import ApiError, EventStream, Operation, Parameter
-from dragoman.api.docs_page import docs_routes
+from dragoman.api.docs_page import DOCS_PATHS, docs_routes
 from dragoman.api.health import HealthPages
 from dragoman.api.hosts import OwnHosts
+from dragoman.api.metrics.scrapes import Scrapes
 from dragoman.api.openapi import openapi_document
 from dragoman.api.operations import OPERATIONS, NodeView
 from dragoman.api.problems import on_fault, on_http_exception, on_refusal, refused_with
@@ -37,7 +37,7 @@ from dragoman.api.response_headers import ResponseHeaders
 from dragoman.broker.errors import ClusterNotAuthorized
 from dragoman.errors import MALFORMED, AuthenticationFailedError, DragomanError
 from dragoman.security import access
-from dragoman.telemetry.exposition import format_for, pieces
+from dragoman.telemetry.exposition import format_for
 
 _encoder = msgspec.json.Encoder()
 _EVENTS = "text/event-stream"
@@ -190,7 +190,7 @@ def create_app(node: NodeView) -> ASGIApp:
     )
     app.router.redirect_slashes = False
     app.state.admission = Admission()
-    known = Authentication(_RawPath(app), node, exempt=HEALTH_PATHS)
+    known = Authentication(_RawPath(app), node, exempt=HEALTH_PATHS | DOCS_PATHS)
     own = OwnHosts(known, node.own_names, node.allowed_hosts, exempt=HEALTH_PATHS)
     return RequestIds(ResponseHeaders(_Paced(_Refusals(own, node))))
 
@@ -284,17 +284,14 @@ def _endpoint(
 class _Metrics:
     def __init__(self, node: NodeView) -> None:
         self._node = node
+        self._scrapes = Scrapes(node.stats)
 
     async def scrape(self, request: Request) -> Response:
         if not self._is_allowed(request):
             raise ClusterNotAuthorized("metrics are for those who may describe the cluster")
         form = format_for(request.headers.get("accept", ""))
-        text: list[bytes] = []
-        for piece in pieces(self._node.stats(), form):
-            text.append(piece)
-            # Other clients are served between two pieces.
-            await asyncio.sleep(0)
-        return Response(b"".join(text), headers={"content-type": form.content_type})
+        text = await self._scrapes.text(form)
+        return Response(text, headers={"content-type": form.content_type})
 
     def _is_allowed(self, request: Request) -> bool:
         if not self._node.metrics_require_login:

@@ -1,11 +1,16 @@
 "use strict";
 
 // Tries an operation that reads: the form's values become the path, the query and the headers of a
-// request to this node. Answers are shown as text, never as HTML.
+// request to this node. Answers are shown as text, never as HTML. The token is read from its field for
+// each request, and is kept nowhere else.
 async function tryOperation(form) {
   let path = form.dataset.path;
   const query = new URLSearchParams();
   const headers = { accept: "application/json" };
+  const token = document.querySelector("#token").value.trim();
+  if (token !== "") {
+    headers.authorization = `Bearer ${token}`;
+  }
   for (const input of form.querySelectorAll("input")) {
     const where = input.dataset.in;
     if (where === "path") {
@@ -21,7 +26,9 @@ async function tryOperation(form) {
   result.textContent = "…";
   const url = query.size ? `${path}?${query}` : path;
   try {
-    const response = await fetch(url, { headers });
+    // With a token, the browser sends no password of its own, and does not ask for one.
+    const credentials = token === "" ? "same-origin" : "omit";
+    const response = await fetch(url, { headers, credentials });
     let text = await response.text();
     try {
       text = JSON.stringify(JSON.parse(text), null, 2);
@@ -34,6 +41,7 @@ async function tryOperation(form) {
   }
 }
 
+document.querySelector("#login").hidden = false;
 for (const form of document.querySelectorAll("form.try")) {
   form.hidden = false;
   form.addEventListener("submit", (event) => {

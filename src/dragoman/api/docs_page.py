@@ -2,7 +2,10 @@
 
 It is read without JavaScript, and needs nothing from other sites: its style and its script come
 from this node, which the Content-Security-Policy demands. The script (`docs_page.js`) adds a form
-that tries an operation which reads.
+that tries an operation which reads, with an API token where the node wants one.
+
+The page is served without a login, since a browser could not send a token for it. It is the same on
+every node of a release, and does not name the release.
 """
 
 from __future__ import annotations
@@ -33,6 +36,10 @@ _HEADERS: Final = {
 _STYLE: Final = "docs_page.css"
 _SCRIPT: Final = "docs_page.js"
 _Document = Mapping[str, Any]
+
+
+#: Served to any client: they reveal nothing about the node.
+DOCS_PATHS: Final = frozenset(("/docs", f"/docs/{_STYLE}", f"/docs/{_SCRIPT}"))
 
 
 def docs_routes() -> list[Route]:
@@ -77,8 +84,11 @@ def page_of(document: _Document) -> str:
         f'<link rel="stylesheet" href="/docs/{_STYLE}">',
         f'<script src="/docs/{_SCRIPT}" defer></script></head>',
         f"<body><header><h1>{title}</h1>",
-        f"<p>Version {escape(str(document['info']['version']))}. "
-        'The same as <a href="/openapi.json">OpenAPI document</a>.</p></header>',
+        '<p>The same as an <a href="/openapi.json">OpenAPI document</a>.</p>',
+        # Without a form and a name, browsers neither store it nor fill it in again.
+        '<p id="login" hidden><label>API token <input id="token" type="password" '
+        'autocomplete="off" spellcheck="false"></label> for requests from this page. It stays in '
+        "the memory of the page.</p></header>",
         *_contents(document),
         "<main>",
     ]

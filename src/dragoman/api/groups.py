@@ -7,6 +7,7 @@ of a time, come from the leaders of the partitions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -36,6 +37,7 @@ from dragoman.api.node_rpc import NodeCalls
 from dragoman.api.places import Place
 from dragoman.api.times import place_in
 from dragoman.api.values import GroupDescription, GroupOffset, GroupPage
+from dragoman.broker.administration import Actor, recorded
 from dragoman.broker.directory import NO_NODE
 from dragoman.broker.errors import GroupNotFound, UnknownTopic
 from dragoman.broker.groups.coordinator import GroupCoordinator
@@ -48,6 +50,7 @@ from dragoman.net.future import settled
 from dragoman.outcome import attempt, gather, start
 from dragoman.rpc import Coordinator, Leader, Node, Rpc
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.audit import AuditLog
 from dragoman.security.authorizer import Authorizer
 from dragoman.world import Clock
 
@@ -80,6 +83,9 @@ class GroupBroker(Protocol):
     @property
     def clock(self) -> Clock: ...
 
+    @property
+    def audit(self) -> AuditLog: ...
+
 
 class _Target(NamedTuple):
     """A partition whose committed offset changes."""
@@ -107,6 +113,12 @@ class GroupService:
             return await self._calls.call(request, Coordinator(OFFSETS_TOPIC, name))
         except GroupNotFound:
             raise unknown from None
+
+    def _recorded(
+        self, action: str, caller: Caller, name: str, details: Sequence[str] = ("",)
+    ) -> AbstractContextManager[None]:
+        actor = Actor(caller, "http")
+        return recorded(self._broker.audit, action, actor, f"group:{name}", details)
 
     # ---- reading
 
@@ -261,7 +273,12 @@ class GroupService:
             items=tuple((each.topic, each.partition, each.after) for each in items),
             validate_only=validate_only,
         )
-        await self._call(name, request)
+        if validate_only:
+            await self._call(name, request)
+        else:
+            details = [f"{each.topic}-{each.partition} to {each.after}" for each in items]
+            with self._recorded("group.reset", caller, name, details):
+                await self._call(name, request)
         return OffsetChanges(group=name, items=items, validated_only=validate_only)
 
     async def _targets(
@@ -357,8 +374,12 @@ class GroupService:
     ) -> GroupDeletion | None:
         self._access.require(caller, Operation.DELETE, Resource.GROUP, name)
         request = RemoveGroup(caller=caller, group=name, validate_only=validate_only)
+        if not validate_only:
+            with self._recorded("group.delete", caller, name):
+                await settled(self._call(name, request))
+            return None
         removed = await settled(self._call(name, request))
-        return GroupDeletion(group=name, offsets=removed.offsets) if validate_only else None
+        return GroupDeletion(group=name, offsets=removed.offsets)
 
     async def delete_group_offsets(
         self, caller: Caller, name: str, topic: str, validate_only: bool
@@ -370,7 +391,11 @@ class GroupService:
         if topic not in self._broker.image.topics:
             raise ApiError(404, "unknown_topic", f"there is no topic {topic!r}")
         request = RemoveOffsets(caller=caller, group=name, topic=topic, validate_only=validate_only)
-        removed = await settled(self._call(name, request))
+        if validate_only:
+            removed = await settled(self._call(name, request))
+        else:
+            with self._recorded("group.offsets.delete", caller, name, (f"topic {topic}",)):
+                removed = await settled(self._call(name, request))
         partitions = tuple(index for _, index, _ in removed.items)
         return RemovedOffsets(
             group=name, topic=topic, partitions=partitions, validated_only=validate_only

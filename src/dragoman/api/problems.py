@@ -15,10 +15,9 @@ from starlette.types import Scope
 
 from dragoman.api.admission import BEGUN
 from dragoman.api.declaration import ApiError
-from dragoman.api.quotas import Throttled
 from dragoman.api.request_ids import request_id
 from dragoman.api.values import Problem
-from dragoman.broker.errors import NotAuthorized
+from dragoman.broker.errors import NotAuthorized, ThrottlingQuotaExceeded
 from dragoman.errors import (
     AuthenticationFailedError,
     AuthError,
@@ -130,7 +129,7 @@ async def on_refusal(request: Request, error: Exception) -> Response:
             text=str(error),
         )
     headers = None
-    if isinstance(error, Throttled):
+    if isinstance(error, ThrottlingQuotaExceeded):
         headers = {"retry-after": str(ceil(error.retry_after_s))}
     status = status_of(error)
     if not request.scope["state"].get(BEGUN):

@@ -21,14 +21,9 @@ T = TypeVar("T")
 _NO_CLIENT_ID = ""
 
 
-class Throttled(ThrottlingQuotaExceeded):
-    """Nothing was done for the request."""
-
-    code = ThrottlingQuotaExceeded.code
-
-    def __init__(self, limit: Limit, retry_after_s: float) -> None:
-        super().__init__(f"the quota {limit.value} is used up for {retry_after_s:.1f} s")
-        self.retry_after_s = retry_after_s
+def throttled(limit: Limit, seconds: float) -> ThrottlingQuotaExceeded:
+    text = f"the quota {limit.value} is used up for {seconds:.1f} s"
+    return ThrottlingQuotaExceeded(text, seconds)
 
 
 class QuotaBroker(Protocol):
@@ -49,10 +44,10 @@ class CallerQuotas:
         return self._broker.throttles.is_on and caller.principal.kind != OPERATOR_KIND
 
     def check_bytes(self, limit: Limit, caller: Caller) -> None:
-        """Raises `Throttled` while the caller has exceeded the quota."""
+        """Raises `ThrottlingQuotaExceeded` while the caller has exceeded the quota."""
         wait_s = self.count_bytes(limit, caller, 0)
         if wait_s:
-            raise Throttled(limit, wait_s)
+            raise throttled(limit, wait_s)
 
     def count_bytes(self, limit: Limit, caller: Caller, count: int) -> float:
         """Count bytes produced or consumed; for how many seconds the caller should pause."""
@@ -61,22 +56,24 @@ class CallerQuotas:
         return self._broker.throttles.bytes_s(limit, caller, _NO_CLIENT_ID, count)
 
     def count_mutations(self, caller: Caller, count: int) -> None:
-        """Count partitions to be created or deleted. Raises `Throttled`."""
+        """Count partitions to be created or deleted. Raises `ThrottlingQuotaExceeded`."""
         if not self._are_for(caller):
             return
         throttles = self._broker.throttles
         may, wait_s = throttles.mutations_s(caller, _NO_CLIENT_ID, count, is_strict=True)
         if not may:
-            raise Throttled(Limit.MUTATIONS, wait_s)
+            raise throttled(Limit.MUTATIONS, wait_s)
 
     async def timed(self, caller: Caller, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run work, and count the time that it takes on the loop. Raises `Throttled`."""
+        """Run work, and count the time that it takes on the loop. Raises
+        `ThrottlingQuotaExceeded`.
+        """
         if not self._are_for(caller):
             return await begin()
         throttles = self._broker.throttles
         wait_s = throttles.request_s(caller, _NO_CLIENT_ID, 0)
         if wait_s:
-            raise Throttled(Limit.REQUESTS, wait_s)
+            raise throttled(Limit.REQUESTS, wait_s)
         work = _Timed(begin(), self._broker.clock)
         try:
             return await work

@@ -7,7 +7,7 @@ leaders, as for clients of the protocols that are not redirected.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial as applied
 from typing import Protocol
@@ -103,7 +103,10 @@ class RecordService:
         self._quotas = CallerQuotas(broker)
         self._calls = NodeCalls(broker.rpc)
         self._turns = Turns()
-        self._streams: dict[RecordEvents, None] = {}
+        #: Open streams, the oldest first, each with its client: a principal at a host.
+        self._streams: dict[RecordEvents, tuple[str, str]] = {}
+        #: Streams that were ended for others, and whose clients have not gone yet.
+        self._displaced: set[RecordEvents] = set()
         broker.on_stopping.append(self._stop)
 
     def _topic(self, name: str) -> TopicMetadata:
@@ -254,8 +257,9 @@ class RecordService:
             else await self._begin(caller, chosen[index], place, each)
             for index, each in zip(wanted, ends, strict=True)
         }
+        client = (str(caller.principal), caller.host)
         if len(self._streams) >= limits.HTTP_STREAMS_MAX:
-            raise Overloaded(f"this node serves {limits.HTTP_STREAMS_MAX} streams already")
+            self._make_room(client)
         if self._budget.room < limits.HTTP_STREAM_BYTES:
             raise Overloaded("the memory budget of the node is used up; try again")
         self._budget.take(limits.HTTP_STREAM_BYTES)
@@ -274,7 +278,7 @@ class RecordService:
             positions, mark, open_reader, show, self._turns, count, self._released
         )
         stream.check = applied(self._access.require, caller, Operation.READ, Resource.TOPIC, name)
-        self._streams[stream] = None
+        self._streams[stream] = client
         return stream
 
     async def _begin(
@@ -296,9 +300,23 @@ class RecordService:
             where = f"{partition.topic.name}-{partition.index}"
             raise OffsetOutOfRangeError(f"{where}: offset {offset} is past the end, {end}")
 
+    def _make_room(self, client: tuple[str, str]) -> None:
+        """End the oldest stream of the client with most streams. Raises `Overloaded` if that would
+        leave it with fewer than this one has then.
+        """
+        held = Counter(self._streams.values())
+        ((greedy, count),) = held.most_common(1)
+        if count <= held[client] + 1:
+            raise Overloaded(f"this node serves {limits.HTTP_STREAMS_MAX} streams already")
+        displaced = next(each for each, owner in self._streams.items() if owner == greedy)
+        del self._streams[displaced]
+        self._displaced.add(displaced)
+        displaced.end(Overloaded("another client needs one of the streams of this node"))
+
     def _released(self, stream: RecordEvents) -> None:
-        if self._streams.pop(stream, self) is None:
-            self._budget.give_back(limits.HTTP_STREAM_BYTES)
+        self._streams.pop(stream, None)
+        self._displaced.discard(stream)
+        self._budget.give_back(limits.HTTP_STREAM_BYTES)
 
     def _stop(self) -> None:
         for each in list(self._streams):

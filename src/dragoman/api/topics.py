@@ -43,6 +43,7 @@ from dragoman.api.values import (
     TopicSummary,
 )
 from dragoman.broker import topics as broker_topics
+from dragoman.broker.administration import Actor, recorded
 from dragoman.broker.errors import (
     InvalidConfig,
     InvalidTopicName,
@@ -65,6 +66,7 @@ from dragoman.outcome import attempt, gather, start
 from dragoman.replication.replica import ALL_COMMITTED
 from dragoman.rpc import Leader, Node, Rpc
 from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.audit import AuditLog
 from dragoman.security.authorizer import Authorizer
 from dragoman.world import Clock
 
@@ -101,6 +103,9 @@ class TopicBroker(Protocol):
 
     @property
     def throttles(self) -> Throttles: ...
+
+    @property
+    def audit(self) -> AuditLog: ...
 
 
 class TruncationEnd(NamedTuple):
@@ -235,10 +240,11 @@ class TopicService:
             else default,
             config=topic.config,
         )
-        # What cannot be created uses nothing of a quota.
-        self._broker.topics.check_new(new)
+        if self._broker.throttles.is_on:
+            # What cannot be created uses nothing of a quota.
+            self._broker.topics.check_new(new)
         self._quotas.count_mutations(caller, self._broker.topics.count_of(new))
-        await future_of(self._broker.topics.create(new))
+        await future_of(self._broker.topics.create(new, _actor(caller)))
         return await self._describe(caller, topic.name)
 
     # ---- configuration
@@ -256,7 +262,7 @@ class TopicService:
         if validate_only:
             config = self._broker.topics.check_altered(name, alter)
         else:
-            await settled(self._broker.topics.alter_config(name, alter))
+            await settled(self._broker.topics.alter_config(name, alter, _actor(caller)))
             config = self._existing(name).config
         may = self._access.is_allowed
         is_shown = may(caller, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name)
@@ -281,7 +287,9 @@ class TopicService:
         self._broker.topics.check_added(topic, wanted.total, ())
         if not validate_only:
             self._quotas.count_mutations(caller, wanted.total - before)
-            await settled(self._broker.topics.add_partitions(name, wanted.total, ()))
+            await settled(
+                self._broker.topics.add_partitions(name, wanted.total, (), _actor(caller))
+            )
         return AddedPartitions(
             name=name, before=before, total=wanted.total, validated_only=validate_only
         )
@@ -298,7 +306,7 @@ class TopicService:
         if validate_only:
             return await settled(self._measured(caller, self._existing(name)))
         self._quotas.count_mutations(caller, len(self._existing(name).partitions))
-        await settled(self._broker.topics.delete(name))
+        await settled(self._broker.topics.delete(name, _actor(caller)))
         return None
 
     async def _measured(self, caller: Caller, topic: TopicMetadata) -> TopicDeletion:
@@ -345,6 +353,8 @@ class TopicService:
             for index, end in zip(partitions, ends, strict=True)
         ]
         items = await settled(self._truncated(topic, requests, validate_only=validate_only))
+        if not validate_only:
+            self._note_truncation(caller, name, items)
         return TruncatedTopic(name=name, items=items, validated_only=validate_only)
 
     async def _ends_at(
@@ -364,6 +374,18 @@ class TopicService:
             calls = [start(self._broker.readers.ends(each)) for each in some]
             found += [_end_in(each, place) for each in await gather(calls)]
         return found
+
+    def _note_truncation(
+        self, caller: Caller, name: str, items: Sequence[TruncatedPartition]
+    ) -> None:
+        details = [
+            f"partition {each.partition}: {each.problem or f'records before {each.after}'}"
+            for each in items
+        ]
+        with recorded(
+            self._broker.audit, "topic.truncate", _actor(caller), f"topic:{name}", details
+        ):
+            pass
 
     async def _truncated(
         self, topic: TopicMetadata, requests: list[TruncatePartition], *, validate_only: bool
@@ -413,6 +435,10 @@ def _with_marks(
         log_end_offset=marks.log_end_offset,
         size_bytes=marks.size_bytes,
     )
+
+
+def _actor(caller: Caller) -> Actor:
+    return Actor(caller, "http")
 
 
 def _altered(change: TopicChange, current: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -37,6 +37,15 @@ def recorded(
     further = len(details) - ADMINISTRATION_DETAILS_MAX
     if further > 0:
         note(audit, action, actor, resource, f"{further} further ones")
+
+
+def config_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    """A change of a configuration, as details."""
+    for key, text in sorted(after.items()):
+        if before.get(key) != text:
+            yield f"{key}={text}"
+    for key in sorted(before.keys() - after.keys()):
+        yield f"{key} unset"
 
 
 def note(

@@ -201,7 +201,7 @@ class Broker:
         self.quorum.on_applied = self._applied
         self.quorum.on_restored = self._restored
         self.changes = changes = self.cluster.changes
-        self.topics = Topics(image, changes, settings, clock, random)
+        self.topics = Topics(image, changes, settings, clock, random, self.audit)
         self.topics.reserve(METADATA_TOPIC)
         self.node_configs = NodeConfigs(image, changes, settings, self.node_id)
         self.group_configs = GroupConfigs(image, changes, lambda: self.settings)

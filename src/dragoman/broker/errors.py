@@ -61,7 +61,11 @@ class InvalidFeatureLevel(BrokerError):
 
 
 class ThrottlingQuotaExceeded(BrokerError):
-    """The client creates or deletes too many partitions in a short time."""
+    """The client exceeds a quota: nothing was done for the request."""
+
+    def __init__(self, text: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
 
 
 class PreferredLeaderNotAvailable(BrokerError):

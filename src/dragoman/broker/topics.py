@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import zip_longest
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from dragoman.broker.administration import Actor, config_changes, recorded
 from dragoman.broker.changes import Changes
 from dragoman.broker.errors import (
     InvalidConfig,
@@ -41,6 +43,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.limits import TOPIC_NAME_BYTES_MAX, TOPIC_PARTITIONS_MAX
 from dragoman.outcome import Outcome, attempt, ignore, start
+from dragoman.security.audit import AuditLog
 from dragoman.world import Clock, Random
 
 #: Returns the new overrides for the current ones.
@@ -82,12 +85,14 @@ class Topics:
         settings: Settings,
         clock: Clock,
         random: Random,
+        audit: AuditLog,
     ) -> None:
         self._image = image
         self._changes = changes
         self._settings = settings
         self._clock = clock
         self._random = random
+        self._audit = audit
         self._changing: set[str] = set()
         self._reserved: dict[str, Reservation] = {}
         #: Requests that wait for a topic that is being created on first use.
@@ -227,7 +232,15 @@ class Topics:
     def _forget_promise(self, name: str) -> None:
         self._promised_in_all.subtract(self._promised.pop(name, None) or ())
 
-    async def create(self, new: NewTopic) -> None:
+    def _recorded(
+        self, action: str, actor: Actor | None, name: str, details: Sequence[str] = ("",)
+    ) -> AbstractContextManager[None]:
+        """Without an actor, the change is the broker's own, and no act of administration."""
+        if actor is None:
+            return nullcontext()
+        return recorded(self._audit, action, actor, f"topic:{name}", details)
+
+    async def create(self, new: NewTopic, actor: Actor | None = None) -> None:
         """Returns when the topic is durable and usable."""
 
         def decide() -> Event:
@@ -244,7 +257,9 @@ class Topics:
                 created_ms=self._clock.wall_ms(),
             )
 
-        await self._change(new.name, decide)
+        details = [f"{self.count_of(new)} partitions", *config_changes({}, new.config)]
+        with self._recorded("topic.create", actor, new.name, details):
+            await self._change(new.name, decide)
         if not new.is_internal:
             self.on_created(new.name)
 
@@ -293,17 +308,22 @@ class Topics:
 
     # ---- change and delete
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, actor: Actor | None = None) -> None:
         def decide() -> Event:
             topic = self._existing(name)
             if not self._settings.delete_topic_enable:
                 raise TopicDeletionDisabled("delete.topic.enable is false")
             return TopicDeleted(topic_id=topic.topic_id)
 
-        await self._change(name, decide)
+        with self._recorded("topic.delete", actor, name):
+            await self._change(name, decide)
 
     async def add_partitions(
-        self, name: str, total: int, assignment: tuple[tuple[int, ...], ...]
+        self,
+        name: str,
+        total: int,
+        assignment: tuple[tuple[int, ...], ...],
+        actor: Actor | None = None,
     ) -> None:
         """Extend the topic to `total` partitions; existing ones stay unchanged."""
 
@@ -315,7 +335,8 @@ class Topics:
             placements = self._placements(added)
             return PartitionsAdded(topic_id=topic.topic_id, partitions=placements)
 
-        await self._change(name, decide)
+        with self._recorded("topic.extend", actor, name, [f"{total} partitions"]):
+            await self._change(name, decide)
 
     def check_added(
         self, topic: TopicMetadata, total: int, assignment: tuple[tuple[int, ...], ...]
@@ -334,27 +355,36 @@ class Topics:
         self._check_room(placed)
         return placed
 
-    async def change_config(self, name: str, config: dict[str, str]) -> None:
+    async def change_config(
+        self, name: str, config: dict[str, str], actor: Actor | None = None
+    ) -> None:
         """Replace all overrides of the topic."""
+        details: list[str] = []
 
         def decide() -> Event:
             topic = self._existing(name)
             _check_config(config)
+            details[:] = config_changes(topic.config, config)
             return TopicConfigChanged(topic_id=topic.topic_id, config=config)
 
-        await self._change(name, decide)
+        with self._recorded("topic.config", actor, name, details):
+            await self._change(name, decide)
 
-    async def alter_config(self, name: str, alter: AlterConfig) -> None:
+    async def alter_config(self, name: str, alter: AlterConfig, actor: Actor | None = None) -> None:
         """Change the topic's overrides, based on those when the queued change runs. `alter` may
         raise `BrokerError`.
         """
+        details: list[str] = []
 
         def decide() -> Event:
             config = self.check_altered(name, alter)
-            return TopicConfigChanged(topic_id=self._existing(name).topic_id, config=config)
+            topic = self._existing(name)
+            details[:] = config_changes(topic.config, config)
+            return TopicConfigChanged(topic_id=topic.topic_id, config=config)
 
         async with self._lock.take(name):
-            await self._change(name, decide)
+            with self._recorded("topic.config", actor, name, details):
+                await self._change(name, decide)
 
     def check_altered(self, name: str, alter: AlterConfig) -> dict[str, str]:
         """The resulting overrides of the topic. Raises `BrokerError`."""

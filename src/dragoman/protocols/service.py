@@ -23,6 +23,7 @@ from dragoman.net.admission import MemoryBudget
 from dragoman.net.channel import Channel
 from dragoman.net.requests import Requests
 from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Resource
+from dragoman.security.audit import AuditLog
 from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import Logins
 from dragoman.world import Clock, Scheduler
@@ -51,6 +52,8 @@ class Core(Protocol):
     grants: StandingRights
     #: Quotas of clients.
     throttles: Throttles
+    #: Logins, denials and acts of administration.
+    audit: AuditLog
     #: What goes into topics and comes out of them.
     traffic: TopicTraffic
 

@@ -213,6 +213,10 @@ async def test_health_is_open_and_metrics_are_by_setting(node) -> None:
         (counted,) = node.requests.counters()
         assert (counted.name, counted.errors) == ("refused", {"unauthenticated": 1})
         assert (await client.get("/metrics", headers={"authorization": "Bearer reads"})).is_success
+        for path in ("/docs", "/docs/docs_page.css", "/docs/docs_page.js"):
+            assert (await client.get(path)).status_code == 200
+        for path in ("/docs/", "/docs/openapi.json", "/docs/../api/v1/topics"):
+            assert (await client.get(path)).status_code == 401
         for path in ("/openapi.json", "/api/v1/topics", "/api/v1/cluster", "/%6divez", "/nothing"):
             assert (await client.get(path)).status_code == 401
         assert (await client.post("/livez/../api/v1/topics", json={})).status_code == 401

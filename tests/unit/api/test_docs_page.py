@@ -20,6 +20,7 @@ import msgspec
 import pytest
 import uvloop
 
+from dragoman import __version__
 from dragoman.api.declaration import EventStream, Operation
 from dragoman.api.docs_page import page_of
 from dragoman.api.examples import example_of, parameter_example
@@ -157,6 +158,20 @@ async def test_page_shows_every_operation_and_loads_only_its_own(
     # The policy forbids these.
     assert not any(name.startswith("on") or name == "style" for _, a in page.found for name in a)
     assert [a for tag, a in page.found if tag == "script" and "src" not in a] == []
+
+
+async def test_token_stays_in_the_memory_of_the_page(client: httpx.AsyncClient) -> None:
+    text = (await client.get("/docs")).text
+    (field,) = (a for tag, a in Page(text).found if a.get("id") == "token")
+    assert (field["type"], field["autocomplete"]) == ("password", "off")
+    # Browsers store and restore what is in a form, or has a name.
+    assert "name" not in field
+    assert text.index('id="token"') < text.index("<form")
+    assert f"Version {__version__}" not in text
+    script = (await client.get("/docs/docs_page.js")).text
+    assert "Bearer ${token}" in script
+    for keeper in ("localStorage", "sessionStorage", "cookie", "indexedDB", "innerHTML"):
+        assert keeper not in script
 
 
 def test_hostile_texts_stay_texts() -> None:

@@ -26,7 +26,7 @@ from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
 from dragoman.errors import AuthenticationFailedError, OffsetOutOfRangeError
 from dragoman.log.batch import Record, build_batch
-from dragoman.security.access import Caller, Operation, Resource
+from dragoman.security.access import Caller, Operation, Principal, Resource
 from nodes.thread import Running
 from worlds.broker import World
 from worlds.http import Services
@@ -55,9 +55,11 @@ class Stage:
         self.services = Services(self.world)
         self.replicas = self.world.create("t", partitions)
 
-    async def open(self, begin: str = "latest", last: str = "", partitions: str = "") -> Stream:
+    async def open(
+        self, begin: str = "latest", last: str = "", partitions: str = "", caller: Caller = CALLER
+    ) -> Stream:
         opened = self.services.records.record_events(
-            CALLER, "t", partitions, begin, LastEventId(last), ValueBytes(1000), "text"
+            caller, "t", partitions, begin, LastEventId(last), ValueBytes(1000), "text"
         )
         events = await opened
         assert isinstance(events, RecordEvents)
@@ -284,6 +286,29 @@ def test_streams_are_bounded_and_give_their_memory_back() -> None:
         assert stage.services.budget.used == 0
         assert not stage.replicas[0].parked
         await stage.open()
+
+    run(work)
+
+
+def test_client_with_most_streams_gives_way_to_others() -> None:
+    async def work() -> None:
+        stage = Stage()
+        greedy = [await stage.open() for _ in range(limits.HTTP_STREAMS_MAX)]
+        other = Caller(Principal("User", "bob"), "10.0.0.9")
+        for _ in range(limits.HTTP_STREAMS_MAX // 2):
+            await stage.open(caller=other)
+        for caller in (other, CALLER):
+            with pytest.raises(Overloaded):
+                await stage.open(caller=caller)
+        assert (await greedy[0].next()).kind == "start"
+        assert (await greedy[0].next()).data["code"] == Overloaded.code
+        assert (await greedy[-1].next()).kind == "start"
+        used = stage.services.budget.used
+        for each in greedy:
+            each.events.close()
+            each.events.close()
+        freed = used - stage.services.budget.used
+        assert freed == len(greedy) * limits.HTTP_STREAM_BYTES
 
     run(work)
 

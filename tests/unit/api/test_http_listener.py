@@ -454,6 +454,7 @@ class Node:
     allowed_hosts = ()
     def own_names(self): return ()
     def fatal_failure(self): return ""
+    def stats(self): return iter(())
 
 async def main():
     loop = asyncio.get_running_loop()

@@ -20,9 +20,10 @@ from dragoman.api.declaration import (
     ValueBytes,
 )
 from dragoman.api.events import RecordEvents
-from dragoman.api.quotas import CallerQuotas, Throttled
+from dragoman.api.quotas import CallerQuotas, throttled
 from dragoman.api.record_values import NewRecord, NewRecords, RecordPage, WrittenRecords
 from dragoman.api.values import NewTopic
+from dragoman.broker.errors import ThrottlingQuotaExceeded
 from dragoman.broker.quotas import entity_key
 from dragoman.broker.throttles import Limit
 from dragoman.cluster.events import ClientQuotaChanged
@@ -71,7 +72,7 @@ def test_writer_past_its_quota_is_refused_until_its_rate_has_fallen(world: World
     world.create("t", 1)
     limit(world, producer_byte_rate=1000)
     write(world, services, ALICE, 50_000)
-    with pytest.raises(Throttled) as refused:
+    with pytest.raises(ThrottlingQuotaExceeded) as refused:
         write(world, services, ALICE)
     write(world, services, BOB)
     write(world, services, OPERATOR)
@@ -87,7 +88,7 @@ def test_reader_past_its_quota_is_refused(world: World) -> None:
     world.write(replica, b"x" * 50_000)
     limit(world, consumer_byte_rate=1000)
     assert read(world, services, ALICE).items
-    with pytest.raises(Throttled):
+    with pytest.raises(ThrottlingQuotaExceeded):
         read(world, services, ALICE)
     assert read(world, services, BOB).items
 
@@ -112,7 +113,7 @@ def test_stream_past_its_quota_pauses(world: World) -> None:
         paused = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0)
         assert not paused.done()
-        stream.end(Throttled(Limit.CONSUMED, 1))
+        stream.end(throttled(Limit.CONSUMED, 1))
         assert await paused == b":\n\n"
         assert b"event: end" in await anext(events)
 
@@ -123,9 +124,9 @@ def test_partitions_that_are_created_and_deleted_count(world: World) -> None:
     services = Services(world)
     limit(world, controller_mutation_rate=1)
     ask(world, services.topics.create_topic(ALICE, NewTopic(name="a", partitions=50)))
-    with pytest.raises(Throttled):
+    with pytest.raises(ThrottlingQuotaExceeded):
         ask(world, services.topics.create_topic(ALICE, NewTopic(name="b", partitions=1)))
-    with pytest.raises(Throttled):
+    with pytest.raises(ThrottlingQuotaExceeded):
         ask(world, services.topics.delete_topic(ALICE, "a", validate_only=False))
     ask(world, services.topics.delete_topic(BOB, "a", validate_only=False))
 
@@ -147,7 +148,7 @@ async def test_time_on_the_loop_counts_and_waits_do_not(world: World) -> None:
     await quotas.timed(ALICE, waits)
     assert await quotas.timed(ALICE, lambda: work(0)) == 7
     assert await quotas.timed(ALICE, lambda: work(0.5)) == 7
-    with pytest.raises(Throttled):
+    with pytest.raises(ThrottlingQuotaExceeded):
         await quotas.timed(ALICE, lambda: work(0))
     assert await quotas.timed(BOB, lambda: work(0)) == 7
 
@@ -179,7 +180,7 @@ async def test_errors_and_cancellation_reach_timed_work(world: World) -> None:
 
 
 async def test_refusal_says_when_to_try_again(node) -> None:
-    node.failure = Throttled(Limit.PRODUCED, 2.1)
+    node.failure = throttled(Limit.PRODUCED, 2.1)
     transport = httpx.ASGITransport(create_app(node))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         response = await client.post("/api/v1/topics", json={"name": "t"})

@@ -17,21 +17,34 @@ from dragoman.security.access import Caller, Operation
 from dragoman.telemetry.catalogue import Distribution, Number, Stats
 from dragoman.telemetry.snapshot import Family, families
 
+#: Series that are read between two pauses.
+_AT_ONCE = 500
+
 
 class MetricService:
     def __init__(self, snapshot: Callable[[], Iterator[Stats]], rights: Rights) -> None:
         self._snapshot = snapshot
         self._access = Access(rights)
+        #: One snapshot is read at a time: each takes its part of many turns of the loop.
+        self._turn = asyncio.Lock()
 
     async def list_metrics(
         self, caller: Caller, prefix: str, after: str, limit: PageLimit
     ) -> MetricPage:
         self._access.require_cluster(caller, Operation.DESCRIBE)
+        async with self._turn:
+            return await self._page(prefix, after, limit)
+
+    async def _page(self, prefix: str, after: str, limit: PageLimit) -> MetricPage:
         found: dict[str, Family] = {}
+        read = 0
         for family in families(self._snapshot()):
-            if family is None:
-                # Other clients are served between two parts of the snapshot.
+            read += _AT_ONCE if family is None else len(family.series)
+            if read >= _AT_ONCE:
+                # Other clients are served meanwhile.
+                read = 0
                 await asyncio.sleep(0)
+            if family is None:
                 continue
             name = family.metric.full_name
             if name > after and name.startswith(prefix):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 from dragoman import limits
@@ -69,3 +70,30 @@ async def test_page_ends_before_it_has_too_many_series() -> None:
             break
         after = found.next
     assert names == [["captures"], ["groups", "metric_series_left_out"], ["pipelines"]]
+
+
+async def test_pages_are_made_one_at_a_time_with_pauses() -> None:
+    running, most, turns = 0, 0, 0
+
+    def snapshot() -> Iterator[Stats]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        for name in ("topic_log_bytes", "topic_log_records"):
+            yield {name: {(f"t{number}",): 1 for number in range(limits.METRIC_SERIES_MAX)}}
+        running -= 1
+
+    metrics = MetricService(snapshot, Open())
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    await asyncio.gather(*(page(metrics, "dragoman_topic_log") for _ in range(4)))
+    counting.cancel()
+    assert most == 1
+    # Those between the two metrics, and after each.
+    assert turns > 4 * 3

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import msgspec
 
+from dragoman.broker.administration import Actor
 from dragoman.broker.errors import TopicExists, UnknownTopic
 from dragoman.broker.readers import Ends
 from dragoman.broker.topics import DEFAULT, NewTopic
@@ -87,10 +88,14 @@ async def _change(call: Call, name: str, count: int) -> None:
     topics, config = call.service.broker.topics, _config(call, topic.config)
     if count > present:
         call.authorize(Operation.ALTER, Resource.TOPIC, name)
-        await topics.add_partitions(name, count, ())
+        await topics.add_partitions(name, count, (), _actor(call))
     if config != topic.config:
         call.authorize(Operation.ALTER_CONFIGS, Resource.TOPIC, name)
-        await topics.change_config(name, config)
+        await topics.change_config(name, config, _actor(call))
+
+
+def _actor(call: Call) -> Actor:
+    return Actor(call.session.caller, "cursus")
 
 
 def _not_created(name: str, reason: str) -> Refusal:
@@ -104,7 +109,7 @@ async def handle_delete(call: Call) -> None:
     if service.topic(name).is_internal:
         raise Refusal(f"internal_topic_write_forbidden topic={name}")
     try:
-        await service.broker.topics.delete(name)
+        await service.broker.topics.delete(name, _actor(call))
     except UnknownTopic:
         raise Refusal(f"topic_not_found topic={name}") from None
     service.forget_topic(name)

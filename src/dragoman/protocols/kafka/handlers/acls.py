@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from dragoman.broker.access_rules import check_rule
-from dragoman.broker.administration import Actor
 from dragoman.broker.errors import InvalidRule
 from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
@@ -134,7 +133,7 @@ async def handle_create(call: Call) -> m.CreateAclsResponse:
                 results.append(None)
                 rules.append(rule)
         if rules:
-            await broker.access.rules.add(rules, _actor(call))
+            await broker.access.rules.add(rules, call.actor)
     except DragomanError as error:
         refusal = error.with_traceback(None)
         results = [
@@ -192,7 +191,7 @@ async def handle_delete(call: Call) -> m.DeleteAclsResponse:
     try:
         call.authorize_cluster(Operation.ALTER)
         filters = [each.filter for each in wanted if each.filter is not None]
-        found = await broker.access.rules.remove(filters, _actor(call)) if filters else []
+        found = await broker.access.rules.remove(filters, call.actor) if filters else []
     except DragomanError as error:
         refused = m.DeleteAclsResponseFilterResult(
             error_code=wire_code(error), error_message=str(error)
@@ -282,7 +281,3 @@ def _filter(
         operation=_OPERATIONS.get(operation),
         permission=_PERMISSIONS.get(permission),
     )
-
-
-def _actor(call: Call) -> Actor:
-    return Actor(call.caller, "kafka")

@@ -14,6 +14,7 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from dragoman.broker.administration import config_changes, recorded
 from dragoman.broker.errors import InvalidConfig
 from dragoman.config.keys import Key, Kind, format_value, near_match
 from dragoman.config.overrides import GROUP_CONFIG, TOPIC_CONFIG
@@ -219,7 +220,7 @@ class _Alteration:
         if self._validate_only:
             broker.topics.check_altered(name, alter)
         else:
-            await broker.topics.alter_config(name, alter)
+            await broker.topics.alter_config(name, alter, call.actor)
 
     async def _alter_node(self, resource: _Resource) -> None:
         call, broker = self._call, self._call.service.broker
@@ -234,7 +235,9 @@ class _Alteration:
         if self._validate_only:
             broker.node_configs.check_altered(node_id, alter)
         else:
-            await broker.node_configs.alter(node_id, alter)
+            details: list[str] = []
+            with recorded(broker.audit, "config.change", call.actor, f"node:{node_id}", details):
+                await broker.node_configs.alter(node_id, _noting(alter, details))
 
     async def _alter_group(self, resource: _Resource) -> None:
         call, broker = self._call, self._call.service.broker
@@ -248,4 +251,17 @@ class _Alteration:
         if self._validate_only:
             broker.group_configs.check_altered(group_id, alter)
         else:
-            await broker.group_configs.alter(group_id, alter)
+            details: list[str] = []
+            with recorded(broker.audit, "group.config", call.actor, f"group:{group_id}", details):
+                await broker.group_configs.alter(group_id, _noting(alter, details))
+
+
+def _noting(alter: Alter, details: list[str]) -> Alter:
+    """The same change, which leaves what it changes in `details`."""
+
+    def altered(config: Mapping[str, str]) -> dict[str, str]:
+        after = alter(config)
+        details[:] = config_changes(config, after)
+        return after
+
+    return altered

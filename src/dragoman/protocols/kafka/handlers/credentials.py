@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, NamedTuple, TypeAlias
 
-from dragoman.broker.administration import Actor
 from dragoman.broker.errors import UnknownUser
 from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
@@ -148,7 +147,7 @@ async def handle_alter(call: Call) -> m.AlterUserScramCredentialsResponse:
         refusals = dict.fromkeys(changes, _refusal_of(error))
     else:
         wanted = {name: each.altered for name, each in changes.items() if each.refusal is None}
-        failed = await broker.access.users.alter_verifiers(wanted, Actor(call.caller, "kafka"))
+        failed = await broker.access.users.alter_verifiers(wanted, call.actor)
         refusals = {name: _refusal_of(error) for name, error in failed.items()}
         refusals |= {name: each.refusal for name, each in changes.items() if each.refusal}
     return await broker.work.run(_altered(list(changes), refusals))

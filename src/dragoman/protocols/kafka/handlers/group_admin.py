@@ -7,6 +7,7 @@ check whether a group exists.
 
 from __future__ import annotations
 
+from dragoman.broker.administration import recorded
 from dragoman.broker.coordination import CoordinatorKind
 from dragoman.broker.errors import GroupNotFound
 from dragoman.broker.groups import GroupDescription, GroupListing, MemberDescription, State
@@ -149,7 +150,8 @@ async def handle_delete(call: Call) -> m.DeleteGroupsResponse:
 
     async def delete(name: str) -> None:
         open_groups(call, name, Operation.DELETE)
-        await coordination.groups.delete(GroupId(name))
+        with recorded(call.service.broker.audit, "group.delete", call.actor, f"group:{name}"):
+            await coordination.groups.delete(GroupId(name))
 
     results = await gather(call, names, delete)
     return m.DeleteGroupsResponse(
@@ -173,7 +175,12 @@ async def handle_delete_offsets(call: Call) -> m.OffsetDeleteResponse:
             for each in topic.partitions
             if exists(call, topic.name, each.partition_index)
         ]
-        prepared = await coordination.groups.delete_offsets(GroupId(request.group_id), partitions)
+        audit, resource = call.service.broker.audit, f"group:{request.group_id}"
+        details = [f"topic {name}" for name in sorted({name for name, _ in partitions})]
+        with recorded(audit, "group.offsets.delete", call.actor, resource, details):
+            prepared = await coordination.groups.delete_offsets(
+                GroupId(request.group_id), partitions
+            )
     except DragomanError as error:
         return m.OffsetDeleteResponse(error_code=wire_code(error))
     return _offsets_deleted(call, request, prepared)

@@ -11,6 +11,7 @@ consumers use OffsetForLeaderEpoch to find out whether the log still has what th
 
 from __future__ import annotations
 
+from dragoman.broker.administration import note
 from dragoman.broker.errors import InvalidTopicName
 from dragoman.broker.work_queue import Steps
 from dragoman.errors import DragomanError
@@ -132,6 +133,8 @@ def _delete(
         if replica.metadata.topic.is_internal:
             raise InvalidTopicName(f"records of {topic} are the broker's own")
         low_watermark = replica.delete_below(requested.offset)
+        detail = f"partition {index}: records before {low_watermark}"
+        note(call.service.broker.audit, "topic.truncate", call.actor, f"topic:{topic}", detail)
     except DragomanError as error:
         return m.DeleteRecordsResponsePartition(
             partition_index=index, low_watermark=_NO_OFFSET, error_code=wire_code(error)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from dragoman.broker.administration import Actor
 from dragoman.broker.errors import NotAuthorized, ThrottlingQuotaExceeded
 from dragoman.broker.grants import Grant
 from dragoman.errors import DragomanError, EncodeError, RemoteProtocolError
@@ -118,6 +119,11 @@ class Call:
     def describable(self, resource: Resource, names: Collection[str]) -> frozenset[str]:
         """The names of resources that the caller may describe."""
         return self.service.describable(self.caller, resource, names)
+
+    @property
+    def actor(self) -> Actor:
+        """Who administers."""
+        return Actor(self.caller, "kafka")
 
     def authorize(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raises `NotAuthorized`, in the class of the resource."""

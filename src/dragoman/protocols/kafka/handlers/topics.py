@@ -54,7 +54,7 @@ async def handle_create(call: Call) -> m.CreateTopicsResponse:
         if not request.validate_only:
             count = len(new.assignment) or _count(call, requested)
             call.take_mutations(count, is_strict=call.version >= _CREATE_STRICT_SINCE)
-            await topics.create(new)
+            await topics.create(new, call.actor)
         return _created(call, new)
 
     results = await gather(call, request.topics, create, timeout_ms=request.timeout_ms)
@@ -152,7 +152,7 @@ async def handle_delete(call: Call) -> m.DeleteTopicsResponse:
         call.authorize_by_id(Operation.DELETE, topic.topic_id)
         is_strict = call.version >= _DELETE_STRICT_SINCE
         call.take_mutations(len(topic.partitions), is_strict=is_strict)
-        await call.service.broker.topics.delete(topic.name)
+        await call.service.broker.topics.delete(topic.name, call.actor)
 
     results = await gather(call, named, delete, timeout_ms=request.timeout_ms)
     return m.DeleteTopicsResponse(
@@ -209,7 +209,7 @@ async def handle_create_partitions(call: Call) -> m.CreatePartitionsResponse:
             is_strict = call.version >= _ADD_STRICT_SINCE
             call.take_mutations(_added_count(call, topic), is_strict=is_strict)
             topics = call.service.broker.topics
-            await topics.add_partitions(topic.name, topic.count, assignment)
+            await topics.add_partitions(topic.name, topic.count, assignment, call.actor)
 
     results = await gather(call, request.topics, create, timeout_ms=request.timeout_ms)
     return m.CreatePartitionsResponse(

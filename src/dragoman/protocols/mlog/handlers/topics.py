@@ -10,6 +10,7 @@ epochs are shown from 1 on, and the cluster chooses the leader.
 
 from __future__ import annotations
 
+from dragoman.broker.administration import Actor
 from dragoman.broker.errors import NotLeader, TopicExists, UnknownTopic
 from dragoman.broker.topics import NewTopic
 from dragoman.cluster.metadata import NO_LEADER, PartitionMetadata, TopicMetadata
@@ -118,7 +119,7 @@ async def handle_create(session: MlogSession, request: CreateTopic, place: Place
 
     new = NewTopic(name=name, partition_count=1, replication_factor=request.replica_count + 1)
     try:
-        await broker.topics.create(new)
+        await broker.topics.create(new, Actor(session.caller, "mlog"))
     except TopicExists:
         raise _exists(name) from None
     followers = broker.image.topics[name].partitions[0].replicas[1:]
@@ -135,7 +136,7 @@ async def handle_delete(session: MlogSession, request: DeleteTopic, place: Place
         raise missing
 
     try:
-        await session.service.broker.topics.delete(name)
+        await session.service.broker.topics.delete(name, Actor(session.caller, "mlog"))
     except UnknownTopic:
         raise missing from None
     session.reply(place, DeleteTopicResp(topic=name))

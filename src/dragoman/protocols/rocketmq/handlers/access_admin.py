@@ -17,7 +17,6 @@ from typing import Final
 import msgspec
 
 from dragoman.broker.access import AccessControl
-from dragoman.broker.administration import Actor
 from dragoman.broker.errors import UnknownUser, UserExists
 from dragoman.protocols.rocketmq import bodies
 from dragoman.protocols.rocketmq.bodies import AclInfo, UserInfo
@@ -57,10 +56,6 @@ def _access(call: Call) -> AccessControl:
     return call.broker.access
 
 
-def _actor(call: Call) -> Actor:
-    return Actor(call.caller, "rocketmq")
-
-
 def _change(call: Call) -> None:
     call.authorize_cluster(Operation.ALTER)
 
@@ -80,7 +75,7 @@ async def _replace(call: Call, gone: Iterable[Rule], wanted: Iterable[Rule]) -> 
     """Replace rules by others. Those that are in both stay in force throughout."""
     before, after = set(gone), set(wanted)
     added, removed = after - before, before - after
-    access, actor = _access(call), _actor(call)
+    access, actor = _access(call), call.actor
     if added:
         await access.rules.add(sorted(added, key=str), actor)
     if removed:
@@ -120,7 +115,7 @@ async def handle_auth_create_user(call: Call) -> None:
         raise Refused(Response.INVALID_PARAMETER, "password can not be blank")
     await _ready_for_secret(call)
     with suppress(UserExists):
-        await _access(call).users.create(wanted.username, {}, _actor(call))
+        await _access(call).users.create(wanted.username, {}, call.actor)
     await _set_user(call, wanted)
 
 
@@ -167,7 +162,7 @@ async def _ready_for_secret(call: Call) -> None:
 
 
 async def _set_user(call: Call, wanted: _UserOfRequest) -> None:
-    name, users, actor = wanted.username, _access(call).users, _actor(call)
+    name, users, actor = wanted.username, _access(call).users, call.actor
     if wanted.user_type:
         await _make_superuser(call, f"User:{name}", wanted.user_type == _SUPER)
     if wanted.password:
@@ -187,7 +182,7 @@ async def handle_auth_delete_user(call: Call) -> None:
 
 async def _delete_user(call: Call, name: str) -> None:
     with suppress(UnknownUser):
-        await _access(call).users.delete(name, _actor(call))
+        await _access(call).users.delete(name, call.actor)
     await _replace(call, await _rules(call, f"User:{name}"), ())
 
 
@@ -313,7 +308,7 @@ async def handle_update_and_create_acl_config(call: Call) -> None:
             gone |= account_rules(principal, kind, present)
             perms = _perms(call, perms_of(principal, kind, present), kind, default, by_name)
             wanted |= rules_of_perms(principal, kind, perms)
-    access, actor = _access(call), _actor(call)
+    access, actor = _access(call), call.actor
     if name not in access.users.known and not secret:
         raise Refused(Response.INVALID_PARAMETER, "The secretKey is missing for a new account")
     if secret:

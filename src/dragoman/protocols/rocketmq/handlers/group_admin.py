@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from dragoman.broker.administration import recorded
 from dragoman.errors import DragomanError
 from dragoman.limits import ROCKETMQ_STATE_ENTRIES_MAX
 from dragoman.outcome import attempt, gather, start
@@ -103,7 +104,8 @@ async def handle_delete_subscriptiongroup(call: Call) -> None:
     check_group_name(group)
     call.authorize(Operation.DELETE, Resource.GROUP, group)
     if call.flag("cleanOffset"):
-        await call.node.delete_group(group)
+        with recorded(call.broker.audit, "group.delete", call.actor, f"group:{group}"):
+            await call.node.delete_group(group)
     if group in call.node.state.groups:
         await call.node.state.put_group(group, None)
 

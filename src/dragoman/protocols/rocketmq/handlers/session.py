@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from dragoman.broker.administration import Actor
 from dragoman.broker.errors import Overloaded
 from dragoman.broker.readers import Reader
 from dragoman.cluster.metadata import TopicMetadata
@@ -123,6 +124,11 @@ class Call:
         self.counter = session.service.requests[request.code]
         self._size = size
         self.is_done = False
+
+    @property
+    def actor(self) -> Actor:
+        """Who administers."""
+        return Actor(self.caller, "rocketmq")
 
     @property
     def service(self) -> RocketmqService:

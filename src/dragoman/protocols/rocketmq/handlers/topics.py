@@ -343,14 +343,14 @@ async def _set_topic(call: Call, wanted: bodies.TopicConfig, changes: list[str])
         new = NewTopic(name=name, partition_count=queues, config=config, led_by=broker.node_id)
         # Tools send this to every broker of the cluster, perhaps concurrently.
         with suppress(TopicExists):
-            await broker.topics.create(new)
+            await broker.topics.create(new, call.actor)
         return
     call.authorize_topic(Operation.ALTER, name)
     if queues > len(topic.partitions):
         # The replicas are those of the first partition, so that clients find the topic at one
         # broker.
         added = (topic.partitions[0].replicas,) * (queues - len(topic.partitions))
-        await broker.topics.add_partitions(name, queues, added)
+        await broker.topics.add_partitions(name, queues, added, call.actor)
     await _alter(call, topic, wanted, changes)
 
 
@@ -382,7 +382,7 @@ async def _alter(
         return config | ({ATTRIBUTES_KEY: text} if text else {})
 
     if alter(topic.config) != topic.config:
-        await broker.topics.alter_config(topic.name, alter)
+        await broker.topics.alter_config(topic.name, alter, call.actor)
 
 
 def _attributes(
@@ -426,7 +426,7 @@ async def handle_delete_topic_in_broker(call: Call) -> None:
     if topic is not None:
         # Tools send this to every broker of the cluster, and the first has deleted the topic.
         with suppress(UnknownTopic):
-            await broker.topics.delete(topic.name)
+            await broker.topics.delete(topic.name, call.actor)
 
 
 # ---- descriptions
