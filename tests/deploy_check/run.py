@@ -13,7 +13,17 @@ import sys
 import time
 from collections.abc import Callable
 
-from deploy_check import chart, compose, containers, dockerfile, faults, prometheus, unit, wheel
+from deploy_check import (
+    chart,
+    compose,
+    containers,
+    dockerfile,
+    faults,
+    prometheus,
+    unit,
+    upgrade,
+    wheel,
+)
 from deploy_check.command import CheckError, NotRun
 
 CHECKS: dict[str, Callable[[], None]] = {
@@ -25,6 +35,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "chart": chart.check,
     "containers": containers.check,
     "wheel": wheel.check,
+    "upgrade": upgrade.check,
 }
 
 

@@ -95,12 +95,12 @@ class SingleNode:
             *("--data", str(data), *options),
             *("--listen", f"http={self.http}", "--listen", f"kafka={self.kafka}"),
         )
-        self._launcher = launcher
+        self.launcher = launcher
         self.node = self._begin()
         self.service = NodeService(self._begin, lambda: self.node)
 
     def _begin(self) -> ServedNode:
-        self.node = ServedNode(*self._options, launcher=self._launcher)
+        self.node = ServedNode(*self._options, launcher=self.launcher)
         return self.node
 
     def __enter__(self) -> SingleNode:
