@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from random import Random
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -130,9 +131,12 @@ class _Faults:
             producer.produce("orders", b"x")
             producer.poll(0)
 
+        random = Random(1)
+
         def pause() -> None:
+            # Of irregular length: regular pauses would fall between two ticks of the timer.
             service.signal(signal.SIGSTOP)
-            threading.Event().wait(0.3)
+            threading.Event().wait(random.uniform(0.2, 0.7))
             service.signal(signal.SIGCONT)
 
         with _repeated(produce, 0.02), _repeated(pause, 0.3) as stop:
