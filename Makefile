@@ -188,8 +188,8 @@ attack: $(VENV)/dev.stamp ## clients that mean harm, beside good ones; ARGS="--o
 	PYTHONPATH=tests $(BIN)/python -m attack.run $(ARGS)
 
 .PHONY: deploy-check
-deploy-check: $(VENV)/dev.stamp ## the wheel in empty environments, and what deploy/ holds; ARGS="chart unit" picks
-	PYTHONPATH=tests:examples $(BIN)/python -m deploy_check.run $(ARGS)
+deploy-check: $(VENV)/dev.stamp ## the wheel in empty environments, and what deploy/ holds; ARGS="chart unit" picks; BEFORE=SRC_DIR for upgrades
+	BEFORE=$(BEFORE) PYTHONPATH=tests:examples $(BIN)/python -m deploy_check.run $(ARGS)
 
 .PHONY: browser
 browser: $(VENV)/dev.stamp ## hostile web pages in Chromium, whose user may use a node; needs Chromium

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy_check.faults.runbook import steps
 from dragoman.telemetry.catalogue import METRICS, PREFIX
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,9 @@ RULES: list[dict[str, Any]] = [
     for rule in group["rules"]
 ]
 NAMES = [rule["alert"] for rule in RULES]
-SECTIONS = ["What it means", "How to look", "What to do", "When it is over"]
+SECTIONS = ["What it means", "How to look", "What to do", "When to escalate", "When it is over"]
+#: Runbooks of planned work.
+PLANNED = {"backup-and-restore", "upgrade-and-rollback"}
 
 
 def _panels() -> list[dict[str, Any]]:
@@ -101,8 +104,38 @@ def test_runbook_says_what_it_means_and_when_it_is_over(rule: dict[str, Any]) ->
     assert row in (RUNBOOKS / "README.md").read_text()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_runbook_has_commands_that_look_and_that_know_when_it_is_over(name: str) -> None:
+    found = steps(RUNBOOKS / f"{name}.md")
+    assert found["How to look"]
+    assert found["When it is over"]
+
+
+def test_commands_of_runbooks_exist() -> None:
+    listed = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    nouns = set(re.findall(r"^\| `dragoman ([a-z-]+)", listed, re.MULTILINE))
+    commands = set(re.findall(r"^\| `dragoman ([a-z-]+ [a-z-]+)", listed, re.MULTILINE))
+    with_verbs = {each.split()[0] for each in commands}
+    for page in RUNBOOKS.glob("*.md"):
+        found = re.findall(r"(?<![-\w] )\bdragoman ([a-z-]+)(?: ([a-z-]+))?", _code(page))
+        for noun, verb in found:
+            assert noun in nouns, (page.name, noun)
+            assert noun not in with_verbs or f"{noun} {verb}" in commands, (page.name, noun, verb)
+
+
+def _code(page: Path) -> str:
+    """The commands of Dragoman in blocks, and between back-ticks."""
+    text = page.read_text()
+    blocks = re.findall(r"^ *```sh\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    spans = re.findall(r"(?<!`)`(dragoman [^`]+)`(?!`)", text)
+    lines = "\n".join((*blocks, *spans)).splitlines()
+    return "\n".join(
+        each for each in lines if not re.match(r" *(systemctl|journalctl|prlimit)", each)
+    )
+
+
 def test_every_runbook_has_its_alert() -> None:
-    assert {page.stem for page in RUNBOOKS.glob("*.md")} == {*NAMES, "README"}
+    assert {page.stem for page in RUNBOOKS.glob("*.md")} == {*NAMES, *PLANNED, "README"}
 
 
 def test_every_alert_has_a_test_in_which_it_is_quiet_and_one_in_which_it_fires() -> None:
