@@ -24,8 +24,10 @@ from dragoman.broker.partitions import Partitions
 from dragoman.broker.replica_marks import ReplicaMarks
 from dragoman.broker.work_queue import Steps, WorkQueue
 from dragoman.cluster.metadata import MetadataImage
+from dragoman.errors import DragomanError
 from dragoman.limits import HTTP_PAGE_ITEMS_MAX
-from dragoman.log.offset_times import time_at
+from dragoman.log.offset_times import is_in_memory, time_at
+from dragoman.log.readable_log import ReadableLog
 from dragoman.replication.errors import UnknownTopic
 from dragoman.replication.replica import ALL_COMMITTED, Replica
 from dragoman.security.access import Operation, Resource
@@ -33,6 +35,8 @@ from dragoman.security.authorizer import Authorizer
 
 #: Cost of the marks of a partition, in items of the work queue: it may read a manifest.
 MARKS_ITEMS = 20
+#: Cost of the time of a record that is read from a file, in items of the work queue.
+_READ_ITEMS = 50
 
 
 class Coordination(Protocol):
@@ -98,7 +102,7 @@ class NodeTopics:
         broker, topic = self._broker, request.topic
         authorize(broker.authorizer, request.caller, Operation.DESCRIBE, Resource.TOPIC, topic)
         log = broker.partitions.find(topic, request.partition).log
-        return FoundTime(time_ms=time_at(log, max(request.offset, log.log_start_offset)))
+        return await broker.work.run(_time(log, max(request.offset, log.log_start_offset)))
 
     async def _measure(self, request: MeasureTopic) -> TopicUse:
         broker = self._broker
@@ -133,6 +137,15 @@ class NodeTopics:
             groups=tuple(sorted(shown)[:HTTP_PAGE_ITEMS_MAX]),
             group_count=len(shown),
         )
+
+
+def _time(log: ReadableLog, offset: int) -> Steps[FoundTime]:
+    yield 1 if is_in_memory(log, offset) else _READ_ITEMS
+    try:
+        return FoundTime(time_ms=time_at(log, offset))
+    except (DragomanError, OSError):
+        # Damage, which readers report.
+        return FoundTime()
 
 
 def _has_topic(committed: Iterable[TopicPartition], topic: str) -> bool:
