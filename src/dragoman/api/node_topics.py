@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from dragoman.api.node_requests import (
+    FindMarks,
     FindOffset,
     FindTime,
+    FoundMarks,
     FoundOffset,
     FoundTime,
     MeasureTopic,
+    PartitionMarks,
     TopicUse,
     Truncated,
     TruncatePartition,
@@ -76,6 +79,7 @@ class NodeTopics:
     def serve(self, handlers: NodeHandlers) -> None:
         handlers.serve(TruncatePartition, self._truncate)
         handlers.serve(MeasureTopic, self._measure)
+        handlers.serve(FindMarks, self._find_marks)
         handlers.serve(FindOffset, self._find_offset)
         handlers.serve(FindTime, self._find_time)
 
@@ -90,6 +94,31 @@ class NodeTopics:
         if request.validate_only:
             return Truncated(before=before, after=max(before, replica.check_deletable(offset)))
         return Truncated(before=before, after=replica.delete_below(offset))
+
+    async def _find_marks(self, request: FindMarks) -> FoundMarks:
+        broker, topic = self._broker, request.topic
+        authorize(broker.authorizer, request.caller, Operation.DESCRIBE, Resource.TOPIC, topic)
+        return await broker.work.run(self._marks(request))
+
+    def _marks(self, request: FindMarks) -> Steps[FoundMarks]:
+        topic = self._broker.image.topics.get(request.topic)
+        partitions = () if topic is None else topic.partitions
+        found = []
+        for index in request.partitions:
+            yield MARKS_ITEMS
+            if index in range(len(partitions)):
+                marks = self._broker.replica_marks.find(partitions[index])
+                if marks is not None:
+                    found.append(
+                        PartitionMarks(
+                            partition=index,
+                            log_start_offset=marks.log_start_offset,
+                            high_watermark=marks.high_watermark,
+                            log_end_offset=marks.log_end_offset,
+                            size_bytes=marks.size,
+                        )
+                    )
+        return FoundMarks(items=tuple(found))
 
     async def _find_offset(self, request: FindOffset) -> FoundOffset:
         broker, topic = self._broker, request.topic

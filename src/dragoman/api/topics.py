@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -10,7 +12,13 @@ import msgspec
 
 from dragoman.api.access import Access
 from dragoman.api.declaration import ApiError, PageLimit
-from dragoman.api.node_requests import MeasureTopic, Truncated, TruncatePartition
+from dragoman.api.node_requests import (
+    FindMarks,
+    MeasureTopic,
+    PartitionMarks,
+    Truncated,
+    TruncatePartition,
+)
 from dragoman.api.node_rpc import NodeCalls
 from dragoman.api.node_topics import MARKS_ITEMS
 from dragoman.api.places import Place
@@ -49,7 +57,7 @@ from dragoman.config.keys import near_match
 from dragoman.config.overrides import TOPIC_CONFIG, describe_topic_config
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
-from dragoman.limits import HTTP_CHANGES_AT_ONCE_MAX, HTTP_PAGE_ITEMS_MAX
+from dragoman.limits import HTTP_CHANGES_AT_ONCE_MAX, HTTP_MARKS_SECONDS, HTTP_PAGE_ITEMS_MAX
 from dragoman.net.future import future_of, settled
 from dragoman.outcome import attempt, gather, start
 from dragoman.replication.replica import ALL_COMMITTED
@@ -129,13 +137,13 @@ class TopicService:
     ) -> TopicDescription:
         topic = self._existing(name)
         end = begin + limit
+        shown = topic.partitions[begin:end]
+        own = await settled(self._broker.work.run(self._partitions(shown)))
         return TopicDescription(
             name=topic.name,
             topic_id=topic.topic_id.hex(),
             internal=topic.is_internal,
-            partitions=await settled(
-                self._broker.work.run(self._partitions(topic.partitions[begin:end]))
-            ),
+            partitions=await self._with_marks_of_leaders(caller, name, own),
             config=self._config_shown_to(caller, topic),
             hidden_from=() if topic.is_internal else self._hidden_from(name),
             next=str(end - 1) if end < len(topic.partitions) else None,
@@ -172,6 +180,29 @@ class TopicService:
             found.append(self._partition(each))
             yield MARKS_ITEMS
         return tuple(found)
+
+    async def _with_marks_of_leaders(
+        self, caller: Caller, topic: str, partitions: Sequence[PartitionDescription]
+    ) -> tuple[PartitionDescription, ...]:
+        """With the ends of the partitions that have no replica here, as far as leaders answer."""
+        elsewhere: dict[int, list[int]] = {}
+        for each in partitions:
+            if each.leader is not None and each.log_end_offset is None:
+                elsewhere.setdefault(each.leader, []).append(each.partition)
+        found: dict[int, PartitionMarks] = {}
+
+        async def ask(leader: int, numbers: list[int]) -> None:
+            request = FindMarks(caller=caller, topic=topic, partitions=tuple(numbers))
+            answer = await attempt(self._calls.call(request, Node(leader)))
+            if not isinstance(answer, DragomanError):
+                found.update({each.partition: each for each in answer.items})
+
+        work = gather([start(ask(leader, numbers)) for leader, numbers in elsewhere.items()])
+        # A node that is silent must not keep what the others say.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HTTP_MARKS_SECONDS):
+                await settled(work)
+        return tuple(_with_marks(each, found.get(each.partition)) for each in partitions)
 
     def _partition(self, metadata: PartitionMetadata) -> PartitionDescription:
         marks = self._broker.replica_marks.find(metadata)
@@ -357,6 +388,20 @@ class TopicService:
                 ]
             )
         return answers
+
+
+def _with_marks(
+    partition: PartitionDescription, marks: PartitionMarks | None
+) -> PartitionDescription:
+    if marks is None:
+        return partition
+    return msgspec.structs.replace(
+        partition,
+        log_start_offset=marks.log_start_offset,
+        high_watermark=marks.high_watermark,
+        log_end_offset=marks.log_end_offset,
+        size_bytes=marks.size_bytes,
+    )
 
 
 def _altered(change: TopicChange, current: Mapping[str, str]) -> dict[str, str]:

@@ -79,6 +79,9 @@ def delete(
         losses = [remote.remove(topic_path(name) + CHECK_ONLY, TopicDeletion) for name in chosen]
         if dry_run:
             show(output, losses, TopicDeletion, _losses_table(losses))
+            for each in losses:
+                if each.unreachable:
+                    say(f"warning: topic {each.name!r}{_unreachable(each)}")
             return
         ask("\n".join([*map(_loss_text, losses), "Delete for good?"]))
     for name in chosen:
