@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -19,7 +17,7 @@ from dragoman.api.node_requests import (
     Truncated,
     TruncatePartition,
 )
-from dragoman.api.node_rpc import NodeCalls
+from dragoman.api.node_rpc import NodeCalls, in_time
 from dragoman.api.node_topics import MARKS_ITEMS
 from dragoman.api.places import Place
 from dragoman.api.quotas import CallerQuotas
@@ -60,7 +58,7 @@ from dragoman.config.keys import near_match
 from dragoman.config.overrides import TOPIC_CONFIG, describe_topic_config
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError
-from dragoman.limits import HTTP_CHANGES_AT_ONCE_MAX, HTTP_MARKS_SECONDS, HTTP_PAGE_ITEMS_MAX
+from dragoman.limits import HTTP_CHANGES_AT_ONCE_MAX, HTTP_PAGE_ITEMS_MAX
 from dragoman.net.future import future_of, settled
 from dragoman.outcome import attempt, gather, start
 from dragoman.replication.replica import ALL_COMMITTED
@@ -200,19 +198,20 @@ class TopicService:
         for each in partitions:
             if each.leader is not None and each.log_end_offset is None:
                 elsewhere.setdefault(each.leader, []).append(each.partition)
-        found: dict[int, PartitionMarks] = {}
-
-        async def ask(leader: int, numbers: list[int]) -> None:
-            request = FindMarks(caller=caller, topic=topic, partitions=tuple(numbers))
-            answer = await attempt(self._calls.call(request, Node(leader)))
-            if not isinstance(answer, DragomanError):
-                found.update({each.partition: each for each in answer.items})
-
-        work = gather([start(ask(leader, numbers)) for leader, numbers in elsewhere.items()])
-        # A node that is silent must not keep what the others say.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(HTTP_MARKS_SECONDS):
-                await settled(work)
+        answers = await in_time(
+            [
+                self._calls.call(
+                    FindMarks(caller=caller, topic=topic, partitions=tuple(numbers)), Node(leader)
+                )
+                for leader, numbers in elsewhere.items()
+            ]
+        )
+        found = {
+            marks.partition: marks
+            for answer in answers
+            if not isinstance(answer, DragomanError)
+            for marks in answer.items
+        }
         return tuple(_with_marks(each, found.get(each.partition)) for each in partitions)
 
     def _partition(self, metadata: PartitionMetadata) -> PartitionDescription:
@@ -304,7 +303,7 @@ class TopicService:
         if topic is not None and topic.is_internal:
             raise NotAuthorized(f"topic {name!r} is internal to the broker")
         if validate_only:
-            return await settled(self._measured(caller, self._existing(name)))
+            return await self._measured(caller, self._existing(name))
         self._quotas.count_mutations(caller, len(self._existing(name).partitions))
         await settled(self._broker.topics.delete(name, _actor(caller)))
         return None
@@ -314,9 +313,7 @@ class TopicService:
             raise TopicDeletionDisabled("delete.topic.enable is false")
         nodes = sorted(self._broker.image.nodes)
         request = MeasureTopic(caller=caller, topic=topic.name)
-        answers = await gather(
-            [start(attempt(self._calls.call(request, Node(each)))) for each in nodes]
-        )
+        answers = await in_time([self._calls.call(request, Node(each)) for each in nodes])
         found = [each for each in answers if not isinstance(each, DragomanError)]
         groups = sorted({group for each in found for group in each.groups})
         return TopicDeletion(

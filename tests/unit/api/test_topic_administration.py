@@ -353,7 +353,7 @@ def test_description_does_not_wait_for_a_silent_leader(
         await Outcome[None]()
 
     monkeypatch.setattr(NodeCalls, "call", silence)
-    monkeypatch.setattr("dragoman.api.topics.HTTP_MARKS_SECONDS", 0)
+    monkeypatch.setattr("dragoman.api.node_rpc.HTTP_NODES_SECONDS", 0)
     found = two.ask(two.topics.describe_topic(CALLER, "t", "", ALL))
     assert [each.log_end_offset for each in found.partitions] == [10, None]
 
