@@ -12,8 +12,9 @@ from dragoman.api.declaration import Parameter
 
 _MEANINGS: Final[Mapping[str, str]] = {
     "after": "The value of `next` of the page before; by default the first page.",
-    "begin": "Where the stream begins: `latest`, `earliest` or an offset.",
+    "begin": "Where the stream begins: a place such as `latest`, `earliest`, `42` or `@-15m`.",
     "bytes": "Bytes of records after which a page ends; its first record may be larger.",
+    "group": "Name of the group.",
     "keep_slot": "Whether the slot and the publication stay in the database.",
     "last": "Begin this many records before the end of the partition.",
     "last_event_id": "The `id` of the last event that the client has; the stream resumes after it.",
@@ -25,7 +26,7 @@ _MEANINGS: Final[Mapping[str, str]] = {
     "partitions": "Numbers of partitions, such as `0,2`; by default all.",
     "prefix": "Only metrics whose names begin with this.",
     "principal": "As whom the capture runs; by default as the caller.",
-    "time": "Begin with the first record of this time or later: RFC 3339, or Unix milliseconds.",
+    "time": "Begin with the first record of this time or later: RFC 3339, milliseconds, or `-15m`.",
     "token_id": "Number of the token, from the description of its user.",
     "topic": "Name of the topic.",
     "validate_only": "Whether to check and answer the request without effect.",
@@ -35,6 +36,7 @@ _MEANINGS: Final[Mapping[str, str]] = {
 _NAMED: Final[Mapping[str, str]] = {
     "captures": "Name of the capture.",
     "connections": "Name of the connection, as listings and the log have it.",
+    "figures": "Name of the series.",
     "groups": "Name of the group, percent-encoded.",
     "nodes": "Number of the node.",
     "topics": "Name of the topic, percent-encoded.",
