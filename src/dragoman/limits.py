@@ -886,6 +886,9 @@ HTTP_CHANGES_AT_ONCE_MAX = 100
 HTTP_CHANGES_SECONDS = 5.0
 #: Items in one page of a listing. A request for more is refused.
 HTTP_PAGE_ITEMS_MAX = 1000
+#: Seconds that a listing or a description waits for other nodes, a hundred partitions at a time.
+#: Then it lacks what they have.
+HTTP_NODES_SECONDS = 2
 #: Characters of a place in a partition. More: refused.
 PLACE_CHARS_MAX = 64
 #: Records in one response or request. A request for more, or with more, is refused.

@@ -32,7 +32,7 @@ from dragoman.api.node_requests import (
     RemoveOffsets,
     ResetOffsets,
 )
-from dragoman.api.node_rpc import NodeCalls
+from dragoman.api.node_rpc import NodeCalls, in_time
 from dragoman.api.places import Place
 from dragoman.api.times import place_in
 from dragoman.api.values import GroupDescription, GroupOffset, GroupPage
@@ -111,14 +111,9 @@ class GroupService:
     # ---- reading
 
     async def list_groups(self, caller: Caller, after: str, limit: PageLimit) -> GroupPage:
-        return await settled(self._list(caller, after, limit))
-
-    async def _list(self, caller: Caller, after: str, limit: int) -> GroupPage:
         nodes = sorted(self._broker.image.nodes)
         request = ListGroups(caller=caller, after=after, limit=limit + 1)
-        answers = await gather(
-            [start(attempt(self._calls.call(request, Node(each)))) for each in nodes]
-        )
+        answers = await in_time([self._calls.call(request, Node(each)) for each in nodes])
         # While a group changes its coordinator, two nodes may list it.
         found = {
             row.group: row
@@ -146,18 +141,18 @@ class GroupService:
         request = DescribeGroup(
             caller=caller, group=name, after=_partition_of(after) if after else None, limit=limit
         )
-        return await settled(self._described(name, request))
-
-    async def _described(self, name: str, request: DescribeGroup) -> GroupDescription:
-        described = await self._call(name, request)
+        described = await settled(self._call(name, request))
         known = {
             (each.topic, each.partition): metadata
             for each in described.offsets
             if (metadata := self._find(each.topic, each.partition)) is not None
         }
-        ends = dict(zip(known, await self._ends(known.values()), strict=True))
+        ends: list[Ends | DragomanError] = []
+        for some in _slices(known.values()):
+            ends += await in_time([self._broker.readers.ends(each) for each in some])
+        at = dict(zip(known, ends, strict=True))
         offsets = [
-            _with_end(each, ends.get((each.topic, each.partition))) for each in described.offsets
+            _with_end(each, at.get((each.topic, each.partition))) for each in described.offsets
         ]
         times = await self._times(
             request.caller,
@@ -191,7 +186,7 @@ class GroupService:
                 )
                 for each, metadata in some
             ]
-            answers = await gather([start(attempt(call)) for call in calls])
+            answers = await in_time(calls)
             for (each, _), answer in zip(some, answers, strict=True):
                 if not isinstance(answer, DragomanError) and answer.time_ms is not None:
                     found[each.topic, each.partition] = answer.time_ms

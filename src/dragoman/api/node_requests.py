@@ -67,6 +67,26 @@ class MeasureTopic(NodeRequest[TopicUse], frozen=True, kw_only=True, tag="Measur
     topic: str
 
 
+class PartitionMarks(msgspec.Struct, frozen=True, kw_only=True):
+    partition: int
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    size_bytes: int
+
+
+class FoundMarks(msgspec.Struct, frozen=True, kw_only=True):
+    #: Those of which the node has a replica, and can read it.
+    items: tuple[PartitionMarks, ...] = ()
+
+
+class FindMarks(NodeRequest[FoundMarks], frozen=True, kw_only=True, tag="FindMarks"):
+    """The ends and the sizes of a node's replicas of a topic's partitions."""
+
+    topic: str
+    partitions: tuple[int, ...]
+
+
 class FoundOffset(msgspec.Struct, frozen=True, kw_only=True):
     #: None: all records are older.
     offset: int | None = None
@@ -160,6 +180,7 @@ class RemoveGroup(NodeRequest[RemovedGroup], frozen=True, kw_only=True, tag="Rem
 Request: TypeAlias = (
     TruncatePartition
     | MeasureTopic
+    | FindMarks
     | FindOffset
     | FindTime
     | ListGroups

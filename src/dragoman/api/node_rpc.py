@@ -7,20 +7,26 @@ needed: nothing was done, and the refusal names the node that is too old.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Final, TypeAlias, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
 from dragoman.api.node_requests import NodeRequest, Request
 from dragoman.broker.leader_queues import Relay
-from dragoman.errors import MALFORMED, BrokerError, ClusterError, DecodeError
+from dragoman.errors import MALFORMED, BrokerError, ClusterError, DecodeError, DragomanError
+from dragoman.limits import HTTP_NODES_SECONDS
+from dragoman.net.future import settled
+from dragoman.outcome import attempt, gather, start
 from dragoman.rpc import Rpc, Where
 
 PROTOCOL: Final = "http"
 _RELAY: Final = Relay(protocol=PROTOCOL)
 _decoder: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
 
+T = TypeVar("T")
 A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R", bound=NodeRequest[msgspec.Struct])
 _AnyHandler: TypeAlias = Callable[
@@ -58,6 +64,25 @@ class NodeCalls:
             return msgspec.msgpack.decode(reply.body, type=_answer_type(type(request)))
         except MALFORMED as error:
             raise DecodeError(f"not an answer of another node: {error}") from None
+
+
+async def in_time(calls: Sequence[Coroutine[object, None, T]]) -> list[T | DragomanError]:
+    """The results of calls, in order, or their errors. A silent node does not keep what the others
+    answer: its result is a `ClusterError`.
+    """
+    late = ClusterError(f"no answer within {HTTP_NODES_SECONDS} s")
+    found: list[T | DragomanError] = [late] * len(calls)
+
+    async def take(index: int, call: Coroutine[object, None, T]) -> None:
+        found[index] = await attempt(call)
+
+    work = gather([start(take(index, call)) for index, call in enumerate(calls)])
+    if not work.is_settled:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HTTP_NODES_SECONDS):
+                await settled(work)
+    # Later answers must not change the result.
+    return list(found)
 
 
 class NodeHandlers:

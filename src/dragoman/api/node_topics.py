@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from dragoman.api.node_requests import (
+    FindMarks,
     FindOffset,
     FindTime,
+    FoundMarks,
     FoundOffset,
     FoundTime,
     MeasureTopic,
+    PartitionMarks,
     TopicUse,
     Truncated,
     TruncatePartition,
@@ -24,8 +27,10 @@ from dragoman.broker.partitions import Partitions
 from dragoman.broker.replica_marks import ReplicaMarks
 from dragoman.broker.work_queue import Steps, WorkQueue
 from dragoman.cluster.metadata import MetadataImage
+from dragoman.errors import DragomanError
 from dragoman.limits import HTTP_PAGE_ITEMS_MAX
-from dragoman.log.offset_times import time_at
+from dragoman.log.offset_times import is_in_memory, time_at
+from dragoman.log.readable_log import ReadableLog
 from dragoman.replication.errors import UnknownTopic
 from dragoman.replication.replica import ALL_COMMITTED, Replica
 from dragoman.security.access import Operation, Resource
@@ -33,6 +38,8 @@ from dragoman.security.authorizer import Authorizer
 
 #: Cost of the marks of a partition, in items of the work queue: it may read a manifest.
 MARKS_ITEMS = 20
+#: Cost of the time of a record that is read from a file, in items of the work queue.
+_READ_ITEMS = 50
 
 
 class Coordination(Protocol):
@@ -72,6 +79,7 @@ class NodeTopics:
     def serve(self, handlers: NodeHandlers) -> None:
         handlers.serve(TruncatePartition, self._truncate)
         handlers.serve(MeasureTopic, self._measure)
+        handlers.serve(FindMarks, self._find_marks)
         handlers.serve(FindOffset, self._find_offset)
         handlers.serve(FindTime, self._find_time)
 
@@ -87,6 +95,31 @@ class NodeTopics:
             return Truncated(before=before, after=max(before, replica.check_deletable(offset)))
         return Truncated(before=before, after=replica.delete_below(offset))
 
+    async def _find_marks(self, request: FindMarks) -> FoundMarks:
+        broker, topic = self._broker, request.topic
+        authorize(broker.authorizer, request.caller, Operation.DESCRIBE, Resource.TOPIC, topic)
+        return await broker.work.run(self._marks(request))
+
+    def _marks(self, request: FindMarks) -> Steps[FoundMarks]:
+        topic = self._broker.image.topics.get(request.topic)
+        partitions = () if topic is None else topic.partitions
+        found = []
+        for index in request.partitions:
+            yield MARKS_ITEMS
+            if index in range(len(partitions)):
+                marks = self._broker.replica_marks.find(partitions[index])
+                if marks is not None:
+                    found.append(
+                        PartitionMarks(
+                            partition=index,
+                            log_start_offset=marks.log_start_offset,
+                            high_watermark=marks.high_watermark,
+                            log_end_offset=marks.log_end_offset,
+                            size_bytes=marks.size,
+                        )
+                    )
+        return FoundMarks(items=tuple(found))
+
     async def _find_offset(self, request: FindOffset) -> FoundOffset:
         broker, topic = self._broker, request.topic
         authorize(broker.authorizer, request.caller, Operation.DESCRIBE, Resource.TOPIC, topic)
@@ -98,7 +131,7 @@ class NodeTopics:
         broker, topic = self._broker, request.topic
         authorize(broker.authorizer, request.caller, Operation.DESCRIBE, Resource.TOPIC, topic)
         log = broker.partitions.find(topic, request.partition).log
-        return FoundTime(time_ms=time_at(log, max(request.offset, log.log_start_offset)))
+        return await broker.work.run(_time(log, max(request.offset, log.log_start_offset)))
 
     async def _measure(self, request: MeasureTopic) -> TopicUse:
         broker = self._broker
@@ -133,6 +166,15 @@ class NodeTopics:
             groups=tuple(sorted(shown)[:HTTP_PAGE_ITEMS_MAX]),
             group_count=len(shown),
         )
+
+
+def _time(log: ReadableLog, offset: int) -> Steps[FoundTime]:
+    yield 1 if is_in_memory(log, offset) else _READ_ITEMS
+    try:
+        return FoundTime(time_ms=time_at(log, offset))
+    except (DragomanError, OSError):
+        # Damage, which readers report.
+        return FoundTime()
 
 
 def _has_topic(committed: Iterable[TopicPartition], topic: str) -> bool:

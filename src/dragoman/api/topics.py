@@ -10,8 +10,14 @@ import msgspec
 
 from dragoman.api.access import Access
 from dragoman.api.declaration import ApiError, PageLimit
-from dragoman.api.node_requests import MeasureTopic, Truncated, TruncatePartition
-from dragoman.api.node_rpc import NodeCalls
+from dragoman.api.node_requests import (
+    FindMarks,
+    MeasureTopic,
+    PartitionMarks,
+    Truncated,
+    TruncatePartition,
+)
+from dragoman.api.node_rpc import NodeCalls, in_time
 from dragoman.api.node_topics import MARKS_ITEMS
 from dragoman.api.places import Place
 from dragoman.api.times import place_in
@@ -129,13 +135,13 @@ class TopicService:
     ) -> TopicDescription:
         topic = self._existing(name)
         end = begin + limit
+        shown = topic.partitions[begin:end]
+        own = await settled(self._broker.work.run(self._partitions(shown)))
         return TopicDescription(
             name=topic.name,
             topic_id=topic.topic_id.hex(),
             internal=topic.is_internal,
-            partitions=await settled(
-                self._broker.work.run(self._partitions(topic.partitions[begin:end]))
-            ),
+            partitions=await self._with_marks_of_leaders(caller, name, own),
             config=self._config_shown_to(caller, topic),
             hidden_from=() if topic.is_internal else self._hidden_from(name),
             next=str(end - 1) if end < len(topic.partitions) else None,
@@ -172,6 +178,30 @@ class TopicService:
             found.append(self._partition(each))
             yield MARKS_ITEMS
         return tuple(found)
+
+    async def _with_marks_of_leaders(
+        self, caller: Caller, topic: str, partitions: Sequence[PartitionDescription]
+    ) -> tuple[PartitionDescription, ...]:
+        """With the ends of the partitions that have no replica here, as far as leaders answer."""
+        elsewhere: dict[int, list[int]] = {}
+        for each in partitions:
+            if each.leader is not None and each.log_end_offset is None:
+                elsewhere.setdefault(each.leader, []).append(each.partition)
+        answers = await in_time(
+            [
+                self._calls.call(
+                    FindMarks(caller=caller, topic=topic, partitions=tuple(numbers)), Node(leader)
+                )
+                for leader, numbers in elsewhere.items()
+            ]
+        )
+        found = {
+            marks.partition: marks
+            for answer in answers
+            if not isinstance(answer, DragomanError)
+            for marks in answer.items
+        }
+        return tuple(_with_marks(each, found.get(each.partition)) for each in partitions)
 
     def _partition(self, metadata: PartitionMetadata) -> PartitionDescription:
         marks = self._broker.replica_marks.find(metadata)
@@ -255,7 +285,7 @@ class TopicService:
         if topic is not None and topic.is_internal:
             raise NotAuthorized(f"topic {name!r} is internal to the broker")
         if validate_only:
-            return await settled(self._measured(caller, self._existing(name)))
+            return await self._measured(caller, self._existing(name))
         await settled(self._broker.topics.delete(name))
         return None
 
@@ -264,9 +294,7 @@ class TopicService:
             raise TopicDeletionDisabled("delete.topic.enable is false")
         nodes = sorted(self._broker.image.nodes)
         request = MeasureTopic(caller=caller, topic=topic.name)
-        answers = await gather(
-            [start(attempt(self._calls.call(request, Node(each)))) for each in nodes]
-        )
+        answers = await in_time([self._calls.call(request, Node(each)) for each in nodes])
         found = [each for each in answers if not isinstance(each, DragomanError)]
         groups = sorted({group for each in found for group in each.groups})
         return TopicDeletion(
@@ -357,6 +385,20 @@ class TopicService:
                 ]
             )
         return answers
+
+
+def _with_marks(
+    partition: PartitionDescription, marks: PartitionMarks | None
+) -> PartitionDescription:
+    if marks is None:
+        return partition
+    return msgspec.structs.replace(
+        partition,
+        log_start_offset=marks.log_start_offset,
+        high_watermark=marks.high_watermark,
+        log_end_offset=marks.log_end_offset,
+        size_bytes=marks.size_bytes,
+    )
 
 
 def _altered(change: TopicChange, current: Mapping[str, str]) -> dict[str, str]:

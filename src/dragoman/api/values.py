@@ -29,7 +29,8 @@ class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
-    #: This field and the next three describe the answering node's replica; null when it has none.
+    #: This field and the next three describe the answering node's replica, or the leader's when it
+    #: has none; null when the leader does not answer.
     log_start_offset: int | None
     high_watermark: int | None
     log_end_offset: int | None

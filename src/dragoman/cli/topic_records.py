@@ -79,6 +79,9 @@ def delete(
         losses = [remote.remove(topic_path(name) + CHECK_ONLY, TopicDeletion) for name in chosen]
         if dry_run:
             show(output, losses, TopicDeletion, _losses_table(losses))
+            for each in losses:
+                if each.unreachable:
+                    say(f"warning: topic {each.name!r}: {_unreachable(each)}")
             return
         ask("\n".join([*map(_loss_text, losses), "Delete for good?"]))
     for name in chosen:
@@ -100,14 +103,15 @@ def _groups_of(loss: TopicDeletion) -> str:
 
 def _unreachable(loss: TopicDeletion) -> str:
     nodes = ", ".join(map(str, loss.unreachable))
-    return f"; without what nodes {nodes} have, which do not answer" if nodes else ""
+    return f"not counted is what these nodes have, which do not answer: {nodes}"
 
 
 def _loss_text(loss: TopicDeletion) -> str:
+    missing = f"; {_unreachable(loss)}" if loss.unreachable else ""
     groups = f", offsets of groups {_groups_of(loss)}" if loss.groups else ""
     return escape(
         f"topic {loss.name!r}: partitions: {loss.partitions}, records: {loss.records:,} "
-        f"({loss.size_bytes:,} bytes){groups}{_unreachable(loss)}"
+        f"({loss.size_bytes:,} bytes){groups}{missing}"
     )
 
 

@@ -90,6 +90,8 @@ class FakeTopics(dict[str, TopicDescription]):
     def __init__(self, node: FakeNode) -> None:
         super().__init__()
         self._node = node
+        #: Nodes that do not answer.
+        self.unreachable: tuple[int, ...] = ()
 
     def list_topics(self, caller: Caller, after: str, limit: PageLimit) -> TopicPage:
         names, following = page_of(self, after, limit)
@@ -146,6 +148,7 @@ class FakeTopics(dict[str, TopicDescription]):
             size_bytes=100,
             groups=groups,
             group_count=len(groups),
+            unreachable=self.unreachable,
         )
 
     @staticmethod

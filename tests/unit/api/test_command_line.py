@@ -135,6 +135,11 @@ async def test_dry_run_shows_what_a_deletion_loses(dragoman, node) -> None:
     found = await dragoman("topic", "delete", "orders", "--dry-run", "--output=json")
     (loss,) = json.loads(found.out)
     assert (loss["name"], loss["groups"]) == ("orders", ["readers"])
+    node.topics.unreachable = (2, 3)
+    partly = await dragoman("topic", "delete", "orders", "--dry-run")
+    assert partly.err == (
+        "warning: topic 'orders': not counted is what these nodes have, which do not answer: 2, 3\n"
+    )
     missing = await dragoman("topic", "delete", "orders", "missing", "--dry-run")
     assert (missing.status, missing.out) == (1, "")
     assert list(node.topics) == ["orders"]

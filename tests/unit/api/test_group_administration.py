@@ -16,10 +16,13 @@ import pytest
 from dragoman.api.declaration import ApiError, PageLimit
 from dragoman.api.group_values import OffsetReset, PartitionOffset
 from dragoman.api.groups import GroupService
+from dragoman.api.node_rpc import NodeCalls
 from dragoman.broker.errors import GroupSubscribedToTopic, NonEmptyGroup, UnknownTopic
 from dragoman.broker.groups.messages import JoinRequest
 from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.errors import ClusterError, DragomanError
+from dragoman.outcome import Outcome
+from dragoman.rpc import Node
 from dragoman.security.access import Caller
 from dragoman.types import GroupId, Offset, Partition, TopicName
 from worlds.http import Services, ask
@@ -111,6 +114,21 @@ def test_groups_of_all_nodes_are_listed_a_page_at_a_time(two: Two) -> None:
 
 def test_list_names_the_nodes_that_did_not_answer(two: Two) -> None:
     two.pair.lines[1].is_cut = True
+    found = two.ask(two.groups.list_groups(CALLER, "", ALL))
+    assert [each.group for each in found.items] == [two.here]
+    assert found.unreachable == (2,)
+
+
+def test_listing_does_not_wait_for_a_silent_node(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = NodeCalls.call
+
+    async def silent_when_remote(self: NodeCalls, request: Any, where: Any) -> Any:
+        if where == Node(2):
+            await Outcome[None]()
+        return await call(self, request, where)
+
+    monkeypatch.setattr(NodeCalls, "call", silent_when_remote)
+    monkeypatch.setattr("dragoman.api.node_rpc.HTTP_NODES_SECONDS", 0)
     found = two.ask(two.groups.list_groups(CALLER, "", ALL))
     assert [each.group for each in found.items] == [two.here]
     assert found.unreachable == (2,)

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from dragoman.api.declaration import ApiError, PageLimit
+from dragoman.api.node_rpc import NodeCalls
 from dragoman.api.problems import status_of
 from dragoman.api.topic_values import NewPartitions, TopicChange, Truncation
 from dragoman.api.topics import TopicService
@@ -27,6 +28,7 @@ from dragoman.broker.leader_queues import Relay
 from dragoman.broker.replica_marks import marks_of
 from dragoman.errors import ClusterError, DragomanError, OffsetOutOfRangeError
 from dragoman.net.future import settled
+from dragoman.outcome import Outcome
 from dragoman.replication.errors import RecordsNotDeletable
 from dragoman.rpc import Node
 from dragoman.security.access import Caller
@@ -331,7 +333,27 @@ def test_manifest_that_is_not_of_the_last_stop_is_not_believed() -> None:
     assert found.partitions[0].log_end_offset == 3
 
 
-def test_partition_of_another_node_has_no_marks_here(two: Two) -> None:
+def test_leaders_describe_the_partitions_that_have_no_replica_here(two: Two) -> None:
+    two.ask(two.topics.truncate_topic(CALLER, "t", Truncation(offsets={1: 4}), False))
+    found = two.ask(two.topics.describe_topic(CALLER, "t", "", ALL))
+    assert [(each.log_start_offset, each.log_end_offset) for each in found.partitions] == [
+        (0, 10),
+        (4, 10),
+    ]
+    assert all(each.size_bytes for each in found.partitions)
+    two.pair.lines[1].is_cut = True
+    found = two.ask(two.topics.describe_topic(CALLER, "t", "", ALL))
+    assert [each.log_end_offset for each in found.partitions] == [10, None]
+
+
+def test_description_does_not_wait_for_a_silent_leader(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silence(*_: object) -> Any:
+        await Outcome[None]()
+
+    monkeypatch.setattr(NodeCalls, "call", silence)
+    monkeypatch.setattr("dragoman.api.node_rpc.HTTP_NODES_SECONDS", 0)
     found = two.ask(two.topics.describe_topic(CALLER, "t", "", ALL))
     assert [each.log_end_offset for each in found.partitions] == [10, None]
 

@@ -369,8 +369,11 @@ def test_what_cannot_be_done_is_one_line_on_stderr(
 
 def test_reading_ends_when_no_record_comes(dragoman: Run, client: BlockingKafkaClient) -> None:
     numbers(client, 3)
-    ran = dragoman("consume", "t", "--idle", "0.05", "-g", "g", "-f", "%s %k\\n", "--null", "-")
+    shown = ("-g", "g", "-f", "%s %k\\n", "--null", "-")
+    ran = dragoman("consume", "t", "--idle", "600", "--max", "3", *shown)
     assert (ran.status, ran.out) == (0, b"0 -\n1 -\n2 -\n")
+    ran = dragoman("consume", "t", "--idle", "0.01", *shown)
+    assert (ran.status, ran.out) == (0, b"")
     assert client.committed_offsets("g")[TopicPartition("t", 0)].offset == 3
 
 

@@ -10,6 +10,7 @@ import asyncio
 import io
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import get_args
 
@@ -457,6 +458,15 @@ def test_end_of_minibroker_partition_is_where_new_records_come(
     assert asyncio.run(read()) == [b"new"]
 
 
+@pytest.mark.parametrize("protocol", OTHERS)
+def test_reader_that_follows_ends_when_no_record_comes(
+    dragoman: Run, topic: str, protocol: str
+) -> None:
+    for group in ([], ["-g", f"idle-{protocol}"]):
+        ran = dragoman("consume", topic, protocol, "--idle", "0.01", *group)
+        assert (ran.status, ran.out, ran.err) == (0, b"", "")
+
+
 # ---- groups
 
 
@@ -722,3 +732,16 @@ async def test_closing_ends_sources_with_untaken_records() -> None:
 
 async def test_without_sources_there_is_nothing() -> None:
     assert await Merged([]).next_batch() is None
+
+
+async def test_waiting_for_a_batch_may_have_an_end() -> None:
+    silent = asyncio.Event()
+
+    async def source() -> Batches:
+        yield Batch([PlainRecord("t", 0, 0, None, b"")])
+        await silent.wait()
+
+    merged = Merged([source()])
+    assert await merged.next_batch(time.monotonic() + 600) is not None
+    assert await merged.next_batch(time.monotonic() - 1) is None
+    await merged.close()
