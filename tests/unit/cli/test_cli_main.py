@@ -19,6 +19,7 @@ COMMANDS = {
     "produce": (),
     "consume": (),
     "sql": (),
+    "top": (),
     "doctor": (),
     "pipeline": ("init", "run", "list", "status", "stop"),
     "topic": ("list", "describe", "create", "alter", "partitions", "truncate", "delete"),
