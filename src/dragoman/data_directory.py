@@ -24,6 +24,8 @@ from dragoman.security.audit import AUDIT_FILE
 from dragoman.security.secrets import KEY_FILE
 
 SPOOL = "spool"
+#: `telemetry/history/files.py`, which is imported after the start.
+HISTORY = "history"
 _OWN = frozenset(
     {
         NODE_FILE,
@@ -33,6 +35,7 @@ _OWN = frozenset(
         PARTITIONS,
         QUARANTINE,
         PINS,
+        HISTORY,
         SPOOL,
         SNAPSHOT_FILE,
         SOCKET,

@@ -621,6 +621,42 @@ CONFIG_FILE_BYTES_MAX = 1 << 20
 #: Memory budget of a node: less could not hold one ordinary produce request and its response.
 #: Smaller: refused.
 MEMORY_BUDGET_BYTES_MIN = 1 << 20
+#: Seconds between two samples of the history.
+HISTORY_FINE_S = 15
+#: Samples of 15 s that the history keeps: an hour. The oldest are dropped.
+HISTORY_FINE_ROWS = 240
+#: Seconds that a coarse sample of the history combines.
+HISTORY_COARSE_S = 300
+#: Samples of 5 min that the history keeps: a week. The oldest are dropped.
+HISTORY_COARSE_ROWS = 2016
+#: Series of the history about what clients write to topics and read from them; one takes 9 KiB.
+#: Topics beyond it share series.
+HISTORY_TOPIC_TRAFFIC_SERIES_MAX = 2000
+#: Series of the history about the sizes of topics. Topics beyond it share one.
+HISTORY_TOPIC_SIZE_SERIES_MAX = 490
+#: Series of the history about groups; a group has two. Groups beyond it share two.
+HISTORY_GROUP_SERIES_MAX = 490
+#: Series of the history about the node, its connections, captures and pipelines. Others share one
+#: for each figure.
+HISTORY_NODE_SERIES_MAX = 360
+#: Seconds from a node's start until its history is read back and begins to be written.
+HISTORY_DELAY_S = 2.0
+#: Seconds that the history works in one loop turn before it pauses.
+HISTORY_TURN_S = 0.0005
+#: Seconds that it pauses, so that it takes a small share of the loop's time.
+HISTORY_PAUSE_S = 0.005
+#: Rows of one file of the history. With one more, the next file begins.
+HISTORY_FILE_ROWS_MAX = 96
+#: Files of the history for each step. With one more, the oldest is removed, whatever it has.
+HISTORY_FILES_MAX = 48
+#: Bytes of a file of the history that are read; a node writes no larger one.
+HISTORY_FILE_BYTES_MAX = 16 << 20
+#: Bytes of a record in such a file. A larger one is damage.
+HISTORY_RECORD_BYTES_MAX = 64 << 10
+#: Points of one series in one answer. More: refused.
+HISTORY_POINTS_MAX = 2100
+#: Values of one answer about the history, of all series and nodes. More: refused.
+HISTORY_VALUES_MAX = 100_000
 #: Series of one metric, so that a scrape stays small whatever clients call themselves. Further
 #: ones are combined in one series, and counted.
 METRIC_SERIES_MAX = 2000

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 from dragoman.api.node_service import serve_other_nodes
 from dragoman.broker.broker import Broker, audit_file_of
@@ -24,7 +25,13 @@ from dragoman.config.consistency import etcd_addresses, etcd_has_tls
 from dragoman.config.settings import Settings
 from dragoman.data_directory import SPOOL
 from dragoman.errors import DragomanError
-from dragoman.limits import ETCD_CLOSE_GRACE_S, HAND_OVER_TIMEOUT_S, OPEN_SEGMENTS_MAX
+from dragoman.limits import (
+    ETCD_CLOSE_GRACE_S,
+    HAND_OVER_TIMEOUT_S,
+    HISTORY_DELAY_S,
+    HISTORY_PAUSE_S,
+    OPEN_SEGMENTS_MAX,
+)
 from dragoman.listeners import Listeners
 from dragoman.log.store import Durability, LogStore
 from dragoman.net.admission import MemoryBudget
@@ -38,18 +45,44 @@ from dragoman.security.audit import AUDIT_FILE, AuditFile, login
 from dragoman.security.authorizer import NODE_KIND
 from dragoman.security.passwords import PasswordHasher
 from dragoman.security.secrets import ClusterKeys
-from dragoman.world import Background, Clock, Disk, DiskSecrets, PlainFiles, Random, SecretSource
+from dragoman.world import (
+    Background,
+    Clock,
+    Disk,
+    DiskSecrets,
+    Handle,
+    PlainFiles,
+    Random,
+    SecretSource,
+)
 
 if TYPE_CHECKING:
     import ssl
 
+    from dragoman.api.metrics.node import NodeMetrics
     from dragoman.api.operations import NodeView
     from dragoman.cluster.etcd.calls import Gateway
     from dragoman.net.http_client import HttpClient
     from dragoman.net.peer_frames import Hello
     from dragoman.peers import Peers
+    from dragoman.telemetry.history.recorder import Recorder
 
 log = logging.getLogger("dragoman.server")
+#: What the history imports, each in a turn of the loop of its own.
+_OF_HISTORY: Final = (
+    "dragoman.telemetry.catalogue",
+    "dragoman.telemetry.history.figures",
+    "dragoman.telemetry.snapshot",
+    "dragoman.telemetry.history.ring",
+    "dragoman.telemetry.history.sampler",
+    "dragoman.telemetry.history.files",
+    "dragoman.telemetry.history.recorder",
+    "dragoman.api.metrics.log",
+    "dragoman.api.metrics.lag",
+    "dragoman.api.metrics.replicas",
+    "dragoman.api.metrics.node",
+)
+_OVER: Final = object()
 #: Connections between nodes have this share of the memory budget, in addition to the budget.
 _PEER_BUDGET_SHARE = 4
 
@@ -85,6 +118,12 @@ class Node:
         self.is_known = False
         self.failure: OSError | DragomanError | None = None
         self._view: NodeView | None = None
+        self._metrics: NodeMetrics | None = None
+        #: None until a moment after the start.
+        self.history: Recorder | None = None
+        self._history_steps: Iterator[None] = iter(())
+        self._history_timer: Handle | None = None
+        self._loop = loop
         self.peer_budget = MemoryBudget(
             settings.memory_budget_bytes // _PEER_BUDGET_SHARE, bounds_working=False
         )
@@ -154,7 +193,7 @@ class Node:
             self.broker,
         )
         self.broker.attach(self.captures)
-        serve_other_nodes(self.broker, self.broker.leader_queues)
+        serve_other_nodes(self.broker, self.broker.leader_queues, lambda: self.history)
         logins = CaptureLogins(self.broker.image, self.broker.keys, random)
         self.broker.logins.processes = logins
         self.capture_processes = CaptureProcesses(
@@ -205,11 +244,40 @@ class Node:
             await self._join()
             self.is_known = True
             await self.listeners.serve()
+            self._history_steps = self._begin_history()
+            self._history_timer = self._loop.call_later(HISTORY_DELAY_S, self._prepare_history)
         except (Exception, asyncio.CancelledError):
             self._give_up()
             # Let cancelled tasks end.
             await asyncio.sleep(0)
             raise
+
+    def _begin_history(self) -> Iterator[None]:
+        """In many turns of the loop: importing takes a few milliseconds."""
+        for module in _OF_HISTORY:
+            import_module(module)
+            yield
+        from dragoman.telemetry.history.recorder import Recorder
+
+        self.history = Recorder(
+            self.metrics.own,
+            self.store.disk,
+            self._loop,
+            self.clock,
+            lambda: self.store.is_disk_full,
+            self.started_at,
+        )
+        self.history.begin()
+
+    def _prepare_history(self) -> None:
+        if next(self._history_steps, _OVER) is not _OVER:
+            self._history_timer = self._loop.call_later(HISTORY_PAUSE_S, self._prepare_history)
+
+    def _stop_history(self) -> None:
+        if self._history_timer is not None:
+            self._history_timer.cancel()
+        if self.history is not None:
+            self.history.stop()
 
     async def _join(self) -> None:
         # Begins now, and ends once peers are connected.
@@ -225,6 +293,7 @@ class Node:
             self.broker.settings_known()
 
     def _give_up(self) -> None:
+        self._stop_history()
         self.captures.kill_all()
         self.listeners.close()
         self._close_peers()
@@ -254,6 +323,15 @@ class Node:
 
     def _addresses(self) -> dict[str, str]:
         return self.listeners.addresses()
+
+    @property
+    def metrics(self) -> NodeMetrics:
+        if self._metrics is None:
+            # Imported here: a node starts without them.
+            from dragoman.api.metrics.node import NodeMetrics
+
+            self._metrics = NodeMetrics(self)
+        return self._metrics
 
     def _http_view(self) -> NodeView:
         """Shared by the listeners with HTTP: each shows the pipelines that report to another."""
@@ -288,6 +366,7 @@ class Node:
 
     async def stop(self) -> None:
         """Answer every request, make everything durable, close. The next start is instant."""
+        self._stop_history()
         self.listeners.stop_watching()
         # Before the log stops, so that captures can commit their last transactions.
         await future_of(self.captures.stop_all())
@@ -326,6 +405,7 @@ class Node:
 
     async def abandon(self) -> None:
         """Simulate a killed process: no request is answered, nothing more is made durable."""
+        self._stop_history()
         self.listeners.stop_watching()
         self.captures.kill_all()
         await self.capture_processes.closed()

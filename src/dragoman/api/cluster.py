@@ -15,10 +15,10 @@ from msgspec import Raw
 
 from dragoman import __version__, limits
 from dragoman.api.access import Access
+from dragoman.api.damaged_ranges import damaged_ranges
 from dragoman.api.declaration import ApiError
 from dragoman.api.values import (
     ClusterStatus,
-    DamagedRange,
     Elected,
     Election,
     FewCopies,
@@ -46,7 +46,6 @@ from dragoman.cluster.metadata import EVERY_NODE, NO_LEADER, MetadataImage, Part
 from dragoman.config.dynamic import is_inert, require_dynamic
 from dragoman.config.settings import Settings
 from dragoman.errors import DragomanError, OutcomeUnknownError
-from dragoman.log.damage import lost_ranges
 from dragoman.log.store import LogStore
 from dragoman.net.future import future_of
 from dragoman.net.listener import OpenListener
@@ -222,7 +221,7 @@ class ClusterService:
             groups=len(broker.coordination.groups.table),
             nodes=tuple(self._nodes()),
             leaderless=sum(each.leader == NO_LEADER for each in partitions),
-            under_replicated=sum(map(is_under_replicated, partitions)),
+            under_replicated=sum(each.is_under_replicated for each in partitions),
             moving=len(image.moving),
             unclean=sum(each.unclean_epoch >= 0 for each in partitions),
             attention=tuple(map(_status, _shown(chain(moving, others)))),
@@ -461,23 +460,6 @@ class ClusterService:
         return reply
 
 
-def damaged_ranges(store: LogStore) -> list[DamagedRange]:
-    """The offsets of open partitions that the node cannot read."""
-    return [
-        DamagedRange(
-            topic=partition.identity.topic,
-            partition=partition.identity.partition,
-            first_offset=each.first,
-            next_offset=each.next_good,
-            path=each.path,
-            position=each.position,
-        )
-        for partition in store.open_partitions()
-        if partition.is_damaged
-        for each in lost_ranges(partition)
-    ]
-
-
 def _shown(items: Iterator[Item]) -> Iterator[Item]:
     """The first items, up to the bound of a response."""
     return islice(items, limits.HTTP_PAGE_ITEMS_MAX)
@@ -487,13 +469,8 @@ def _name(partition: PartitionMetadata) -> str:
     return f"{partition.topic.name}-{partition.index}"
 
 
-def is_under_replicated(partition: PartitionMetadata) -> bool:
-    """Whether a replica is out of sync, apart from one that a move has just added."""
-    return any(node not in partition.in_sync for node in partition.before or partition.replicas)
-
-
 def _wants_attention(partition: PartitionMetadata) -> bool:
-    return partition.unclean_epoch >= 0 or is_under_replicated(partition)
+    return partition.unclean_epoch >= 0 or partition.is_under_replicated
 
 
 def _status(partition: PartitionMetadata) -> PartitionStatus:

@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Protocol
 
 from dragoman.api.access import Access, Rights
-from dragoman.api.cluster import damaged_ranges
 from dragoman.api.connection_values import DamagePage, QuarantinedFile
+from dragoman.api.damaged_ranges import damaged_ranges
 from dragoman.api.declaration import ApiError, PageLimit
 from dragoman.limits import HTTP_PAGE_ITEMS_MAX
 from dragoman.log.directory import QUARANTINE

@@ -30,6 +30,25 @@ _WHOLE: Final[Mapping[str, object]] = {
         "tables": ["public.orders"],
     },
     "Election": {"topic": "orders"},
+    "FigureQuery": {
+        "names": ["bytes_in_per_second", "bytes_out_per_second"],
+        "from": "-30m",
+        "step_s": 60,
+    },
+    "FigureSeries": {
+        "name": "topic_bytes_in_per_second",
+        "labels": {"topic": "orders", "protocol": "kafka"},
+        "unit": "bytes per second",
+        "over_nodes": "sum",
+        "nodes": [1],
+    },
+    "FigureValues": {
+        "name": "bytes_in_per_second",
+        "labels": {"protocol": "kafka"},
+        "node": None,
+        "values": [512.5, None, 498.25],
+    },
+    "LeftOut": {"budget": "topic traffic", "count": 12},
     "MlogEvents": {"items": [{"event_type": 1, "data": {"topic": "orders"}}]},
     "NewMoves": {"topic": "orders", "nodes": [1, 2, 3]},
     "NewPartitions": {"total": 6},
@@ -103,6 +122,9 @@ _FIELDS: Final[Mapping[str, object]] = {
 #: Values of fields that mean something else in some types.
 _FIELDS_OF: Final[Mapping[tuple[str, str], object]] = {
     ("CaptureDescription", "name"): "shop",
+    ("FigureRange", "step_s"): 60,
+    ("FigureRange", "times"): [1_769_860_740_000, 1_769_860_800_000, 1_769_860_860_000],
+    ("FigureRange", "unreachable"): [],
     ("CertificateStatus", "listener"): "kafka-tls",
     ("CertificateStatus", "problem"): "",
     ("ConfigValue", "name"): "retention.ms",

@@ -11,7 +11,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from dragoman.api.cluster import ClusterBroker, ClusterNode, OpenListeners, damaged_ranges
+from dragoman.api.cluster import ClusterBroker, ClusterNode, OpenListeners
+from dragoman.api.damaged_ranges import damaged_ranges
 from dragoman.api.values import Check, CheckStatus
 from dragoman.cluster.metadata import NO_LEADER
 from dragoman.config.settings import Settings

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import msgspec
 
 from dragoman import limits
 from dragoman.api.access import Access, Rights
 from dragoman.api.captures import CaptureService
-from dragoman.api.cluster import ClusterService, damaged_ranges
+from dragoman.api.cluster import ClusterService
 from dragoman.api.connections import ConnectionService
 from dragoman.api.damage import DamageService
+from dragoman.api.damaged_ranges import damaged_ranges
 from dragoman.api.declaration import EventStream
+from dragoman.api.figures import FigureService
 from dragoman.api.groups import GroupService
 from dragoman.api.health_checks import HealthChecks
 from dragoman.api.keys import CertificateService, KeyService
 from dragoman.api.metrics.listing import MetricService
 from dragoman.api.metrics.node import NodeMetrics
 from dragoman.api.node_ports import NodeBroker, RunningNode
+from dragoman.api.readiness import objection
 from dragoman.api.records import RecordService
 from dragoman.api.security import RuleService, SecurityService, UserService
 from dragoman.api.topics import TopicService
@@ -70,10 +74,15 @@ class PipelineReports:
         return found
 
 
+class ObservedNode(RunningNode, Protocol):
+    @property
+    def metrics(self) -> NodeMetrics: ...
+
+
 class BrokerView:
     """The `NodeView` of a running node."""
 
-    def __init__(self, node: RunningNode) -> None:
+    def __init__(self, node: ObservedNode) -> None:
         self._node = node
         self.topics = TopicService(node.broker, node.listeners.hidden_from)
         self.records = RecordService(node.broker, node.listeners.budget)
@@ -93,27 +102,23 @@ class BrokerView:
         self.damage = DamageService(node.broker)
         self.pipelines = PipelineReports(node.clock, node.broker)
         self._health = HealthChecks(node)
-        self.requests: Requests[str] = Requests("http", str)
-        self._metrics = NodeMetrics(
-            node, self.captures, self.pipelines, self.requests, lambda: not self.objection()
-        )
+        node.metrics.pipelines = self.pipelines
+        self.figures = FigureService(node.broker)
         self.metrics = MetricService(self.stats, node.broker)
 
     @property
     def _broker(self) -> NodeBroker:
         return self._node.broker
 
+    @property
+    def requests(self) -> Requests[str]:
+        return self._node.metrics.requests
+
     def is_serving(self) -> bool:
         return self._broker.is_ready and not self._broker.is_stopping
 
     def objection(self) -> str:
-        if self._broker.is_stopping:
-            return "the node is stopping"
-        if not self._broker.is_ready:
-            return "the node is starting"
-        if self._broker.store.is_disk_full or not self._broker.cluster.replication.has_room:
-            return "the disk is full"
-        return ""
+        return objection(self._broker)
 
     def degradation(self) -> str:
         damage = damaged_ranges(self._broker.store)
@@ -170,4 +175,4 @@ class BrokerView:
         return self._broker.grants.hold(stream.check, stream.end).release
 
     def stats(self) -> Iterator[Stats]:
-        return self._metrics.snapshot()
+        return self._node.metrics.snapshot()

@@ -177,6 +177,50 @@ class RemoveGroup(NodeRequest[RemovedGroup], frozen=True, kw_only=True, tag="Rem
     validate_only: bool = False
 
 
+# ---- history
+
+
+class FigureSelection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Series of the history: of these names and labels; empty: of all."""
+
+    names: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+
+
+class FigureKeys(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Series: the name of a figure and the values of its labels."""
+
+    items: tuple[tuple[str, ...], ...] = ()
+    #: Subjects that are combined, by budget.
+    left_out: dict[str, int] = {}
+
+
+class ListFigures(NodeRequest[FigureKeys], frozen=True, kw_only=True, tag="ListFigures"):
+    """The series of the node's history that the caller may see."""
+
+    selection: FigureSelection = FigureSelection()
+
+
+class FigurePoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Values of series, one for each time."""
+
+    items: tuple[tuple[tuple[str, ...], tuple[float | None, ...]], ...] = ()
+    left_out: dict[str, int] = {}
+    #: How many series were selected, if these were too many to answer.
+    too_many: int = 0
+
+
+class ReadFigures(NodeRequest[FigurePoints], frozen=True, kw_only=True, tag="ReadFigures"):
+    """Values of the node's history at times in seconds since 1970."""
+
+    selection: FigureSelection = FigureSelection()
+    first: int
+    last: int
+    step_s: int
+
+
 Request: TypeAlias = (
     TruncatePartition
     | MeasureTopic
@@ -189,4 +233,6 @@ Request: TypeAlias = (
     | ResetOffsets
     | RemoveOffsets
     | RemoveGroup
+    | ListFigures
+    | ReadFigures
 )

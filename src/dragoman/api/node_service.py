@@ -6,16 +6,28 @@ an HTTP server.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dragoman.api.node_figures import NodeFigures
 from dragoman.api.node_groups import NodeGroups
 from dragoman.api.node_rpc import PROTOCOL, NodeHandlers
 from dragoman.api.node_topics import NodeBroker, NodeTopics
 from dragoman.broker.leader_queues import LeaderQueues
 
+if TYPE_CHECKING:
+    from dragoman.telemetry.history.recorder import Recorder
 
-def serve_other_nodes(broker: NodeBroker, queues: LeaderQueues) -> NodeHandlers:
-    """Register the handlers of requests that other nodes send."""
+
+def serve_other_nodes(
+    broker: NodeBroker, queues: LeaderQueues, history: Callable[[], Recorder | None] = lambda: None
+) -> NodeHandlers:
+    """Register the handlers of requests that other nodes send. The history begins after a node's
+    start.
+    """
     handlers = NodeHandlers()
     NodeTopics(broker).serve(handlers)
     NodeGroups(broker).serve(handlers)
+    NodeFigures(broker, history).serve(handlers)
     queues.protocols[PROTOCOL] = handlers.answer
     return handlers

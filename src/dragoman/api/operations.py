@@ -45,6 +45,7 @@ from dragoman.api.declaration import (
     declared_operations,
     operation,
 )
+from dragoman.api.figure_values import FigurePage, FigureQuery, FigureRange
 from dragoman.api.group_values import GroupDeletion, OffsetChanges, OffsetReset, RemovedOffsets
 from dragoman.api.record_values import NewRecords, RecordPage, WrittenRecords
 from dragoman.api.topic_values import (
@@ -559,6 +560,26 @@ class Pipelines(Protocol):
     def report_pipeline(self, caller: Caller, status: PipelineStatus) -> None: ...
 
 
+class Figures(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/figures",
+        "Series of the nodes' histories, by `name`, `topic` or `group`, a page at a time",
+    )
+    async def list_figures(
+        self, caller: Caller, name: str, topic: str, group: str, after: str, limit: PageLimit
+    ) -> FigurePage: ...
+
+    @operation(
+        "POST",
+        "/api/v1/figures/query",
+        "Rates, sizes and lag of the last hour or week, of all nodes",
+        is_question=True,
+        refuses=_BODY,
+    )
+    async def query_figures(self, caller: Caller, query: FigureQuery) -> FigureRange: ...
+
+
 class Metrics(Protocol):
     @operation(
         "GET",
@@ -642,6 +663,9 @@ class NodeView(Protocol):
 
     @property
     def pipelines(self) -> Pipelines: ...
+
+    @property
+    def figures(self) -> Figures: ...
 
     @property
     def metrics(self) -> Metrics: ...

@@ -34,6 +34,7 @@ _NOUNS = {
     "security": "Protect the cluster: whether rules are enforced, and the key of its secrets.",
     "rocketmq": "Administer RocketMQ clusters, including those of the original.",
     "tls": "Make certificates for tests.",
+    "top": "Show the rates, lag and health of a cluster as they change.",
     "doctor": "Check a running node or a data directory, and say what to type.",
     "context": "Name clusters, with their addresses and logins.",
     "completion": "Print a script that completes commands in a shell.",

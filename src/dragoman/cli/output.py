@@ -224,38 +224,49 @@ def _print_lines(lines: Iterable[str]) -> None:
         print(escape(line))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    """Print a table in which columns of numbers are aligned to the right."""
+def grid(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Grid:
+    """A table in which columns of numbers are aligned to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as Grid
 
-    grid = Grid(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    found = Grid(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     listed = [list(row) for row in rows]
     for index, column in enumerate(columns):
         numeric = bool(listed) and all(_is_number(row[index]) for row in listed)
-        grid.add_column(column, justify="right" if numeric else "left", no_wrap=True)
-    _print_rows(grid, listed)
+        found.add_column(column, justify="right" if numeric else "left", no_wrap=True)
+    for row in listed:
+        _add_row(found, row)
+    return found
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    _print(grid(columns, rows))
 
 
 def print_fields(fields: Iterable[tuple[str, Cell]]) -> None:
     """Print one name and value per line."""
     from rich.table import Table as Grid
 
-    grid = Grid(box=None, pad_edge=False, show_header=False)
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True)
-    _print_rows(grid, fields)
+    found = Grid(box=None, pad_edge=False, show_header=False)
+    found.add_column(no_wrap=True)
+    found.add_column(no_wrap=True)
+    for each in fields:
+        _add_row(found, each)
+    _print(found)
 
 
-def _print_rows(grid: Grid, rows: Iterable[Sequence[Cell]]) -> None:
+def _add_row(grid: Grid, row: Sequence[Cell]) -> None:
+    from rich.text import Text
+
+    # As Text, a name with brackets is not interpreted as markup.
+    grid.add_row(*(Text(_cell(value)) for value in row))
+
+
+def _print(grid: Grid) -> None:
     """Print at full width: a truncated name would be worse than a line that the terminal wraps."""
     from rich.console import Console
     from rich.measure import Measurement
-    from rich.text import Text
 
-    for row in rows:
-        # As Text, a name with brackets is not interpreted as markup.
-        grid.add_row(*(Text(_cell(value)) for value in row))
     console = Console(file=sys.stdout, highlight=False)
     needed = Measurement.get(console, console.options.update(max_width=100_000), grid).maximum
     Console(file=sys.stdout, highlight=False, width=max(needed, 1)).print(grid)

@@ -111,6 +111,11 @@ class PartitionMetadata:
         #: Minimum number of in-sync replicas for a commit.
         self.min_insync = 1
 
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether a replica is out of sync, apart from one that a move has just added."""
+        return any(node not in self.in_sync for node in self.before or self.replicas)
+
     def set_in_sync(self, members: tuple[Member, ...]) -> None:
         self.members = members
         self.in_sync = tuple(each.node_id for each in members)

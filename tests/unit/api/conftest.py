@@ -14,6 +14,7 @@ from dragoman.api.access_values import SecurityStatus, UserDescription, UserPage
 from dragoman.api.app import create_app
 from dragoman.api.connection_values import ConnectionPage, DamagePage
 from dragoman.api.declaration import PageLimit
+from dragoman.api.figure_values import FigurePage, FigureQuery, FigureRange
 from dragoman.api.metrics.listing import MetricService
 from dragoman.api.node import PipelineReports
 from dragoman.api.record_values import Payload, ReadRecord, RecordPage
@@ -224,6 +225,16 @@ class FakeConnections:
         return ConnectionPage(node_id=1, items=(), next=None)
 
 
+class FakeFigures:
+    async def list_figures(
+        self, caller: Caller, name: str, topic: str, group: str, after: str, limit: PageLimit
+    ) -> FigurePage:
+        return FigurePage(items=(), next=None)
+
+    async def query_figures(self, caller: Caller, query: FigureQuery) -> FigureRange:
+        return FigureRange(step_s=15, times=(), series=())
+
+
 class FakeDamage:
     def list_damage(self, caller: Caller, after: str, limit: PageLimit) -> DamagePage:
         return DamagePage(
@@ -414,6 +425,7 @@ class FakeNode:
         self.records = FakeRecords()
         self.connections = FakeConnections()
         self.damage = FakeDamage()
+        self.figures = FakeFigures()
         #: Raised by the next mutation or description.
         self.failure: Exception | None = None
         self.copies = 1

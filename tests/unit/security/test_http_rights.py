@@ -6,6 +6,7 @@ are asked only until they are refused, because a node of its own has none to mov
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
@@ -34,6 +35,8 @@ from dragoman.api.declaration import (
     RecordLimit,
     ValueBytes,
 )
+from dragoman.api.figure_values import FigureQuery
+from dragoman.api.figures import FigureService
 from dragoman.api.group_values import OffsetReset
 from dragoman.api.groups import GroupService
 from dragoman.api.keys import CertificateService
@@ -67,6 +70,10 @@ from dragoman.net.tls.contexts import TlsContexts
 from dragoman.operating_system import RealPlainFiles
 from dragoman.protocols.kafka import messages as m
 from dragoman.security.access import CLUSTER_NAME, Caller, Operation, Resource
+from dragoman.telemetry.history.recorder import Recorder
+from dragoman.telemetry.history.ring import Columns
+from dragoman.telemetry.history.ring import Row as HistoryRow
+from dragoman.testing.memory import MemoryDisk
 from dragoman.types import NodeId
 from worlds.broker import Wire, World
 from worlds.rights import Guard, Need, Right, need, others
@@ -98,6 +105,29 @@ class NamedCaptures(CaptureService):
         return list(names)
 
 
+#: A series of each subject.
+SERIES: Final = (
+    ("topic_log_bytes", "t"),
+    ("group_lag_records", "g"),
+    ("capture_lag_bytes", "listed"),
+    ("pipeline_lag_records", "p"),
+    ("topic_log_bytes", "(others)"),
+    ("log_bytes",),
+)
+
+
+def history(world: World) -> Recorder:
+    """Of one sample, at the end of this minute."""
+    clock = world.clock
+    recorder = Recorder(
+        lambda: (), MemoryDisk(), world.scheduler, clock, lambda: False, clock.monotonic()
+    )
+    at = clock.wall_ms() // 60_000 * 60
+    values = array("f", [7.0]) * len(SERIES)
+    recorder.rings.fine.rows.append(HistoryRow(at, Columns(SERIES), values))
+    return recorder
+
+
 class Stage:
     def __init__(self) -> None:
         self.world = World()
@@ -107,7 +137,9 @@ class Stage:
         topic = m.OffsetCommitRequestTopic(name="t", partitions=[partition])
         commit = m.OffsetCommitRequest(group_id="g", topics=[topic])
         Wire(self.world).ask(commit, 8, m.OffsetCommitResponse)
-        serve_other_nodes(broker, broker.leader_queues)
+        recorder = history(self.world)
+        serve_other_nodes(broker, broker.leader_queues, lambda: recorder)
+        self.figures = FigureService(broker)
         node: Any = SimpleNamespace(broker=broker)
         self.topics = TopicService(broker, lambda _: ())
         self.groups = GroupService(broker)
@@ -173,6 +205,36 @@ def _read_records(stage: Stage, time: str) -> object:
         ValueBytes(100),
         "text",
     )
+
+
+def _lists(*texts: str, needs: str, asks: str) -> Row:
+    """An operation about the history, which shows a series with these texts."""
+
+    def sees(answer: object) -> bool:
+        found: Any = answer
+        items = found.items if asks == "list_figures" else found.series
+        return not any(all(text in str(each) for text in texts) for each in items)
+
+    return Row(_list_figures if asks == "list_figures" else _query_figures, needs, sees)
+
+
+def _list_figures(stage: Stage) -> object:
+    return stage.figures.list_figures(CALLER, "", "", "", "", LIMIT)
+
+
+def _query_figures(stage: Stage) -> object:
+    return stage.figures.query_figures(CALLER, FigureQuery())
+
+
+def _figures(asks: str) -> list[Row]:
+    return [
+        _lists("'t'", needs="describe topic t", asks=asks),
+        _lists("'g'", needs="describe group g", asks=asks),
+        _lists("'listed'", needs="describe capture listed", asks=asks),
+        _lists("'p'", needs="describe pipeline p", asks=asks),
+        _lists("'(others)'", needs="describe cluster", asks=asks),
+        _lists("'log_bytes'", needs="describe cluster", asks=asks),
+    ]
 
 
 def _cluster(ask: Ask, operation: str) -> list[Row]:
@@ -350,6 +412,8 @@ ROWS: Final[dict[str, list[Row]]] = {
     "list_pipelines": [
         Row(lambda s: s.pipelines.list_pipelines(CALLER), "describe pipeline p", lacks("'p'"))
     ],
+    "list_figures": _figures("list_figures"),
+    "query_figures": _figures("query_figures"),
     "list_metrics": _cluster(lambda s: s.metrics.list_metrics(CALLER, "", "", LIMIT), "describe"),
     "certificate_status": [
         Row(lambda s: s.certificates.certificate_status(CALLER), "describe cluster")

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from dragoman.api.metrics.lag import GroupLag
-from dragoman.api.metrics.log import LogMetrics
-from dragoman.api.node_ports import NodeBroker, NodeListeners
 from dragoman.telemetry.catalogue import Stats
+
+if TYPE_CHECKING:
+    from dragoman.api.metrics.lag import GroupLag
+    from dragoman.api.metrics.log import LogMetrics
+    from dragoman.api.node_ports import NodeBroker, NodeListeners
 
 #: Partitions and committed offsets that are looked at between two pauses.
 _AT_ONCE = 500

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from dragoman.api.node_ports import NodeBroker
 from dragoman.broker.groups.messages import State
 from dragoman.telemetry.catalogue import Stats
+
+if TYPE_CHECKING:
+    from dragoman.api.node_ports import NodeBroker
 
 #: Groups that are looked at between two pauses.
 _AT_ONCE = 1000

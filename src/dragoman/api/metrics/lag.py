@@ -8,18 +8,21 @@ is not committed is looked up once for each committed offset, in memory or by on
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from dragoman.api.metrics.log import LogMetrics
-from dragoman.api.node_ports import NodeBroker
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError
 from dragoman.log.offset_times import is_in_memory, time_at
 from dragoman.telemetry.catalogue import Stats
 
+if TYPE_CHECKING:
+    from dragoman.api.node_ports import NodeBroker
+
 #: Committed offsets that are looked at, and records that are looked up in files, between two
 #: pauses.
-_OFFSETS_AT_ONCE = 500
-_READS_AT_ONCE = 10
+_OFFSETS_AT_ONCE = 250
+_READS_AT_ONCE = 5
 
 
 class _Lag:
@@ -54,7 +57,8 @@ class GroupLag:
 
     def stats(self) -> Iterator[Stats]:
         broker, image = self._broker, self._broker.image
-        known, self._times = self._times, {}
+        # A scrape and the history may read snapshots at the same time.
+        known, kept = self._times, dict[tuple[int, int], int | None]()
         lags: dict[tuple[str, ...], _Lag] = {}
         seen = 0
         for group in broker.coordination.groups.table:
@@ -73,11 +77,12 @@ class GroupLag:
                     if key not in known:
                         known[key], is_read = self._time_at(partition, start)
                         seen += is_read * _OFFSETS_AT_ONCE // _READS_AT_ONCE
-                    time_ms = self._times[key] = known[key]
+                    time_ms = kept[key] = known[key]
                 lags.setdefault((group.group_id, name), _Lag()).add(records, time_ms)
                 if seen >= _OFFSETS_AT_ONCE:
                     seen = 0
                     yield {}
+        self._times = kept
         yield _shown(lags, broker.clock.wall_ms())
 
     def behind(self, partition: PartitionMetadata, offset: int) -> tuple[int, int]:

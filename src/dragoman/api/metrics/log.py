@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from dragoman.api.cluster import damaged_ranges
+from dragoman.api.damaged_ranges import damaged_ranges
 from dragoman.api.metrics.histograms import distribution
-from dragoman.api.node_ports import NodeBroker
 from dragoman.broker.partitions import Extent
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import CorruptionError, FormatError
@@ -20,9 +20,12 @@ from dragoman.limits import METRIC_SERIES_MAX
 from dragoman.log.directory import QUARANTINE
 from dragoman.telemetry.catalogue import Stats
 
+if TYPE_CHECKING:
+    from dragoman.api.node_ports import NodeBroker
+
 #: Partitions that are looked at, and manifests that are read, between two pauses.
-_PARTITIONS_AT_ONCE = 500
-_MANIFESTS_AT_ONCE = 20
+_PARTITIONS_AT_ONCE = 250
+_MANIFESTS_AT_ONCE = 10
 
 
 class LogMetrics:
@@ -100,7 +103,8 @@ class LogMetrics:
                 name = partition.topic.name
                 sizes[(name,)] += extent.size
                 records[(name,)] += extent.log_end_offset - extent.log_start_offset
-                led[name, str(partition.index)] = extent
+                if len(led) <= METRIC_SERIES_MAX:
+                    led[name, str(partition.index)] = extent
             if seen >= _PARTITIONS_AT_ONCE:
                 seen = 0
                 yield {}
@@ -109,7 +113,8 @@ class LogMetrics:
             ids = {each.partition_id for each in held}
             self._stored = {each: self._stored[each] for each in ids & self._stored.keys()}
         if len(led) > METRIC_SERIES_MAX:
-            led.clear()
+            led = {}
+        yield {}
         yield {
             "log_bytes": total,
             "topic_log_bytes": sizes,

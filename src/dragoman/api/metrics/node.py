@@ -3,43 +3,53 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from dragoman import __version__
-from dragoman.api.captures import CaptureService
-from dragoman.api.metrics.aliases import kafka_exporter_stats, minibroker_stats
+from dragoman.api.metrics.captures import capture_stats
 from dragoman.api.metrics.groups import group_stats
 from dragoman.api.metrics.histograms import distribution
 from dragoman.api.metrics.lag import GroupLag
 from dragoman.api.metrics.log import LogMetrics
 from dragoman.api.metrics.pipelines import Pipelines, pipeline_stats
 from dragoman.api.metrics.replicas import replica_stats
-from dragoman.api.node_ports import RunningNode
+from dragoman.api.readiness import objection
 from dragoman.histogram import Times
 from dragoman.net.requests import Requests
 from dragoman.operating_system import process_usage
 from dragoman.telemetry.catalogue import Stats
 
+if TYPE_CHECKING:
+    from dragoman.api.node_ports import RunningNode
+
 
 class NodeMetrics:
-    def __init__(
-        self,
-        node: RunningNode,
-        captures: CaptureService,
-        pipelines: Pipelines,
-        requests: Requests[str],
-        is_ready: Callable[[], bool],
-    ) -> None:
-        """`requests` counts those by HTTP."""
+    def __init__(self, node: RunningNode) -> None:
         self._node = node
-        self._captures = captures
-        self._pipelines = pipelines
         self._log = LogMetrics(node.broker)
         self._lag = GroupLag(node.broker, self._log)
-        self._requests = requests
-        self._is_ready = is_ready
+        #: Requests by HTTP.
+        self.requests: Requests[str] = Requests("http", str)
+        #: None before the first connection by HTTP, through which pipelines report.
+        self.pipelines: Pipelines | None = None
 
     def snapshot(self) -> Iterator[Stats]:
+        """Every metric, and those under the names of other programs."""
+        yield from self.own()
+        node, aliases = self._node, self._node.settings.metrics_aliases
+        if not aliases:
+            return
+        # Imported here: few nodes need them.
+        from dragoman.api.metrics.aliases import kafka_exporter_stats, minibroker_stats
+
+        if "kafka_exporter" in aliases:
+            yield from kafka_exporter_stats(node.broker, self._log, self._lag)
+        if "minibroker" in aliases:
+            yield minibroker_stats(node.broker, node.listeners)
+
+    def own(self) -> Iterator[Stats]:
+        """Every metric, under its own name."""
         yield self._of_node()
         yield self._of_connections()
         yield self._of_requests()
@@ -49,20 +59,16 @@ class NodeMetrics:
         yield from replica_stats(broker)
         yield from group_stats(broker)
         yield from self._lag.stats()
-        yield self._captures.stats()
-        yield pipeline_stats(self._pipelines)
-        aliases = self._node.settings.metrics_aliases
-        if "kafka_exporter" in aliases:
-            yield from kafka_exporter_stats(broker, self._log, self._lag)
-        if "minibroker" in aliases:
-            yield minibroker_stats(broker, self._node.listeners)
+        yield capture_stats(self._node.captures)
+        if self.pipelines is not None:
+            yield pipeline_stats(self.pipelines)
         yield {f"process_{name}": value for name, value in process_usage().items()}
 
     def _of_node(self) -> Stats:
         node, broker = self._node, self._node.broker
         return {
             "build_info": {(__version__, str(broker.node_id)): 1},
-            "ready": int(self._is_ready()),
+            "ready": int(not objection(broker)),
             "uptime_seconds": node.clock.monotonic() - node.started_at,
             "topics": len(broker.image.topics),
             "partitions": len(broker.image.partitions),
@@ -105,7 +111,7 @@ class NodeMetrics:
         errors: Counter[tuple[str, ...]] = Counter()
         seconds: dict[tuple[str, ...], Times] = {}
         parked: dict[tuple[str, ...], Times] = {}
-        for requests in (*self._node.listeners.requests(), self._requests):
+        for requests in (*self._node.listeners.requests(), self.requests):
             for each in requests.counters():
                 labels = (requests.protocol, each.name)
                 counts[labels] += each.count

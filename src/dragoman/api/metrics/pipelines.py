@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from dragoman.api.values import PipelineStatus
 from dragoman.telemetry.catalogue import Stats
+
+if TYPE_CHECKING:
+    from dragoman.api.values import PipelineStatus
 
 
 class Pipelines(Protocol):

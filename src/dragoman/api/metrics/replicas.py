@@ -7,15 +7,17 @@ that of the cluster. Every node counts the partitions without a leader.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from dragoman.api.cluster import is_under_replicated
-from dragoman.api.node_ports import NodeBroker
 from dragoman.cluster.metadata import NO_LEADER
 from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.telemetry.catalogue import Stats
 
+if TYPE_CHECKING:
+    from dragoman.api.node_ports import NodeBroker
+
 #: Partitions that are looked at between two pauses.
-_AT_ONCE = 2000
+_AT_ONCE = 1000
 
 
 def replica_stats(broker: NodeBroker) -> Iterator[Stats]:
@@ -45,7 +47,7 @@ def _partitions(broker: NodeBroker) -> Iterator[Stats]:
         offline += each.leader == NO_LEADER
         if each.leader == node_id:
             led += 1
-            under_replicated += is_under_replicated(each)
+            under_replicated += each.is_under_replicated
         if number % _AT_ONCE == _AT_ONCE - 1:
             yield {}
     yield {
