@@ -107,6 +107,7 @@ docs: $(VENV)/dev.stamp ## write anew the tables and the picture that repeat the
 	$(BIN)/python docs/tables.py
 	$(BIN)/python docs/diagram.py
 	$(BIN)/python docs/configuration_page.py
+	$(BIN)/python docs/cli_page.py
 	$(BIN)/python tests/interop/page.py
 
 # ---- run by hand

@@ -932,6 +932,8 @@ CLI_RESPONSE_BYTES_MAX = 32 << 20
 CLI_PAGES_MAX = 10_000
 #: Seconds that the command line waits for a server.
 CLI_TIMEOUT_SECONDS = 30
+#: Seconds that a shell waits for names to complete. Later: it completes none.
+CLI_COMPLETION_SECONDS = 0.5
 #: A file with a token or a password. Larger: refused.
 CLI_SECRET_BYTES_MAX = 4096
 #: Seconds without a record after which `dragoman consume --idle` ends. More: refused.

@@ -15,6 +15,7 @@ from cyclopts.validators import Number
 
 from dragoman import limits
 from dragoman.cli.client_security import THIS_MACHINE, BrokerOptions
+from dragoman.cli.completers import GroupName, TopicName
 from dragoman.cli.output import Output
 from dragoman.cli.positions import PLACES, parse_place
 from dragoman.cli.record_clients import ProtocolOption, record_client
@@ -37,7 +38,7 @@ app = App(name="consume", help="Read records from a topic.")
 
 @app.default
 def consume(
-    topic: str,
+    topic: TopicName,
     /,
     *,
     protocol: ProtocolOption = "kafka",
@@ -54,7 +55,7 @@ def consume(
     null: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     json: Annotated[bool, Parameter(negative="")] = False,
     output: Output = "table",
-    group: Annotated[str | None, Parameter(name=["--group", "-g"])] = None,
+    group: Annotated[GroupName | None, Parameter(name=["--group", "-g"])] = None,
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> int:
     r"""Print records, up to the current end of the topic unless --follow is given.

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import msgspec
 from cyclopts import App, Parameter
 
+from dragoman.cli.completers import ContextName
 from dragoman.cli.contexts import (
     FILES,
     VARIABLE,
@@ -80,7 +81,7 @@ def list_contexts(*, output: Output = "table") -> None:
 
 
 @app.command(name="show")
-def show_context(name: str | None = None, /, *, output: Output = "table") -> None:
+def show_context(name: ContextName | None = None, /, *, output: Output = "table") -> None:
     """Show a context.
 
     Parameters
@@ -149,7 +150,7 @@ def add(
 
 
 @app.command
-def use(name: str, /, *, output: Output = "table") -> None:
+def use(name: ContextName, /, *, output: Output = "table") -> None:
     """Make a context the current one, which commands use without --context.
 
     Parameters
@@ -175,7 +176,7 @@ def use(name: str, /, *, output: Output = "table") -> None:
 
 
 @app.command
-def remove(*names: str, output: Output = "table") -> None:
+def remove(*names: ContextName, output: Output = "table") -> None:
     """Remove contexts. The files that they name stay.
 
     Parameters

@@ -64,7 +64,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 #: Fields with the path of a file.
 FILES: Final = ("token_file", "password_file", "ca_file", "certificate_file", "key_file")
 #: Fields that the environment may give, as DRAGOMAN_ and the name in capitals.
-_VARIABLES: Final = ("server", "bootstrap", "token_file", "user", "password_file", "ca_file")
+VARIABLES: Final = ("server", "bootstrap", "token_file", "user", "password_file", "ca_file")
 
 
 class Contexts(msgspec.Struct, forbid_unknown_fields=True):
@@ -155,7 +155,7 @@ class Layers:
 
 
 def _of(environment: Mapping[str, str]) -> Context:
-    given = {name: environment.get(f"DRAGOMAN_{name.upper()}", "") for name in _VARIABLES}
+    given = {name: environment.get(f"DRAGOMAN_{name.upper()}", "") for name in VARIABLES}
     return msgspec.structs.replace(Context(), **given)
 
 

@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from dragoman.api.group_values import GroupDeletion
 from dragoman.api.values import GroupDescription, GroupOffset, GroupSummary
+from dragoman.cli.completers import GroupName
 from dragoman.cli.confirmation import DryRun, Yes, ask, refuse_unasked
 from dragoman.cli.group_reset import reset
 from dragoman.cli.names import matching, require_names
@@ -113,7 +114,9 @@ def seconds(number: float | None) -> str | None:
 
 
 @app.command
-def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+def describe(
+    name: GroupName, /, *, server: Server = DEFAULT_SERVER, output: Output = "table"
+) -> None:
     """Show a group's members, committed offsets and lag. As CSV, the offsets.
 
     Parameters
@@ -192,7 +195,7 @@ def _description(group: GroupDescription) -> tuple[Part, ...]:
 
 @app.command
 def delete(
-    *names: str,
+    *names: GroupName,
     yes: Yes = False,
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,

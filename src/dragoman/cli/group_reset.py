@@ -16,6 +16,7 @@ from cyclopts import Parameter
 
 from dragoman.api.group_values import OffsetChange, OffsetChanges, OffsetReset, PartitionOffset
 from dragoman.api.places import PLACES, place_of
+from dragoman.cli.completers import GroupName
 from dragoman.cli.confirmation import DryRun, Yes, ask, refuse_unasked
 from dragoman.cli.offset_file import offsets_in
 from dragoman.cli.output import Output, Table, show
@@ -46,7 +47,7 @@ class MovedOffset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reset(
-    name: str,
+    name: GroupName,
     /,
     *,
     to: Annotated[

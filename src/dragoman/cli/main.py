@@ -38,6 +38,7 @@ _NOUNS = {
     "doctor": "Check a running node or a data directory, and say what to type.",
     "debug": "Collect what a bug report needs.",
     "context": "Name clusters, with their addresses and logins.",
+    "completion": "Print a script that completes commands in a shell.",
     "config": "Show the settings of a node, and change those of running nodes.",
     "log": "Inspect and repair data directories without a node.",
     "import": "Import the data of other brokers.",

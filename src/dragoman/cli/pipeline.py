@@ -45,6 +45,7 @@ State: TypeAlias = Annotated[
 Node: TypeAlias = Annotated[
     str, Parameter(name="--server", help="URL of the HTTP listener of a node that collects status.")
 ]
+Name: TypeAlias = Annotated[str, Parameter(help="Name of the pipeline.")]
 #: A password in the options of a source or a sink that is not a reference.
 _CLEAR_PASSWORD = re.compile(r'\bpassword\s*+=\s*+"?+(?!file:|env:)', re.IGNORECASE)
 #: Options of a job, which its own module declares.
@@ -315,7 +316,7 @@ def _known(state: str, server: str) -> list[Status]:
 
 
 @app.command
-def status(name: str, /, *, state: State = "", server: Node = "", output: Output = "table") -> int:
+def status(name: Name, /, *, state: State = "", server: Node = "", output: Output = "table") -> int:
     """Show the status of a pipeline. Exit status 1: it failed or died.
 
     Examples
@@ -344,7 +345,7 @@ def status(name: str, /, *, state: State = "", server: Node = "", output: Output
 
 @app.command
 def stop(
-    name: str, /, *, state: State = "", timeout: float = 60.0, output: Output = "table"
+    name: Name, /, *, state: State = "", timeout: float = 60.0, output: Output = "table"
 ) -> int:
     """Stop a running pipeline after its current batch.
 

@@ -12,6 +12,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from dragoman.cli.client_security import THIS_MACHINE, BrokerOptions
+from dragoman.cli.completers import TopicName
 from dragoman.cli.output import Output, show_change
 from dragoman.cli.record_clients import ProtocolOption, record_client
 from dragoman.cli.record_clients.session import Feature, OutgoingRecord, Target, Writer
@@ -39,7 +40,7 @@ class Produced(msgspec.Struct, frozen=True):
 
 @app.default
 def produce(
-    topic: str,
+    topic: TopicName,
     /,
     *,
     protocol: ProtocolOption = "kafka",

@@ -44,7 +44,8 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 class Remote:
     """A node behind a URL, or on this machine. Failures are `CommandError`s to show verbatim."""
 
-    def __init__(self, server: str | Target) -> None:
+    def __init__(self, server: str | Target, *, timeout_s: float | None = None) -> None:
+        self._timeout_s = limits.CLI_TIMEOUT_SECONDS if timeout_s is None else timeout_s
         target = Target(server=server) if isinstance(server, str) else server
         if isinstance(server, str) and not server:
             raise _not_a_url(server)
@@ -159,17 +160,17 @@ class Remote:
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._parts is None:
-            return _UnixConnection(self._url.removeprefix(UNIX))
+            return _UnixConnection(self._url.removeprefix(UNIX), self._timeout_s)
         host, port = self._parts.hostname, self._parts.port
         assert host is not None
-        timeout = limits.CLI_TIMEOUT_SECONDS
+        timeout = self._timeout_s
         if self._parts.scheme == "https":
             context = self._target.tls()
             return http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
         return http.client.HTTPConnection(host, port, timeout=timeout)
 
     def _silent(self) -> CommandError:
-        message = f"{self._url} has not answered within {limits.CLI_TIMEOUT_SECONDS} s"
+        message = f"{self._url} has not answered within {self._timeout_s:g} s"
         return CommandError(message, code="no_answer", hint="is it the HTTP listener of a node?")
 
     def _unreachable(self, error: OSError) -> CommandError:
@@ -226,16 +227,17 @@ class Remote:
 class _UnixConnection(http.client.HTTPConnection):
     """HTTP on the administrator's socket of a data directory."""
 
-    def __init__(self, directory: str) -> None:
-        super().__init__("localhost", timeout=limits.CLI_TIMEOUT_SECONDS)
+    def __init__(self, directory: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
         self._directory = directory
+        self._timeout_s = timeout_s
         self.sock: socket.socket | None
 
     def connect(self) -> None:
         # Imported here: it needs the network's modules, which other commands do without.
         from dragoman.net.operator_socket import connect
 
-        self.sock = connect(self._directory, limits.CLI_TIMEOUT_SECONDS)
+        self.sock = connect(self._directory, self._timeout_s)
 
 
 def topic_path(name: str) -> str:

@@ -175,7 +175,7 @@ def read_configuration(path: str) -> ConfigFile:
 DESCRIPTION = "Run a node until SIGTERM or SIGINT stops it. A second signal stops it at once."
 
 
-def serve(arguments: Sequence[str]) -> int:
+def serve(arguments: Sequence[str], /) -> int:
     """Run a node and return its exit status.
 
     Examples

@@ -13,6 +13,7 @@ from cyclopts.validators import Number
 
 from dragoman import limits
 from dragoman.api.values import NewTopic, TopicDescription, TopicSummary
+from dragoman.cli.completers import TopicName
 from dragoman.cli.output import Fields, Output, Part, Table, show, show_change
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import USAGE, CommandError, say
@@ -47,7 +48,9 @@ def list_topics(*, server: Server = DEFAULT_SERVER, output: Output = "table") ->
 
 
 @app.command
-def describe(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+def describe(
+    name: TopicName, /, *, server: Server = DEFAULT_SERVER, output: Output = "table"
+) -> None:
     """Show a topic's partitions and configuration.
 
     Parameters

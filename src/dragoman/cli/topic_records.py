@@ -15,6 +15,7 @@ from dragoman.api.topic_values import (
     TruncatedTopic,
     Truncation,
 )
+from dragoman.cli.completers import TopicName
 from dragoman.cli.confirmation import DryRun, Yes, ask, refuse_unasked
 from dragoman.cli.names import matching, require_names
 from dragoman.cli.output import Output, Table, show, show_change
@@ -51,7 +52,7 @@ class Truncated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def delete(
-    *names: str,
+    *names: TopicName,
     yes: Yes = False,
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
@@ -124,7 +125,7 @@ def _losses_table(losses: Sequence[TopicDeletion]) -> Table:
 
 
 def truncate(
-    name: str,
+    name: TopicName,
     /,
     *,
     before: Annotated[

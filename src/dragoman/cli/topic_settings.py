@@ -17,6 +17,7 @@ from dragoman.api.topic_values import (
     TopicConfiguration,
 )
 from dragoman.api.values import ConfigValue
+from dragoman.cli.completers import TopicName
 from dragoman.cli.confirmation import DryRun, Yes, ask, refuse_unasked
 from dragoman.cli.output import Output, Table, show
 from dragoman.cli.remote import CHECK_ONLY, DEFAULT_SERVER, Remote, Server, topic_path
@@ -66,7 +67,7 @@ def assignments(option: str, given: Iterable[str]) -> dict[str, str]:
 
 
 def alter(
-    name: str,
+    name: TopicName,
     /,
     *,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)] = (),
@@ -140,7 +141,7 @@ def _changes_table(changes: list[ConfigChange]) -> Table:
 
 
 def partitions(
-    name: str,
+    name: TopicName,
     total: Annotated[int, Parameter(validator=_PARTITIONS)],
     /,
     *,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 from urllib.parse import quote
 
 from cyclopts import App, Parameter
@@ -27,6 +27,7 @@ token = App(name="token", help="Make and revoke API tokens of a user.")
 app.command(token)
 
 _USERS = "/api/v1/security/users"
+Name: TypeAlias = Annotated[str, Parameter(help="User to change.")]
 _DAY_MS = 86_400_000
 
 
@@ -134,7 +135,7 @@ def signing_secret(
 
 
 @app.command
-def enable(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+def enable(name: Name, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """Let a disabled user log in again.
 
     Examples
@@ -145,7 +146,7 @@ def enable(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "t
 
 
 @app.command
-def disable(name: str, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
+def disable(name: Name, /, *, server: Server = DEFAULT_SERVER, output: Output = "table") -> None:
     """Refuse the logins of a user and close its connections.
 
     Examples

@@ -20,6 +20,7 @@ COMMANDS = {
     "consume": (),
     "sql": (),
     "doctor": (),
+    "completion": (),
     "pipeline": ("init", "run", "list", "status", "stop"),
     "topic": ("list", "describe", "create", "alter", "partitions", "truncate", "delete"),
     "group": ("list", "describe", "delete", "reset"),

@@ -1,88 +1,54 @@
-"""docs/reference/cli.md lists commands, options and statuses; here they are compared."""
+"""docs/reference/cli.md repeats commands, options, statuses and codes; here they are compared."""
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import re
-from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 from dragoman.cli import status
-from dragoman.cli.main import build
 from dragoman.cli.record_clients import MODULES, record_client
 from dragoman.cli.record_clients.session import Feature
-from dragoman.cli.serve import node_parser, serve
-from dragoman.cli.target import DEFAULT_URL, Target
+from dragoman.cli.target import DEFAULT_URL
+from dragoman.cli.tree import commands
 
-PAGE = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
-
-
-def test_commands_are_all_listed() -> None:
-    app = build()
-    nouns = [name for name in app if not name.startswith("-")]
-    commands = {"--version", "serve", "produce", "consume", "sql", "doctor"} | {
-        # Names in camel case are `mqadmin`'s for commands that are listed.
-        f"{noun} {verb}"
-        for noun in nouns
-        for verb in app[noun]
-        if not verb.startswith("-") and verb.islower()
-    }
-    listed = re.findall(r"^\| `dragoman ([a-z-]+(?: [a-z-]+)?)", PAGE, re.MULTILINE)
-    assert set(listed) == commands
-    assert len(listed) == len(commands)
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/reference/cli.md").read_text()
 
 
-def test_options_of_a_node_are_all_listed() -> None:
-    below = PAGE.split("| option of `serve` and `config show` |", 1)[1].split("\n\n", 1)[0]
-    rows = re.findall(r"^\| `(--[a-z-]+)(?: (\S+))?`", below.replace("\\|", "|"), re.MULTILINE)
-    listed = [(option, metavar or None) for option, metavar in rows]
-    options = [
-        (action.option_strings[0], action.metavar)
-        for action in node_parser("serve", "", serve)._actions
-        if "--help" not in action.option_strings
-    ]
-    assert listed == options
+def test_lists_of_commands_and_options_are_those_of_the_code() -> None:
+    path = ROOT / "docs" / "cli_page.py"
+    specification = importlib.util.spec_from_file_location("cli_page", path)
+    assert specification is not None
+    assert specification.loader is not None
+    program = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(program)
+    assert program.with_lists(PAGE) == PAGE, "run `make docs`"
+    with pytest.raises(ValueError, match="no place for the list"):
+        program.with_lists("# Nothing here")
+
+
+def test_every_command_and_option_says_what_it_does() -> None:
+    for command in commands():
+        assert inspect.getdoc(command.function), command.path
+        for argument in command.app.assemble_argument_collection(parse_docstring=True):
+            # argparse parses the options of `serve`.
+            if argument.names and argument.show and command.path != "serve":
+                assert argument.parameter.help, (command.path, argument.names)
+
+
+def test_codes_of_failures_are_listed() -> None:
+    table = PAGE.split("| code | failure |", 1)[1].split("\n\n", 1)[0]
+    assert dict(re.findall(r"^\| `([a-z_]+)` \| (.+) \|$", table, re.MULTILINE)) == status.CODES
 
 
 def test_statuses_and_default_server_are_the_real_ones() -> None:
     for value in (status.OK, status.FAILED, status.USAGE):
         assert f"\n| {value} | " in PAGE
     assert f"default `{DEFAULT_URL}`" in PAGE
-
-
-def test_options_of_produce_and_consume_are_all_listed() -> None:
-    app = build()
-    for command in ("produce", "consume"):
-        listed = PAGE.split(f"| option of `{command}` |", 1)[1].split("\n\n", 1)[0]
-        names = {
-            name
-            for argument in app[command].assemble_argument_collection()
-            for name in argument.names
-            if name.startswith("--")
-        }
-        documented = set(re.findall(r"^\| `(--[a-z-]+)", listed, re.MULTILINE))
-        assert documented | {"--bootstrap"} == names
-
-
-def test_options_of_captures_are_all_listed() -> None:
-    table = PAGE.split("| option of `cdc add` and `cdc doctor` |", 1)[1].split("\n\n", 1)[0]
-    documented = set(re.findall(r"^\| `(--[a-z-]+)", table, re.MULTILINE))
-    names = {argument.names[0] for argument in build()["cdc"]["add"].assemble_argument_collection()}
-    own = {"--check", "--detach", "--output", "--principal"} | _options_of_targets()
-    assert documented == {name for name in names if name.startswith("--")} - own
-
-
-def test_options_of_commands_over_http_are_all_listed() -> None:
-    table = PAGE.split("| option of commands over HTTP |", 1)[1].split("\n\n", 1)[0]
-    rows = table.replace("\\|", "/")
-    documented = re.findall(r"^\| `(--[a-z-]+)[^|]*\| `?([A-Z_]*)", rows, re.MULTILINE)
-    assert {name for name, _ in documented} == _options_of_targets() | {"--output"}
-    for name, variable in documented:
-        expected = "DRAGOMAN_" + name.removeprefix("--").replace("-", "_").upper()
-        assert variable == ("" if name == "--output" else expected)
-
-
-def _options_of_targets() -> set[str]:
-    return {"--" + each.name.replace("_", "-") for each in fields(Target)}
 
 
 def test_protocols_and_their_addresses_are_the_real_ones() -> None:
