@@ -996,6 +996,21 @@ CLI_MLOG_BATCH_BYTES = 256 << 10
 #: number.
 CLI_MLOG_PARTITIONS_MAX = 10_000
 
+#: Bytes of all files of a bug report, before compression. What has no room is listed.
+BUNDLE_BYTES_MAX = 64 << 20
+#: Bytes of one of its files. Longer text is cut; longer JSON is left out.
+BUNDLE_FILE_BYTES_MAX = 16 << 20
+#: Bytes of the end of a log in it.
+BUNDLE_LOG_BYTES_MAX = 4 << 20
+#: Seconds after which nothing more is asked for it.
+BUNDLE_SECONDS_MAX = 60.0
+#: Pages of a listing in it.
+BUNDLE_PAGES_MAX = 20
+#: Topics, and groups, that are described in it one by one.
+BUNDLE_ITEMS_MAX = 200
+#: Files of a directory that are listed in it.
+BUNDLE_ENTRIES_MAX = 20_000
+
 # ---- clients of every protocol
 
 #: Addresses given to a client. More: refused, since each may cost a time-out.

@@ -38,13 +38,20 @@ def kafka_client(
     bootstrap: str, credentials: Credentials = NO_LOGIN, tls: TlsSettings | None = None
 ) -> KafkaClient:
     """Raises `CommandError` for credentials that cannot be read."""
+    return KafkaClient(bootstrap, client_settings(credentials, tls))
+
+
+def client_settings(
+    credentials: Credentials = NO_LOGIN, tls: TlsSettings | None = None
+) -> ClientSettings:
+    """Raises `CommandError` for credentials that cannot be read."""
     settings = msgspec.structs.replace(_SETTINGS, tls=tls)
     if not credentials.user:
-        return KafkaClient(bootstrap, settings)
+        return settings
     login = SaslLogin(
         mechanism=credentials.mechanism, name=credentials.user, password=credentials.password()
     )
-    return KafkaClient(bootstrap, msgspec.structs.replace(settings, login=login))
+    return msgspec.structs.replace(settings, login=login)
 
 
 async def refuse_live_group(client: KafkaClient, group: str) -> None:

@@ -61,6 +61,8 @@ COMMANDS = {
         "remove",
         "doctor",
     ),
+    "bench": ("produce", "consume", "latency"),
+    "debug": ("bundle",),
     "context": ("list", "show", "add", "use", "remove"),
     "tls": ("dev",),
     "config": ("show", "schema", "set", "unset"),

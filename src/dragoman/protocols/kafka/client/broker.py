@@ -58,6 +58,11 @@ class ServedVersions:
         """The finalized level of a feature; 0 when the cluster does not know the feature."""
         return self._features.get(feature, 0)
 
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """First and last version by a request's name, or by its number if it is unknown here."""
+        known = {each.value: _title(each) for each in ApiKey}
+        return {known.get(key, str(key)): served for key, served in self._ranges.items()}
+
     def has(self, api_key: ApiKey) -> bool:
         return api_key in self._ranges
 

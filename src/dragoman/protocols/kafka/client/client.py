@@ -117,6 +117,14 @@ class KafkaClient(TopicCalls, OffsetCalls, GroupCalls, StagingCalls):
 
         return await self._cluster.retry.call(attempt)
 
+    async def served_versions(self) -> dict[str, tuple[int, int]]:
+        """The first and the last version of each request that one of the brokers serves."""
+
+        async def attempt() -> dict[str, tuple[int, int]]:
+            return (await self._cluster.served()).ranges()
+
+        return await self._cluster.retry.call(attempt)
+
     # ---- whole batches
 
     async def fetch(
@@ -285,6 +293,7 @@ class BlockingKafkaClient(BlockingClient[KafkaClient]):
 
     cluster = waiting(KafkaClient.cluster)
     topic = waiting(KafkaClient.topic)
+    served_versions = waiting(KafkaClient.served_versions)
     fetch = waiting(KafkaClient.fetch)
     produce = waiting(KafkaClient.produce)
     begin_produce = beginning(KafkaClient.produce)

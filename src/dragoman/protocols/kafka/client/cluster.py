@@ -34,7 +34,7 @@ from dragoman.limits import (
     KAFKA_CLIENT_TOPICS_MAX,
 )
 from dragoman.protocols.kafka import messages as m
-from dragoman.protocols.kafka.client.broker import Broker
+from dragoman.protocols.kafka.client.broker import Broker, ServedVersions
 from dragoman.protocols.kafka.client.errors import (
     CoordinatorError,
     KafkaError,
@@ -184,6 +184,10 @@ class Cluster:
             # The broker may be down, and its partitions may have other leaders.
             self._topics.clear()
             self._coordinators.clear()
+
+    async def served(self) -> ServedVersions:
+        """The versions of one of the brokers."""
+        return await self._in_order()[0].served()
 
     # ---- leaders and coordinators
 
